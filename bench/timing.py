@@ -1,0 +1,93 @@
+"""How the benchmarks measure: interleaved rounds, medians, ratios within one run."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def interleaved(
+    candidates: Mapping[str, Callable[[], Any]], *, rounds: int = 15, inner: int = 5, warm: int = 3
+) -> dict[str, float]:
+    """Seconds a call of each candidate: the median over rounds of each round's median."""
+    for function in candidates.values():
+        for _ in range(warm):
+            function()
+    seen: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(rounds):
+        for name, function in candidates.items():
+            times = []
+            for _ in range(inner):
+                start = time.perf_counter()
+                function()
+                times.append(time.perf_counter() - start)
+            seen[name].append(statistics.median(times))
+    return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    processor = platform.processor()
+    try:
+        with open("/proc/cpuinfo") as f:
+            processor = (
+                next(line for line in f if line.startswith("model name")).split(":")[1].strip()
+            )
+    except (OSError, StopIteration):
+        pass
+    import os
+
+    return {"processor": processor, "cores": os.cpu_count(), "system": platform.system()}
+
+
+def versions(*modules: str) -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in modules:
+        module = sys.modules.get(name)
+        if module is not None:
+            found[name] = str(getattr(module, "__version__", "?"))
+    return found
+
+
+def report(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str], options: argparse.Namespace
+) -> None:
+    """A table on the terminal and, with --json FILE, the same as data."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for column in columns:
+        table.add_column(column, justify="left" if column == columns[0] else "right")
+    for row in rows:
+        table.add_row(*[_text(row.get(column)) for column in columns])
+    Console().print(table)
+    if options.json:
+        data = {
+            "rows": list(rows),
+            "machine": machine(),
+            "versions": versions("numpy", "torch", "tilewright", "triton", "llvmlite"),
+            "date": datetime.date.today().isoformat(),
+        }
+        with open(options.json, "w") as f:
+            json.dump(data, f, indent=1)
+            f.write("\n")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(description=description)
+    out.add_argument("--json", metavar="FILE", help="also write the rows as JSON")
+    return out

@@ -1,0 +1,1 @@
+"""From graphs to kernels: fusion, kernel IR, and the emitters that write it as source text."""

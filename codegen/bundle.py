@@ -1,0 +1,64 @@
+"""Bundles: many small elementwise kernels of one structure in one launch.
+
+A parameter update is such a kernel for each parameter. They are found before other merges, which
+would otherwise pull each update into whatever computes its gradient.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.ir.node import Node
+
+from .canonical import canonical
+from .cut import is_buffer
+from .fusion import Group, Partition
+from .order import ordered
+from .structure import structure
+
+
+def keep_updates_apart(partition: Partition) -> None:
+    """Merges the groups of each state update; those of one structure are kept for bundles."""
+    state: set[Node] = set()
+    for anchor in reversed(list(partition.reads)):
+        group = partition.group_of.get(anchor)
+        if group is None or group.kind != "map" or group.points == 1:
+            continue
+        readers = partition.readers.get(anchor, ())
+        if anchor in partition.results or (readers and all(r in state for r in readers)):
+            state.add(anchor)
+            group.is_state = True
+    partition.merge(state_only=True)
+    alike: dict[tuple[str, tuple[int, ...]], list[Group]] = {}
+    for group in partition.groups.values():
+        if group.is_state and _updates_leaf(group):
+            alike.setdefault(_structure(group), []).append(group)
+    kept = {g for groups in alike.values() for g in groups if len(groups) > 1}
+    for group in partition.groups.values():
+        group.is_state = group in kept
+
+
+def _updates_leaf(group: Group) -> bool:
+    return any(is_buffer(r) and math.prod(r.shape) == group.points for r in group.reads)
+
+
+def _structure(group: Group) -> tuple[str, tuple[int, ...]]:
+    """What members of a bundle have in common: all but sizes and buffers."""
+    kernel, _ = canonical(group.kernel, "", ())
+    return structure(kernel), tuple(s.slot for s in kernel.scalars)
+
+
+def bundles(partition: Partition) -> list[list[Group]]:
+    """The groups in the order of launch, those of one launch together."""
+    batches: list[list[Group]] = []
+    alike: dict[tuple[str, tuple[int, ...]], list[list[Group]]] = {}
+    for (group,) in ordered(partition, [[g] for g in partition.groups.values()]):
+        if group.kind == "map":
+            fitting = alike.setdefault(_structure(group), [])
+            if any(partition.tie(batch, group) for batch in fitting):
+                continue
+            fitting.append([group])
+            batches.append(fitting[-1])
+        else:
+            batches.append([group])
+    return ordered(partition, batches)

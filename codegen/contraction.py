@@ -1,0 +1,180 @@
+"""Contractions as dot products: which elements of the operands meet at a point of the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.ir.node import Node
+
+from . import index as ix
+from .domain import Domain, Place
+from .index import Index
+from .kernel import Condition
+from .movement import narrow
+
+
+@dataclass(frozen=True)
+class Term:
+    """An operand's element in the sum; zero where a condition fails (padding)."""
+
+    node: Node
+    place: Place
+    conditions: tuple[Condition, ...] = ()
+
+
+Terms = tuple[Term, Term]
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A contraction over one iteration space.
+
+    shape: the result, with a grouped channel as two dimensions.
+    summed: the extents of the dimensions summed over.
+    terms(place, summed place): the two factors at a place of the result (in the node's own shape).
+    """
+
+    shape: tuple[int, ...]
+    summed: tuple[int, ...]
+    terms: Callable[[Place, Place], Terms]
+
+    @property
+    def domain(self) -> Domain:
+        rank = len(self.shape)
+        reduced = tuple(range(rank, rank + len(self.summed)))
+        return Domain((*self.shape, *self.summed), reduced)
+
+
+def contraction(node: Node) -> Contraction:
+    """How a CONTRACTION node is computed; made once a node."""
+    found = node.memo.get("contraction")
+    if found is None:
+        found = node.memo["contraction"] = _RULES[node.op.name](node)
+    return found
+
+
+def _matmul(node: Node) -> Contraction:
+    a, b = node.operands
+
+    def terms(place: Place, k: Place) -> Terms:
+        *batch, m, n = place
+        return (
+            Term(a, narrow((*batch, m, *k), a.shape)),
+            Term(b, narrow((*batch, *k, n), b.shape)),
+        )
+
+    return Contraction(tuple(node.shape), (a.shape[-1],), terms)
+
+
+def _grouped(shape: tuple[int, ...], axis: int, groups: int) -> tuple[int, ...]:
+    if groups == 1:
+        return shape
+    return (*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :])
+
+
+def _split(channel: Index, groups: int, per_group: int) -> tuple[Index, Index]:
+    """(group, channel within the group)."""
+    if groups == 1:
+        return ix.ZERO, channel
+    return ix.floordiv(channel, per_group), ix.mod(channel, per_group)
+
+
+def _drop_ones(place: Place, shape: tuple[int, ...]) -> Place:
+    return tuple(ix.ZERO if s == 1 else p for p, s in zip(place, shape, strict=True))
+
+
+def _input_term(
+    x: Node, batch: Index, channel: Index, out: Place, kernel: Place, node: Node
+) -> Term:
+    """The element of a convolution's input under one place of the kernel."""
+    stride, padding, dilation, _ = node.attrs[-4:]
+    place: list[Index] = []
+    conditions: list[Condition] = []
+    for o, k, n, s, (low, high), d in zip(
+        out, kernel, x.shape[2:], stride, padding, dilation, strict=True
+    ):
+        position = o * s + k * d - low
+        if low or high:
+            conditions.append(Condition(position, 0, n))
+        place.append(position)
+    whole = (batch, channel, *place)
+    return Term(x, _drop_ones(whole, x.shape), tuple(conditions))
+
+
+def _conv(node: Node) -> Contraction:
+    x, w = node.operands
+    groups = node.attrs[-1]
+    per_output, per_input = w.shape[0] // groups, w.shape[1]
+
+    def terms(place: Place, k: Place) -> Terms:
+        n, o, *out = place
+        c, *kernel = k
+        group, _ = _split(o, groups, per_output)
+        return (
+            _input_term(x, n, group * per_input + c, tuple(out), tuple(kernel), node),
+            Term(w, _drop_ones((o, c, *kernel), w.shape)),
+        )
+
+    return Contraction(_grouped(node.shape, 1, groups), tuple(w.shape[1:]), terms)
+
+
+def _conv_input_grad(node: Node) -> Contraction:
+    g, w = node.operands
+    _, stride, padding, dilation, groups = node.attrs
+    per_output, per_input = w.shape[0] // groups, w.shape[1]
+
+    def terms(place: Place, k: Place) -> Terms:
+        n, channel, *position = place
+        o, *kernel = k
+        group, c = _split(channel, groups, per_input)
+        output = group * per_output + o
+        at: list[Index] = []
+        conditions: list[Condition] = []
+        for p, j, count, s, (low, _), d in zip(
+            position, kernel, g.shape[2:], stride, padding, dilation, strict=True
+        ):
+            # The window that put its place j on input position p began at p + low - j * d.
+            start = p + low - j * d
+            conditions.append(Condition(start, 0, (count - 1) * s + 1))
+            if s > 1 and count > 1:
+                conditions.append(Condition(ix.mod(start, s), 0, 1))
+            at.append(ix.floordiv(start, s))
+        return (
+            Term(g, _drop_ones((n, output, *at), g.shape), tuple(conditions)),
+            Term(w, _drop_ones((output, c, *kernel), w.shape)),
+        )
+
+    summed = (per_output, *w.shape[2:])
+    return Contraction(_grouped(node.shape, 1, groups), summed, terms)
+
+
+def _conv_weight_grad(node: Node) -> Contraction:
+    g, x = node.operands
+    groups = node.attrs[-1]
+    per_output, per_input = g.shape[1] // groups, x.shape[1] // groups
+
+    def terms(place: Place, k: Place) -> Terms:
+        o, c, *kernel = place
+        n, *out = k
+        group, _ = _split(o, groups, per_output)
+        return (
+            Term(g, _drop_ones((n, o, *out), g.shape)),
+            _input_term(x, n, group * per_input + c, tuple(out), tuple(kernel), node),
+        )
+
+    summed = (g.shape[0], *g.shape[2:])
+    return Contraction(_grouped(node.shape, 0, groups), summed, terms)
+
+
+_RULES: dict[str, Callable[[Node], Contraction]] = {
+    "matmul": _matmul,
+    "conv": _conv,
+    "conv_input_grad": _conv_input_grad,
+    "conv_weight_grad": _conv_weight_grad,
+}
+
+
+def multiply_adds(node: Node) -> int:
+    return math.prod(node.shape) * math.prod(contraction(node).summed)

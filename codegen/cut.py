@@ -1,0 +1,227 @@
+"""Where a graph may be cut: the nodes that can be in memory between kernels.
+
+Every fold, contraction and scatter is an anchor: a node that one kernel computes. So are results,
+what contractions read, and what would cost more to compute twice than to keep. All other nodes are
+computed wherever they are read. Fusion then decides which anchors share a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.ir.node import Node, reachable
+from tilewright.ir.op import Kind
+from tilewright.ir.ops.generate import scalar
+
+from . import movement
+from .contraction import contraction
+from .lower import initial
+from .target import Target
+
+# One kernel computes at most so many nodes between two anchors, or its text explodes.
+MOST_NODES = 200
+# Arithmetic that is never worth doing twice, and that on single numbers.
+MOST_COST, MOST_SCALAR_COST = 100, 400
+# What a contraction's operand may cost: it is computed again for every tile.
+MOST_FACTOR_COST = 2
+
+
+@dataclass
+class Cut:
+    """The anchors of a graph (operands first), and what each reads: anchors and leaves."""
+
+    anchors: list[Node] = field(default_factory=list)
+    reads: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+
+
+def is_buffer(node: Node) -> bool:
+    return node.op.kind is Kind.LEAF and node.op is not scalar
+
+
+def memory(node: Node) -> Node:
+    """The node whose memory holds `node`: a reshape's is its operand's."""
+    while node.op.name == "reshape":
+        node = node.operands[0]
+    return node
+
+
+def is_fold(node: Node) -> bool:
+    """Whether a reduction or scan has more than one element to fold."""
+    if node.op.kind is Kind.REDUCE:
+        return math.prod(node.operands[0].shape[a] for a in node.attrs[0]) > 1
+    return node.op.kind is Kind.SCAN and node.shape[node.attrs[0]] > 1
+
+
+def is_dot(node: Node) -> bool:
+    return node.op.kind is Kind.CONTRACTION and math.prod(contraction(node).summed) > 1
+
+
+def cut(roots: Sequence[Node], target: Target) -> Cut:
+    return _Cutter(roots, target).cut()
+
+
+class _Cutter:
+    def __init__(self, roots: Sequence[Node], target: Target):
+        self.target = target
+        self.nodes = reachable(roots)
+        self.bit = {n: 1 << i for i, n in enumerate(self.nodes)}
+        self.leaves = {n for n in self.nodes if is_buffer(n)}
+        self.realized: set[Node] = set()
+        self.anchors = {memory(r) for r in roots} - self.leaves
+        self.windowed = {_moved(n) for n in self.nodes if n.op.name == "windows"}
+        for node in self.nodes:
+            self._require(node)
+        self.fixed = set(self.anchors)
+
+    def cut(self) -> Cut:
+        # What is shared decides how far the values above it reach, so the second round sees more.
+        for _ in range(2):
+            cones = self._cones()
+            self.anchors = set(self.fixed)
+            self._share(cones)
+        cones = self._cones()
+        found = Cut([n for n in self.nodes if n in self.anchors])
+        mask = 0
+        for node in self.realized:
+            mask |= self.bit[node]
+        for anchor in found.anchors:
+            reach = 0
+            for operand in anchor.operands:
+                reach |= cones[operand]
+            found.reads[anchor] = tuple(self._members(reach & mask))
+        return found
+
+    def _require(self, node: Node) -> None:
+        """Adds what has to be an anchor because of `node`."""
+        kind = node.op.kind
+        if is_fold(node) or kind is Kind.SCATTER or node.op is initial:
+            self.anchors.add(node)
+        elif kind is Kind.CONTRACTION:
+            self.anchors.add(node)
+            for operand in node.operands:
+                self._require_factor(operand)
+
+    def _require_factor(self, operand: Node) -> None:
+        """A contraction reads memory, through movement. Next to no arithmetic may be done on the
+        way if it is on a leaf (the cast of a weight); on a computed value it is done before."""
+        node, top, cost = operand, None, 0
+        while node not in self.leaves and node not in self.anchors:
+            if node.op.kind is Kind.MOVEMENT and node.op.name != "cat":
+                node = node.operands[0]
+                continue
+            top = top or node
+            varying = [o for o in node.operands if not _is_number(o)]
+            cost += node.op.cost
+            if (
+                node.op.kind is not Kind.ELEMENTWISE
+                or len(varying) != 1
+                or cost > MOST_FACTOR_COST
+                or varying[0].shape != node.shape
+            ):
+                if node.op.kind is not Kind.CONSTANT and node.op is not scalar:
+                    self.anchors.add(top)
+                return
+            node = varying[0]
+        if top is not None and node in self.anchors:
+            self.anchors.add(top)
+
+    def _cones(self) -> dict[Node, int]:
+        """For each node, as bits, what computing it takes: nodes, down to anchors and leaves."""
+        cones: dict[Node, int] = {}
+        for node in self.nodes:
+            own = self.bit[node]
+            if node in self.anchors or node in self.leaves:
+                cones[node] = own
+                continue
+            cone = own
+            for operand in node.operands:
+                cone |= cones[operand]
+            cones[node] = cone
+            kind = node.op.kind
+            if kind is Kind.ELEMENTWISE and (
+                cone.bit_count() > MOST_NODES or self._is_repeated(node, cone)
+            ):
+                self.anchors.add(node)
+                self.fixed.add(node)
+                cones[node] = own
+        self.realized = self.anchors | self.leaves
+        return cones
+
+    def _is_repeated(self, node: Node, cone: int) -> bool:
+        """Overlapping windows read an element again and again: is computing it as often dear?"""
+        if node not in self.windowed:
+            return False
+        cost, _ = self._effort(node, cone)
+        return cost * self.target.op_cost > 2 * node.dtype.itemsize
+
+    def _share(self, cones: dict[Node, int]) -> None:
+        """Makes anchors of the nodes that several anchors read and that are not cheap."""
+        readers = dict.fromkeys(self.nodes, 0)
+        for node in reversed(self.nodes):
+            if (
+                node not in self.anchors
+                and readers[node].bit_count() > 1
+                and _can_be_shared(node)
+                and not self._is_cheap(node, cones, readers[node].bit_count())
+            ):
+                self.anchors.add(node)
+            seen = self.bit[node] if node in self.anchors else readers[node]
+            for operand in node.operands:
+                readers[operand] |= seen
+
+    def _is_cheap(self, node: Node, cones: dict[Node, int], readers: int) -> bool:
+        """Whether computing a node once a reader moves no more bytes than keeping it.
+
+        Kept, it is written once, and read by all but the kernel that computes it.
+        """
+        elements = math.prod(node.shape)
+        cost, loaded = self._effort(node, cones[node])
+        if elements <= 1:
+            return cost <= MOST_SCALAR_COST
+        if cost > MOST_COST:
+            return False
+        arithmetic = cost * self.target.op_cost * elements
+        again = (readers - 1) * (loaded + arithmetic)
+        kept = readers * node.dtype.itemsize * elements
+        return again <= kept + self.target.launch_cost / 16
+
+    def _effort(self, node: Node, cone: int) -> tuple[int, int]:
+        """(arithmetic an element, bytes loaded) of computing a node."""
+        elements = math.prod(node.shape)
+        cost = loaded = 0
+        for member in self._members(cone):
+            if member in self.realized and member is not node:
+                loaded += min(math.prod(member.shape), elements) * member.dtype.itemsize
+            elif member.op.kind in (Kind.ELEMENTWISE, Kind.GENERATE):
+                cost += member.op.cost
+            elif member.op.kind is Kind.GATHER:
+                cost += 4
+        return cost, loaded
+
+    def _members(self, bits: int) -> list[Node]:
+        found = []
+        while bits:
+            low = bits & -bits
+            found.append(self.nodes[low.bit_length() - 1])
+            bits ^= low
+        return found
+
+
+def _moved(node: Node) -> Node:
+    """The node whose elements a movement rearranges."""
+    while node.op.kind is Kind.MOVEMENT and movement.is_map(node):
+        node = node.operands[0]
+    return node
+
+
+def _is_number(node: Node) -> bool:
+    """Whether a node is one number that no buffer holds."""
+    while node.op.name in ("expand", "reshape"):
+        node = node.operands[0]
+    return node.op.kind is Kind.CONSTANT or node.op is scalar
+
+
+def _can_be_shared(node: Node) -> bool:
+    return node.op.kind in (Kind.ELEMENTWISE, Kind.GATHER) or node.op.name == "random_bits"

@@ -1,0 +1,87 @@
+"""The iteration space of a group of nodes, and where a node's elements lie in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.ir.shape import contiguous_strides
+
+from . import index as ix
+from .index import Axis, Index
+
+Place = tuple[Index, ...]
+"""One index for each dimension of a node."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A loop over the positions of `shape`, its dimensions `reduced` being the reduction axes.
+
+    A node with as many elements as `shape` is "full" level: one element a point. One with as many
+    as the dimensions that are not reduced is "row" level. Elements and points are matched in
+    row-major order, so a reshape changes nothing.
+    """
+
+    shape: tuple[int, ...]
+    reduced: tuple[int, ...] = ()
+
+    @cached_property
+    def axes(self) -> tuple[Axis, ...]:
+        """One axis for each dimension. Named by place alone, so domains of one shape share them."""
+        return tuple(Axis(f"d{i}", extent) for i, extent in enumerate(self.shape))
+
+    @cached_property
+    def parallel(self) -> tuple[Axis, ...]:
+        return tuple(a for i, a in enumerate(self.axes) if i not in self.reduced and a.extent != 1)
+
+    @cached_property
+    def reduction(self) -> tuple[Axis, ...]:
+        return tuple(a for i, a in enumerate(self.axes) if i in self.reduced and a.extent != 1)
+
+    @cached_property
+    def points(self) -> int:
+        """How many rows there are."""
+        return math.prod(a.extent for a in self.parallel)
+
+    @cached_property
+    def row(self) -> int:
+        """How many elements a row has."""
+        return math.prod(a.extent for a in self.reduction)
+
+    @cached_property
+    def _full(self) -> Place:
+        return tuple(map(ix.of, self.axes))
+
+    def holds(self, elements: int) -> bool:
+        """Whether a node with so many elements is full or row level."""
+        return elements == self.points or elements == self.points * self.row
+
+    def place(self, shape: Sequence[int]) -> Place | None:
+        """The element of a node of this shape that belongs to a point."""
+        elements = math.prod(shape)
+        if elements == self.points:
+            return along(self.parallel, shape)
+        if elements != self.points * self.row:
+            return None
+        if shape == self.shape:
+            return self._full
+        return along([a for a in self.axes if a.extent != 1], shape)
+
+    def row_place(self, extents: Sequence[int]) -> Place | None:
+        """The positions along reduced dimensions of these extents that belong to a point."""
+        if math.prod(extents) != self.row:
+            return None
+        return along(self.reduction, extents)
+
+
+def along(axes: Sequence[Axis], shape: Sequence[int]) -> Place:
+    """The place, in `shape`, that is reached in row-major order at a point of `axes`."""
+    sizes = [s for s in shape if s != 1]
+    if sizes == [a.extent for a in axes]:
+        rest = iter(axes)
+        return tuple(ix.ZERO if s == 1 else ix.of(next(rest)) for s in shape)
+    strides = contiguous_strides([a.extent for a in axes])
+    return ix.delinearize(ix.linearize([ix.of(a) for a in axes], strides), shape)

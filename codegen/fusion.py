@@ -1,0 +1,381 @@
+"""Fusion: which anchors of a graph share a kernel.
+
+Each anchor starts as a group of its own, then neighbours merge greedily, those first that share
+most memory: a producer with its consumer, or two readers of one buffer. A merge is tried by
+lowering the union. It stands if that works, if the groups stay free of cycles, and if the cost
+model says it doesn't take longer than the two kernels.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
+
+from .contraction import contraction
+from .cost import kernel_cost
+from .cut import Cut, is_dot, is_fold
+from .domain import Domain
+from .kernel import Buffer, Kernel
+from .lower import CannotFuse, Lowering, stored_base
+from .target import Target
+from .update import lower_update
+
+# Readers of one buffer that are tried as siblings of a group, the nearest ones.
+MOST_SIBLINGS = 4
+# The most values a kernel may compute: beyond that compilers take their time.
+MOST_VALUES = 600
+
+
+@dataclass(eq=False)
+class Group:
+    """Anchors that one kernel computes.
+
+    kind: map, row (folds and scans), dot, update or sort.
+    points, row: its domain's.
+    """
+
+    index: int
+    anchors: tuple[Node, ...]
+    kind: str
+    kernel: Kernel
+    domain: Domain
+    nodes: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    cost: float
+    reads: dict[Node, None] = field(default_factory=dict)
+    before: int = 0  # the groups it depends on, as bits
+    is_state: bool = False  # kept for a multi-tensor update
+
+    @property
+    def points(self) -> int:
+        return self.domain.points
+
+    @property
+    def elements(self) -> int:
+        return self.domain.points * self.domain.row
+
+    @property
+    def order(self) -> int:
+        return self.anchors[-1].seq
+
+
+class Partition:
+    """The groups of a graph, by index."""
+
+    def __init__(self, found: Cut, results: Iterable[Node], leaves: Iterable[Node], target: Target):
+        self.target = target
+        self.reads = found.reads
+        self.results = set(results)
+        self.readers: dict[Node, list[Node]] = {}
+        for anchor in found.anchors:
+            for read in self.reads[anchor]:
+                self.readers.setdefault(read, []).append(anchor)
+        self.buffers = {
+            n: Buffer(f"n{n.seq}", n.dtype, math.prod(n.shape)) for n in (*leaves, *found.anchors)
+        }
+        self.groups: dict[int, Group] = {}
+        self.group_of: dict[Node, Group] = {}
+        self.reasons: dict[tuple[Node, Node], str] = {}
+        self._count = 0
+        for anchor in found.anchors:
+            if math.prod(anchor.shape):
+                self._add(self._lowered((anchor,)))
+
+    # Lowering a set of anchors.
+
+    def _lowered(self, anchors: tuple[Node, ...]) -> Group:
+        """The group of these anchors; CannotFuse if no single kernel computes them."""
+        own = set(anchors)
+        outputs = tuple(a for a in anchors if self._is_output(a, own))
+        buffers = self.buffers
+
+        def source(node: Node) -> Buffer | None:
+            return None if node in own else buffers.get(node)
+
+        last = anchors[-1]
+        if last.op.kind is Kind.SCATTER:
+            kernel, lowering = lower_update(last, buffers[last], source)
+            return self._group(anchors, "update", kernel, lowering, outputs)
+        failure = CannotFuse(last, "no iteration space fits")
+        kind = kind_of(anchors)
+        for domain in domains(anchors, outputs, kind, source):
+            lowering = Lowering(domain, source)
+            try:
+                stores = tuple(lowering.store(o, buffers[o]) for o in outputs)
+            except CannotFuse as error:
+                failure = error
+                continue
+            kernel = Kernel("", domain.parallel, domain.reduction, stores)
+            if len(anchors) > 1:
+                self._check_size(kernel, last)
+            return self._group(anchors, kind, kernel, lowering, outputs)
+        raise failure
+
+    def _check_size(self, kernel: Kernel, node: Node) -> None:
+        if len(kernel.inputs) + len(kernel.outputs) > self.target.fuse_limit:
+            raise CannotFuse(node, f"more than {self.target.fuse_limit} buffers")
+        if len(kernel.values) > MOST_VALUES:
+            raise CannotFuse(node, f"more than {MOST_VALUES} values")
+
+    def _group(
+        self,
+        anchors: tuple[Node, ...],
+        kind: str,
+        kernel: Kernel,
+        lowering: Lowering,
+        outputs: tuple[Node, ...],
+    ) -> Group:
+        cost = kernel_cost(kernel, lowering.domain, self.target)
+        nodes = tuple(lowering.nodes)
+        return Group(-1, anchors, kind, kernel, lowering.domain, nodes, outputs, cost)
+
+    def _is_output(self, anchor: Node, own: set[Node]) -> bool:
+        return anchor in self.results or any(r not in own for r in self.readers.get(anchor, ()))
+
+    # The graph of groups.
+
+    def _add(self, group: Group) -> None:
+        group.index = self._count
+        self._count += 1
+        own = set(group.anchors)
+        for anchor in group.anchors:
+            for read in self.reads[anchor]:
+                if read not in own:
+                    group.reads[read] = None
+        for earlier in self.producers(group):
+            group.before |= earlier.before | 1 << earlier.index
+        self.groups[group.index] = group
+        for anchor in group.anchors:
+            self.group_of[anchor] = group
+
+    def producers(self, group: Group) -> list[Group]:
+        """The groups that `group` reads from."""
+        found = (self.group_of.get(read) for read in group.reads)
+        return list(dict.fromkeys(g for g in found if g is not None))
+
+    def consumers(self, group: Group) -> list[Group]:
+        """The groups that read from `group`."""
+        readers = (r for o in group.outputs for r in self.readers.get(o, ()))
+        found = (self.group_of.get(r) for r in readers)
+        return list(dict.fromkeys(g for g in found if g is not None and g is not group))
+
+    def siblings(self, group: Group) -> list[Group]:
+        """Groups with as many elements that read a buffer which `group` reads too; for small
+        groups, where a launch is what counts, also those that read another one of its producer."""
+        found: dict[Group, None] = {}
+        for read in group.reads:
+            found.update(dict.fromkeys(self._near(group, self.readers.get(read, ()))))
+        if self._is_small(group):
+            for producer in self.producers(group):
+                if len(producer.outputs) > 1:
+                    readers = (r for o in producer.outputs for r in self.readers.get(o, ()))
+                    found.update(dict.fromkeys(self._near(group, readers)))
+        return list(found)
+
+    def _near(self, group: Group, readers: Iterable[Node]) -> list[Group]:
+        """The groups of `readers` that are like `group`, those next to it in the program."""
+        near = {}
+        for reader in readers:
+            other = self.group_of.get(reader)
+            if other is not None and other is not group and other.elements == group.elements:
+                near[other.index] = other
+        found = sorted(near.values(), key=lambda g: (abs(g.order - group.order), g.index))
+        return found[:MOST_SIBLINGS]
+
+    def makes_cycle(self, a: Group, b: Group) -> bool:
+        """Whether one of the two depends on the other through a third group."""
+        for first, second in ((a, b), (b, a)):
+            if not second.before >> first.index & 1:
+                continue
+            for between in self.producers(second):
+                if between is not first and between.before >> first.index & 1:
+                    return True
+        return False
+
+    def unite(self, a: Group, b: Group, merged: Group) -> None:
+        """Puts `merged` in the place of two groups."""
+        del self.groups[a.index], self.groups[b.index]
+        self._add(merged)
+        old = 1 << a.index | 1 << b.index
+        merged.before &= ~old
+        new = merged.before | 1 << merged.index
+        for other in self.groups.values():
+            if other is not merged and other.before & old:
+                other.before = other.before & ~old | new
+
+    # Merging.
+
+    def merge(self, state_only: bool = False) -> None:
+        """Merges groups until no merge pays. `state_only`: those of parameter updates alone."""
+        queue: list[tuple[int, int, int, int, int]] = []
+        for group in list(self.groups.values()):
+            self._propose(group, queue, state_only, later_only=True)
+        while queue:
+            *_, i, j = heapq.heappop(queue)
+            a, b = self.groups.get(i), self.groups.get(j)
+            if a is None or b is None:
+                continue
+            merged = self._try(a, b)
+            if merged is not None:
+                merged.is_state = state_only
+                self.unite(a, b, merged)
+                self._propose(merged, queue, state_only)
+
+    def _propose(
+        self,
+        group: Group,
+        queue: list[tuple[int, int, int, int, int]],
+        state_only: bool,
+        later_only: bool = False,
+    ) -> None:
+        """Queues the merges of `group` with its neighbours, and of its small readers."""
+        near = [] if later_only else self.producers(group)
+        readers = self.consumers(group)
+        near += readers
+        near += (g for g in self.siblings(group) if not later_only or g.index > group.index)
+        pairs = [(group, other) for other in dict.fromkeys(near)]
+        pairs += (p for p in pairwise(readers) if self._is_small(p[0]) and _alike(*p))
+        for a, b in pairs:
+            stays = {"update", "sort"} & {a.kind, b.kind}
+            if stays or a.is_state is not state_only or b.is_state is not state_only:
+                continue
+            later = a.before >> b.index & 1
+            if later or (not b.before >> a.index & 1 and b.order < a.order):
+                a, b = b, a
+            self._propose_pair(a, b, queue)
+
+    def _is_small(self, group: Group) -> bool:
+        """Whether the launch is most of what a group costs."""
+        return group.elements * 8 <= self.target.launch_cost
+
+    def _propose_pair(
+        self, a: Group, b: Group, queue: list[tuple[int, int, int, int, int]]
+    ) -> None:
+        """Queues the merge of a with b, which doesn't come before a."""
+        own = {*a.anchors, *b.anchors}
+        saved = 0
+        for read in b.reads:
+            size = self.buffers[read].size * read.dtype.itemsize
+            if read in a.reads:
+                saved += size
+            elif read in own:
+                saved += size if self._is_output(read, own) else 2 * size
+        if saved or self._is_small(a):
+            heapq.heappush(queue, (-saved, a.order, b.order, a.index, b.index))
+
+    def _try(self, a: Group, b: Group) -> Group | None:
+        """The union of two groups if it is a better kernel; otherwise the reason is kept."""
+        reason = self._mismatch(a, b)
+        if reason is None and self.makes_cycle(a, b):
+            reason = "would depend on itself through a third kernel"
+        if reason is None:
+            anchors = tuple(sorted((*a.anchors, *b.anchors), key=lambda n: n.seq))
+            try:
+                merged = self._lowered(anchors)
+            except CannotFuse as error:
+                reason = str(error)
+            else:
+                if merged.cost <= a.cost + b.cost:
+                    return merged
+                reason = f"would move {_bytes(merged.cost)} instead of {_bytes(a.cost + b.cost)}"
+        for anchor in b.anchors:
+            for read in self.reads[anchor]:
+                if read in a.anchors:
+                    self.reasons[read, anchor] = reason
+        return None
+
+    def _mismatch(self, a: Group, b: Group) -> str | None:
+        """Why two groups can't share a kernel, as far as a look at their sizes tells."""
+        kinds = {a.kind, b.kind}
+        if kinds == {"dot"}:
+            return "a kernel computes one contraction"
+        if kinds == {"dot", "row"}:
+            return "a contraction's tiles hold no whole rows to fold"
+        dot = a if a.kind == "dot" else b if b.kind == "dot" else None
+        if dot is not None:
+            other = b if dot is a else a
+            inside = {r for d in dot.anchors if is_dot(d) for r in self.reads[d]}
+            if any(anchor in inside for anchor in other.anchors):
+                return "a contraction reads its operands from memory"
+            return None if other.elements == dot.points else "has another number of elements"
+        own = {*a.anchors, *b.anchors}
+        if a.kind == "map" and not any(self._is_output(o, own) for o in a.anchors):
+            return None  # nothing of it is left in memory, so any shape will do
+        if kinds == {"row"}:
+            same = (a.points, a.elements) == (b.points, b.elements)
+            return None if same else "folds rows of another size"
+        if kinds == {"map"}:
+            return None if a.elements == b.elements else "has another number of elements"
+        row, rest = (a, b) if a.kind == "row" else (b, a)
+        return None if row.domain.holds(rest.elements) else "has another number of elements"
+
+    def tie(self, batch: list[Group], group: Group) -> bool:
+        """Adds `group` to those launched with `batch`, unless one depends on the other."""
+        together = sum(1 << g.index for g in batch)
+        if group.before & together or batch[0].before >> group.index & 1:
+            return False
+        batch.append(group)
+        together |= 1 << group.index
+        before = batch[0].before | group.before
+        for member in batch:
+            member.before = before
+        for other in self.groups.values():
+            if other.before & together:
+                other.before |= together | before
+        return True
+
+
+def _alike(a: Group, b: Group) -> bool:
+    return a.kind == b.kind and (a.points, a.elements) == (b.points, b.elements)
+
+
+def bits(mask: int) -> Iterator[int]:
+    """The places of the ones in `mask`."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def kind_of(anchors: Sequence[Node]) -> str:
+    if any(a.op.name == "argsort" and is_fold(a) for a in anchors):
+        return "sort"
+    if any(is_dot(a) for a in anchors):
+        return "dot"
+    return "row" if any(is_fold(a) for a in anchors) else "map"
+
+
+def domains(
+    anchors: Sequence[Node],
+    outputs: Sequence[Node],
+    kind: str,
+    source: Callable[[Node], Buffer | None],
+) -> list[Domain]:
+    """The iteration spaces to try for a kernel, the likeliest first."""
+    if kind == "dot":
+        return [contraction(a).domain for a in anchors if is_dot(a)][:1]
+    if kind == "map":
+        shapes = (tuple(stored_base(o, source).shape) for o in outputs)
+        return [Domain(max(shapes, key=len))]
+    found: dict[Domain, None] = {}
+    for fold in anchors:
+        if is_fold(fold):
+            axes = fold.attrs[0]
+            reduced = axes if fold.op.kind is Kind.REDUCE else (axes,)
+            found[Domain(tuple(fold.operands[0].shape), tuple(reduced))] = None
+    # A finer shape is reached from a coarser one by divisions, the other way without.
+    return sorted(found, key=lambda d: -len(d.shape))[:2]
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if count < 1024:
+            return f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} GB"

@@ -1,0 +1,396 @@
+"""Kernel IR: an iteration space, a DAG of scalar expressions, and stores.
+
+A kernel runs its stores for every point of its parallel axes. A value may also range over the
+reduction axes; Reduce and Dot fold them away, Scan runs along them. What a value ranges over
+follows from the axes it mentions: a store whose offset mentions a reduction axis is made for each
+of its points ("full" level), any other once per parallel point ("row" level). So softmax is
+
+    parallel p, reduction r
+    x = load X[p*R + r];  m = reduce max x;  e = exp(x - m);  s = reduce sum e
+    store Y[p*R + r] = e / s
+
+and a matmul with a bias is a store of dot(a[m, k], b[k, n]) + bias[n] over parallel m, n.
+
+Types of values: bool, integers, float32 and float64. Half types exist in memory only: a Load
+widens them to float32, a Store rounds, and a cast to one inside of an expression is Apply(cast).
+Buffers are contiguous; a buffer is addressed by an element offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.op import Op
+
+from .index import Atom, Axis, Data, FloorDiv, Index, Mod, of, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory a kernel reads or writes: `size` elements of `dtype`."""
+
+    name: str
+    dtype: DType
+    size: int
+
+
+class _Value:
+    """What all values share."""
+
+    __slots__ = ()
+
+    def operands(self) -> tuple[Value, ...]:
+        return ()
+
+    def indices(self) -> tuple[Index, ...]:
+        return ()
+
+    def folded(self) -> tuple[Axis, ...]:
+        """The axes that operands range over and this value doesn't."""
+        return ()
+
+    def axes(self) -> set[Axis]:
+        """The axes this value ranges over. `ranges` answers for many values at once."""
+        seen: dict[int, Value] = {}
+        collect(self, seen)  # type: ignore[arg-type]
+        return set(ranges(seen.values())[id(self)])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Load(_Value):
+    """The element of a buffer at `offset`, widened to `dtype`."""
+
+    buffer: Buffer
+    offset: Index
+    dtype: DType
+
+    def indices(self) -> tuple[Index, ...]:
+        return (self.offset,)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Constant(_Value):
+    """A number, as a NumPy scalar of `dtype`."""
+
+    value: Any
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scalar(_Value):
+    """A number passed at launch; `slot` is its node's index among the scalars of the graph."""
+
+    slot: int
+    dtype: DType
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Position(_Value):
+    """An index as an int64 value."""
+
+    index: Index
+    dtype: DType
+
+    def indices(self) -> tuple[Index, ...]:
+        return (self.index,)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class RandomBits(_Value):
+    """Word 0 of Philox 4x32-10 at counter (index, index >> 32, offset, offset >> 32), uint32."""
+
+    seed: Value
+    offset: Value
+    index: Index
+    dtype: DType
+
+    def operands(self) -> tuple[Value, ...]:
+        return self.seed, self.offset
+
+    def indices(self) -> tuple[Index, ...]:
+        return (self.index,)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Apply(_Value):
+    """An elementwise op. A cast to a half type rounds, its dtype stays float32 (`target` says)."""
+
+    op: Op
+    args: tuple[Value, ...]
+    dtype: DType
+    target: DType | None = None
+
+    def operands(self) -> tuple[Value, ...]:
+        return self.args
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """low <= index < high."""
+
+    index: Index
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Guard(_Value):
+    """`inside` where every condition holds, else `outside`; `inside` is not evaluated elsewhere
+    (its loads would be out of bounds)."""
+
+    conditions: tuple[Condition, ...]
+    inside: Value
+    outside: Value
+    dtype: DType
+
+    def operands(self) -> tuple[Value, ...]:
+        return self.inside, self.outside
+
+    def indices(self) -> tuple[Index, ...]:
+        return tuple(c.index for c in self.conditions)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Reduce(_Value):
+    """A fold over all reduction axes: op is sum, prod, max, min, any, all, argmax or argmin.
+
+    argmax and argmin give the row-major position among the reduction axes (int64).
+    """
+
+    op: str
+    arg: Value
+    over: tuple[Axis, ...]
+    dtype: DType
+
+    def operands(self) -> tuple[Value, ...]:
+        return (self.arg,)
+
+    def folded(self) -> tuple[Axis, ...]:
+        return self.over
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scan(_Value):
+    """A running fold (sum, prod) along the one reduction axis, at each of its points."""
+
+    op: str
+    arg: Value
+    along: Axis
+    dtype: DType
+
+    def operands(self) -> tuple[Value, ...]:
+        return (self.arg,)
+
+    def indices(self) -> tuple[Index, ...]:
+        return (of(self.along),)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sort(_Value):
+    """The position (int64) along the one reduction axis of the element that stands here in sorted
+    order. Stable; NaN is the largest. Like Scan it is full level."""
+
+    arg: Value
+    along: Axis
+    descending: bool
+    dtype: DType
+
+    def operands(self) -> tuple[Value, ...]:
+        return (self.arg,)
+
+    def indices(self) -> tuple[Index, ...]:
+        return (of(self.along),)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Dot(_Value):
+    """The sum of a * b over all reduction axes.
+
+    Parallel axes that only `a` mentions are its rows (M), that only `b` mentions its columns (N),
+    that both mention its batch. Inputs of half types are multiplied as such (`input_dtype`) and
+    summed in float32.
+    """
+
+    a: Value
+    b: Value
+    over: tuple[Axis, ...]
+    dtype: DType
+    input_dtype: DType
+
+    def operands(self) -> tuple[Value, ...]:
+        return self.a, self.b
+
+    def folded(self) -> tuple[Axis, ...]:
+        return self.over
+
+
+Value = (
+    Load | Constant | Scalar | Position | RandomBits | Apply | Guard | Reduce | Scan | Sort | Dot
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Store:
+    """buffer[offset] = value at every point of the axes that offset and value mention.
+
+    With a mode (set, add, mul, max, min) the store is an update: buffer[offset] is combined with
+    value, one after another in row-major order of the reduction axes; points that differ in a
+    parallel axis never meet.
+    """
+
+    buffer: Buffer
+    offset: Index
+    value: Value
+    mode: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One launch.
+
+    notes: for the reader of generated code, one line for each op: (name, file, line).
+    """
+
+    name: str
+    parallel: tuple[Axis, ...]
+    reduction: tuple[Axis, ...]
+    stores: tuple[Store, ...]
+    notes: tuple[tuple[str, str, int], ...] = field(default=())
+
+    @cached_property
+    def values(self) -> tuple[Value, ...]:
+        """Every value once, operands first."""
+        seen: dict[int, Value] = {}
+        for store in self.stores:
+            for root in (*data_values(store.offset), store.value):
+                collect(root, seen)
+        return tuple(seen.values())
+
+    @cached_property
+    def outputs(self) -> tuple[Buffer, ...]:
+        return tuple(dict.fromkeys(s.buffer for s in self.stores))
+
+    @cached_property
+    def inputs(self) -> tuple[Buffer, ...]:
+        loads = (v.buffer for v in self.values if isinstance(v, Load))
+        return tuple(dict.fromkeys(b for b in loads if b not in self.outputs))
+
+    @cached_property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """One value for each scalar slot."""
+        return tuple({v.slot: v for v in self.values if isinstance(v, Scalar)}.values())
+
+    @property
+    def has_dot(self) -> bool:
+        return any(isinstance(v, Dot) for v in self.values)
+
+    @property
+    def is_update(self) -> bool:
+        return any(s.mode is not None for s in self.stores)
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """Independent kernels of one structure, made in one launch: many small parameter updates."""
+
+    members: tuple[Kernel, ...]
+
+    @property
+    def name(self) -> str:
+        return self.members[0].name
+
+    @cached_property
+    def outputs(self) -> tuple[Buffer, ...]:
+        return tuple(b for k in self.members for b in k.outputs)
+
+    @cached_property
+    def inputs(self) -> tuple[Buffer, ...]:
+        return tuple(b for k in self.members for b in k.inputs)
+
+    @cached_property
+    def scalars(self) -> tuple[Scalar, ...]:
+        return tuple({v.slot: v for k in self.members for v in k.scalars}.values())
+
+
+def data_values(index: Index) -> Iterator[Value]:
+    """The values an index reads its positions from."""
+    for atom in walk(index):
+        if isinstance(atom, Data):
+            yield atom.value
+
+
+def ranges(
+    values: Iterable[Value], known: dict[int, frozenset[Axis]] | None = None
+) -> dict[int, frozenset[Axis]]:
+    """The axes each of `values` (operands first) ranges over, by id; added to `known`."""
+    found = {} if known is None else known
+    nothing: frozenset[Axis] = frozenset()
+    for value in values:
+        axes = nothing
+        for operand in value.operands():
+            axes = axes | found[id(operand)] if axes else found[id(operand)]
+        for index in value.indices():
+            axes = axes | _mentioned(index, found)
+        folded = value.folded()
+        found[id(value)] = axes.difference(folded) if folded else axes
+    return found
+
+
+def _mentioned(index: Index, known: dict[int, frozenset[Axis]]) -> set[Axis]:
+    axes: set[Axis] = set()
+    for atom in walk(index):
+        if isinstance(atom, Axis):
+            axes.add(atom)
+        elif isinstance(atom, Data):
+            axes |= known[id(atom.value)]
+    return axes
+
+
+def collect(root: Value, seen: dict[int, Value]) -> None:
+    """Adds `root` and all it is computed from to `seen`, by id, operands first."""
+    stack: list[tuple[Value, bool]] = [(root, False)]
+    while stack:
+        value, ready = stack.pop()
+        if id(value) in seen:
+            continue
+        if ready:
+            seen[id(value)] = value
+            continue
+        stack.append((value, True))
+        for index in value.indices():
+            stack.extend((v, False) for v in data_values(index))
+        stack.extend((v, False) for v in value.operands())
+
+
+__all__ = [
+    "Apply",
+    "Atom",
+    "Axis",
+    "Buffer",
+    "Bundle",
+    "Condition",
+    "Constant",
+    "Data",
+    "Dot",
+    "FloorDiv",
+    "Guard",
+    "Index",
+    "Kernel",
+    "Load",
+    "Mod",
+    "Position",
+    "RandomBits",
+    "Reduce",
+    "Scalar",
+    "Scan",
+    "Sort",
+    "Store",
+    "Value",
+    "collect",
+    "data_values",
+    "ranges",
+]

@@ -1,0 +1,167 @@
+"""The last rewrites of a graph before it is cut into kernels: what a target has no kernel for."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import FLOAT, int64
+from tilewright.ir.node import Node, grad_mode, intern, reachable
+from tilewright.ir.op import Kind
+from tilewright.ir.rewrite import Rule, rewrite
+
+from .lower import initial
+from .target import Target
+
+
+def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
+    """`roots` over ops that this target has kernels for."""
+    roots = turn_products(roots)
+    rules: list[Rule] = [running_extremum_by_rows, give_memory, SplitFolds(target)]
+    if not target.native_sort:
+        rules.append(sort_by_counting)
+    return rewrite(roots, rules)
+
+
+@dataclass(frozen=True)
+class SplitFolds:
+    """A fold of few and very long rows in two steps: of parts of the rows, then of these results.
+
+    One step would leave most of the machine idle. The parts are cut by size alone, so the order of
+    additions is the same on every run.
+    """
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        if node.op.kind is not Kind.REDUCE or node.op.name in ("argmax", "argmin"):
+            return None
+        (x,) = node.operands
+        (axes,) = node.attrs
+        points = math.prod(node.shape)
+        length = math.prod(x.shape[a] for a in axes)
+        if not points or points >= self.target.parallel or length < self.target.long_row:
+            return None
+        axis = max(axes, key=lambda a: x.shape[a])
+        parts = self._parts(x.shape[axis], points, length)
+        if parts is None:
+            return None
+        size = x.shape[axis] // parts
+        cut = ops.reshape(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
+        within = sorted(axis + 1 if a == axis else a + (a > axis) for a in axes)
+        partial = node.op(cut, tuple(within))
+        return ops.reshape(node.op(partial, (axis,)), node.shape)
+
+    def _parts(self, extent: int, points: int, length: int) -> int | None:
+        """Into how many parts an axis is cut: enough to fill the machine, and none too short."""
+        wanted = 4 * self.target.parallel
+        for parts in range(2, extent + 1):
+            enough = parts * points >= wanted or parts * parts >= length
+            if extent % parts == 0 and enough:
+                return parts if length // parts >= 64 else None
+        return None
+
+
+def turn_products(roots: Sequence[Node]) -> list[Node]:
+    """(a @ b)^T is b^T @ a^T, where nothing else reads a @ b.
+
+    So the gradient of a weight is in memory as the weight is, and both are updated alike.
+    """
+    nodes = reachable(roots)
+    readers = Counter(o for n in nodes for o in n.operands)
+    kept = set(roots)
+    turned: dict[Node, Node] = {}
+    with grad_mode(False):
+        for node in nodes:
+            product = node.operands[0] if node.op.name == "permute" else node
+            if (
+                product is not node
+                and product.op is ops.matmul
+                and readers[product] == 1
+                and product not in kept
+                and node.attrs[0] == (*range(node.rank - 2), node.rank - 1, node.rank - 2)
+            ):
+                a, b = (_transposed(turned[o]) for o in product.operands)
+                turned[node] = intern(ops.matmul, (b, a), loc=product.loc)
+            elif any(turned[o] is not o for o in node.operands):
+                operands = tuple(turned[o] for o in node.operands)
+                turned[node] = intern(node.op, operands, node.attrs, loc=node.loc)
+            else:
+                turned[node] = node
+    return [turned[r] for r in roots]
+
+
+def _transposed(x: Node) -> Node:
+    order = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
+    undone = x.op.name == "permute" and x.attrs[0] == order
+    return x.operands[0] if undone else ops.permute(x, order)
+
+
+def give_memory(node: Node) -> Node | None:
+    """A scatter updates memory of its own, which first holds its base."""
+    if node.op.kind is not Kind.SCATTER or node.operands[0].op is initial:
+        return None
+    base, *rest = node.operands
+    copy = intern(initial, (base,), (node.seq,), loc=node.loc)
+    return node.op(copy, *rest, *node.attrs)
+
+
+def sort_by_counting(node: Node) -> Node | None:
+    """argsort as counting: an element's rank is how many come before it, and the element at a
+    position is the one whose rank it is. Quadratic, and parallel in every step."""
+    if node.op.name != "argsort":
+        return None
+    (x,) = node.operands
+    axis, descending = node.attrs
+    n = x.shape[axis]
+    last = [i for i in range(x.rank) if i != axis] + [axis]
+    lined = ops.permute(x, last)
+    lead = tuple(lined.shape[:-1])
+    mine = ops.reshape(lined, (*lead, n, 1))
+    other = ops.reshape(lined, (*lead, 1, n))
+    before = _before(other, mine, bool(descending))
+    tie = ops.bitwise_not(ops.bitwise_or(before, _before(mine, other, bool(descending))))
+    position = ops.iota(n)
+    earlier = ops.lt(ops.reshape(position, (1, n)), ops.reshape(position, (n, 1)))
+    counted = ops.bitwise_or(before, ops.bitwise_and(tie, earlier))
+    rank = ops.sum(ops.cast(counted, int64), (x.rank,))  # [*lead, n, 1]
+    stands_here = ops.eq(rank, ops.reshape(position, (1, n)))  # [*lead, element, place]
+    element = ops.reshape(position, (n, 1))
+    nothing = ops.constant(0, int64)
+    at = ops.sum(ops.where(stands_here, element, nothing), (x.rank - 1,))
+    placed = ops.reshape(at, (*lead, n))
+    back = [last.index(i) for i in range(x.rank)]
+    return ops.permute(placed, back)
+
+
+def running_extremum_by_rows(node: Node) -> Node | None:
+    """cummax_index as an argmax over everything up to each element, the last one of equals."""
+    if node.op.name not in ("cummax_index", "cummin_index"):
+        return None
+    (x,) = node.operands
+    (axis,) = node.attrs
+    n = x.shape[axis]
+    fold = ops.argmax if node.op.name == "cummax_index" else ops.argmin
+    here = ops.iota(n)
+    # Backwards, so that the first extremum found is the last one; what lies after an element is
+    # replaced by the element itself.
+    back = ops.flip(here, (0,))
+    upto = ops.minimum(ops.reshape(back, (1, n)), ops.reshape(here, (n, 1)))  # [element, back]
+    seen = ops.gather(x, upto, axis)
+    found = ops.reshape(fold(seen, (axis + 1,)), x.shape)
+    along = [n if i == axis else 1 for i in range(x.rank)]
+    return ops.minimum(n - 1 - found, ops.reshape(here, along))
+
+
+def _before(a: Node, b: Node, descending: bool) -> Node:
+    """Whether a comes before b; NaN is the largest."""
+    if descending:
+        a, b = b, a
+    less = ops.lt(a, b)
+    if a.dtype.category != FLOAT:
+        return less
+    a_is_number = ops.bitwise_not(ops.isnan(a))
+    return ops.bitwise_or(less, ops.bitwise_and(a_is_number, ops.isnan(b)))

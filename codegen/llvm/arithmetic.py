@@ -1,0 +1,377 @@
+"""Elementwise ops as instructions, each with PyTorch's edge cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.ir.dtype import BOOL, FLOAT, SIGNED, DType
+
+from ..kernel import Apply
+from . import integers, math
+from .body import Body, Mask
+from .code import Level
+from .machine import CannotLower
+from .types import Ref, constant, suffix, vector
+
+Routine = Callable[["Context"], Ref]
+
+
+class Context:
+    """One op at the place where it is computed."""
+
+    def __init__(self, body: Body, value: Apply, args: Sequence[Ref], mask: Mask | None, at: Level):
+        self.body, self.value, self.mask, self.at = body, value, mask, at
+        self.code = body.code
+        self.args = body.code.matched(*args, at=at)
+        self.dtype: DType = value.args[0].dtype
+        if value.op.name == "where":
+            self.dtype = value.dtype
+
+    @property
+    def floating(self) -> bool:
+        return self.dtype.category == FLOAT
+
+    @property
+    def signed(self) -> bool:
+        return self.dtype.category == SIGNED
+
+    @property
+    def lanes(self) -> int:
+        return self.args[0].lanes
+
+    def binary(self, op: str, a: Ref, b: Ref) -> Ref:
+        return self.code.binary(op, a, b, self.at)
+
+    def compare(self, op: str, a: Ref, b: Ref) -> Ref:
+        return self.code.compare(op, a, b, self.at)
+
+    def select(self, condition: Ref, a: Ref, b: Ref) -> Ref:
+        return self.code.select(condition, a, b, self.at)
+
+    def intrinsic(self, name: str, *args: Ref) -> Ref:
+        return self.code.intrinsic(name, args, self.at)
+
+    def like(self, number: float) -> Ref:
+        return constant(number, self.args[0].type, self.lanes)
+
+
+ROUTINES: dict[str, Routine] = {}
+
+
+def routine(*names: str) -> Callable[[Routine], Routine]:
+    def register(function: Routine) -> Routine:
+        for name in names:
+            ROUTINES[name] = function
+        return function
+
+    return register
+
+
+def apply(body: Body, value: Apply, args: Sequence[Ref], mask: Mask | None, at: Level) -> Ref:
+    """The op's routine: the one its record names, or that of its own name."""
+    name = value.op.llvm or value.op.name
+    context = Context(body, value, args, mask, at)
+    found = ROUTINES.get(name)
+    if found is not None:
+        return found(context)
+    if not context.floating:
+        raise CannotLower(f"{name} of {value.dtype}")
+    return _function(context, name)
+
+
+def _function(c: Context, name: str) -> Ref:
+    kind = c.args[0].type
+    if math.has(name, kind):
+        return math.call(c.code, name, c.args, c.at)
+    if kind == "double" and name in LIBM:
+        return _library(c, LIBM[name])
+    raise CannotLower(f"{name} of {c.dtype}")
+
+
+LIBM = {
+    "exp2": "exp2", "expm1": "expm1", "log2": "log2", "log10": "log10", "log1p": "log1p",
+    "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
+    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh",
+    "atanh": "atanh", "erf": "erf", "erfc": "erfc", "lgamma": "lgamma", "pow": "pow",
+    "atan2": "atan2", "fmod": "fmod",
+}  # fmt: skip
+"""Functions of float64 that the C library computes, lane by lane."""
+
+
+def _library(c: Context, name: str) -> Ref:
+    return library(c.body, name, c.args, c.at)
+
+
+def library(body: Body, name: str, args: Sequence[Ref], at: Level) -> Ref:
+    """A function of the C library on float64, in each lane."""
+    code, lanes = body.code, args[0].lanes
+    code.declare(f"declare double @{name}({', '.join(['double'] * len(args))})")
+    if lanes == 1:
+        return code.let(f"call double @{name}({', '.join(a.typed for a in args)})", "double", at=at)
+    symbol = f"tw_{name}_{suffix('double', lanes)}"
+    code.define(symbol, lambda: _lane_loop(symbol, name, len(args), lanes))
+    full = vector("double", lanes)
+    typed = ", ".join(a.typed for a in args)
+    return code.let(f"call {full} @{symbol}({typed})", "double", lanes, at)
+
+
+def _lane_loop(symbol: str, name: str, count: int, lanes: int) -> str:
+    full = vector("double", lanes)
+    parameters = ", ".join(f"{full} %a{i}" for i in range(count))
+    taken = "\n".join(f"  %x{i} = extractelement {full} %a{i}, i64 %i" for i in range(count))
+    given = ", ".join(f"double %x{i}" for i in range(count))
+    return f"""define internal {full} @{symbol}({parameters}) noinline #0 {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %out = phi {full} [ zeroinitializer, %entry ], [ %more, %loop ]
+{taken}
+  %y = call double @{name}({given})
+  %more = insertelement {full} %out, double %y, i64 %i
+  %next = add i64 %i, 1
+  %go = icmp ult i64 %next, {lanes}
+  br i1 %go, label %loop, label %done
+done:
+  ret {full} %more
+}}"""
+
+
+# Arithmetic.
+
+
+@routine("add")
+def _add(c: Context) -> Ref:
+    op = "fadd contract" if c.floating else "or" if c.dtype.category == BOOL else "add"
+    return c.binary(op, *c.args)
+
+
+@routine("sub")
+def _sub(c: Context) -> Ref:
+    return c.binary("fsub contract" if c.floating else "sub", *c.args)
+
+
+@routine("mul")
+def _mul(c: Context) -> Ref:
+    op = "fmul contract" if c.floating else "and" if c.dtype.category == BOOL else "mul"
+    return c.binary(op, *c.args)
+
+
+@routine("div")
+def _div(c: Context) -> Ref:
+    return c.binary("fdiv", *c.args)
+
+
+@routine("neg")
+def _neg(c: Context) -> Ref:
+    (x,) = c.args
+    if c.floating:
+        return c.code.let(f"fneg {x.typed}", x.type, x.lanes, c.at)
+    return c.binary("sub", c.like(0), x)
+
+
+@routine("abs")
+def _abs(c: Context) -> Ref:
+    (x,) = c.args
+    if c.floating:
+        return c.intrinsic("fabs", x)
+    if not c.signed:
+        return x
+    return c.select(c.compare("icmp slt", x, c.like(0)), c.binary("sub", c.like(0), x), x)
+
+
+@routine("sign")
+def _sign(c: Context) -> Ref:
+    (x,) = c.args
+    if not c.floating:
+        more = c.compare("icmp sgt" if c.signed else "icmp ugt", x, c.like(0))
+        out = c.code.convert("zext", more, x.type, c.at)
+        less = c.compare("icmp slt", x, c.like(0))
+        return c.select(less, c.like(-1), out) if c.signed else out
+    out = c.select(c.compare("fcmp ogt", x, c.like(0)), c.like(1), c.like(0))
+    return c.select(c.compare("fcmp olt", x, c.like(0)), c.like(-1), out)
+
+
+def _rounding(name: str) -> Routine:
+    def make(c: Context) -> Ref:
+        return c.intrinsic(name, *c.args) if c.floating else c.args[0]
+
+    return make
+
+
+for _name, _intrinsic in (
+    ("floor", "floor"),
+    ("ceil", "ceil"),
+    ("round", "rint"),
+    ("trunc", "trunc"),
+):
+    ROUTINES[_name] = _rounding(_intrinsic)
+
+
+@routine("sqrt")
+def _sqrt(c: Context) -> Ref:
+    return c.intrinsic("sqrt", *c.args)
+
+
+@routine("rsqrt")
+def _rsqrt(c: Context) -> Ref:
+    """1 / sqrt(x): 1 ulp, by two operations each of which is rounded right."""
+    return c.binary("fdiv", c.like(1), c.intrinsic("sqrt", *c.args))
+
+
+@routine("reciprocal")
+def _reciprocal(c: Context) -> Ref:
+    return c.binary("fdiv", c.like(1), c.args[0])
+
+
+@routine("copysign")
+def _copysign(c: Context) -> Ref:
+    return c.intrinsic("copysign", *c.args)
+
+
+@routine("relu")
+def _relu(c: Context) -> Ref:
+    (x,) = c.args
+    less = c.compare(
+        "fcmp olt" if c.floating else "icmp slt" if c.signed else "icmp ult", x, c.like(0)
+    )
+    return c.select(less, c.like(0), x)
+
+
+def _extremum(low: bool) -> Routine:
+    def make(c: Context) -> Ref:
+        from .folds import combine
+
+        return combine(c.body, "max" if low else "min", c.dtype, c.args[0], c.args[1], c.at)
+
+    return make
+
+
+ROUTINES["maximum"], ROUTINES["minimum"] = _extremum(True), _extremum(False)
+
+
+@routine("pow")
+def _pow(c: Context) -> Ref:
+    return _function(c, "pow") if c.floating else integers.power(c)
+
+
+@routine("floor_divide", "remainder", "fmod")
+def _division(c: Context) -> Ref:
+    if not c.floating:
+        return integers.division(c)
+    name = c.value.op.name
+    if name == "fmod":
+        return _function(c, "fmod")
+    return _floor_division(c, name == "remainder")
+
+
+def _floor_division(c: Context, remainder: bool) -> Ref:
+    """As Python does it: the remainder has the sign of the divisor, a zero of it included."""
+    a, b = c.args
+    rest = _function(c, "fmod")
+    zero = c.compare("fcmp oeq", rest, c.like(0))
+    other = c.binary(
+        "xor", c.compare("fcmp olt", b, c.like(0)), c.compare("fcmp olt", rest, c.like(0))
+    )
+    number = c.compare("fcmp ord", rest, rest)
+    other = c.binary("and", c.binary("and", other, number), c.compare("fcmp une", rest, c.like(0)))
+    if remainder:
+        moved = c.select(other, c.binary("fadd", rest, b), rest)
+        return c.select(zero, c.intrinsic("copysign", c.like(0), b), moved)
+    whole = c.binary("fdiv", c.binary("fsub", a, rest), b)
+    whole = c.select(other, c.binary("fsub", whole, c.like(1)), whole)
+    floor = c.intrinsic("floor", whole)
+    up = c.compare("fcmp ogt", c.binary("fsub", whole, floor), c.like(0.5))
+    floor = c.select(up, c.binary("fadd", floor, c.like(1)), floor)
+    ratio = c.binary("fdiv", a, b)
+    floor = c.select(
+        c.compare("fcmp oeq", whole, c.like(0)), c.intrinsic("copysign", c.like(0), ratio), floor
+    )
+    return c.select(c.compare("fcmp oeq", b, c.like(0)), ratio, floor)
+
+
+# Comparisons and logic.
+
+
+def _comparison(floating: str, integer: str) -> Routine:
+    def make(c: Context) -> Ref:
+        if c.floating:
+            return c.compare(f"fcmp {floating}", *c.args)
+        sign = "" if integer in ("eq", "ne") else "s" if c.signed else "u"
+        return c.compare(f"icmp {sign}{integer}", *c.args)
+
+    return make
+
+
+for _name, _float, _int in (
+    ("eq", "oeq", "eq"),
+    ("ne", "une", "ne"),
+    ("lt", "olt", "lt"),
+    ("le", "ole", "le"),
+    ("gt", "ogt", "gt"),
+    ("ge", "oge", "ge"),
+):
+    ROUTINES[_name] = _comparison(_float, _int)
+
+
+@routine("where")
+def _where(c: Context) -> Ref:
+    return c.select(*c.args)
+
+
+@routine("isnan")
+def _isnan(c: Context) -> Ref:
+    (x,) = c.args
+    return c.compare("fcmp uno", x, x) if c.floating else constant(False, "i1", c.lanes)
+
+
+@routine("isinf")
+def _isinf(c: Context) -> Ref:
+    if not c.floating:
+        return constant(False, "i1", c.lanes)
+    return c.compare("fcmp oeq", c.intrinsic("fabs", c.args[0]), c.like(float("inf")))
+
+
+@routine("isfinite")
+def _isfinite(c: Context) -> Ref:
+    if not c.floating:
+        return constant(True, "i1", c.lanes)
+    return c.compare("fcmp olt", c.intrinsic("fabs", c.args[0]), c.like(float("inf")))
+
+
+@routine("logical_not")
+def _logical_not(c: Context) -> Ref:
+    return c.compare("fcmp oeq" if c.floating else "icmp eq", c.args[0], c.like(0))
+
+
+@routine("bitwise_not")
+def _bitwise_not(c: Context) -> Ref:
+    return c.binary("xor", c.args[0], c.like(True if c.dtype.category == BOOL else -1))
+
+
+def _bitwise(op: str) -> Routine:
+    return lambda c: c.binary(op, *c.args)
+
+
+for _name, _op in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor")):
+    ROUTINES[_name] = _bitwise(_op)
+
+
+@routine("shift_left", "shift_right")
+def _shift(c: Context) -> Ref:
+    """Shifts by the width or more give 0, or -1 for a negative number shifted right."""
+    a, b = c.args
+    if c.dtype.category == BOOL:
+        raise CannotLower(f"{c.value.op.name} of bools")
+    bits = int(a.type[1:])
+    fits = c.compare("icmp ult", b, c.like(bits))
+    if c.value.op.name == "shift_left":
+        return c.select(fits, c.binary("shl", a, b), c.like(0))
+    if not c.signed:
+        return c.select(fits, c.binary("lshr", a, b), c.like(0))
+    return c.binary("ashr", a, c.select(fits, b, c.like(bits - 1)))
+
+
+@routine("initial")
+def _initial(c: Context) -> Ref:
+    return c.args[0]

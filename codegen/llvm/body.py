@@ -1,0 +1,196 @@
+"""The function of one kernel while it is written: its arguments, its axes, its masks.
+
+The function is `void kernel(ptr args, i64 chunk)`. `args` are 64-bit words: addresses of buffers,
+numbers passed at launch, sizes, and pairs of words in which it records what went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir.dtype import DType
+
+from ..analysis import Analysis
+from ..index import Axis
+from ..kernel import Buffer, Kernel, Scalar, Value
+from ..structure import SMALL
+from .code import Code, Level
+from .form import Form
+from .machine import Machine
+from .types import Ref, computed, constant
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of the arguments. role: buffer (by place), scalar (by place), size, error."""
+
+    role: str
+    value: Any = None
+    dtype: DType | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """What may go wrong: a position out of range, or (without size) a division by zero."""
+
+    size: int | None
+    axis: int
+    loc: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Where guards let a value be computed. number: tells masks apart."""
+
+    ref: Ref
+    level: int
+    number: int
+
+
+@dataclass(eq=False)
+class Vector:
+    """The axis that lanes run along, in a loop whose `variable` is the position of lane 0.
+
+    count: how many lanes exist in this step, i64; full: whether all of them do; whole: whether that
+    is known when the code is written.
+    """
+
+    axis: Axis
+    level: Level
+    variable: Ref
+    count: Ref
+    full: Ref
+    lanes: int
+    whole: bool = False
+
+
+class Body:
+    """What the parts of the emitter share."""
+
+    def __init__(self, kernel: Kernel, machine: Machine, form: Form):
+        self.kernel, self.machine, self.form = kernel, machine, form
+        self.lanes = form.lanes
+        self.code = Code("kernel", "ptr %args, i64 %chunk")
+        self.analysis = Analysis(kernel)
+        self.words: list[Word] = []
+        self.checks: list[Check] = []
+        self.axes: dict[Axis, tuple[Level, Ref]] = {}
+        self.vector: Vector | None = None
+        self.folded: dict[int, Ref] = {}  # reductions done, and running folds, by id
+        self.scratch: dict[int, Ref] = {}  # where values are kept for later stages, by id
+        self.kept: dict[int, Callable[[Value], Ref]] = {}  # how they are read again
+        self.row_level = 0  # values that depend on a reduction stand here or deeper
+        self.masks = 0
+        self._arguments: dict[Any, Ref] = {}
+        places = (*kernel.outputs, *kernel.inputs)
+        self._buffers = {b: i for i, b in enumerate(places)}
+        for i in range(len(places)):
+            self.words.append(Word("buffer", i))
+        self._scalars = {v.slot: i for i, v in enumerate(kernel.scalars)}
+        for i, v in enumerate(kernel.scalars):
+            self.words.append(Word("scalar", i, v.dtype))
+
+    # Arguments.
+
+    @property
+    def entry(self) -> Level:
+        return self.code.levels[0]
+
+    def _load_word(self, place: int, kind: str) -> Ref:
+        at = self.code.let(f"getelementptr i64, ptr %args, i64 {place}", "ptr", at=self.entry)
+        return self.code.let(f"load {kind}, ptr {at.text}, align 8", kind, at=self.entry)
+
+    def _argument(self, key: Any, place: int, kind: str) -> Ref:
+        found = self._arguments.get(key)
+        if found is None:
+            found = self._arguments[key] = self._load_word(place, kind)
+        return found
+
+    def buffer(self, buffer: Buffer) -> Ref:
+        place = self._buffers[buffer]
+        return self._argument(("buffer", place), place, "ptr")
+
+    def scalar(self, value: Scalar) -> Ref:
+        place = len(self._buffers) + self._scalars[value.slot]
+        kind = computed(value.dtype)
+        loaded = self._argument(("scalar", place), place, "i8" if kind == "i1" else kind)
+        if kind != "i1":
+            return loaded
+        entry = self.entry
+        return self.code.once(
+            ("bool", place),
+            entry,
+            lambda: self.code.let(f"icmp ne i8 {loaded.text}, 0", "i1", at=entry),
+        )
+
+    def size(self, value: int, key: Any, baked: bool = True) -> Ref:
+        """A number that follows from sizes: 0 and 1 are part of the code, others are passed."""
+        if baked and value in (0, 1):
+            return constant(value, "i64")
+        found = self._arguments.get(key)
+        if found is None:
+            self.words.append(Word("size", value))
+            found = self._arguments[key] = self._load_word(len(self.words) - 1, "i64")
+        return found
+
+    def extent(self, axis: Axis) -> Ref:
+        if axis in self.kernel.reduction and axis.extent <= SMALL:
+            return constant(axis.extent, "i64")
+        return self.size(axis.extent, ("extent", axis.name))
+
+    def check(self, check: Check) -> Ref:
+        """The address of the pair of words in which a failure is recorded."""
+        place = len(self.words)
+        self.words += [Word("error"), Word("error")]
+        self.checks.append(check)
+        return self.code.let(f"getelementptr i64, ptr %args, i64 {place}", "ptr", at=self.entry)
+
+    # Where things stand.
+
+    def bind(self, axis: Axis, variable: Ref) -> None:
+        """The position along an axis is `variable`, from the innermost level on."""
+        self.axes[axis] = self.code.level, variable
+
+    def depth_of(self, axes: Sequence[Axis] | frozenset[Axis]) -> int:
+        """The number of the level where all of the axes are bound."""
+        return max((self.axes[a][0].depth for a in axes if a.extent != 1), default=0)
+
+    def level_of(self, value: Value, mask: Mask | None = None) -> Level:
+        """Where a value is computed: as far out as what it depends on allows."""
+        depth = self.depth_of(self.analysis.axes(value))
+        if self.analysis.depth(value):
+            depth = max(depth, self.row_level)
+        if mask is not None and self.analysis.reads(value):
+            depth = max(depth, mask.level)
+        return self.code.levels[depth]
+
+    def in_lanes(self, axes: frozenset[Axis] | set[Axis]) -> bool:
+        """Whether lanes differ in what ranges over these axes."""
+        return self.vector is not None and self.vector.axis in axes
+
+    # Masks.
+
+    def lane_mask(self, at: Level) -> Ref:
+        """Which lanes exist in this step of the vector loop."""
+        vector = self.vector
+        assert vector is not None
+        level = vector.level
+        code = self.code
+        if vector.whole:
+            return constant(True, "i1", vector.lanes)
+
+        def make() -> Ref:
+            count = code.convert("trunc", vector.count, "i32", at=level)
+            wide = code.spread(count, vector.lanes, level)
+            return code.compare("icmp ult", code.lanes_of(vector.lanes, "i32"), wide, at=level)
+
+        return code.once("lane mask", level, make)
+
+    def and_lanes(self, mask: Mask | None, at: Level) -> Ref:
+        """The lanes that exist and that `mask` lets through."""
+        lanes = self.lane_mask(at)
+        if mask is None:
+            return lanes
+        return self.code.binary("and", lanes, mask.ref, at=at)

@@ -1,0 +1,218 @@
+"""The text of one function: levels of loops, names, and what a level knows already.
+
+A level is the body of a loop (the outermost is the function's entry). Its lines are gathered
+apart, so that what an inner loop needs and doesn't change is written to an outer level, before
+the loop, while the loop's own text is still growing. No pass has to find what is invariant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .types import Ref, constant, lane_numbers, suffix, vector
+
+
+@dataclass(eq=False)
+class Level:
+    """Where text is added. label: the block that lines go to now; known: what is computed here."""
+
+    depth: int
+    label: str
+    lines: list[str] = field(default_factory=list)
+    known: dict[Any, Any] = field(default_factory=dict)
+
+    def block(self, label: str) -> None:
+        """Begins a block; the one before must have ended with a branch."""
+        self.lines.append(f"{label}:")
+        self.label = label
+
+
+@dataclass(eq=False)
+class Loop:
+    """An open loop: `variable` runs from start in steps while below stop."""
+
+    level: Level
+    head: str
+    body: str
+    exit: str
+    variable: Ref
+    start: Ref
+    stop: Ref
+    step: int
+    carried: list[tuple[Ref, Ref]]  # (phi, initial value)
+
+
+class Code:
+    """One function on its way to text."""
+
+    def __init__(self, name: str, parameters: str):
+        self.name, self.parameters = name, parameters
+        self.levels = [Level(0, "entry")]
+        self.declared: dict[str, None] = {}
+        self.functions: dict[str, str] = {}
+        self._count = 0
+
+    # Names and lines.
+
+    def fresh(self, stem: str = "t") -> str:
+        self._count += 1
+        # The point keeps `r1` with number 41 apart from `r` with 141.
+        return f"%{stem}{self._count}" if stem == "t" else f"%{stem}.{self._count}"
+
+    def fresh_label(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    @property
+    def level(self) -> Level:
+        """The innermost level."""
+        return self.levels[-1]
+
+    def add(self, line: str, at: Level | None = None) -> None:
+        (at or self.level).lines.append(line)
+
+    def let(
+        self, text: str, kind: str, lanes: int = 1, at: Level | None = None, stem: str = "t"
+    ) -> Ref:
+        name = self.fresh(stem)
+        self.add(f"{name} = {text}", at)
+        return Ref(name, kind, lanes)
+
+    def once(self, key: Any, at: Level, make: Callable[[], Any]) -> Any:
+        """What `at` knows under `key`, made on first use."""
+        found = at.known.get(key)
+        if found is None:
+            found = at.known[key] = make()
+        return found
+
+    # Instructions.
+
+    def binary(self, op: str, a: Ref, b: Ref, at: Level | None = None) -> Ref:
+        a, b = self.matched(a, b, at=at)
+        return self.let(f"{op} {a.typed}, {b.text}", a.type, a.lanes, at)
+
+    def compare(self, op: str, a: Ref, b: Ref, at: Level | None = None) -> Ref:
+        """op with its predicate, such as `icmp slt`."""
+        a, b = self.matched(a, b, at=at)
+        return self.let(f"{op} {a.typed}, {b.text}", "i1", a.lanes, at)
+
+    def select(self, condition: Ref, a: Ref, b: Ref, at: Level | None = None) -> Ref:
+        lanes = max(condition.lanes, a.lanes, b.lanes)
+        a, b = self.spread(a, lanes, at), self.spread(b, lanes, at)
+        if condition.lanes != lanes:
+            condition = self.spread(condition, lanes, at)
+        return self.let(f"select {condition.typed}, {a.typed}, {b.typed}", a.type, lanes, at)
+
+    def convert(self, op: str, a: Ref, kind: str, at: Level | None = None) -> Ref:
+        if a.type == kind:
+            return a
+        return self.let(f"{op} {a.typed} to {vector(kind, a.lanes)}", kind, a.lanes, at)
+
+    def intrinsic(
+        self, name: str, args: Sequence[Ref], at: Level | None = None, flags: str = ""
+    ) -> Ref:
+        """A call of an intrinsic whose operands and result have one type."""
+        args = self.matched(*args, at=at)
+        kind, lanes = args[0].type, args[0].lanes
+        full = vector(kind, lanes)
+        symbol = f"@llvm.{name}.{suffix(kind, lanes)}"
+        self.declare(f"declare {full} {symbol}({', '.join([full] * len(args))})")
+        typed = ", ".join(a.typed for a in args)
+        return self.let(f"call {flags}{full} {symbol}({typed})", kind, lanes, at)
+
+    def declare(self, line: str) -> None:
+        self.declared[line] = None
+
+    def define(self, name: str, text: Callable[[], str]) -> None:
+        """An internal function that the text calls."""
+        if name not in self.functions:
+            self.functions[name] = ""  # it may call itself, or what calls it
+            self.functions[name] = text()
+
+    def splat(self, a: Ref, lanes: int, at: Level | None = None) -> Ref:
+        wide = vector(a.type, lanes)
+        if not a.text.startswith("%"):
+            return Ref(f"splat ({a.type} {a.text})", a.type, lanes)
+        first = self.let(f"insertelement {wide} poison, {a.typed}, i64 0", a.type, lanes, at)
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        text = f"shufflevector {wide} {first.text}, {wide} poison, {zeros}"
+        return self.let(text, a.type, lanes, at)
+
+    def spread(self, a: Ref, lanes: int, at: Level | None = None) -> Ref:
+        """`a` as a vector of so many lanes."""
+        if a.lanes == lanes:
+            return a
+        where = at or self.level
+        return self.once(("splat", a, lanes), where, lambda: self.splat(a, lanes, where))
+
+    def matched(self, *args: Ref, at: Level | None = None) -> list[Ref]:
+        lanes = max(a.lanes for a in args)
+        return [self.spread(a, lanes, at) for a in args]
+
+    def extract(self, a: Ref, lane: int) -> Ref:
+        return self.let(f"extractelement {a.typed}, i64 {lane}", a.type)
+
+    def lanes_of(self, lanes: int, kind: str) -> Ref:
+        return Ref(lane_numbers(lanes, kind), kind, lanes)
+
+    # Loops.
+
+    def open_loop(
+        self, start: Ref, stop: Ref, step: int = 1, initial: Sequence[Ref] = (), stem: str = "i"
+    ) -> Loop:
+        """Begins a loop. `initial` are the values carried into it; `close_loop` takes the next."""
+        head = self.fresh_label("loop")
+        body = self.fresh_label("body")
+        variable = Ref(self.fresh(stem), "i64")
+        carried = [(Ref(self.fresh("acc"), v.type, v.lanes), v) for v in initial]
+        level = Level(len(self.levels), body)
+        self.levels.append(level)
+        done = self.fresh_label("done")
+        return Loop(level, head, body, done, variable, start, stop, step, carried)
+
+    def close_loop(self, loop: Loop, following: Sequence[Ref] = ()) -> list[Ref]:
+        """Ends it; returns the carried values as they are after it."""
+        level = self.levels.pop()
+        assert level is loop.level, "loops are closed from the inside out"
+        outer = self.level
+        after = self.fresh("next")
+        level.lines.append(f"{after} = add nuw nsw i64 {loop.variable.text}, {loop.step}")
+        level.lines.append(f"br label %{loop.head}")
+        phis = [
+            f"{loop.variable.text} = phi i64 [ {loop.start.text}, %{outer.label} ], "
+            f"[ {after}, %{level.label} ]"
+        ]
+        for (phi, first), then in zip(loop.carried, following, strict=True):
+            phis.append(
+                f"{phi.text} = phi {phi.full_type} [ {first.text}, %{outer.label} ], "
+                f"[ {then.text}, %{level.label} ]"
+            )
+        going = self.fresh("go")
+        outer.lines.append(f"br label %{loop.head}")
+        outer.lines.append(f"{loop.head}:")
+        outer.lines += phis
+        outer.lines.append(f"{going} = icmp slt i64 {loop.variable.text}, {loop.stop.text}")
+        outer.lines.append(f"br i1 {going}, label %{loop.body}, label %{loop.exit}")
+        outer.lines.append(f"{loop.body}:")
+        outer.lines += level.lines
+        outer.block(loop.exit)
+        return [phi for phi, _ in loop.carried]
+
+    # The whole.
+
+    def text(self) -> str:
+        assert len(self.levels) == 1, "a loop is still open"
+        entry = self.levels[0]
+        body = "\n".join(line if line.endswith(":") else f"  {line}" for line in entry.lines)
+        parts = [
+            f"define void @{self.name}({self.parameters}) #0 {{\nentry:\n{body}\n  ret void\n}}"
+        ]
+        parts += self.functions.values()
+        parts += self.declared
+        return "\n".join(parts) + "\n"
+
+
+def zero(kind: str, lanes: int = 1) -> Ref:
+    return constant(0, kind, lanes)

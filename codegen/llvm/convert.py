@@ -1,0 +1,110 @@
+"""Conversions: between dtypes, and between registers and memory."""
+
+from __future__ import annotations
+
+from tilewright.ir.dtype import BOOL, FLOAT, SIGNED, DType, bfloat16, float16, float32
+
+from .body import Body
+from .code import Level
+from .types import Ref, computed, constant, stored
+
+
+def from_memory(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
+    """An element as it was loaded, in the type it is computed with."""
+    code = body.code
+    if dtype is float16:
+        return code.convert("fpext", ref, "float", at)
+    if dtype is bfloat16:
+        wide = code.convert("zext", ref, "i32", at)
+        shifted = code.binary("shl", wide, constant(16, "i32", ref.lanes), at)
+        return code.convert("bitcast", shifted, "float", at)
+    if dtype.category == BOOL:
+        return code.compare("icmp ne", ref, constant(0, "i8", ref.lanes), at)
+    return ref
+
+
+def to_memory(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
+    """A value as it is stored, rounded to nearest even where the element is narrower."""
+    code = body.code
+    if dtype is float16:
+        return code.convert("fptrunc", ref, "half", at)
+    if dtype is bfloat16:
+        return _bfloat_bits(body, ref, at)
+    if dtype.category == BOOL:
+        return code.convert("zext", ref, "i8", at)
+    return ref
+
+
+def _bfloat_bits(body: Body, ref: Ref, at: Level) -> Ref:
+    code, lanes = body.code, ref.lanes
+    bits = code.convert("bitcast", ref, "i32", at)
+    high = code.binary("lshr", bits, constant(16, "i32", lanes), at)
+    odd = code.binary("and", high, constant(1, "i32", lanes), at)
+    half = code.binary("add", odd, constant(0x7FFF, "i32", lanes), at)
+    rounded = code.binary(
+        "lshr", code.binary("add", bits, half, at), constant(16, "i32", lanes), at
+    )
+    nan = code.compare("fcmp uno", ref, ref, at)
+    quiet = code.binary("or", high, constant(0x40, "i32", lanes), at)
+    return code.convert("trunc", code.select(nan, quiet, rounded, at), "i16", at)
+
+
+def rounded(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
+    """A float32 rounded to a half type and back."""
+    return from_memory(body, to_memory(body, ref, dtype, at), dtype, at)
+
+
+def cast(body: Body, ref: Ref, source: DType, target: DType, at: Level) -> Ref:
+    """A value in another dtype, as a C compiler for this machine converts it."""
+    code = body.code
+    kind = computed(target)
+    if target in (float16, bfloat16):
+        return rounded(body, cast(body, ref, source, float32, at), target, at)
+    if source.category == FLOAT:
+        return _from_float(body, ref, target, kind, at)
+    if target.category == BOOL:
+        return code.compare("icmp ne", ref, constant(0, ref.type, ref.lanes), at)
+    signed = source.category == SIGNED
+    if target.category == FLOAT:
+        return code.convert("sitofp" if signed else "uitofp", ref, kind, at)
+    bits, wanted = int(ref.type[1:]), int(kind[1:])
+    if wanted > bits:
+        return code.convert("sext" if signed else "zext", ref, kind, at)
+    return code.convert("trunc", ref, kind, at) if wanted < bits else ref
+
+
+def _from_float(body: Body, ref: Ref, target: DType, kind: str, at: Level) -> Ref:
+    code = body.code
+    if target.category == FLOAT:
+        if ref.type == kind:
+            return ref
+        return code.convert("fpext" if kind == "double" else "fptrunc", ref, kind, at)
+    if target.category == BOOL:
+        return code.compare("fcmp une", ref, constant(0.0, ref.type, ref.lanes), at)
+    if kind == "i64" and target.category != SIGNED:
+        return _to_uint64(body, ref, at)
+    # Through 32 bits where they hold every value, else 64; what doesn't fit is cut off.
+    through = "i64" if kind in ("i64",) or (kind == "i32" and target.category != SIGNED) else "i32"
+    whole = code.convert("fptosi", ref, through, at)
+    # Out of range the result is any number, not undefined.
+    whole = code.let(f"freeze {whole.typed}", through, ref.lanes, at)
+    return whole if kind == through else code.convert("trunc", whole, kind, at)
+
+
+def _to_uint64(body: Body, ref: Ref, at: Level) -> Ref:
+    """Negative numbers wrap around, as they do on the machines there are."""
+    code = body.code
+    limit = constant(2.0**63, ref.type, ref.lanes)
+    large = code.compare("fcmp oge", ref, limit, at)
+    less = code.binary("fsub", ref, limit, at)
+    low = code.let(f"freeze {code.convert('fptosi', ref, 'i64', at).typed}", "i64", ref.lanes, at)
+    high = code.let(f"freeze {code.convert('fptosi', less, 'i64', at).typed}", "i64", ref.lanes, at)
+    high = code.binary("xor", high, constant(-(1 << 63), "i64", ref.lanes), at)
+    return code.select(large, high, low, at)
+
+
+def bitcast(body: Body, ref: Ref, source: DType, target: DType, at: Level) -> Ref:
+    """The bits of an element of one dtype read as another of its size."""
+    raw = to_memory(body, ref, source, at)
+    raw = body.code.convert("bitcast", raw, stored(target), at)
+    return from_memory(body, raw, target, at)

@@ -1,0 +1,137 @@
+"""What reductions are made of: where they start, how two values are combined, lanes joined."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import BOOL, FLOAT, SIGNED, DType
+
+from .body import Body
+from .code import Level
+from .types import Ref, computed, constant
+
+
+def identity(op: str, dtype: DType) -> Any:
+    """What a fold starts from."""
+    if op in ("sum", "any"):
+        return 0
+    if op in ("prod", "all"):
+        return 1
+    low = op in ("max", "argmax")
+    if dtype.category == FLOAT:
+        return -np.inf if low else np.inf
+    if dtype.category == BOOL:
+        return not low
+    limits = np.iinfo(dtype.np)
+    return limits.min if low else limits.max
+
+
+def start(op: str, dtype: DType, lanes: int) -> Ref:
+    return constant(identity(op, dtype), computed(dtype), lanes)
+
+
+def combine(body: Body, op: str, dtype: DType, old: Ref, new: Ref, at: Level | None = None) -> Ref:
+    """`old` and then `new`. A NaN stays, whichever side it comes from."""
+    code, floating = body.code, dtype.category == FLOAT
+    if op == "sum":
+        if dtype.category == BOOL:
+            return code.binary("or", old, new, at)
+        return code.binary("fadd contract" if floating else "add", old, new, at)
+    if op == "prod":
+        if dtype.category == BOOL:
+            return code.binary("and", old, new, at)
+        return code.binary("fmul" if floating else "mul", old, new, at)
+    if op in ("any", "all"):
+        return code.binary("or" if op == "any" else "and", old, new, at)
+    return code.select(beats(body, op, dtype, new, old, at), new, old, at)
+
+
+def beats(body: Body, op: str, dtype: DType, new: Ref, old: Ref, at: Level | None = None) -> Ref:
+    """Whether `new` is the extremum rather than `old`; NaN is, of both kinds."""
+    code, low = body.code, op in ("max", "argmax")
+    if dtype.category != FLOAT:
+        sign = "s" if dtype.category == SIGNED else "u"
+        return code.compare(f"icmp {sign}{'gt' if low else 'lt'}", new, old, at)
+    # False where both are NaN: the first one stays.
+    more = code.compare("fcmp ugt" if low else "fcmp ult", new, old, at)
+    number = code.compare("fcmp ord", old, old, at)
+    return code.binary("and", more, number, at)
+
+
+def extremum(body: Body, op: str, old: Ref, new: Ref) -> Ref:
+    """`new` if it is more than `old`, which is never NaN: one instruction."""
+    more = body.code.compare("fcmp ogt" if op == "max" else "fcmp olt", new, old)
+    return body.code.select(more, new, old)
+
+
+def mark(body: Body, marks: Ref, new: Ref) -> Ref:
+    """`marks`, all bits of them set where `new` is NaN."""
+    code = body.code
+    return code.binary("or", marks, code.convert("sext", code.compare("fcmp uno", new, new), "i32"))
+
+
+def with_nan(body: Body, op: str, dtype: DType, value: Ref, marks: Ref, join: bool) -> Ref:
+    """The extremum, NaN where that is marked."""
+    code = body.code
+    if join:
+        value = join_lanes(body, op, dtype, value)
+        if marks.lanes > 1:
+            symbol = f"@llvm.vector.reduce.or.v{marks.lanes}i32"
+            code.declare(f"declare i32 {symbol}({marks.full_type})")
+            marks = code.let(f"call i32 {symbol}({marks.typed})", "i32")
+    found = code.compare("icmp ne", marks, constant(0, "i32", marks.lanes))
+    return code.select(found, constant(np.nan, value.type, value.lanes), value)
+
+
+def pick(
+    body: Body, op: str, dtype: DType, old: tuple[Ref, Ref], new: tuple[Ref, Ref], tie: bool
+) -> tuple[Ref, Ref]:
+    """Of two (value, position) the extremum; `tie`: of equals that with the lower position, else
+    the old one."""
+    code = body.code
+    better = beats(body, op, dtype, new[0], old[0])
+    if tie:
+        same = code.compare("fcmp oeq" if dtype.category == FLOAT else "icmp eq", new[0], old[0])
+        if dtype.category == FLOAT:
+            both = code.binary(
+                "and",
+                code.compare("fcmp uno", new[0], new[0]),
+                code.compare("fcmp uno", old[0], old[0]),
+            )
+            same = code.binary("or", same, both)
+        earlier = code.compare("icmp slt", new[1], old[1])
+        better = code.binary("or", better, code.binary("and", same, earlier))
+    return code.select(better, new[0], old[0]), code.select(better, new[1], old[1])
+
+
+def halves(body: Body, ref: Ref) -> tuple[Ref, Ref]:
+    code, lanes = body.code, ref.lanes // 2
+    out = []
+    for first in (0, lanes):
+        indices = ", ".join(f"i32 {i}" for i in range(first, first + lanes))
+        text = f"shufflevector {ref.typed}, {ref.full_type} poison, <{lanes} x i32> <{indices}>"
+        out.append(code.let(text, ref.type, lanes))
+    return out[0], out[1]
+
+
+def join_lanes(body: Body, op: str, dtype: DType, ref: Ref) -> Ref:
+    """The fold of all lanes, as a tree."""
+    while ref.lanes > 1:
+        if ref.lanes == 2:
+            ref = combine(body, op, dtype, body.code.extract(ref, 0), body.code.extract(ref, 1))
+        else:
+            ref = combine(body, op, dtype, *halves(body, ref))
+    return ref
+
+
+def join_picks(body: Body, op: str, dtype: DType, found: tuple[Ref, Ref]) -> tuple[Ref, Ref]:
+    while found[0].lanes > 1:
+        if found[0].lanes == 2:
+            sides = [tuple(body.code.extract(r, i) for r in found) for i in range(2)]
+        else:
+            (a, b), (i, j) = halves(body, found[0]), halves(body, found[1])
+            sides = [(a, i), (b, j)]
+        found = pick(body, op, dtype, sides[0], sides[1], tie=True)  # type: ignore[arg-type]
+    return found

@@ -1,0 +1,180 @@
+"""The form a kernel takes: which axis lanes run along, how many lanes, how work is cut.
+
+Along a reduction axis lanes hold neighbours of one row ("rows"); along a parallel axis they hold
+neighbouring rows, each with its own reduction ("columns"). Without reductions the second is all
+there is. The work is cut by size alone, so results don't depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..analysis import Analysis
+from ..index import Axis, Data, Index, walk
+from ..kernel import Apply, Dot, Kernel, Load, RandomBits, Reduce, Scan, Sort
+from .machine import Machine
+
+HEAVY = 8  # the Op.cost from which on a value is worth keeping, and fewer lanes at a time pay
+ROWS_ACROSS = 256
+CHUNK = 1 << 17  # work of one chunk: some 30 µs
+
+
+@dataclass(frozen=True)
+class Form:
+    """vector: the axis of the lanes, None if everything is computed one by one.
+
+    outer: the other parallel axes. rows: points of these that a chunk takes; block: positions of
+    the vector axis, if it is parallel, that it takes. peeled: whether whole vectors have a loop of
+    their own, without masks; that is worth the text only where little is computed.
+    """
+
+    vector: Axis | None
+    lanes: int
+    outer: tuple[Axis, ...]
+    rows: int
+    block: int
+    peeled: bool
+
+    def chunks(self, kernel: Kernel) -> int:
+        rows = math.prod(a.extent for a in self.outer)
+        count = -(-rows // self.rows)
+        if self.vector in kernel.parallel:
+            assert self.vector is not None
+            count *= -(-self.vector.extent // self.block)
+        return count
+
+
+def form_of(kernel: Kernel, machine: Machine, like: Form | None = None) -> Form:
+    """like: take its axis and lanes, if this kernel has that axis."""
+    analysis = Analysis(kernel)
+    work = _work_per_point(kernel)
+    vector = _vector_axis(kernel, analysis, machine)
+    lanes = 1 if vector is None else _lanes(kernel, machine, vector)
+    if like is not None and like.vector is not None:
+        named = {a.name: a for a in (*kernel.parallel, *kernel.reduction) if a.extent != 1}
+        vector = named.get(like.vector.name, vector)
+        lanes = like.lanes
+    peeled = vector is not None and _is_light(kernel)
+    parallel = tuple(a for a in kernel.parallel if a.extent != 1)
+    outer = tuple(a for a in parallel if a is not vector)
+    row = math.prod(a.extent for a in kernel.reduction)
+    if kernel.is_update and not all(a.extent for a in kernel.parallel):
+        return Form(vector, lanes, outer, 1, 1, peeled)
+    if not kernel.reduction and vector is not None and _crosses(kernel, vector):
+        # Lines that a step reads one element of are read again by the next rows: keep few of them.
+        lanes = machine.vector_bytes // 4
+        return Form(vector, lanes, outer, ROWS_ACROSS, lanes, False)
+    points = max(int(CHUNK // max(work * max(row, 1), 1)), 1)
+    if vector is None or vector not in kernel.parallel:
+        return Form(vector, lanes, outer, points, 1, peeled)
+    if points >= 2 * vector.extent:
+        extent = max(vector.extent, 1)
+        return Form(vector, lanes, outer, max(points // extent, 1), extent, peeled)
+    pieces = max(round(vector.extent / points), 1)
+    block = -(-vector.extent // pieces)
+    block = max(-(-block // lanes) * lanes, lanes)
+    return Form(vector, lanes, outer, 1, block, peeled)
+
+
+def _crosses(kernel: Kernel, vector: Axis) -> bool:
+    """Whether much is read along the innermost of the other axes."""
+    rest = [a for a in kernel.parallel if a.extent > 8 and a is not vector]
+    if not rest or vector.extent < 8:
+        return False
+    inner = rest[-1]
+    return any(
+        isinstance(v, Load)
+        and v.offset.coefficient(inner) == 1
+        and abs(v.offset.coefficient(vector)) > 1
+        and v.buffer.size > 1 << 12
+        for v in kernel.values
+    )
+
+
+def _is_light(kernel: Kernel) -> bool:
+    if len(kernel.values) > 40 or any(isinstance(v, RandomBits) for v in kernel.values):
+        return False
+    return all(not isinstance(v, Apply) or v.op.cost < HEAVY for v in kernel.values)
+
+
+def _work_per_point(kernel: Kernel) -> float:
+    """Roughly, in quarters of a nanosecond."""
+    work = 1.0
+    for value in kernel.values:
+        if isinstance(value, Apply):
+            work += value.op.cost / 2
+        elif isinstance(value, Load):
+            work += value.buffer.dtype.itemsize / 4
+        elif isinstance(value, RandomBits):
+            work += 30
+        elif isinstance(value, (Reduce, Dot)):
+            work += 1
+    return work + sum(s.buffer.dtype.itemsize / 4 for s in kernel.stores)
+
+
+def _lanes(kernel: Kernel, machine: Machine, axis: Axis) -> int:
+    """Two registers' worth where much is computed, else four: loads in flight, and partial sums."""
+    heavy = widest = 0
+    for value in kernel.values:
+        if isinstance(value, Apply):
+            heavy += value.op.cost >= HEAVY
+        heavy += isinstance(value, RandomBits)
+        if isinstance(value, (Load, Apply)) and value.dtype.itemsize == 8:
+            widest += 1
+    native = machine.vector_bytes // 4
+    lanes = native * (2 if heavy or widest or len(kernel.values) > 24 else 4)
+    while lanes > native and lanes >= 2 * axis.extent:
+        lanes //= 2
+    return lanes
+
+
+def _vector_axis(kernel: Kernel, analysis: Analysis, machine: Machine) -> Axis | None:
+    scanned = {v.along for v in kernel.values if isinstance(v, (Scan, Sort))}
+    candidates = [a for a in kernel.parallel if a.extent != 1]
+    if not kernel.is_update:
+        candidates += [a for a in kernel.reduction if a.extent != 1 and a not in scanned]
+    scores = {a: _score(kernel, analysis, a, machine) for a in candidates}
+    # The innermost of equals.
+    best = max(reversed(candidates), key=lambda a: scores[a], default=None)
+    if best is None or ((scanned or kernel.is_update) and scores[best] < 0.6):
+        return None
+    if kernel.is_update and not _apart(kernel, best):
+        return None
+    return best
+
+
+def _apart(kernel: Kernel, axis: Axis) -> bool:
+    return all(axis in s.offset.axes() for s in kernel.stores)
+
+
+def _score(kernel: Kernel, analysis: Analysis, axis: Axis, machine: Machine) -> float:
+    """How well lanes along an axis suit the kernel's loads and stores: 1 if each moves
+    neighbours."""
+    total = weights = 0.0
+    full = set(kernel.reduction)
+    places: list[tuple[Index, float]] = [
+        (v.offset, 1.0 + 3 * bool(full & analysis.axes(v)))
+        for v in kernel.values
+        if isinstance(v, Load)
+    ]
+    places += [
+        (s.offset, 1.5 + 3 * bool(full & analysis.index_axes(s.offset))) for s in kernel.stores
+    ]
+    for offset, weight in places:
+        weights += weight
+        step = offset.coefficient(axis)
+        inside = any(
+            axis in analysis.index_axes(Index(((a, 1),)))
+            for a in walk(offset)
+            if not isinstance(a, Axis)
+        )
+        if step == 1 and not inside:
+            total += weight
+        elif step == 0 and not inside:
+            total += weight * 0.5
+        elif any(isinstance(a, Data) for a in walk(offset)):
+            total += weight * 0.1
+    lanes = machine.vector_bytes // 2
+    used = axis.extent / (-(-axis.extent // lanes) * lanes) if axis.extent else 0.0
+    return total / max(weights, 1e-9) * (0.25 + 0.75 * used)

@@ -1,0 +1,96 @@
+"""Integer division and powers: what is undefined in LLVM has to be kept from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.ir.dtype import BOOL
+
+from .body import Check
+from .machine import CannotLower
+from .positions import fail
+from .types import Ref, constant, suffix, vector
+
+if TYPE_CHECKING:
+    from .arithmetic import Context
+
+
+def division(c: Context) -> Ref:
+    """floor_divide and remainder round down, fmod's result has the sign of the dividend.
+
+    A divisor of zero is recorded; -1 is kept from the instruction, which would trap at the least
+    integer.
+    """
+    a, b = c.args
+    name = c.value.op.name
+    if c.dtype.category == BOOL:
+        raise CannotLower(f"{name} of bools")
+    zero = c.compare("icmp eq", b, c.like(0))
+    fail_at = constant(0, "i64", zero.lanes)
+    fail(c.body, zero, fail_at, Check(None, 0, ("", 0)), c.mask, c.at)
+    safe = c.select(zero, c.like(1), b)
+    if not c.signed:
+        return c.binary("udiv" if name == "floor_divide" else "urem", a, safe)
+    minus = c.compare("icmp eq", b, c.like(-1))
+    safe = c.select(minus, c.like(1), safe)
+    rest = c.select(minus, c.like(0), c.binary("srem", a, safe))
+    if name == "fmod":
+        return rest
+    uneven = c.compare("icmp ne", rest, c.like(0))
+    apart = c.compare("icmp slt", c.binary("xor", rest, safe), c.like(0))
+    down = c.binary("and", uneven, apart)
+    if name == "remainder":
+        return c.select(down, c.binary("add", rest, safe), rest)
+    whole = c.select(minus, c.binary("sub", c.like(0), a), c.binary("sdiv", a, safe))
+    return c.select(down, c.binary("sub", whole, c.like(1)), whole)
+
+
+def power(c: Context) -> Ref:
+    """By squaring, modulo the width. A negative exponent gives 0 unless the base is 1 or -1."""
+    a, b = c.args
+    kind, lanes = a.type, a.lanes
+    full = vector(kind, lanes)
+    symbol = f"tw_power_{suffix(kind, lanes)}"
+    c.code.define(symbol, lambda: _power(symbol, kind, lanes))
+    if lanes > 1:
+        c.code.declare(f"declare i1 @llvm.vector.reduce.or.v{lanes}i1(<{lanes} x i1>)")
+    exponent = b
+    if c.signed:
+        negative = c.compare("icmp slt", b, c.like(0))
+        exponent = c.select(negative, c.like(0), b)
+    call = f"call {full} @{symbol}({a.typed}, {exponent.typed})"
+    out = c.code.let(call, kind, lanes, c.at)
+    if not c.signed:
+        return out
+    odd = c.compare("icmp ne", c.binary("and", b, c.like(1)), c.like(0))
+    unit = c.select(odd, c.like(-1), c.like(1))
+    unit = c.select(c.compare("icmp eq", a, c.like(-1)), unit, c.like(0))
+    unit = c.select(c.compare("icmp eq", a, c.like(1)), c.like(1), unit)
+    return c.select(negative, unit, out)
+
+
+def _power(symbol: str, kind: str, lanes: int) -> str:
+    full, mask = vector(kind, lanes), vector("i1", lanes)
+    one, none = constant(1, kind, lanes).text, constant(0, kind, lanes).text
+    some = "  %more = freeze i1 %left"
+    if lanes > 1:
+        some = f"  %more = call i1 @llvm.vector.reduce.or.v{lanes}i1({mask} %left)"
+    return f"""define internal {full} @{symbol}({full} %a, {full} %b) noinline #0 {{
+entry:
+  br label %loop
+loop:
+  %base = phi {full} [ %a, %entry ], [ %square, %loop ]
+  %rest = phi {full} [ %b, %entry ], [ %half, %loop ]
+  %out = phi {full} [ {one}, %entry ], [ %next, %loop ]
+  %bit = and {full} %rest, {one}
+  %odd = icmp ne {full} %bit, {none}
+  %times = mul {full} %out, %base
+  %next = select {mask} %odd, {full} %times, {full} %out
+  %square = mul {full} %base, %base
+  %half = lshr {full} %rest, {one}
+  %left = icmp ne {full} %half, {none}
+{some}
+  br i1 %more, label %loop, label %done
+done:
+  ret {full} %next
+}}"""

@@ -1,0 +1,145 @@
+"""Logarithms, powers and inverse hyperbolic functions. Coefficients: tools/fit_math.py."""
+
+from __future__ import annotations
+
+import math
+
+from .expression import Expr, fma, function, polynomial, where, wide
+
+INF, NAN = math.inf, math.nan
+
+# log(1 + f) = f - f^2 / 2 + f^3 P(f) for sqrt(1/2) <= 1 + f <= sqrt(2)
+_LOG32 = (
+    -0.06201500119018334,
+    0.10530864738938345,
+    -0.10646191638199634,
+    0.1103778335905502,
+    -0.12450743320911725,
+    0.14286524547786641,
+    -0.16668001523071926,
+    0.20000010039684973,
+    -0.24999990275042186,
+    0.33333333281199246,
+)
+
+
+@function("log", inline=True)
+def log(x: Expr) -> Expr:
+    """1 ulp. x = 2^n (1 + f); n log(2) is added in two parts."""
+    tiny = x < 2.0**-126
+    bits = where(tiny, x * 2.0**23, x).bits() - 0x3F3504F3
+    n = bits.shift_right(23, signed=True).to("sitofp", "float")
+    n = where(tiny, n - 23.0, n)
+    f = ((bits & 0x7FFFFF) + 0x3F3504F3).bits() - 1.0
+    square = f * f
+    p = polynomial(f, _LOG32) * f * square
+    p = fma(n, 1.428606765330187045e-06, p)
+    out = fma(square, -0.5, p) + f
+    out = fma(n, 0.693145751953125, out)
+    return _edges(x, out)
+
+
+def _edges(x: Expr, out: Expr) -> Expr:
+    """log where its argument is 0, infinite, negative or NaN."""
+    out = where(x.equals(INF), INF, out)
+    out = where(x.equals(0.0), -INF, out)
+    return where((x < 0.0) | x.isnan(), NAN, out)
+
+
+def _log64(x: Expr, terms: int) -> Expr:
+    """By the series of 2 atanh(s), s = f / (2 + f), |s| < 0.1716."""
+    tiny = x < 2.0**-1022
+    bits = where(tiny, x * 2.0**54, x).bits() - 0x3FE6A09E667F3BCD
+    # The exponent by adding it to the low bits of 1.5 2^52, for want of a signed 64-bit shift.
+    shifted = (bits + (1 << 62)).shift_right(52) + (0x4338000000000000 - (1 << 10))
+    n = shifted.bits() - 1.5 * 2.0**52
+    n = where(tiny, n - 54.0, n)
+    f = ((bits & 0xFFFFFFFFFFFFF) + 0x3FE6A09E667F3BCD).bits() - 1.0
+    s = f / (f + 2.0)
+    y = s * s
+    half = f * f * 0.5
+    p = polynomial(y, [2 / (2 * k + 1) for k in range(terms, 0, -1)])
+    # log(1 + f) = f - (f^2 / 2 - s (f^2 / 2 + y P)): what is rounded is small (FDLIBM).
+    low = fma(s, fma(p, y, half), n * 1.90821492927058770002e-10)
+    return _edges(x, fma(n, 0.693147180369123816490, f - (half - low)))
+
+
+@function("log", "double")
+def log64(x: Expr) -> Expr:
+    """1 ulp of float64."""
+    return _log64(x, 10)
+
+
+@function("log_near", "double", inline=True)
+def log_near(x: Expr) -> Expr:
+    """log to 1e-13 (relative): what the float32 functions need."""
+    return _log64(x, 7)
+
+
+def log1p64(x: Expr) -> Expr:
+    """log(1 + x), relative to 1e-12: what 1 + x lost in rounding is put back."""
+    u = x + 1.0
+    lost = where(u.equals(INF), 0.0, (x - (u - 1.0)) / u)
+    return u.call("log_near") + lost
+
+
+@wide("log2")
+def log2(x: Expr) -> Expr:
+    """0.51 ulp."""
+    return x.call("log_near") * (1 / math.log(2))
+
+
+@wide("log10")
+def log10(x: Expr) -> Expr:
+    """0.51 ulp."""
+    return x.call("log_near") * (1 / math.log(10))
+
+
+@function("log1p")
+def log1p(x: Expr) -> Expr:
+    """1.5 ulp; the sign of a zero stays."""
+    u = x + 1.0
+    lost = where(u.equals(INF), 0.0, (x - (u - 1.0)) / u)
+    out = where(u.equals(0.0), -INF, u.call("log") + lost)
+    return where(x.equals(0.0), x, out)
+
+
+@wide("asinh")
+def asinh(x: Expr) -> Expr:
+    """0.51 ulp."""
+    size = x.abs()
+    y = x * x
+    inner = size + y / ((y + 1.0).sqrt() + 1.0)
+    return where(size.equals(INF), INF, log1p64(inner)).copysign(x)
+
+
+@wide("acosh")
+def acosh(x: Expr) -> Expr:
+    """0.51 ulp."""
+    above = x - 1.0
+    out = log1p64(above + (above * (x + 1.0)).sqrt())
+    return where(x < 1.0, NAN, out)
+
+
+@wide("atanh")
+def atanh(x: Expr) -> Expr:
+    """0.51 ulp."""
+    size = x.abs()
+    out = log1p64(size * 2.0 / (1.0 - size)) * 0.5
+    out = where(size.equals(1.0), INF, out)
+    return where(size > 1.0, NAN, out).copysign(x)
+
+
+@wide("pow", 2)
+def pow(x: Expr, y: Expr) -> Expr:
+    """0.52 ulp."""
+    size = x.abs()
+    out = (size.call("log_near") * y).call("exp_near")
+    odd = ~((y * 0.5).round() * 2.0).equals(y)
+    whole = y.round().equals(y)
+    out = where((x < 0.0) & ~whole & ~size.equals(INF) & ~y.abs().equals(INF), NAN, out)
+    # The sign bit, so that -0 counts as negative.
+    negative = (1.0 * x).copysign(x).bits() < 0
+    out = where(negative & whole & odd, -out, out)
+    out = where(size.equals(1.0) & y.abs().equals(INF), 1.0, out)
+    return where(y.equals(0.0) | x.equals(1.0), 1.0, out)

@@ -1,0 +1,207 @@
+"""Values as instructions, each at the outermost level where what it depends on is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tilewright.ir.dtype import SIGNED, DType
+from tilewright.ir.ops.unary import bitcast, cast
+
+from ..kernel import (
+    Apply,
+    Condition,
+    Constant,
+    Guard,
+    Load,
+    Position,
+    RandomBits,
+    Scalar,
+    Sort,
+    Value,
+    data_values,
+)
+from . import arithmetic, convert, memory, philox
+from .body import Body, Mask
+from .code import Level
+from .machine import CannotLower
+from .positions import position
+from .types import Ref, computed, constant
+
+
+def evaluate(body: Body, root: Value, mask: Mask | None = None) -> Ref:
+    """The value of `root`, after all it is made of."""
+    stack: list[tuple[Value, bool]] = [(root, False)]
+    while stack:
+        value, ready = stack.pop()
+        if known(body, value, mask) is not None:
+            continue
+        if ready:
+            level = body.level_of(value, mask)
+            level.known[_key(body, value, mask)] = _compute(body, value, mask, level)
+            continue
+        stack.append((value, True))
+        if id(value) not in body.kept:
+            stack.extend((v, False) for v in reversed(tuple(operands(value))))
+    found = known(body, root, mask)
+    assert found is not None
+    return found
+
+
+def known(body: Body, value: Value, mask: Mask | None) -> Ref | None:
+    if id(value) in body.folded:
+        return body.folded[id(value)]
+    found: Ref | None = body.level_of(value, mask).known.get(_key(body, value, mask))
+    return found
+
+
+def _key(body: Body, value: Value, mask: Mask | None) -> Any:
+    return "value", id(value), mask.number if mask and body.analysis.reads(value) else 0
+
+
+def operands(value: Value) -> Iterator[Value]:
+    if isinstance(value, Guard):
+        yield value.outside
+    else:
+        yield from value.operands()
+    for index in value.indices():
+        yield from data_values(index)
+
+
+def _compute(body: Body, value: Value, mask: Mask | None, at: Level) -> Ref:
+    if id(value) in body.kept:
+        return body.kept[id(value)](value)
+    if isinstance(value, Apply):
+        return _apply(body, value, mask, at)
+    if isinstance(value, Load):
+        return memory.load(body, value, mask)
+    if isinstance(value, Constant):
+        return constant(value.value, computed(value.dtype))
+    if isinstance(value, Scalar):
+        return body.scalar(value)
+    if isinstance(value, Position):
+        return position(body, value.index, mask)
+    if isinstance(value, RandomBits):
+        seed, offset = evaluate(body, value.seed, mask), evaluate(body, value.offset, mask)
+        return philox.word(body, seed, offset, position(body, value.index, mask), at)
+    if isinstance(value, Guard):
+        return _guard(body, value, mask, at)
+    if isinstance(value, Sort):
+        raise CannotLower("sorting")
+    raise AssertionError(f"{type(value).__name__} is computed by the loops of its stage")
+
+
+def _apply(body: Body, value: Apply, mask: Mask | None, at: Level) -> Ref:
+    args = [evaluate(body, a, mask) for a in value.args]
+    source = value.args[0].dtype
+    if value.op is cast:
+        return convert.cast(body, args[0], source, value.target or value.dtype, at)
+    if value.op is bitcast:
+        stored = _stored_dtype(value.args[0])
+        return convert.bitcast(body, args[0], stored, value.target or value.dtype, at)
+    return arithmetic.apply(body, value, args, mask, at)
+
+
+def _stored_dtype(value: Value) -> DType:
+    """The dtype a value has for the user: halves are float32 here."""
+    if isinstance(value, Load):
+        return value.buffer.dtype
+    if isinstance(value, Apply) and value.target is not None:
+        return value.target
+    return value.dtype
+
+
+def _guard(body: Body, value: Guard, mask: Mask | None, at: Level) -> Ref:
+    holds = _conditions(body, value.conditions, mask)
+    if holds is None:
+        return evaluate(body, value.inside, mask)
+    outside = evaluate(body, value.outside, mask)
+    code = body.code
+    key = ("mask", value.conditions, mask.number if mask else 0)
+
+    def make() -> Mask:
+        ref = holds if mask is None else code.binary("and", mask.ref, holds, level)
+        body.masks += 1
+        return Mask(ref, level.depth, body.masks)
+
+    depth = body.depth_of(
+        frozenset().union(*(body.analysis.index_axes(c.index) for c in value.conditions))
+    )
+    if any(body.analysis.index_reads(c.index) for c in value.conditions):
+        depth = at.depth
+    level = body.code.levels[max(depth, mask.level if mask else 0)]
+    within = code.once(key, level, make)
+    inside = evaluate(body, value.inside, within)
+    return code.select(holds, inside, outside, at)
+
+
+def _conditions(body: Body, conditions: Sequence[Condition], mask: Mask | None) -> Ref | None:
+    """Whether all hold; None if they always do."""
+    code = body.code
+    total: Ref | None = None
+    depth = 0
+    for condition in conditions:
+        low, high = condition.index.bounds()
+        if condition.low <= low and high < condition.high:
+            continue
+        kind = "i32" if max(-low, high) < 1 << 30 else "i64"
+        place = position(body, condition.index, mask, kind)
+        axes = body.analysis.index_axes(condition.index)
+        here = body.depth_of(axes)
+        if body.analysis.index_reads(condition.index):
+            here = body.code.level.depth
+        depth = max(depth, here)
+        level = code.levels[here]
+        start = _bound(body, condition.low, ("low", condition), kind)
+        count = _bound(body, condition.high - condition.low, ("span", condition), kind)
+        moved = place if start.text == "0" else code.binary("sub", place, start, level)
+        part = code.compare("icmp ult", moved, count, level)
+        total = part if total is None else code.binary("and", total, part, code.levels[depth])
+    return total
+
+
+def _bound(body: Body, value: int, key: Any, kind: str) -> Ref:
+    ref = body.size(value, key)
+    if kind == ref.type:
+        return ref
+    if not ref.text.startswith("%"):
+        return constant(value, kind)
+    entry = body.entry
+    return body.code.once(
+        ("narrow", ref, kind), entry, lambda: body.code.convert("trunc", ref, kind, entry)
+    )
+
+
+def extended(body: Body, ref: Ref, dtype: DType) -> Ref:
+    """An integer as 64 bits."""
+    if ref.type == "i64":
+        return ref
+    op = "sext" if dtype.category == SIGNED else "zext"
+    return body.code.convert(op, ref, "i64")
+
+
+def load_ahead(body: Body, roots: Sequence[Value]) -> None:
+    """Loads all that `roots` read as neighbours at the innermost level, in one go."""
+    if body.vector is None:
+        return
+    level = body.code.level
+    found: dict[int, Load] = {}
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        value = stack.pop()
+        if id(value) in seen or id(value) in body.folded or id(value) in body.kept:
+            continue
+        seen.add(id(value))
+        if (
+            isinstance(value, Load)
+            and body.level_of(value) is level
+            and memory.is_plain(body, value)
+            and known(body, value, None) is None
+        ):
+            found[id(value)] = value
+        stack.extend(operands(value))
+    if len(found) > 1:
+        loads = list(found.values())
+        for value, ref in zip(loads, memory.load_together(body, loads, level)):
+            level.known[_key(body, value, None)] = ref

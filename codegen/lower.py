@@ -1,0 +1,486 @@
+"""Lowering: the values of one kernel, pulled from the nodes it stores.
+
+`Lowering.value(node, place)` is the element of a node at a place that is a function of the kernel's
+axes. Nodes in memory are loaded; everything else is computed right there, so movement ops are index
+arithmetic only, and an element that is needed twice at one place is computed once.
+
+A rule that needs operands is a generator: it yields (operand, place) and is sent the value. So deep
+graphs need no deep stack.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from itertools import islice
+from types import GeneratorType
+from typing import Any, cast
+
+import numpy as np
+
+from tilewright.ir.dtype import DType, accumulator, float32, int64
+from tilewright.ir.node import Node
+from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.generate import constant_value, random_bits, scalar
+from tilewright.ir.shape import contiguous_strides
+
+from . import index as ix
+from . import movement
+from .contraction import Term, contraction
+from .domain import Domain, Place
+from .index import Axis, Data, Index
+from .kernel import (
+    Apply,
+    Buffer,
+    Condition,
+    Constant,
+    Dot,
+    Guard,
+    Load,
+    Position,
+    RandomBits,
+    Reduce,
+    Scalar,
+    Scan,
+    Sort,
+    Store,
+    Value,
+    collect,
+    ranges,
+)
+from .movement import narrow
+
+Request = tuple[Node, Place]
+Rule = Generator[Request, Value, Value]
+
+CAST = REGISTRY["cast"]
+MUL = REGISTRY["mul"]
+
+initial = Op(
+    "initial",
+    Kind.ELEMENTWISE,
+    lambda x, scatter: (x.shape, x.dtype),
+    params=("scatter",),
+    numpy="{0}",
+    triton="{0}",
+)
+"""What a scatter's memory holds before the update: a copy of its base, for that scatter alone."""
+
+
+class CannotFuse(Exception):
+    """A node can't be computed inside of this kernel and has to come from memory."""
+
+    def __init__(self, node: Node, reason: str):
+        super().__init__(f"{node.op.name}: {reason}")
+        self.node = node
+        self.reason = reason
+
+
+class Lowering:
+    """The values of one kernel over `domain`.
+
+    source(node): the buffer a node is loaded from; None if this kernel computes it.
+    """
+
+    def __init__(self, domain: Domain, source: Callable[[Node], Buffer | None]):
+        self.domain = domain
+        self.source = source
+        self.memo: dict[Request, Value] = {}
+        self.nodes: dict[Node, None] = {}
+        self._same: dict[Any, Value] = {}
+        self._seen: dict[int, Value] = {}
+        self._ranges: dict[int, frozenset[Axis]] = {}
+        self._reduction = frozenset(domain.reduction)
+        self._parallel = frozenset(domain.parallel)
+
+    # The machine.
+
+    def value(self, node: Node, place: Place) -> Value:
+        """The element of `node` at `place`."""
+        found = self.memo.get((node, place))
+        if found is not None:
+            return found
+        stack: list[tuple[Request, Rule]] = []
+        request: Request = (node, place)
+        while True:
+            known = self.memo.get(request)
+            if known is None:
+                rule = self._rule(*request)
+                if isinstance(rule, GeneratorType):
+                    stack.append((request, rule))
+                    sent: Value | None = None
+                else:
+                    sent = self.memo[request] = cast(Value, rule)
+            else:
+                sent = known
+            # Hand the value on until some rule asks for another one.
+            while True:
+                if not stack:
+                    assert sent is not None
+                    return sent
+                try:
+                    request = stack[-1][1].send(sent)  # type: ignore[arg-type]
+                    break
+                except StopIteration as done:
+                    sent = self.memo[stack.pop()[0]] = done.value
+
+    def store(self, node: Node, buffer: Buffer) -> Store:
+        """Every element of `node`, written to `buffer`."""
+        base = stored_base(node, self.source)
+        place = self.domain.place(base.shape)
+        if place is None:
+            raise CannotFuse(node, "its shape doesn't fit the kernel's iteration space")
+        value = self.value(base, place)
+        chain = []
+        while node is not base:
+            chain.append(node)
+            node = node.operands[0]
+        for moved in reversed(chain):
+            self.nodes[moved] = None
+            place = movement.target(moved, place)
+            node = moved
+        return Store(buffer, ix.linearize(place, contiguous_strides(node.shape)), value)
+
+    def _rule(self, node: Node, place: Place) -> Value | Rule:
+        buffer = self.source(node)
+        if buffer is not None:
+            return self._load(buffer, place, node)
+        self.nodes[node] = None
+        return _RULES[node.op.kind](self, node, place)
+
+    def _load(self, buffer: Buffer, place: Place, node: Node) -> Value:
+        offset = ix.linearize(place, contiguous_strides(node.shape))
+        dtype = accumulator(node.dtype)
+        return self._shared((buffer, offset), lambda: Load(buffer, offset, dtype))
+
+    def _shared(self, key: Any, make: Callable[[], Value]) -> Value:
+        """One value for equal expressions, whichever nodes they come from."""
+        found = self._same.get(key)
+        if found is None:
+            found = self._same[key] = make()
+        return found
+
+    # Leaves of the expression.
+
+    def _leaf(self, node: Node, place: Place) -> Value:
+        if node.op is not scalar:
+            raise CannotFuse(node, "a leaf without a buffer")
+        slot, dtype = node.attrs
+        return self._shared(("scalar", slot), lambda: Scalar(slot, accumulator(dtype)))
+
+    def _constant(self, node: Node, place: Place) -> Value:
+        return self.constant(constant_value(node), node.dtype)
+
+    def constant(self, number: Any, dtype: DType) -> Constant:
+        wide = accumulator(dtype)
+        value = np.asarray(number).astype(wide.np)[()]
+        made = self._shared((value.tobytes(), wide), lambda: Constant(value, wide))
+        assert isinstance(made, Constant)
+        return made
+
+    def _position(self, position: Index) -> Value:
+        return self._shared(("position", position), lambda: Position(position, int64))
+
+    def _generate(self, node: Node, place: Place) -> Value | Rule:
+        if node.op is random_bits:
+            return self._random(node, place)
+        return self._position(place[0])
+
+    def _random(self, node: Node, place: Place) -> Rule:
+        seed = yield node.operands[0], ()
+        offset = yield node.operands[1], ()
+        position = ix.linearize(place, contiguous_strides(node.shape))
+        return RandomBits(seed, offset, position, node.dtype)
+
+    # Elementwise.
+
+    def _elementwise(self, node: Node, place: Place) -> Rule:
+        args = []
+        for operand in node.operands:
+            same = operand.shape == node.shape
+            arg = yield operand, place if same else narrow(place, operand.shape)
+            args.append(arg)
+        if node.op is initial:
+            return args[0]
+        if node.op is CAST:
+            return self._cast(node, args[0])
+        if node.dtype is int64:
+            folded = self._fold_position(node.op.name, args)
+            if folded is not None:
+                return folded
+        return self.apply(node.op, args, accumulator(node.dtype))
+
+    def apply(
+        self, op: Op, args: Sequence[Value], dtype: DType, target: DType | None = None
+    ) -> Value:
+        key = (op, dtype, target, *map(id, args))
+        return self._shared(key, lambda: Apply(op, tuple(args), dtype, target))
+
+    def _cast(self, node: Node, arg: Value) -> Value:
+        source, target = node.operands[0].dtype, node.dtype
+        if accumulator(target) is not target:
+            rounded = source is target
+            return arg if rounded else self.apply(CAST, (arg,), float32, target)
+        if arg.dtype is target:  # a half type is float32 in a kernel already
+            return arg
+        return self.apply(CAST, (arg,), target)
+
+    def _fold_position(self, name: str, args: Sequence[Value]) -> Value | None:
+        """Arithmetic on positions stays a position, so that gathers by it stay plain loads."""
+        if len(args) != 2 or name not in ("add", "sub", "mul"):
+            return None
+        a, b = (_as_index(v) for v in args)
+        if a is None or b is None:
+            return None
+        if name == "add":
+            return self._position(a + b)
+        if name == "sub":
+            return self._position(a - b)
+        if not b.terms:
+            return self._position(a * b.const)
+        return self._position(b * a.const) if not a.terms else None
+
+    # Movement and positions that are data.
+
+    def _movement(self, node: Node, place: Place) -> Rule:
+        name = node.op.name
+        if name == "pad":
+            return self._pad(node, place)
+        if name == "cat":
+            return self._cat(node, place)
+        return self._moved(node, place)
+
+    def _moved(self, node: Node, place: Place) -> Rule:
+        return (yield node.operands[0], movement.source(node, place))
+
+    def _pad(self, node: Node, place: Place) -> Rule:
+        found = movement.pad_source(node, place)
+        outside = yield node.operands[1], ()
+        if found is None:
+            return outside
+        conditions, where = found
+        inside = yield node.operands[0], where
+        return self._guard(conditions, inside, outside)
+
+    def _cat(self, node: Node, place: Place) -> Rule:
+        axis = node.attrs[0]
+        low, high = place[axis].bounds()
+        parts: list[tuple[Condition, Value]] = []
+        start = 0
+        for part in node.operands:
+            size = part.shape[axis]
+            if size and start <= high and start + size > low:
+                where = list(place)
+                where[axis] = place[axis] - start if size != 1 else ix.ZERO
+                value = yield part, tuple(where)
+                parts.append((Condition(place[axis], start, start + size), value))
+            start += size
+        # Each part is guarded on both sides: a branch not taken must not load out of bounds.
+        result: Value = self.constant(0, node.dtype)
+        for condition, value in reversed(parts):
+            result = self._guard(movement.simplified([condition]) or [], value, result)
+        return result
+
+    def _guard(self, conditions: Sequence[Condition], inside: Value, outside: Value) -> Value:
+        if not conditions:
+            return inside
+        return Guard(tuple(conditions), inside, outside, inside.dtype)
+
+    def _gather(self, node: Node, place: Place) -> Rule:
+        x, *indices = node.operands
+        axis = node.attrs[0]
+        placed = len(node.shape) - (x.rank - len(indices))
+        at = place[axis : axis + placed]
+        positions = []
+        for dim, operand in enumerate(indices, axis):
+            value = yield operand, narrow(at, operand.shape)
+            positions.append(self.data_index(value, x.shape[dim], dim, node))
+        return (yield x, (*place[:axis], *positions, *place[axis + placed :]))
+
+    def data_index(self, value: Value, size: int, dim: int, node: Node) -> Index:
+        """The index that an integer value stands for, in dimension `dim` of `size` elements."""
+        known = _as_index(value)
+        if known is not None:
+            low, high = known.bounds()
+            if low >= 0 and high < size:
+                return known
+        return ix.data(Data(value, size, dim, node.loc))
+
+    # Folds.
+
+    def axes_of(self, place: Place) -> frozenset[Axis]:
+        """The axes that a place varies with."""
+        found: frozenset[Axis] = frozenset()
+        for position in place:
+            found |= self._mentioned(position)
+        return found
+
+    def _mentioned(self, position: Index) -> frozenset[Axis]:
+        found: set[Axis] = set()
+        for atom in ix.walk(position):
+            if isinstance(atom, Axis):
+                found.add(atom)
+            elif isinstance(atom, Data):
+                found |= self._range(atom.value)
+        return frozenset(found)
+
+    def _range(self, value: Value) -> frozenset[Axis]:
+        """The axes a value ranges over."""
+        if id(value) not in self._ranges:
+            before = len(self._seen)
+            collect(value, self._seen)
+            ranges(islice(self._seen.values(), before, None), self._ranges)
+        return self._ranges[id(value)]
+
+    def _own_points(self, node: Node, place: Place) -> None:
+        """A fold is computed once a row: raises unless `place` is one of its own for each row."""
+        mentioned = self.axes_of(place)
+        if mentioned & self._reduction:
+            raise CannotFuse(node, "read at more than one position of a row")
+        if mentioned != self._parallel or math.prod(node.shape) < self.domain.points:
+            raise CannotFuse(node, "would be computed again for every point that reads it")
+
+    def _reduce(self, node: Node, place: Place) -> Rule:
+        axes: tuple[int, ...] = node.attrs[0]
+        (operand,) = node.operands
+        name = node.op.name
+        dtype = accumulator(node.dtype)
+        extents = [operand.shape[a] for a in axes]
+        count = math.prod(extents)
+        if count == 0:
+            return self.constant(_IDENTITY[name], dtype)
+        if count == 1:
+            if name in ("argmax", "argmin"):
+                return self.constant(0, dtype)
+            return (yield operand, place)
+        within = self.domain.row_place(extents)
+        if within is None:
+            raise CannotFuse(node, f"folds {count} elements, the kernel's rows have another size")
+        self._own_points(node, place)
+        inner = list(place)
+        for axis, position in zip(axes, within, strict=True):
+            inner[axis] = position
+        arg = yield operand, tuple(inner)
+        if not self._range(arg) & self._reduction:
+            repeated = self._fold_repeated(name, arg, count)
+            if repeated is not None:
+                return repeated
+        return self._shared(
+            (name, id(arg)), lambda: Reduce(name, arg, self.domain.reduction, dtype)
+        )
+
+    def _fold_repeated(self, name: str, arg: Value, count: int) -> Value | None:
+        """The fold of a row of equal elements."""
+        if name in ("max", "min", "any", "all"):
+            return arg
+        if name in ("argmax", "argmin"):
+            return self.constant(0, int64)
+        if name == "sum":
+            times = np.asarray(count).astype(arg.dtype.np)
+            return self.apply(MUL, (arg, self.constant(times, arg.dtype)), arg.dtype)
+        return None
+
+    def _scan(self, node: Node, place: Place) -> Rule:
+        (operand,) = node.operands
+        axis = node.attrs[0]
+        dtype = accumulator(node.dtype)
+        is_sort = node.op.name == "argsort"
+        if operand.shape[axis] == 1:
+            if is_sort:
+                return self.constant(0, dtype)
+            return (yield operand, place)
+        along = self.domain.reduction
+        if len(along) != 1 or place[axis] != ix.of(along[0]):
+            raise CannotFuse(node, "runs along an axis that isn't the kernel's row")
+        rest = self.axes_of((*place[:axis], *place[axis + 1 :]))
+        if rest != self._parallel:
+            raise CannotFuse(node, "its rows aren't those of the kernel")
+        arg = yield operand, place
+        if is_sort:
+            return Sort(arg, along[0], bool(node.attrs[1]), dtype)
+        return Scan(_SCANS[node.op.name], arg, along[0], dtype)
+
+    # Contractions.
+
+    def _contraction(self, node: Node, place: Place) -> Rule:
+        rule = contraction(node)
+        count = math.prod(rule.summed)
+        dtype = accumulator(node.dtype)
+        if count == 0:
+            return self.constant(0, dtype)
+        within = self.domain.row_place(rule.summed)
+        if within is None:
+            raise CannotFuse(node, "sums over another number of products than the kernel")
+        if not self._is_permutation(ix.linearize(place, contiguous_strides(node.shape))):
+            raise CannotFuse(node, "isn't read at each of its elements in turn")
+        factors = []
+        for term in rule.terms(place, within):
+            factors.append((yield from self._factor(term)))
+        a, b = factors
+        if count == 1:  # an outer product sums nothing
+            return self.apply(MUL, (a, b), dtype)
+        return Dot(a, b, self.domain.reduction, dtype, node.operands[0].dtype)
+
+    def _factor(self, term: Term) -> Rule:
+        conditions = movement.simplified(term.conditions)
+        zero = self.constant(0, term.node.dtype)
+        if conditions is None:
+            return zero
+        value = yield term.node, term.place
+        return self._guard(conditions, value, zero)
+
+    def _is_permutation(self, offset: Index) -> bool:
+        """Whether `offset` runs through 0, 1, … as the parallel axes do, in whatever order."""
+        if not offset.is_affine or offset.const:
+            return False
+        step = 1
+        seen = 0
+        for atom, coefficient in sorted(offset.terms, key=lambda term: term[1]):
+            if coefficient != step or atom not in self._parallel:
+                return False
+            assert isinstance(atom, Axis)
+            step *= atom.extent
+            seen += 1
+        return seen == len(self._parallel)
+
+    def _in_memory_only(self, node: Node, place: Place) -> Value:
+        raise CannotFuse(node, "its result has to be in memory")
+
+
+def stored_base(node: Node, source: Callable[[Node], Buffer | None]) -> Node:
+    """The node a kernel iterates over to store `node`.
+
+    What is computed is stored at permuted places; a mere copy is made in the order of its result.
+    """
+    base = node
+    while movement.is_bijection(base):
+        base = base.operands[0]
+        if source(base) is not None:
+            return node
+    return node if base.op.kind is Kind.MOVEMENT else base
+
+
+_RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
+    Kind.LEAF: Lowering._leaf,
+    Kind.CONSTANT: Lowering._constant,
+    Kind.GENERATE: Lowering._generate,
+    Kind.ELEMENTWISE: Lowering._elementwise,
+    Kind.MOVEMENT: Lowering._movement,
+    Kind.GATHER: Lowering._gather,
+    Kind.REDUCE: Lowering._reduce,
+    Kind.SCAN: Lowering._scan,
+    Kind.CONTRACTION: Lowering._contraction,
+    Kind.SCATTER: Lowering._in_memory_only,
+}
+
+_IDENTITY: dict[str, Any] = {"sum": 0, "prod": 1, "all": True, "any": False}
+_SCANS = {"cumsum": "sum", "cumprod": "prod"}
+
+
+def _as_index(value: Value) -> Index | None:
+    """The index that an integer value is, if that is known when compiling."""
+    if isinstance(value, Position):
+        return value.index
+    if isinstance(value, Constant) and value.dtype is int64:
+        return ix.constant(int(value.value))
+    return None

@@ -1,0 +1,216 @@
+"""What the parts of the emitter share: names, arguments, statements, and the walk over the DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..index import Axis
+from ..kernel import Guard, Kernel, Value, data_values
+from .domain import Domain, has_data
+from .program import Array, Program, Statement
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """Where a value is computed: in which domain, and under which mask (None: everywhere).
+
+    Outside of the mask a value may be anything, and no position is checked.
+    """
+
+    domain: Domain
+    mask: Array | None = None
+
+
+Compute = Callable[["Emission", Value, Context], Array]
+
+
+class Emission:
+    """One kernel on its way to text."""
+
+    def __init__(self, kernel: Kernel, compute: Compute):
+        self.kernel = kernel
+        self.compute = compute
+        self.program = Program()
+        self.arguments: dict[str, Any] = {}
+        self.prelude: list[str] = []
+        self.buffers = {b: f"out{i}" for i, b in enumerate(kernel.outputs)}
+        self.buffers |= {b: f"in{i}" for i, b in enumerate(kernel.inputs)}
+        self.slots = {v.slot: i for i, v in enumerate(kernel.scalars)}
+        # At least one dimension, so that no array is 0-d: NumPy turns results of these to scalars.
+        axes = tuple(a for a in (*kernel.parallel, *kernel.reduction) if a.extent != 1)
+        axes = axes or (Axis("one", 1),)
+        self.root = Domain(axes, {a: i for i, a in enumerate(axes)})
+        self.known: dict[Any, Array] = {}
+        self.windows: dict[str, Any] = {}  # what views of padded arrays are made of, by name
+        self._shared: dict[Any, str] = {}
+        self._counts: dict[str, int] = {}
+        self._reads_data: dict[int, bool] = {}
+
+    # Names
+
+    def fresh(self, stem: str) -> str:
+        count = self._counts.get(stem, 0)
+        self._counts[stem] = count + 1
+        return f"{stem}{count}"
+
+    def argument(self, stem: str, value: Any, key: Any = None) -> str:
+        """The name of an argument of `make`; one name for each (stem, key)."""
+        if key is None:
+            key = value if isinstance(value, tuple) else object()
+        name = self._shared.get((stem, key))
+        if name is None:
+            name = self._shared[stem, key] = self.fresh(stem)
+            self.arguments[name] = value
+        return name
+
+    def once(self, key: Any, make: Callable[[], Array]) -> Array:
+        """The array kept under `key`, made on first use."""
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = make()
+        return found
+
+    # Statements
+
+    def let(
+        self,
+        call: str,
+        dtype: Any,
+        extent: tuple[int, ...],
+        reads: Sequence[Array] = (),
+        *,
+        stem: str = "t",
+        ufunc: bool = False,
+        by_rows: bool = False,
+        alias: Array | None = None,
+    ) -> Array:
+        """A new variable; `alias` says whose memory it is a view of. For ufunc and by_rows see
+        `Statement`."""
+        name = self.fresh(stem)
+        root, owned = (alias.root, alias.owned) if alias else (name, bool(extent))
+        strides = _like(reads, extent) if ufunc or by_rows else None
+        array = Array(name, np.dtype(dtype), extent, root, owned, strides)
+        ufunc = ufunc and bool(extent)
+        self.program.add(Statement(call, array, tuple(reads), ufunc, ufunc or by_rows))
+        return array
+
+    def cast(self, array: Array, dtype: Any) -> Array:
+        wanted = np.dtype(dtype)
+        if array.dtype == wanted:
+            return array
+        if "f" in (array.dtype.kind, wanted.kind) or wanted.itemsize == 2:
+            self.program.may_warn = True
+        kind = np_name(wanted)
+        if array.is_scalar:
+            call = f"np.asarray({array.name}).astype({kind})[()]"
+        else:
+            call = f"{array.name}.astype({kind})"
+        return self.let(call, wanted, array.extent, (array,), by_rows=True)
+
+    def broadcast(self, array: Array, extent: tuple[int, ...]) -> Array:
+        if array.extent == extent:
+            return array
+        call = f"np.broadcast_to({array.name}, {self.argument('shape', extent)})"
+        base = None if array.is_scalar else array
+        out = self.let(call, array.dtype, extent, (array,), alias=base)
+        return Array(out.name, out.dtype, extent, out.root, owned=False)
+
+    # Values
+
+    def of(self, value: Value, context: Context) -> Array:
+        """The array of a value computed before."""
+        return self.known[self.key(value, context)]
+
+    def evaluate(self, root: Value, context: Context) -> Array:
+        """The array of `root`, and before it of all it is made of."""
+        stack: list[tuple[Value, bool]] = [(root, False)]
+        while stack:
+            value, ready = stack.pop()
+            key = self.key(value, context)
+            if key in self.known:
+                continue
+            if ready:
+                self.known[key] = self.compute(self, value, context)
+                continue
+            stack.append((value, True))
+            stack.extend((v, False) for v in reversed(tuple(self.operands(value))))
+        return self.of(root, context)
+
+    def operands(self, value: Value) -> Iterator[Value]:
+        """What is computed before `value`, in its context."""
+        if isinstance(value, Guard):
+            yield value.outside
+        else:
+            yield from value.operands()
+        for index in value.indices():
+            yield from data_values(index)
+
+    def key(self, value: Value, context: Context) -> tuple[Any, ...]:
+        masked = context.mask is not None and self.reads_data(value)
+        mask = context.mask.name if masked and context.mask is not None else ""
+        return id(value), id(context.domain), mask
+
+    def reads_data(self, value: Value) -> bool:
+        found = self._reads_data.get(id(value))
+        if found is None:
+            found = any(has_data(i) for i in value.indices())
+            found = found or any(self.reads_data(v) for v in value.operands())
+            self._reads_data[id(value)] = found
+        return found
+
+
+def _like(reads: Sequence[Array], extent: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The strides NumPy gives a new result: dense, in the order of its operands; None if the
+    operands lie in the order of the dimensions, or disagree."""
+    order: list[int] | None = None
+    for array in reads:
+        if array.extent != extent or array.strides is None:
+            continue
+        strides = array.strides
+        found = sorted(range(len(extent)), key=lambda d: -abs(strides[d]) if extent[d] != 1 else 0)
+        if order is not None and found != order:
+            return None
+        order = found
+    if order is None:
+        return None
+    out, step = [0] * len(extent), 1
+    for d in reversed(order):
+        if extent[d] != 1:
+            out[d] = step
+            step *= extent[d]
+    return tuple(out)
+
+
+def everything(root: Value) -> Iterator[Value]:
+    """`root` and all it is computed from."""
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        yield value
+        stack.extend(value.operands())
+        for index in value.indices():
+            stack.extend(data_values(index))
+
+
+def common(arrays: Sequence[Array]) -> tuple[int, ...]:
+    """The shape arrays broadcast to."""
+    found: tuple[int, ...] = ()
+    for array in arrays:
+        if not found:
+            found = array.extent
+        elif array.extent:
+            found = tuple(b if a == 1 else a for a, b in zip(found, array.extent))
+    return found
+
+
+def np_name(dtype: np.dtype) -> str:
+    """How emitted code names a dtype."""
+    return "bfloat16" if dtype.name == "bfloat16" else f"np.{dtype.name.replace('bool', 'bool_')}"

@@ -1,0 +1,176 @@
+"""Program: a graph as kernels over buffer slots, in the order of their launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.node import Node, format_location, reachable
+from tilewright.ir.op import Kind
+from tilewright.ir.ops.generate import scalar
+
+from .bundle import bundles, keep_updates_apart
+from .canonical import Note, canonical
+from .cut import cut, is_buffer, memory
+from .fusion import Group, Partition
+from .kernel import Bundle, Kernel
+from .legalize import legalize
+from .lower import initial
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch: the slots of its kernel's outputs and inputs, in the kernel's order."""
+
+    kernel: Kernel | Bundle
+    outputs: tuple[int, ...]
+    inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Memory for one value. node: what it holds, as the compiler sees it."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    node: Node | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled graph.
+
+    slots: all memory it needs.
+    leaves: the slot in which the value of each leaf is expected.
+    scalars: the scalar leaves its kernels read, by index.
+    steps: the launches in order. A slot that is the output of two steps is written by the first
+        and updated in place by the second.
+    results: the slot of each root; where that has another shape, the elements are in one order.
+    report: for people: what each step computes, and why it isn't fused with those it reads.
+    """
+
+    slots: tuple[Slot, ...]
+    leaves: dict[Node, int]
+    scalars: tuple[Node, ...]
+    steps: tuple[Step, ...]
+    results: tuple[int, ...]
+    report: tuple[str, ...] = field(default=())
+
+
+def compile_graph(roots: Sequence[Node], target: Target) -> Program:
+    """Kernels that compute `roots`, a graph of primitives, on `target`."""
+    legal = legalize(roots, target)
+    nodes = reachable(legal)
+    leaves = [n for n in nodes if is_buffer(n)]
+    results = [memory(r) for r in legal]
+    partition = Partition(cut(legal, target), results, leaves, target)
+    keep_updates_apart(partition)
+    partition.merge()
+    batches = bundles(partition)
+    return _Assembly(partition, leaves).program(batches, results, nodes)
+
+
+class _Assembly:
+    """Gives slots to nodes and turns groups into steps."""
+
+    def __init__(self, partition: Partition, leaves: Sequence[Node]):
+        self.partition = partition
+        self.slots: list[Slot] = []
+        self.slot_of: dict[Node, int] = {}
+        self.leaves = {leaf: self._slot(leaf) for leaf in leaves}
+        self.node_of = {buffer: node for node, buffer in partition.buffers.items()}
+
+    def program(
+        self, batches: Sequence[list[Group]], results: Sequence[Node], nodes: Sequence[Node]
+    ) -> Program:
+        steps: list[Step] = []
+        report: list[str] = []
+        step_of: dict[Node, int] = {}
+        for batch in batches:
+            made = [self._member(group) for group in batch]
+            for group in batch:
+                report += self._explain(group, len(steps), step_of)
+                step_of.update(dict.fromkeys(group.anchors, len(steps)))
+            outputs = tuple(s for step in made for s in step.outputs)
+            inputs = tuple(s for step in made for s in step.inputs)
+            kernels = [step.kernel for step in made if isinstance(step.kernel, Kernel)]
+            kernel = kernels[0] if len(kernels) == 1 else Bundle(tuple(kernels))
+            steps.append(Step(kernel, outputs, inputs))
+        found = tuple(self._slot(r) for r in results)
+        return Program(
+            tuple(self.slots),
+            self.leaves,
+            self._scalars(steps, nodes),
+            tuple(steps),
+            found,
+            tuple(report),
+        )
+
+    def _slot(self, node: Node) -> int:
+        found = self.slot_of.get(node)
+        if found is None:
+            base = node.operands[0] if node.op.kind is Kind.SCATTER else node
+            if base.op is initial and base in self.slot_of:
+                # The update is made in place, in what the initial copy wrote.
+                found = self.slot_of[base]
+                self.slots[found] = Slot(tuple(node.shape), node.dtype, node)
+            else:
+                found = len(self.slots)
+                self.slots.append(Slot(tuple(node.shape), node.dtype, node))
+            self.slot_of[node] = found
+        return found
+
+    def _member(self, group: Group) -> Step:
+        notes = _notes(group)
+        kernel, buffers = canonical(group.kernel, _name(group), notes)
+        outputs = tuple(self._slot(self.node_of[buffers[b]]) for b in kernel.outputs)
+        inputs = tuple(self._slot(self.node_of[buffers[b]]) for b in kernel.inputs)
+        return Step(kernel, outputs, inputs)
+
+    def _scalars(self, steps: Sequence[Step], nodes: Sequence[Node]) -> tuple[Node, ...]:
+        used = {s.slot for step in steps for s in step.kernel.scalars}
+        found = {n.attrs[0]: n for n in nodes if n.op is scalar and n.attrs[0] in used}
+        return tuple(found[i] for i in sorted(found))
+
+    def _explain(self, group: Group, number: int, step_of: dict[Node, int]) -> list[str]:
+        listed = ", ".join(f"{op} ({format_location((f, n))})" for op, f, n in _notes(group))
+        lines = [f"step {number} {_name(group)}: {listed}"]
+        told = set()
+        for anchor in group.anchors:
+            for read in self.partition.reads[anchor]:
+                reason = self.partition.reasons.get((read, anchor))
+                if read in step_of and reason and (read, reason) not in told:
+                    told.add((read, reason))
+                    lines.append(
+                        f"  reads {read.op.name} of step {step_of[read]}, not fused: {reason}"
+                    )
+        return lines
+
+
+_SILENT = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE, Kind.MOVEMENT)
+
+
+def _notes(group: Group) -> tuple[Note, ...]:
+    nodes = sorted(group.nodes, key=lambda n: n.seq)
+    shown = [n for n in nodes if n.op.kind not in _SILENT and n.op is not initial] or nodes
+    return tuple(dict.fromkeys((n.op.name, *n.loc) for n in shown))
+
+
+def _name(group: Group) -> str:
+    """The group's main ops, in order, and its kind."""
+    nodes = sorted(group.nodes, key=lambda n: n.seq)
+    names = [n.op.name for n in nodes if n.op.kind not in _SILENT and n.op is not initial]
+    if not names:
+        moved = [n.op.name for n in nodes if n.op.kind is not Kind.CONSTANT]
+        return "_".join([*dict.fromkeys(moved[-2:]), "copy" if moved else "fill"])
+    distinct = list(dict.fromkeys(names))
+    anchors = list(dict.fromkeys(a.op.name for a in group.anchors if a.op is not initial))
+    heavy = [name for name in anchors if name in distinct][:3]
+    chosen = set(heavy)
+    for name in distinct[::-1]:
+        if len(chosen) >= 4:
+            break
+        chosen.add(name)
+    return "_".join([n for n in distinct if n in chosen] + [group.kind])

@@ -1,0 +1,170 @@
+"""Contractions: tiles of M by N, summed over steps along K.
+
+The parallel axes that only `a` mentions form M, those of `b` alone N, the others are batches, one
+point of which belongs to a program. Operands and epilogue are ordinary expressions, so a
+convolution is a contraction whose operands are loaded through divisions and guards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.dtype import DType
+
+from ..index import Axis
+from ..kernel import Apply, Dot, Guard, Load, Value
+from ..schedule import Schedule
+from .pointwise import _extent
+from .scope import Body, Guards, Ref, Scope, Tile
+from .text import TL, Block, tl_type
+from .values import evaluate, guarded, is_zero, load
+
+OUT = frozenset({"m", "n"})
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Which parallel axes a contraction's operands share."""
+
+    batch: tuple[Axis, ...]
+    m: tuple[Axis, ...]
+    n: tuple[Axis, ...]
+    k: tuple[Axis, ...]
+
+
+def roles(body: Body, dot: Dot) -> Roles:
+    kernel = body.kernel
+    in_a, in_b = body.analysis.axes(dot.a), body.analysis.axes(dot.b)
+    parallel = tuple(a for a in kernel.parallel if a.extent != 1)
+    return Roles(
+        batch=tuple(a for a in parallel if (a in in_a) == (a in in_b)),
+        m=tuple(a for a in parallel if a in in_a and a not in in_b),
+        n=tuple(a for a in parallel if a in in_b and a not in in_a),
+        k=tuple(a for a in dot.over if a.extent != 1),
+    )
+
+
+def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
+    """Writes the kernel; returns its constexprs and the number of programs."""
+    found = [v for v in body.kernel.values if isinstance(v, Dot)]
+    role = roles(body, found[0])
+    if any(roles(body, d) != role for d in found):
+        raise NotImplementedError(
+            f"{body.kernel.name}: contractions of different axes in one kernel"
+        )
+    root, grid = _tiles(body, block, role, schedule)
+    loop = Block()
+    length = _length(body, role)
+    loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
+    loop.add(f"k_a_ok = k_a < {length}")
+    loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
+    loop.add(f"k_b_ok = k_b < {length}")
+    left = Scope(body, loop, [Tile("k_a", role.k, 1, "BLOCK_K", "k_a_ok")], root)
+    right = Scope(body, loop, [Tile("k_b", role.k, 0, "BLOCK_K", "k_b_ok")], root)
+    accumulators = []
+    for dot in found:
+        kind = tl_type(dot.dtype)
+        acc = root.assign("acc", f"tl.full((BLOCK_M, BLOCK_N), 0, {kind})", OUT)
+        a = _operand(left, dot.a, dot.input_dtype, frozenset({"m", "k_a"}), "a")
+        b = _operand(right, dot.b, dot.input_dtype, frozenset({"n", "k_b"}), "b")
+        loop.add(f"{acc.text} = {_product(dot, acc.text, a, b)}")
+        accumulators.append(acc)
+    block.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
+    for dot, acc in zip(found, accumulators):
+        root.cache[id(dot), ()] = acc
+    body.fold = _done
+    root.store(body.kernel.stores)
+    constexprs = {
+        "BLOCK_M": schedule.block_m,
+        "BLOCK_N": schedule.block_n,
+        "BLOCK_K": schedule.block_k,
+        "GROUP_M": schedule.group_m,
+    }
+    return constexprs, grid
+
+
+def _done(scope: Scope, value: Value, guards: Guards) -> Ref:
+    # Guards mask loads of the epilogue; the contraction itself is computed everywhere.
+    if isinstance(value, Dot):
+        return scope.home(OUT).cache[id(value), ()]
+    raise NotImplementedError(f"{scope.body.kernel.name}: a reduction beside a contraction")
+
+
+def _tiles(body: Body, block: Block, role: Roles, schedule: Schedule) -> tuple[Scope, int]:
+    """The program's place: groups of GROUP_M tiles along M are walked through column by column."""
+    rows, columns, batches = _extent(role.m), _extent(role.n), _extent(role.batch)
+    n_m, n_n = body.sizes.extent("m", rows), body.sizes.extent("n", columns)
+    for line in (
+        f"tiles_m = ({n_m} + BLOCK_M - 1) // BLOCK_M",
+        f"tiles_n = ({n_n} + BLOCK_N - 1) // BLOCK_N",
+        *(["batch = pid // (tiles_m * tiles_n)"] if role.batch else []),
+        "tile = pid % (tiles_m * tiles_n)" if role.batch else "tile = pid",
+        "group = tile // (GROUP_M * tiles_n)",
+        "height = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
+        "within = tile % (GROUP_M * tiles_n)",
+        "m = (group * GROUP_M + within % height) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
+        f"m_ok = m < {n_m}",
+        "n = (within // height) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]",
+        f"n_ok = n < {n_n}",
+    ):
+        block.add(line)
+    tiles = [
+        Tile("m", role.m, 0, "BLOCK_M", "m_ok"),
+        Tile("n", role.n, 1, "BLOCK_N", "n_ok"),
+    ]
+    if role.batch:
+        tiles.append(Tile("batch", role.batch, None, "1", None))
+    programs = -(-rows // schedule.block_m) * -(-columns // schedule.block_n) * batches
+    return Scope(body, block, tiles), programs
+
+
+def _length(body: Body, role: Roles) -> str:
+    length = _extent(role.k)
+    return str(length) if length <= 16 else body.sizes.extent("k", length)
+
+
+def _operand(scope: Scope, value: Value, dtype: DType, tiles: frozenset[str], stem: str) -> str:
+    """A tile of an operand in the type it is multiplied in, 0 beyond the end of K."""
+    k = scope.own[0]
+    half = TL[dtype.name] if dtype.itemsize == 2 else None
+    core = value.inside if isinstance(value, Guard) and is_zero(value.outside) else value
+    if half and isinstance(core, Load) and core.buffer.dtype is dtype:
+        # Fed as it is stored: a conversion between memory and tensor core would cost a copy.
+        if isinstance(value, Guard):
+            ref = guarded(scope, value, (), raw=True)
+        else:
+            text, placed = load(scope, core, ())
+            ref = scope.assign(stem, text, placed)
+        half = None
+    else:
+        ref = evaluate(scope, value)
+    text = scope.spread(ref, tiles, tl_type(value.dtype))
+    if not _ends_in_zeros(scope, core, k):
+        text = f"tl.where({k.ok}, {text}, 0)"
+    if half:
+        text = f"({text}).to({half})" if " " in text else f"{text}.to({half})"
+    return scope.assign(stem, text, tiles).text if text != ref.text else text
+
+
+def _ends_in_zeros(scope: Scope, value: Value, k: Tile) -> bool:
+    """Whether masks already leave 0 beyond the end of K."""
+    while isinstance(value, Apply) and value.op.triton == "tw_cast":
+        value = value.args[0]
+    if isinstance(value, Guard) and is_zero(value.outside):
+        value = value.inside
+    if not isinstance(value, Load):
+        return False
+    return bool(scope.body.analysis.index_axes(value.offset) & set(k.axes))
+
+
+def _product(dot: Dot, acc: str, a: str, b: str) -> str:
+    if not dot.input_dtype.is_floating_point or dot.input_dtype.itemsize == 8:
+        # No tensor core takes these.
+        text = f"tl.sum({a}[:, :, None] * {b}[None, :, :], axis=1)"
+        return (
+            f"{acc} + {text}"
+            if dot.dtype.itemsize >= 4
+            else f"{acc} + {text}.to({tl_type(dot.dtype)})"
+        )
+    precision = ', input_precision="ieee"' if dot.input_dtype.itemsize == 4 else ""
+    return f"tl.dot({a}, {b}, {acc}{precision})"

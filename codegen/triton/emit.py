@@ -1,0 +1,107 @@
+"""From a kernel and a schedule to the source of one Triton function."""
+
+from __future__ import annotations
+
+from tilewright.ir.node import format_location
+
+from ..kernel import Bundle, Kernel
+from ..schedule import Schedule
+from .bundle import emit_bundle
+from .dots import dots
+from .emitted import POINTER, Argument, Emitted, scalar_type
+from .pointwise import pointwise, update
+from .prelude import used
+from .rows import rows
+from .scope import Body
+from .sizes import Sizes
+from .text import Block, identifier
+
+PID = "pid = tl.program_id(0)"
+IMPORTS = "import triton\nimport triton.language as tl\n"
+
+
+def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
+    """The kernel as source text, with the arguments and the grid of a launch.
+
+    Sizes are arguments: only ranks, dtypes, 0 and 1, small windows and block sizes are in the text.
+    """
+    if isinstance(kernel, Bundle):
+        return emit_bundle(kernel, schedule, emit_kernel)
+    return emit_kernel(kernel, schedule)
+
+
+def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emitted:
+    """One kernel; `apart` as in Sizes."""
+    one_dimensional = kernel.is_update or not (kernel.reduction or kernel.has_dot)
+    body = Body(kernel, 1 if one_dimensional else 2, Sizes(apart))
+    block = Block()
+    block.add(PID)
+    if body.is_wide or apart:
+        body.sizes.tl_type = "tl.int64"
+        block.add("pid = pid.to(tl.int64)")
+    if kernel.has_dot:
+        form = dots
+    elif kernel.is_update:
+        form = update
+    elif kernel.reduction:
+        form = rows
+    else:
+        form = pointwise
+    constexprs, grid = form(body, block, schedule)
+    name = identifier(kernel.name)
+    arguments = _arguments(body)
+    lines = block.render()
+    return Emitted(
+        name=name,
+        body=source(name, arguments, constexprs, lines),
+        lines=tuple(lines),
+        header=header(kernel),
+        arguments=arguments,
+        constexprs=constexprs,
+        grid=grid,
+        num_warps=schedule.num_warps,
+        num_stages=schedule.num_stages,
+        checks=tuple(body.checks),
+    )
+
+
+def _arguments(body: Body) -> tuple[Argument, ...]:
+    kernel = body.kernel
+    out = [
+        Argument(name, POINTER[buffer.dtype.name], "buffer", place)
+        for place, (buffer, name) in enumerate(body.buffers.items())
+    ]
+    out += [
+        Argument(body.scalars[s.slot], scalar_type(s.dtype), "scalar", place)
+        for place, s in enumerate(kernel.scalars)
+    ]
+    size_type = body.sizes.tl_type.replace("tl.int", "i")
+    out += [Argument(n, size_type, "size", v) for n, v in body.sizes.values.items()]
+    if body.checks:
+        out.append(Argument("errors", "*i64", "errors"))
+    return tuple(out)
+
+
+def source(
+    name: str, arguments: tuple[Argument, ...], constexprs: dict[str, int], lines: list[str]
+) -> str:
+    """The module: imports, the functions of the prelude that are used, the kernel."""
+    parameters = [a.name for a in arguments] + [f"{c}: tl.constexpr" for c in constexprs]
+    text = "\n".join(
+        [
+            "@triton.jit",
+            f"def {name}(",
+            *(f"    {p}," for p in parameters),
+            "):",
+            *(f"    {line}" for line in lines),
+            "",
+        ]
+    )
+    return "\n\n".join([IMPORTS, *(f"{f}\n" for f in used(text)), text])
+
+
+def header(*kernels: Kernel) -> str:
+    """The opening comment: what the kernel computes, by op and user's line."""
+    notes = dict.fromkeys(note for kernel in kernels for note in kernel.notes)
+    lines = [f"# {op} ({format_location((file, line))})" for op, file, line in notes]
+    return "".join(f"{line}\n" for line in lines) + ("\n" if lines else "")

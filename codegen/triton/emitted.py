@@ -1,0 +1,122 @@
+"""What the Triton emitter hands on: source text, and what one launch passes to it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.node import format_location
+
+from ..index import Data
+
+POINTER = {
+    "bool": "*i8",
+    "uint8": "*u8",
+    "uint32": "*u32",
+    "uint64": "*u64",
+    "int8": "*i8",
+    "int16": "*i16",
+    "int32": "*i32",
+    "int64": "*i64",
+    "float16": "*fp16",
+    "bfloat16": "*bf16",
+    "float32": "*fp32",
+    "float64": "*fp64",
+}
+"""Pointer types as Triton's signatures spell them; a bool is a byte in memory."""
+
+
+def scalar_type(dtype: DType) -> str:
+    """The type of a number passed at launch. Halves travel as float32, bools as int32."""
+    if dtype.name == "bool":
+        return "i32"
+    if dtype.name in ("float16", "bfloat16"):
+        return "fp32"
+    return POINTER[dtype.name][1:]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Argument:
+    """One parameter of the generated function that is passed at launch.
+
+    role says what is passed:
+        buffer    the buffer number `value` among the kernel's outputs followed by its inputs
+        scalar    the number at place `value` of the kernel's scalars
+        size      the integer `value`
+        table     an int32 or int64 array with the contents `value`, constant over launches
+        pointers  an int64 array of addresses; entry i is that of buffer number `value[i]` among
+                  the outputs followed by the inputs
+        errors    an int64 array of one zero for each entry of `Emitted.checks`
+    """
+
+    name: str
+    type: str
+    role: str
+    value: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Emitted:
+    """A kernel as Triton source, with what is needed to compile and to launch it.
+
+    name: the function's name in the source.
+    body: the source without its opening comment; kernels of equal structure have equal bodies.
+    lines: the statements of the function.
+    header: the opening comment, with the user's lines.
+    arguments: in the order of the function's parameters, before the constexprs.
+    constexprs: block sizes by parameter name.
+    grid: programs to launch.
+    checks: positions read at run time. Word i of the errors array stays 0, or becomes
+        2 * position + 1 for a position that checks[i] does not allow.
+    """
+
+    name: str
+    body: str
+    lines: tuple[str, ...]
+    header: str
+    arguments: tuple[Argument, ...]
+    constexprs: dict[str, int]
+    grid: int
+    num_warps: int
+    num_stages: int
+    checks: tuple[Data, ...] = field(default=())
+
+    @property
+    def source(self) -> str:
+        return self.header + self.body
+
+    @cached_property
+    def sha(self) -> str:
+        """The hash of the code, whoever's lines it came from."""
+        return hashlib.sha256(self.body.encode()).hexdigest()[:32]
+
+    @property
+    def signature(self) -> dict[str, str]:
+        """Parameter name to Triton type, constexprs included."""
+        types = {a.name: a.type for a in self.arguments}
+        return types | dict.fromkeys(self.constexprs, "constexpr")
+
+    @property
+    def divisible(self) -> tuple[str, ...]:
+        """Parameters that are multiples of 16: addresses (buffers are allocated so) and sizes.
+
+        The compiler needs both to make vector loads: a size it knows nothing of leaves a mask that
+        may cut through a vector.
+        """
+        return tuple(
+            a.name
+            for a in self.arguments
+            if a.role in ("buffer", "table", "pointers", "errors")
+            or (a.role == "size" and a.value % 16 == 0)
+        )
+
+
+def bad_position(check: Data, word: int) -> IndexError:
+    """The error for a position that `checks` recorded as `word`."""
+    return IndexError(
+        f"index {(word - 1) // 2} is out of bounds for dimension {check.axis} "
+        f"with size {check.size} ({format_location(check.loc)})"
+    )

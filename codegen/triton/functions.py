@@ -1,0 +1,253 @@
+"""Prelude, part one: arithmetic with PyTorch's edge cases, combiners of reductions, random bits.
+
+Generated kernels carry a copy of each function that they call (see prelude.py). A function serves
+every dtype it may meet; a test of a dtype is decided when the kernel is compiled.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tw_div(a, b):
+    if a.dtype == tl.float32:
+        out = tl.div_rn(a, b)  # a plain / is two units off on NVIDIA
+    else:
+        out = a / b
+    return out
+
+
+@triton.jit
+def tw_neg(x):
+    if x.dtype.is_floating():
+        out = x * -1.0  # Triton 3.6 takes -x for 0 - x, which has no -0.0
+    else:
+        out = -x
+    return out
+
+
+@triton.jit
+def tw_sqrt(x):
+    if x.dtype == tl.float32:
+        out = tl.sqrt_rn(x)
+    else:
+        out = tl.sqrt(x)
+    return out
+
+
+@triton.jit
+def tw_rsqrt(x):
+    return tw_div(tl.full((), 1.0, x.dtype), tw_sqrt(x))
+
+
+@triton.jit
+def tw_reciprocal(x):
+    return tw_div(tl.full((), 1.0, x.dtype), x)
+
+
+@triton.jit
+def tw_maximum(a, b):
+    """The larger one; NaN if one is."""
+    if a.dtype == tl.float64 or a.dtype == tl.int1:
+        out = tl.where((a > b) | (a != a), a, b)
+    else:
+        out = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return out
+
+
+@triton.jit
+def tw_minimum(a, b):
+    """The smaller one; NaN if one is."""
+    if a.dtype == tl.float64 or a.dtype == tl.int1:
+        out = tl.where((a < b) | (a != a), a, b)
+    else:
+        out = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return out
+
+
+@triton.jit
+def tw_multiply(a, b):
+    return a * b
+
+
+@triton.jit
+def tw_argmax(a, i, b, j):
+    """The larger of two values with its position; NaN is largest, the first position wins."""
+    tie = (a == b) | ((a != a) & (b != b))
+    first = (a > b) | ((a != a) & (b == b)) | (tie & (i < j))
+    return tl.where(first, a, b), tl.where(first, i, j)
+
+
+@triton.jit
+def tw_argmin(a, i, b, j):
+    """The smaller of two values with its position; NaN is smallest, the first position wins."""
+    tie = (a == b) | ((a != a) & (b != b))
+    first = (a < b) | ((a != a) & (b == b)) | (tie & (i < j))
+    return tl.where(first, a, b), tl.where(first, i, j)
+
+
+@triton.jit
+def tw_position(position, size, exists, errors):
+    """`position` brought into 0 … size - 1; one that was outside is recorded in `errors`."""
+    outside = ((position < 0) | (position >= size)) & exists
+    tl.store(errors + tl.zeros_like(position), position * 2 + 1, mask=outside)
+    return tl.minimum(tl.maximum(position, 0), size - 1)
+
+
+@triton.jit
+def tw_philox(seed, offset, index):
+    """Word 0 of Philox 4x32-10 at counter (index, offset) under key seed, all of them 64 bits."""
+    c0 = index.to(tl.uint32)
+    c1 = (index.to(tl.int64) >> 32).to(tl.uint32)
+    c2 = offset.to(tl.uint32)
+    c3 = (offset >> 32).to(tl.uint32)
+    k0 = seed.to(tl.uint32)
+    k1 = (seed >> 32).to(tl.uint32)
+    m0 = tl.full((), 0xD2511F53, tl.uint32)
+    m1 = tl.full((), 0xCD9E8D57, tl.uint32)
+    for _ in tl.static_range(10):
+        high0 = tl.umulhi(c0, m0)
+        high1 = tl.umulhi(c2, m1)
+        low0 = c0 * m0
+        low1 = c2 * m1
+        c0 = high1 ^ c1 ^ k0
+        c1 = low1
+        c2 = high0 ^ c3 ^ k1
+        c3 = low0
+        k0 = k0 + 0x9E3779B9
+        k1 = k1 + 0xBB67AE85
+    return c0
+
+
+@triton.jit
+def tw_relu(x):
+    return tl.where(x < 0, 0, x)  # a NaN stays
+
+
+@triton.jit
+def tw_sign(x):
+    one = tl.full((), 1, tl.int32).to(x.dtype)
+    out = tl.where(x > 0, one, tl.where(x < 0, -one, x))
+    return tl.where(x == 0, 0, out)
+
+
+@triton.jit
+def tw_invert(x):
+    if x.dtype == tl.int1:
+        out = x == 0
+    else:
+        out = ~x
+    return out
+
+
+@triton.jit
+def tw_isinf(x):
+    if x.dtype.is_floating():
+        out = tl.abs(x) == float("inf")
+    else:
+        out = x != x
+    return out
+
+
+@triton.jit
+def tw_isfinite(x):
+    if x.dtype.is_floating():
+        out = tl.abs(x) < float("inf")
+    else:
+        out = x == x
+    return out
+
+
+@triton.jit
+def tw_copysign(a, b):
+    """The magnitude of `a` with the sign of `b`, which a zero and a NaN have too."""
+    if a.dtype == tl.float64:
+        sign = b.to(tl.int64, bitcast=True) & -9223372036854775808
+        bits = (a.to(tl.int64, bitcast=True) & 9223372036854775807) | sign
+    else:
+        sign = b.to(tl.int32, bitcast=True) & -2147483648
+        bits = (a.to(tl.int32, bitcast=True) & 2147483647) | sign
+    return bits.to(a.dtype, bitcast=True)
+
+
+@triton.jit
+def tw_floor(x):
+    if x.dtype.is_floating():
+        out = tl.floor(x)
+    else:
+        out = x
+    return out
+
+
+@triton.jit
+def tw_ceil(x):
+    if x.dtype.is_floating():
+        out = tl.ceil(x)
+    else:
+        out = x
+    return out
+
+
+@triton.jit
+def tw_trunc(x):
+    if x.dtype.is_floating():
+        out = tl.where(x < 0, tl.ceil(x), tl.floor(x))
+    else:
+        out = x
+    return out
+
+
+@triton.jit
+def tw_rint(x):
+    """The nearest integer, ties to even: adding 2**52 leaves no bits for a fraction."""
+    if x.dtype == tl.float64:
+        size = tl.abs(x)
+        out = tl.where(
+            size < 4503599627370496.0, (size + 4503599627370496.0) - 4503599627370496.0, size
+        )
+        out = tw_copysign(out, x)
+    elif x.dtype == tl.float32:
+        size = tl.abs(x)
+        out = tl.where(size < 8388608.0, (size + 8388608.0) - 8388608.0, size)
+        out = tw_copysign(out, x)
+    else:
+        out = x
+    return out
+
+
+@triton.jit
+def tw_fmod(a, b):
+    """a - b * trunc(a / b): the sign of `a`."""
+    return a % b
+
+
+@triton.jit
+def tw_remainder(a, b):
+    """a - b * floor(a / b): the sign of `b`."""
+    rest = a % b
+    if a.dtype.is_floating():
+        out = tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+        out = tl.where(rest == 0, tw_copysign(rest, b), out)
+    else:
+        out = tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+    return out
+
+
+@triton.jit
+def tw_floor_divide(a, b):
+    """floor(a / b), exact where the rounded quotient would reach the next integer."""
+    if a.dtype.is_floating():
+        rest = a % b
+        whole = tw_div(a - rest, b)
+        whole = tl.where((rest != 0) & ((rest < 0) != (b < 0)), whole - 1, whole)
+        near = tl.floor(whole)
+        near = tl.where(whole - near > 0.5, near + 1, near)
+        quotient = tw_div(a, b)
+        near = tl.where(whole == 0, tw_copysign(whole, quotient), near)
+        out = tl.where(b == 0, quotient, near)
+    else:
+        quotient = a // b
+        rest = a - quotient * b
+        step = ((rest != 0) & ((rest < 0) != (b < 0))).to(a.dtype)
+        out = quotient - step
+    return out

@@ -1,0 +1,79 @@
+"""Kernels without reductions, and updates: one tile of points a program."""
+
+from __future__ import annotations
+
+from ..kernel import Store
+from ..schedule import Schedule
+from .scope import Body, Ref, Scope, Tile
+from .text import Block, tl_type
+from .values import evaluate
+
+
+def pointwise(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
+    """Writes the stores for every parallel point; returns constexprs and the number of programs."""
+    scope, grid = _points(body, block, schedule)
+    scope.store(body.kernel.stores)
+    return {"BLOCK_P": schedule.block}, grid
+
+
+def update(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
+    """Parallel points side by side, the reduction axes one position after another.
+
+    So what several positions write to one place arrives in a fixed order, without atomics.
+    """
+    kernel = body.kernel
+    scope, grid = _points(body, block, schedule)
+    axes = tuple(a for a in kernel.reduction if a.extent != 1)
+    if axes:
+        extent = body.sizes.extent("r", _extent(axes))
+        loop = Block()
+        loop.add("r = step + 0")
+        inner = Scope(body, loop, [Tile("r", axes, None, "1", None)], scope)
+    else:
+        loop, inner = block, scope
+    for store in kernel.stores:
+        _combine(inner, store)
+    if axes:
+        # The next position may meet what another thread wrote for this one.
+        loop.add("tl.debug_barrier()")
+        block.loop(f"for step in range(0, {extent})", loop)
+    return {"BLOCK_P": schedule.block}, grid
+
+
+def _points(body: Body, block: Block, schedule: Schedule) -> tuple[Scope, int]:
+    axes = tuple(a for a in body.kernel.parallel if a.extent != 1)
+    count = _extent(body.kernel.parallel)
+    extent = body.sizes.extent("p", count)
+    block.add("p = pid * BLOCK_P + tl.arange(0, BLOCK_P)")
+    block.add(f"p_ok = p < {extent}")
+    tile = Tile("p", axes, 0, "BLOCK_P", "p_ok")
+    return Scope(body, block, [tile]), -(-count // schedule.block)
+
+
+def _extent(axes: tuple) -> int:
+    total = 1
+    for axis in axes:
+        total *= axis.extent
+    return total
+
+
+_COMBINE = {
+    "add": "{0} + {1}",
+    "mul": "{0} * {1}",
+    "max": "tw_maximum({0}, {1})",
+    "min": "tw_minimum({0}, {1})",
+}
+
+
+def _combine(scope: Scope, store: Store) -> None:
+    if store.mode in (None, "set"):
+        scope.store([store])
+        return
+    value = evaluate(scope, store.value)
+    pointer, mask = scope.target(store, value.tiles)
+    wide = tl_type(store.value.dtype)
+    other = ", other=0" if mask else ""
+    old = scope.assign("old", f"tl.load({pointer}{mask}{other}).to({wide})", frozenset())
+    text = f"tl.full((), {value.text}, {wide})" if value.is_literal else value.text
+    new = Ref(_COMBINE[store.mode or ""].format(old.text, text))
+    scope.block.add(f"tl.store({pointer}, {new.text}{mask})")

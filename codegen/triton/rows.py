@@ -1,0 +1,291 @@
+"""Kernels with reductions: a program takes some points of the parallel axes, with their rows.
+
+Where a row fits into one tile, everything is computed from one load of it. Otherwise there is one
+loop along the row for each stage of reductions (the maximum of a softmax, then its sum) and, if
+stores at full level need the last of them, one more for the stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.ir.dtype import BOOL, FLOAT, DType
+
+from ..analysis import Analysis
+from ..index import Axis
+from ..kernel import Guard, Load, Reduce, Scan, Store, Value
+from ..schedule import Schedule
+from .pointwise import _extent
+from .scope import Body, Guards, Ref, Scope, Tile
+from .text import Block, tl_type
+from .values import evaluate, is_zero, relevant
+
+TILE = frozenset({"p", "r"})
+ROW = frozenset({"p"})
+
+
+def rows(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
+    """Writes the kernel; returns its constexprs and the number of programs."""
+    kernel = body.kernel
+    count = _extent(kernel.parallel)
+    extent = body.sizes.extent("p", count)
+    block.add("p = pid * BLOCK_P + tl.arange(0, BLOCK_P)[:, None]")
+    block.add(f"p_ok = p < {extent}")
+    tile = Tile("p", tuple(a for a in kernel.parallel if a.extent != 1), 0, "BLOCK_P", "p_ok")
+    if schedule.looped:
+        _looped(body, Scope(body, block, [tile]))
+    else:
+        block.add("r = tl.arange(0, BLOCK_R)[None, :]")
+        block.add(f"r_ok = r < {_length(body)}")
+        scope = Scope(body, block, [tile, _row_tile(body)])
+        body.fold = _whole
+        scope.store(kernel.stores)
+    constexprs = {"BLOCK_P": schedule.block, "BLOCK_R": schedule.block_r}
+    return constexprs, -(-count // schedule.block)
+
+
+def _row_tile(body: Body) -> Tile:
+    axes = tuple(a for a in body.kernel.reduction if a.extent != 1)
+    return Tile("r", axes, 1, "BLOCK_R", "r_ok")
+
+
+def _length(body: Body) -> str:
+    """The length of a row. Short ones, as of convolution windows, are part of the text."""
+    length = _extent(body.kernel.reduction)
+    return str(length) if length <= 16 else body.sizes.extent("r", length)
+
+
+# -- a whole row in one tile
+
+
+def _whole(scope: Scope, value: Value, guards: Guards) -> Ref:
+    if isinstance(value, Scan):
+        arg = scope.spread(evaluate(scope, value.arg, guards), TILE, tl_type(value.dtype))
+        arg = f"tl.where(r_ok, {arg}, {_neutral(value.op, value.dtype)})"
+        return scope.assign("scan", _scan(value, arg), TILE)
+    if not isinstance(value, Reduce):
+        raise _unsupported(scope, value)
+    value = _as_logic(value)
+    arg = scope.spread(evaluate(scope, value.arg, guards), TILE, tl_type(value.arg.dtype))
+    if value.op in ("argmax", "argmin"):
+        best, at = _candidates(scope, value, arg)
+        return _pick(scope, value, best, at)
+    masked = _masked(value, arg, _loads_zero(scope, value))
+    return scope.assign(value.op, _fold(value, masked), ROW)
+
+
+def _unsupported(scope: Scope, value: Value) -> NotImplementedError:
+    kind = type(value).__name__
+    return NotImplementedError(f"{scope.body.kernel.name}: no Triton form of a {kind} in rows")
+
+
+def _as_logic(value: Reduce) -> Reduce:
+    """Sums, products and extrema of bools are any and all."""
+    if value.dtype.category != BOOL:
+        return value
+    logic = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
+    return replace(value, op=logic.get(value.op, value.op))
+
+
+def _loads_zero(scope: Scope, value: Reduce) -> bool:
+    """Whether the argument is 0 already where the row ends."""
+    arg = value.arg
+    while isinstance(arg, Guard) and is_zero(arg.outside):
+        arg = arg.inside
+    own = set(scope.body.kernel.reduction)
+    return isinstance(arg, Load) and bool(scope.body.analysis.index_axes(arg.offset) & own)
+
+
+def _masked(value: Reduce, arg: str, zero: bool) -> str:
+    """The argument with what lies beyond the row made neutral."""
+    if value.op == "any":
+        return f"{arg} & r_ok"
+    if value.op == "all":
+        return f"{arg} | (r_ok == 0)"
+    if value.op == "sum" and zero:
+        return arg
+    return f"tl.where(r_ok, {arg}, {_neutral(value.op, value.dtype)})"
+
+
+def _neutral(op: str, dtype: DType) -> str:
+    if op in ("sum", "any", "all"):
+        return "0"
+    if op == "prod":
+        return "1"
+    low = op in ("max", "argmax")
+    if dtype.category == FLOAT:
+        return '-float("inf")' if low else 'float("inf")'
+    if dtype.category == BOOL:
+        return "False" if low else "True"
+    return str(np.iinfo(dtype.np).min if low else np.iinfo(dtype.np).max)
+
+
+_COMBINE = {"prod": "tw_multiply", "max": "tw_maximum", "min": "tw_minimum"}
+
+
+def _fold(value: Reduce, masked: str) -> str:
+    """The reduction of a tile to a column."""
+    kind = tl_type(value.dtype)
+    if value.op == "sum":
+        text = f"tl.sum({masked}, axis=1, keep_dims=True)"
+        narrow = value.dtype.category != FLOAT and value.dtype.itemsize < 4
+        return f"{text}.to({kind})" if narrow else text
+    if value.op in ("any", "all"):
+        function = "tl.max" if value.op == "any" else "tl.min"
+        return f"{function}(({masked}).to(tl.int32), axis=1, keep_dims=True) != 0"
+    return f"tl.reduce({masked}, 1, {_COMBINE[value.op]}, keep_dims=True)"
+
+
+def _candidates(scope: Scope, value: Reduce, arg: str) -> tuple[str, str]:
+    """Values and positions of a tile, those beyond the row beaten by any other."""
+    neutral = _neutral(value.op, value.arg.dtype)
+    best = scope.assign("best", f"tl.where(r_ok, {arg}, {neutral})", TILE)
+    # The row's own positions are below those beyond it, which decides ties.
+    at = scope.assign("where", "tl.broadcast_to(r, (BLOCK_P, BLOCK_R))", TILE)
+    return best.text, at.text
+
+
+def _pick(scope: Scope, value: Reduce, best: str, at: str) -> Ref:
+    name = scope.body.names.fresh(value.op)
+    combine = f"tw_{value.op}"
+    scope.block.add(f"_, {name} = tl.reduce(({best}, {at}), 1, {combine}, keep_dims=True)")
+    return scope.assign(value.op, f"{name}.to(tl.int64)", ROW)
+
+
+def _scan(value: Scan, arg: str) -> str:
+    function = "tl.cumsum" if value.op == "sum" else "tl.cumprod"
+    return f"{function}({arg}, axis=1).to({tl_type(value.dtype)})"
+
+
+# -- in several steps along the row
+
+
+def _looped(body: Body, root: Scope) -> None:
+    kernel, analysis = body.kernel, body.analysis
+    last_reduce = max(
+        (analysis.depth(v) for v in kernel.values if isinstance(v, Reduce)), default=0
+    )
+    full = [s for s in kernel.stores if _is_full(analysis, s, kernel.reduction)]
+    store_depth = max((_store_depth(analysis, s) for s in full), default=-1)
+    # Stores come in the last pass, so that no pass reads what an earlier one has overwritten.
+    passes = max(last_reduce, store_depth + 1)
+    body.fold = _in_loop
+    for depth in range(1, passes + 1):
+        stage = list(_reductions(root, kernel.stores, depth))
+        loop = Block()
+        loop.add("r = start + tl.arange(0, BLOCK_R)[None, :]")
+        loop.add(f"r_ok = r < {_length(body)}")
+        scope = Scope(body, loop, [_row_tile(body)], root)
+        results = [_accumulate(root, scope, value, guards) for value, guards in stage]
+        if depth == passes:
+            scope.store(full)
+        root.block.loop(f"for start in range(0, {_length(body)}, BLOCK_R)", loop)
+        for (value, guards), result in zip(stage, results):
+            root.cache[id(value), guards] = _finish(root, value, result)
+    root.store(s for s in kernel.stores if s not in full)
+
+
+def _is_full(analysis: Analysis, store: Store, reduction: tuple[Axis, ...]) -> bool:
+    axes = analysis.axes(store.value) | analysis.index_axes(store.offset)
+    return any(a in axes for a in reduction if a.extent != 1)
+
+
+def _store_depth(analysis: Analysis, store: Store) -> int:
+    return max(analysis.depth(store.value), analysis.index_depth(store.offset))
+
+
+def _reductions(
+    root: Scope, stores: tuple[Store, ...], depth: int
+) -> Iterator[tuple[Reduce, Guards]]:
+    """The reductions of one stage, with the guards that each stands under."""
+    from ..kernel import data_values
+
+    seen: set[tuple[int, Guards]] = set()
+    stack: list[tuple[Value, Guards]] = []
+    for store in reversed(stores):
+        stack.append((store.value, ()))
+        stack.extend((v, ()) for v in data_values(store.offset))
+    found: dict[tuple[int, Guards], Reduce] = {}
+    while stack:
+        value, guards = stack.pop()
+        guards = relevant(root, value, guards)
+        key = (id(value), guards)
+        if key in seen or root.body.analysis.depth(value) < depth:
+            continue
+        seen.add(key)
+        if isinstance(value, Reduce) and root.body.analysis.depth(value) == depth:
+            found[key] = value
+            continue
+        for index in value.indices():
+            stack.extend((v, guards) for v in data_values(index))
+        if isinstance(value, Guard):
+            stack.append((value.outside, guards))
+            stack.append((value.inside, _row_guards(root, value, guards)))
+        else:
+            stack.extend((v, guards) for v in value.operands())
+    for (_, guards), value in found.items():
+        yield value, guards
+
+
+def _row_guards(root: Scope, value: Guard, guards: Guards) -> Guards:
+    """`guards` with those conditions of `value` that are about parallel axes only."""
+    own = set(root.body.kernel.reduction)
+    known = [c for c in value.conditions if not root.body.analysis.index_axes(c.index) & own]
+    return root.guard(known, guards)
+
+
+def _in_loop(scope: Scope, value: Value, guards: Guards) -> Ref:
+    if isinstance(value, Scan):
+        return _running(scope, value, guards)
+    raise _unsupported(scope, value)
+
+
+def _running(scope: Scope, value: Scan, guards: Guards) -> Ref:
+    """One step of a scan, with what came before carried from step to step."""
+    assert scope.parent is not None
+    kind = tl_type(value.dtype)
+    neutral = _neutral(value.op, value.dtype)
+    carry = scope.parent.assign("carry", f"tl.full((BLOCK_P, 1), {neutral}, {kind})", ROW)
+    arg = scope.spread(evaluate(scope, value.arg, guards), TILE, kind)
+    part = scope.assign("part", f"tl.where(r_ok, {arg}, {neutral})", TILE)
+    sign = "+" if value.op == "sum" else "*"
+    scan = scope.assign("scan", f"{carry.text} {sign} {_scan(value, part.text)}", TILE)
+    whole = _fold(Reduce(value.op, value.arg, (), value.dtype), part.text)
+    scope.block.add(f"{carry.text} = {carry.text} {sign} {whole}")
+    return scan
+
+
+def _accumulate(root: Scope, scope: Scope, value: Reduce, guards: Guards) -> tuple[str, str]:
+    """One step of a reduction, kept apart for each place in the tile until the loop is done."""
+    value = _as_logic(value)
+    kind = tl_type(value.arg.dtype if value.op.startswith("arg") else value.dtype)
+    shape = "(BLOCK_P, BLOCK_R)"
+    initial = {"any": "False", "all": "True"}.get(value.op) or _neutral(value.op, value.arg.dtype)
+    acc = root.assign(value.op, f"tl.full({shape}, {initial}, {kind})", TILE).text
+    ref = evaluate(scope, value.arg, guards)
+    arg = scope.spread(ref, TILE, tl_type(value.arg.dtype))
+    if value.op.startswith("arg"):
+        limit = 2**31 - 1 if scope.body.sizes.tl_type == "tl.int32" else 2**63 - 1
+        at = root.assign("where", f"tl.full({shape}, {limit}, {scope.body.sizes.tl_type})", TILE)
+        best, here = _candidates(scope, value, arg)
+        scope.block.add(f"{acc}, {at.text} = tw_{value.op}({acc}, {at.text}, {best}, {here})")
+        return acc, at.text
+    masked = _masked(value, arg, _loads_zero(scope, value))
+    step = {
+        "sum": f"{acc} + {masked}",
+        "prod": f"{acc} * {masked}",
+        "any": f"{acc} | ({masked})",
+        "all": f"{acc} & ({masked})",
+    }.get(value.op) or f"{_COMBINE.get(value.op, '')}({acc}, {masked})"
+    scope.block.add(f"{acc} = {step}")
+    return acc, ""
+
+
+def _finish(root: Scope, value: Reduce, result: tuple[str, str]) -> Ref:
+    acc, at = result
+    if at:
+        return _pick(root, value, acc, at)
+    return root.assign(value.op, _fold(_as_logic(value), acc), ROW)

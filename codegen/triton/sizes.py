@@ -1,0 +1,46 @@
+"""The integers of a kernel that are arguments, so that its text serves every shape."""
+
+from __future__ import annotations
+
+
+class Sizes:
+    """Integer arguments in the order of their first use.
+
+    Strides, offsets and divisors of one value share an argument: addresses that are computed alike
+    are then computed once. The extent of a tile has its own, because a batch that happens to be as
+    long as a row must not change the text.
+
+    apart: every integer has an argument of its own, so that the text depends on no number but 0
+        and 1. What the members of a bundle need if their sizes coincide in different ways.
+    """
+
+    def __init__(self, apart: bool = False) -> None:
+        self.apart = apart
+        self.tl_type = "tl.int32"
+        self.values: dict[str, int] = {}
+        self._names: dict[int, str] = {}
+        self._count = 0
+
+    def argument(self, value: int) -> str:
+        """The text of an integer; 0 and 1 are part of the kernel's structure."""
+        if value in (0, 1):
+            return str(value)
+        if self.apart:
+            return self._add(value)
+        if value < 0:
+            return f"-{self.argument(-value)}"
+        if value not in self._names:
+            self._names[value] = self._add(value)
+        return self._names[value]
+
+    def _add(self, value: int) -> str:
+        name = f"s{self._count}"
+        self._count += 1
+        self.values[name] = value
+        return name
+
+    def extent(self, tile: str, value: int) -> str:
+        """The number of positions along a tile."""
+        name = f"n_{tile}"
+        self.values[name] = value
+        return name

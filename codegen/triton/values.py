@@ -1,0 +1,226 @@
+"""Scalar expressions as Triton text: how each kind of value of the kernel IR is written."""
+
+from __future__ import annotations
+
+from tilewright.ir.dtype import BOOL, DType
+
+from ..kernel import (
+    Apply,
+    Constant,
+    Dot,
+    Guard,
+    Load,
+    Position,
+    RandomBits,
+    Reduce,
+    Scalar,
+    Scan,
+    Value,
+)
+from .scope import ALONG_REDUCTION, Guards, Ref, Scope, pointer
+from .text import TL, grouped, literal, tl_type
+
+# Bools are added as torch and NumPy do it; Triton's have one bit, which overflows.
+_BOOL_ARITHMETIC = {
+    "{0} + {1}": "{0} | {1}",
+    "{0} * {1}": "{0} & {1}",
+    "{0} << {1}": "{0}.to(tl.int32) << {1}.to(tl.int32) != 0",
+}
+
+
+def evaluate(scope: Scope, value: Value, guards: Guards = ()) -> Ref:
+    """`value` as a variable, a parameter or a literal; written first if it is not there yet."""
+    for pending in _chain(scope, value, guards):
+        _evaluate(scope, pending, guards)
+    return _evaluate(scope, value, guards)
+
+
+def _chain(scope: Scope, value: Value, guards: Guards) -> list[Value]:
+    """The elementwise values below `value`, operands first, so that no recursion gets deep."""
+    order: list[Value] = []
+    seen: set[int] = set()
+    stack: list[tuple[Value, bool]] = [(value, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            order.append(node)
+        elif (
+            id(node) not in seen and isinstance(node, Apply) and _find(scope, node, guards) is None
+        ):
+            seen.add(id(node))
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args))
+    return order
+
+
+def relevant(scope: Scope, value: Value, guards: Guards) -> Guards:
+    """The guards that matter to `value`: those of memory that is read for it."""
+    if not scope.body.analysis.reads(value):
+        return ()
+    if isinstance(value, (Reduce, Scan, Dot)):
+        # Its reduction axes are its own, not those of the point where it is guarded.
+        return tuple(g for g in guards if not g.needs & ALONG_REDUCTION)
+    return guards
+
+
+def _find(scope: Scope, value: Value, guards: Guards) -> Ref | None:
+    """`value` if it was written, under these guards or under fewer."""
+    guards = relevant(scope, value, guards)
+    for count in range(len(guards) + 1):
+        some = guards[:count]
+        home = scope.home(scope.needs(value, some))
+        found = home.cache.get((id(value), some))
+        if found is not None:
+            return found
+    return None
+
+
+def _evaluate(scope: Scope, value: Value, guards: Guards) -> Ref:
+    found = _find(scope, value, guards)
+    if found is not None:
+        return found
+    guards = relevant(scope, value, guards)
+    home = scope.home(scope.needs(value, guards))
+    ref = _write(home, value, guards)
+    home.cache[id(value), guards] = ref
+    return ref
+
+
+def _write(scope: Scope, value: Value, guards: Guards) -> Ref:
+    body = scope.body
+    if isinstance(value, Constant):
+        return Ref(literal(value.value, value.dtype), is_literal=True)
+    if isinstance(value, Scalar):
+        name = body.scalars[value.slot]
+        if value.dtype.category == BOOL:
+            return scope.assign("b", f"{name} != 0", frozenset())
+        return Ref(name)
+    if isinstance(value, Load):
+        text, tiles = load(scope, value, guards)
+        return scope.assign("v", widened(text, value.buffer.dtype, value.dtype), tiles)
+    if isinstance(value, Position):
+        at = scope.index(value.index, guards)
+        text = f"tl.full((), {at.text}, tl.int64)" if at.is_literal else f"{at.text}.to(tl.int64)"
+        return scope.assign("at", text, at.tiles)
+    if isinstance(value, RandomBits):
+        seed = typed(evaluate(scope, value.seed, guards), value.seed.dtype)
+        offset = typed(evaluate(scope, value.offset, guards), value.offset.dtype)
+        at = scope.index(value.index, guards)
+        index = f"tl.full((), {at.text}, tl.int64)" if at.is_literal else at.text
+        return scope.assign("bits", f"tw_philox({seed}, {offset}, {index})", at.tiles)
+    if isinstance(value, Apply):
+        return _apply(scope, value, guards)
+    if isinstance(value, Guard):
+        return guarded(scope, value, guards)
+    if body.fold is None:
+        kind = type(value).__name__
+        raise NotImplementedError(f"{body.kernel.name}: no Triton form of a {kind} in this kernel")
+    return body.fold(scope, value, guards)
+
+
+def load(scope: Scope, value: Load, guards: Guards) -> tuple[str, frozenset[str]]:
+    """The text of a load in its buffer's type; 0 where it is masked."""
+    offset = scope.index(value.offset, guards)
+    tiles = offset.tiles.union(*(g.tiles for g in guards))
+    masks = [*scope.ok(offset.tiles), *(g.name for g in guards)]
+    text = scope.spread(offset, tiles, scope.body.sizes.tl_type)
+    address = pointer(scope.body.buffers[value.buffer], text)
+    if not masks:
+        return f"tl.load({address})", tiles
+    return f"tl.load({address}, mask={' & '.join(masks)}, other=0)", tiles
+
+
+def widened(text: str, stored: DType, dtype: DType) -> str:
+    """What was loaded, in the type it is computed with."""
+    if stored.category == BOOL:
+        return f"{text} != 0"
+    if TL[stored.name] != tl_type(dtype):
+        return f"{text}.to({tl_type(dtype)})"
+    return text
+
+
+def typed(ref: Ref, dtype: DType) -> str:
+    """`ref` as a tensor: literals take the type of their neighbour, which may not be `dtype`."""
+    return f"tl.full((), {ref.text}, {tl_type(dtype)})" if ref.is_literal else ref.text
+
+
+def _apply(scope: Scope, value: Apply, guards: Guards) -> Ref:
+    refs = [evaluate(scope, a, guards) for a in value.args]
+    tiles = frozenset[str]().union(*(r.tiles for r in refs))
+    template = value.op.triton
+    if not isinstance(template, str):
+        raise NotImplementedError(f"{value.op.name} has no Triton form")
+    if template in ("tw_cast", "tw_bitcast"):
+        text = _cast(typed(refs[0], value.args[0].dtype), value, template == "tw_bitcast")
+        return scope.assign(value.op.name, text, tiles)
+    if value.dtype.category == BOOL and all(a.dtype.category == BOOL for a in value.args):
+        template = _BOOL_ARITHMETIC.get(template, template)
+    # A literal beside a tensor takes its type; alone, or passed to a function, it needs one.
+    infix = "(" not in template.replace("({0})", "{0}") and not all(r.is_literal for r in refs)
+    texts = [
+        r.text if infix and a.dtype.category != BOOL else typed(r, a.dtype)
+        for r, a in zip(refs, value.args)
+    ]
+    if infix:
+        texts = [grouped(t) for t in texts]
+    return scope.assign(value.op.name, template.format(*texts), tiles)
+
+
+def _cast(text: str, value: Apply, bits: bool) -> str:
+    source, target = value.args[0].dtype, value.target or value.dtype
+    if bits:
+        stored = _stored(value.args[0]) if target.itemsize == 2 else source
+        if TL[stored.name] != tl_type(source):
+            text = f"{text}.to({TL[stored.name]})"
+        text = f"{text}.to({TL[target.name]}, bitcast=True)"
+        return text if tl_type(target) == TL[target.name] else f"{text}.to({tl_type(target)})"
+    if target.category == BOOL:
+        return text if source.category == BOOL else f"{text} != 0"
+    if source.is_floating_point and target.name.startswith("uint"):
+        text = f"{text}.to(tl.int64)"  # negative numbers wrap around, as they do in torch
+    if tl_type(target) != TL[target.name]:
+        return f"{text}.to({TL[target.name]}).to({tl_type(target)})"
+    return f"{text}.to({tl_type(target)})"
+
+
+def _stored(value: Value) -> DType:
+    """The type of a value before it was widened."""
+    if isinstance(value, Load):
+        return value.buffer.dtype
+    if isinstance(value, Guard):
+        return _stored(value.inside)
+    if isinstance(value, Apply):
+        if value.target is not None:
+            return value.target
+        if value.dtype.is_floating_point:
+            return _stored(value.args[-1])
+    return value.dtype
+
+
+def guarded(scope: Scope, value: Guard, guards: Guards, raw: bool = False) -> Ref:
+    """A value that exists where conditions hold; `raw` leaves what is loaded in its stored type."""
+    inner = scope.guard(value.conditions, guards)
+    added = [g for g in inner if g not in guards]
+    if raw and isinstance(value.inside, Load):
+        text, tiles = load(scope, value.inside, inner)
+        inside = scope.assign("v", text, tiles)
+    else:
+        inside = evaluate(scope, value.inside, inner)
+    if not added:
+        return inside
+    if isinstance(value.inside, Load) and is_zero(value.outside) and value.dtype.category != BOOL:
+        return inside  # a masked load gives zeros
+    outside = evaluate(scope, value.outside, guards)
+    tiles = inside.tiles.union(outside.tiles, *(g.tiles for g in added))
+    condition = " & ".join(g.name for g in added)
+    if value.dtype.category == BOOL:
+        texts = [typed(inside, value.dtype), typed(outside, value.dtype)]
+    elif inside.is_literal:
+        texts = [typed(inside, value.dtype), outside.text]
+    else:
+        texts = [inside.text, outside.text]
+    return scope.assign("v", f"tl.where({condition}, {texts[0]}, {texts[1]})", tiles)
+
+
+def is_zero(value: Value) -> bool:
+    return isinstance(value, Constant) and not value.value

@@ -1,0 +1,164 @@
+"""tilewright: PyTorch's programming model on kernels that the framework writes itself.
+
+import tilewright as torch
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from tilewright.ir.dtype import (
+    DType as dtype,
+)
+from tilewright.ir.dtype import (
+    bfloat16,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
+from tilewright.ir.dtype import (
+    bool_ as bool,
+)
+from tilewright.ir.dtype import promote as promote_types
+from tilewright.ir.shape import Size
+
+from . import autograd
+from ._tensor import Tensor
+from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .creation import (
+    arange,
+    as_tensor,
+    asarray,
+    empty,
+    empty_like,
+    eye,
+    from_numpy,
+    frombuffer,
+    full,
+    full_like,
+    linspace,
+    logspace,
+    ones,
+    ones_like,
+    scalar_tensor,
+    tensor,
+    zeros,
+    zeros_like,
+)
+from .devices import device, get_default_device, set_default_device
+from .functions import *  # noqa: F403  (its __all__ is made of the op tables)
+from .functions import __all__ as _functions
+from .interchange import from_dlpack
+from .printing import set_printoptions
+from .recording import default_dtype as get_default_dtype
+from .recording import set_default_dtype
+
+__version__ = "0.1.0"
+
+half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
+
+_SUBMODULES = (
+    "nn",
+    "optim",
+    "utils",
+    "onnx",
+    "cuda",
+    "random",
+    "serialization",
+    "linalg",
+    "testing",
+)
+_LAZY = {
+    "explain": "explanation",
+    "save": "serialization",
+    "load": "serialization",
+    "manual_seed": "random",
+    "seed": "random",
+    "initial_seed": "random",
+    "Generator": "random",
+    "default_generator": "random",
+    "get_rng_state": "random",
+    "set_rng_state": "random",
+    "rand": "random",
+    "randn": "random",
+    "randint": "random",
+    "randperm": "random",
+    "rand_like": "random",
+    "randn_like": "random",
+    "randint_like": "random",
+    "bernoulli": "random",
+    "multinomial": "random",
+    "normal": "random",
+    **dict.fromkeys(
+        [
+            "softmax",
+            "log_softmax",
+            "dropout",
+            "alpha_dropout",
+            "conv1d",
+            "conv2d",
+            "conv3d",
+            "conv_transpose1d",
+            "conv_transpose2d",
+            "conv_transpose3d",
+            "max_pool1d",
+            "max_pool2d",
+            "max_pool3d",
+            "avg_pool1d",
+            "adaptive_avg_pool1d",
+            "adaptive_max_pool1d",
+            "layer_norm",
+            "group_norm",
+            "batch_norm",
+            "instance_norm",
+            "rms_norm",
+            "prelu",
+            "celu",
+            "selu",
+            "threshold",
+            "bilinear",
+            "cosine_similarity",
+            "pairwise_distance",
+            "pixel_shuffle",
+            "hinge_embedding_loss",
+        ],
+        "nn.functional",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(
+        f"tilewright has no {name!r}: it is not a name of PyTorch's, or not implemented yet"
+    )
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY, *_SUBMODULES})
+
+
+inf, nan, pi, e = (
+    __import__("builtins").float("inf"),
+    __import__("builtins").float("nan"),
+    3.141592653589793,
+    2.718281828459045,
+)
+newaxis = None
+strided, contiguous_format, preserve_format, channels_last = (
+    "torch.strided",
+    "torch.contiguous_format",
+    "torch.preserve_format",
+    "torch.channels_last",
+)

@@ -1,0 +1,535 @@
+"""Tensor: a handle of a value that may not be computed yet, with PyTorch's methods."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import Size
+
+from . import devices as device_module
+from . import elementwise, epoch, indexing, interchange, recording, shaping, views
+from .devices import device as Device
+from .grad_fn import GradFn
+from .promotion import to
+from .recording import Handle, record, resolve
+
+
+class Tensor(Handle):
+    """A multi-dimensional array on a device, recorded when called, computed when read.
+
+    Made by torch.tensor and the other creation functions; Tensor(data) makes a float32 copy of
+    `data`, Tensor(2, 3) zeros of that shape.
+    """
+
+    def __new__(cls, *data: Any, device: Any = None) -> Any:
+        from . import creation
+
+        if len(data) == 1 and not isinstance(data[0], int):
+            made = creation.tensor(data[0], dtype=recording.default_dtype(), device=device)
+        else:
+            made = creation.zeros(*(data or (0,)), device=device)
+        if cls is Tensor:
+            return made
+        return made.as_subclass(cls)
+
+    def as_subclass(self, cls: type) -> Any:
+        """This tensor as an instance of a subclass of Tensor, sharing its memory."""
+        out: Any = recording._new(cls)
+        storage = recording.storage_of(self)
+        out._storage, out._chain, out._aval = storage, self._chain, self._meta()
+        return out
+
+    # ---- what it is --------------------------------------------------------------------------
+
+    def _meta(self) -> tuple[Size, DType, str]:
+        node = self._node
+        if node is not None:
+            return node.shape, node.dtype, node.device or "cpu"
+        aval = self._aval
+        assert aval is not None, "a tensor has a node or a buffer"
+        return aval
+
+    @property
+    def shape(self) -> Size:
+        node = self._node
+        return node.shape if node is not None else self._aval[0]  # type: ignore[index]
+
+    @property
+    def dtype(self) -> DType:
+        node = self._node
+        return node.dtype if node is not None else self._aval[1]  # type: ignore[index]
+
+    @property
+    def device(self) -> Device:
+        return Device(self._meta()[2])
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def requires_grad(self) -> bool:
+        node = self._node
+        if node is not None:
+            return node.requires_grad
+        storage = self._storage
+        if storage is None:
+            return self._requires_grad or self._history is not None
+        if self._requires_grad:
+            return True
+        if self._own is not None:
+            return self._own.requires_grad  # type: ignore[attr-defined]
+        if storage._node is not None:
+            base = storage._node.requires_grad
+        else:
+            base = storage._requires_grad or storage._history is not None
+        if not base:
+            return False
+        return all(kind is not views.DETACH for kind, _ in views.links(self._chain))
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.requires_grad_(value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Any:
+        """Begin (or stop) to collect gradients in `.grad`."""
+        recording.claim()
+        if requires_grad == self.requires_grad:
+            return self
+        if not requires_grad and not self.is_leaf:
+            raise RuntimeError(
+                "you can only change requires_grad flags of leaf variables. If you want to use "
+                "a computed variable in a subgraph that doesn't require differentiation use "
+                f"var_no_grad = var.detach().{at_user_line()}"
+            )
+        if requires_grad and not self.dtype.is_floating_point:
+            raise RuntimeError(
+                "only Tensors of floating point and complex dtype can require gradients, got "
+                f"{self.dtype}{at_user_line()}"
+            )
+        recording.set_requires_grad(self, requires_grad)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        if not self.requires_grad:
+            return True
+        node = self._node
+        if node is not None:
+            return node.op is ops.variable and recording.variable_target(node.attrs[0]) is self
+        return self._requires_grad
+
+    @property
+    def grad_fn(self) -> GradFn | None:
+        """The operation that computed this tensor, if a gradient flows through it."""
+        if not self.requires_grad or self.is_leaf:
+            return None
+        return GradFn.of(resolve(self), self._chain)
+
+    @property
+    def output_nr(self) -> int:
+        return 0
+
+    @property
+    def _version_counter(self) -> int:
+        return (self._storage or self)._version
+
+    @property
+    def data(self) -> Any:
+        return self.detach()
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"expected a Tensor, got {type(value).__name__}{at_user_line()}")
+        wants = self.requires_grad and self.is_leaf
+        source = value.detach()
+        self._storage, self._chain, self._node = source._storage, source._chain, None
+        self._aval = source._meta()
+        self._buffer = self._history = self._shared = None
+        self._requires_grad = wants
+
+    def detach(self) -> Any:
+        """The same memory without the history."""
+        return recording.view(self, views.DETACH)
+
+    def detach_(self) -> Any:
+        """Forget how this tensor was computed."""
+        if not self.requires_grad:
+            return self
+        if self._chain is not None:
+            raise RuntimeError(
+                f"Can't detach views in-place. Use detach() instead.{at_user_line()}"
+            )
+        recording.set_requires_grad(self, False)
+        return self
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    ndimension = dim
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def numel(self) -> int:
+        return self.shape.numel()
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel() * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def stride(self, dim: int | None = None) -> Any:
+        strides = shaping.layout_of(self)[1]
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> int:
+        return shaping.layout_of(self)[2]
+
+    def is_contiguous(self, memory_format: Any = None) -> bool:
+        shape, strides, _ = shaping.layout_of(self)
+        return views.is_contiguous(shape, strides)
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        return False
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.device.type == "cuda"
+
+    @property
+    def T(self) -> Any:
+        return shaping.permute(self, range(self.dim() - 1, -1, -1))
+
+    @property
+    def mT(self) -> Any:
+        return shaping.transpose(self, -2, -1)
+
+    # ---- reading values ----------------------------------------------------------------------
+
+    def _array(self) -> np.ndarray:
+        """The values as an array that must not be written."""
+        return interchange.array_of(self)
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """An array that shares the tensor's memory: each sees what the other writes."""
+        if force:
+            return interchange.export(self.detach().cpu())
+        if self.requires_grad:
+            raise RuntimeError(
+                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
+                f"instead.{at_user_line()}"
+            )
+        if self.device.type != "cpu":
+            raise TypeError(
+                f"can't convert {self.device} device type tensor to numpy. Use Tensor.cpu() to "
+                "copy "
+                f"the tensor to host memory first.{at_user_line()}"
+            )
+        return interchange.export(self)
+
+    __array_priority__ = 1000  # array + tensor is a tensor
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if dtype is not None and self.dtype.np != dtype:
+            return self.detach().cpu()._array().astype(dtype)
+        return np.array(self.detach().cpu()._array()) if copy else self.numpy()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return interchange.to_dlpack(self, **options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+    def item(self) -> Any:
+        """The one element as a Python number."""
+        array = self._array()
+        if array.size != 1:
+            raise RuntimeError(
+                f"a Tensor with {array.size} elements cannot be converted to Scalar{at_user_line()}"
+            )
+        return array.item() if array.dtype.kind != "V" else float(array.reshape(()))
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        array = self._array()
+        if self.dtype is dtypes.bfloat16:
+            array = array.astype(np.float32)
+        return array.tolist()
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise RuntimeError(
+                "Boolean value of Tensor with "
+                + ("no values" if self.numel() == 0 else "more than one value")
+                + f" is ambiguous{at_user_line()}"
+            )
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.is_floating_point or self.numel() != 1:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 else format(repr(self), spec)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        from .printing import text
+
+        return text(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter(shaping.unbind(self, 0))
+
+    def __contains__(self, element: Any) -> bool:
+        return bool((self == element).any().item())
+
+    __hash__ = object.__hash__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if not self.is_leaf:
+            raise RuntimeError(
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                f"protocol at the moment{at_user_line()}"
+            )
+        out = interchange.deep_copied(self, memo)
+        if type(self) is not Tensor:
+            out = out.as_subclass(type(self))
+        own = {k: v for k, v in self.__dict__.items() if not k.startswith("_") and k != "grad"}
+        out.__dict__.update(copy.deepcopy(own, memo))
+        if self.requires_grad:
+            out.requires_grad_()
+        if self.grad is not None:
+            out.grad = copy.deepcopy(self.grad.detach(), memo)
+        memo[id(self)] = out
+        return out
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return interchange.reduced(self)
+
+    # ---- moving and casting ------------------------------------------------------------------
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """to(dtype), to(device), to(device, dtype) or to(other): the tensor itself if nothing
+        changes."""
+        dtype, where, copy = (
+            kwargs.pop("dtype", None),
+            kwargs.pop("device", None),
+            kwargs.pop("copy", False),
+        )
+        for option in ("non_blocking", "memory_format"):
+            kwargs.pop(option, None)
+        if kwargs:
+            raise TypeError(
+                f"to() got an unexpected keyword argument {next(iter(kwargs))!r}{at_user_line()}"
+            )
+        for arg in args:
+            if isinstance(arg, DType):
+                dtype = arg
+            elif isinstance(arg, Tensor):
+                dtype, where = arg.dtype, arg.device
+            elif isinstance(arg, (str, Device)) or type(arg) is int:
+                where = arg
+            elif isinstance(arg, bool) or arg is None:
+                pass
+            else:
+                raise TypeError(
+                    "to() received an invalid argument of type "
+                    f"{type(arg).__name__}{at_user_line()}"
+                )
+        result = self
+        if where is not None:
+            name = device_module.resolve(where)
+            if name != result._meta()[2]:
+                result = record(ops.copy_to, result, name)
+        if dtype is not None and dtype is not result.dtype:
+            result = record(to, result, dtype)
+        return shaping.clone(self) if copy and result is self else result
+
+    def cpu(self) -> Any:
+        return self.to(device="cpu")
+
+    def cuda(self, device: Any = None) -> Any:
+        return self.to(device="cuda" if device is None else device)
+
+    def type(self, dtype: Any = None) -> Any:
+        if dtype is None:
+            names = {
+                "float32": "Float",
+                "float64": "Double",
+                "float16": "Half",
+                "bfloat16": "BFloat16",
+                "int64": "Long",
+                "int32": "Int",
+                "int16": "Short",
+                "int8": "Char",
+                "uint8": "Byte",
+                "bool": "Bool",
+            }
+            return f"torch.{names[self.dtype.name]}Tensor"
+        return self.to(dtype)
+
+    def type_as(self, other: Any) -> Any:
+        return self.to(other.dtype)
+
+    def new_tensor(self, data: Any, **options: Any) -> Any:
+        from . import creation
+
+        return creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
+
+    def new_zeros(self, *size: Any, **options: Any) -> Any:
+        from . import creation
+
+        return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **options})
+
+    new_empty = new_zeros
+
+    def new_ones(self, *size: Any, **options: Any) -> Any:
+        from . import creation
+
+        return creation.ones(*size, **{"dtype": self.dtype, "device": self.device, **options})
+
+    def new_full(self, size: Any, fill_value: Any, **options: Any) -> Any:
+        from . import creation
+
+        return creation.full(
+            size, fill_value, **{"dtype": self.dtype, "device": self.device, **options}
+        )
+
+    # ---- autograd ----------------------------------------------------------------------------
+
+    def backward(
+        self,
+        gradient: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+        inputs: Any = None,
+    ) -> None:
+        """Add the gradient of this tensor with respect to each leaf to the leaf's `.grad`."""
+        from . import autograd
+
+        autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf tensor in `.grad` too."""
+        if self.is_leaf:
+            return
+        from .autograd.hooks import keep_grad
+
+        keep_grad(self)
+
+    @property
+    def retains_grad(self) -> bool:
+        return bool(self._hooks and -1 in self._hooks)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> Any:
+        """Call `hook(self)` after a backward pass has added to `.grad` of this leaf."""
+        from .autograd.hooks import register_post_accumulate
+
+        return register_post_accumulate(self, hook)
+
+    def register_hook(self, hook: Callable[[Any], Any]) -> Any:
+        """Call `hook(grad)` when the gradient of this tensor is known; it may return another."""
+        from .autograd.hooks import register
+
+        return register(self, hook)
+
+    # ---- indexing ----------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        return indexing.getitem(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        indexing.setitem(self, key, value)
+
+    # ---- in place ----------------------------------------------------------------------------
+
+    def copy_(self, source: Any, non_blocking: bool = False) -> Any:
+        """Overwrite with `source`, broadcast and cast."""
+        source = elementwise.as_handle(source, self)
+        if source.device != self.device:
+            source = source.to(device=self.device)
+        return recording.assign(
+            self, recording.node_of(_copied_value, source, self.dtype, tuple(self.shape))
+        )
+
+    def fill_(self, value: Any) -> Any:
+        value = elementwise.as_handle(value, self)
+        return self.copy_(value)
+
+    def zero_(self) -> Any:
+        return recording.assign(
+            self, ops.expand(ops.constant(0, self.dtype, self._meta()[2]), self.shape)
+        )
+
+    def fill_diagonal_(self, value: Any) -> Any:
+        n = min(self.shape)
+        line = list(range(n))
+        self[line, line] = value
+        return self
+
+    def resize_(self, *sizes: Any) -> Any:
+        """Another shape in place; new elements are zero."""
+        shape = shaping.sizes(sizes)
+        if tuple(self.shape) == shape:
+            return self
+        if self._storage is not None:
+            raise RuntimeError(
+                f"resize_ of a tensor that shares its memory is not supported{at_user_line()}"
+            )
+        recording.flush()
+        array = np.zeros(views.numel(shape), dtype=self.dtype.np)
+        old = np.asarray(self._array()).reshape(-1)[: array.size]
+        array[: old.size] = old
+        self._buffer = array.reshape(shape)
+        self._aval = (Size(shape), *self._aval[1:])  # type: ignore[index]
+        return self
+
+    def __delitem__(self, key: Any) -> None:
+        raise TypeError("Tensor does not support deleting items")
+
+
+def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
+    return indexing._fit(x, shape, dtype)
+
+
+_copied = interchange.copied
+recording.tensor_type = epoch.tensor_type = Tensor

@@ -1,0 +1,171 @@
+"""Gradients: backward, grad, modes, hooks, user-written derivatives, and their check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from .. import recording
+from ..recording import Handle, resolve
+from . import functional
+from .engine import call_hooks, gradients
+from .function import Function, once_differentiable
+from .gradcheck import gradcheck, gradgradcheck
+from .hooks import RemovableHandle
+from .modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+
+__all__ = [
+    "Function",
+    "RemovableHandle",
+    "backward",
+    "enable_grad",
+    "functional",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "inference_mode",
+    "is_grad_enabled",
+    "no_grad",
+    "once_differentiable",
+    "set_grad_enabled",
+]
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, Handle) or value is None else tuple(value)
+
+
+def _seed(i: int, t: Any, g: Any, create_graph: bool) -> Node:
+    """The cotangent of output `t`, the `i`-th: `g`, or one for a scalar."""
+    node = resolve(t)
+    if not node.requires_grad:
+        raise RuntimeError(
+            f"element {i} of tensors does not require grad and does not have a grad_fn"
+            + at_user_line()
+        )
+    if g is None:
+        if node.shape.numel() != 1:
+            raise RuntimeError(
+                "grad can be implicitly created only for scalar outputs, not for one of shape "
+                f"{list(node.shape)}; give its gradient{at_user_line()}"
+            )
+        one = node.memo.get("one")
+        if one is None:
+            one = ops.expand(ops.constant(1, node.dtype, node.device), node.shape)
+            node.memo["one"] = one
+        return one
+    if g.shape != node.shape:
+        raise RuntimeError(
+            f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a "
+            f"shape of {node.shape}.{at_user_line()}"
+        )
+    seed = resolve(g)
+    if seed.dtype is not node.dtype:
+        seed = ops.cast(seed, node.dtype)
+    return seed if create_graph or not seed.requires_grad else ops.detach(seed)
+
+
+def _roots(outputs: Any, given: Any, create_graph: bool) -> list[tuple[Any, Node]]:
+    outs = _tuple(outputs)
+    seeds = (None,) * len(outs) if given is None else _tuple(given)
+    if len(seeds) != len(outs):
+        raise RuntimeError(f"got {len(outs)} tensors and {len(seeds)} gradients{at_user_line()}")
+    return [
+        (t, _seed(i, t, g, create_graph)) for i, (t, g) in enumerate(zip(outs, seeds, strict=True))
+    ]
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
+    """Add the gradient of `tensors` with respect to each leaf to the leaf's `.grad`."""
+    recording.claim()
+    wanted = None if inputs is None else list(_tuple(inputs))
+    if wanted is not None and not wanted:
+        raise RuntimeError(f"'inputs' argument to backward() cannot be empty.{at_user_line()}")
+    keep = create_graph if retain_graph is None else retain_graph
+    with recording.hold():
+        roots = _roots(tensors, grad_tensors, create_graph)
+        found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
+        for t, node in found:
+            _accumulate(t, node, create_graph)
+    recording.settle()
+
+
+def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
+    if t._hooks and t.is_leaf:
+        node = call_hooks(t._hooks, node)
+    held = t.grad
+    if held is None:
+        t.grad = recording.wrap(node)
+    elif create_graph:
+        t.grad = held + recording.wrap(node)
+    else:
+        with recording.grad_mode(False):
+            recording.assign(held, ops.add(resolve(held), node))
+    for hook in list((t._post_hooks or {}).values()):
+        hook(t)
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of (the sum of) `outputs` with respect to `inputs`, one each."""
+    if is_grads_batched:
+        raise NotImplementedError(
+            f"autograd.grad: is_grads_batched is not implemented{at_user_line()}"
+        )
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+            f"allow_unused=False.{at_user_line()}"
+        )
+    recording.claim()
+    wanted = list(_tuple(inputs))
+    keep = create_graph if retain_graph is None else retain_graph
+    with recording.hold():
+        for t in wanted:
+            if not t.requires_grad:
+                raise RuntimeError(
+                    f"One of the differentiated Tensors does not require grad{at_user_line()}"
+                )
+        roots = _roots(outputs, grad_outputs, create_graph)
+        found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
+        nodes = {
+            id(t): call_hooks(t._hooks, node) if t._hooks and t.is_leaf else node
+            for t, node in found
+        }
+        result = [_result(t, nodes.get(id(t)), allow_unused, materialize_grads) for t in wanted]
+    recording.settle()
+    return tuple(result)
+
+
+def _result(t: Any, node: Node | None, allow_unused: bool | None, materialize: bool) -> Any:
+    if node is not None:
+        if node.op is ops.variable and node.requires_grad:
+            node = ops.clone(node)  # a tensor of its own, not the leaf
+        return recording.wrap(node)
+    if materialize:
+        zero = ops.constant(0, t.dtype, str(t.device))
+        return recording.wrap(ops.expand(zero, t.shape))
+    if allow_unused:
+        return None
+    raise RuntimeError(
+        "One of the differentiated Tensors appears to not have been used in the graph. Set "
+        f"allow_unused=True if this is the desired behavior.{at_user_line()}"
+    )

@@ -1,0 +1,381 @@
+"""Backward passes: from the gradients of outputs to those of leaves, as more graph.
+
+A pass goes through the nodes of this epoch first. Where it meets a tensor that was computed in an
+earlier one it goes on in that tensor's history, the latest epoch first, so that each history is
+entered once with its whole gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node, format_location
+from tilewright.ir.rewrite import substitute
+
+from .. import recording
+from ..flushing import saves
+from ..saved import Derivation, History, ancestors, derive, derive_all, placeholder, value_node
+
+TWICE = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Specify retain_graph=True if you need to backward through the "
+    "graph a second time"
+)
+RETAINED = -1  # the id of the hook that keeps the gradient of a tensor that is no leaf: the last
+
+
+def gradients(
+    roots: Sequence[tuple[Any, Node]],
+    *,
+    wanted: Sequence[Any] | None,
+    retain_graph: bool,
+    create_graph: bool,
+) -> list[tuple[Any, Node]]:
+    """(tensor, its gradient's node) for every leaf tensor, or for each of `wanted` that is reached.
+
+    roots: (tensor, node of its cotangent). Called inside `recording.hold()`.
+    """
+    if wanted is None and len(roots) == 1 and not create_graph:
+        found = _leaf_gradients(*roots[0], retain_graph)
+        if found is not None:
+            return found
+    seeds: dict[Node, Node] = {}
+    for t, g in roots:
+        node = recording.resolve(t)
+        seeds[node] = seeds[node] + g if node in seeds else g
+    going = _Pass(wanted, create_graph)
+    derivation = going.through_nodes(seeds, recording.hooked)
+    if derivation.saved and any(
+        t._grad_freed and recording.resolve(t).op is not ops.variable for t, _ in roots
+    ):
+        raise RuntimeError(TWICE + at_user_line())
+    going.through_histories()
+    if not retain_graph:
+        for t, _ in roots:
+            if t._node is not None and t._node.op is not ops.variable:
+                t._grad_freed = True
+                recording.mark_freed(t._node)
+        for history in going.used:
+            if saves(history.node):
+                history.free()
+    return list(going.found.values())
+
+
+def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, Node]] | None:
+    """The usual case in a few lookups: all of the graph is in this epoch and ends in leaf tensors,
+    each met once. None if it isn't that case."""
+    node = recording.resolve(t)
+    if recording.hooked or recording.calls or t._grad_freed or node.op is ops.variable:
+        return None
+    derivation = derive(node, seed)
+    found = {}
+    for place, g in derivation.places:
+        target = recording.variable_target(place)
+        if isinstance(target, History) or target in found:
+            return None
+        found[target] = g
+    changed = recording.overwritten(derivation.saved)
+    if changed:
+        raise _modified(changed[0])
+    if not retain_graph:
+        t._grad_freed = True
+        recording.mark_freed(node)
+    return list(found.items())
+
+
+def call_hooks(hooks: dict[int, Callable[[Any], Any]] | None, g: Node) -> Node:
+    """The gradient `g` of a tensor after its hooks have seen it."""
+    for key in sorted(hooks or (), key=lambda k: k == RETAINED):
+        replaced = hooks[key](recording.wrap(g))  # type: ignore[index]
+        if replaced is not None:
+            g = recording.resolve(replaced)
+    return g
+
+
+class _Pass:
+    """One backward pass.
+
+    found: gradients by the id of their tensor. wanted: the only tensors asked for, if not all
+        leaves.
+    pending: histories to go through, and the gradients of their nodes. used: those gone through.
+    """
+
+    def __init__(self, wanted: Sequence[Any] | None, create_graph: bool):
+        self.tensors = list(wanted or ())
+        self.wanted = None if wanted is None else {id(t) for t in wanted}
+        self.create_graph = create_graph
+        self.found: dict[int, tuple[Any, Node]] = {}
+        self.pending: dict[History, Node] = {}
+        self.used: list[History] = []
+
+    def add(self, t: Any, g: Node) -> None:
+        if self.wanted is None or id(t) in self.wanted:
+            before = self.found.get(id(t))
+            self.found[id(t)] = (t, g if before is None else before[1] + g)
+
+    def arrive(self, target: Any, g: Node) -> None:
+        """A gradient has reached a leaf tensor, or a tensor of an earlier epoch."""
+        if isinstance(target, History):
+            before = self.pending.get(target)
+            self.pending[target] = g if before is None else before + g
+        else:
+            self.add(target, g)
+
+    # ---- this epoch ----------------------------------------------------------------------
+
+    def through_nodes(
+        self, seeds: dict[Node, Node], hooks: dict[Node, list[dict[int, Any]]]
+    ) -> Derivation:
+        inner = {recording.resolve(t): t for t in self.tensors}
+        return self._through(seeds, inner, hooks)
+
+    def _through(
+        self, seeds: dict[Node, Node], inner: dict[Node, Any], hooks: dict[Node, Any]
+    ) -> Derivation:
+        """Through nodes of this epoch; `inner`: nodes of tensors that are asked for."""
+        for _, cotangents in recording.calls:
+            cotangents.clear()  # what a pass that failed may have left
+        plain = {n: t for n, t in inner.items() if n.op is not ops.variable}
+        if len(seeds) == 1 and not plain and not hooks and not recording.calls:
+            ((root, seed),) = seeds.items()
+            derivation = derive(root, seed, self.create_graph)
+        else:
+            watching = {n: _watch(n, each) for n, each in hooks.items()}
+            with recording.grad_mode(self.create_graph):
+                derivation = derive_all(
+                    seeds, self.create_graph, targets=tuple(plain), hooks=watching
+                )
+        changed = recording.overwritten(derivation.saved)
+        if changed:
+            raise _modified(changed[0])
+        for node, g in derivation.grads.items():
+            t = plain.get(node)
+            if t is not None:
+                _no_twin(node, t)
+                self.add(t, g)
+            if node.op is ops.variable:
+                self.arrive(recording.variable_target(node.attrs[0]), g)
+        return derivation
+
+    # ---- earlier epochs --------------------------------------------------------------------
+
+    def through_histories(self) -> None:
+        while self.pending:
+            latest = max(h.epoch for h in self.pending)
+            batch = {h: g for h, g in self.pending.items() if h.epoch == latest}
+            for history in batch:
+                del self.pending[history]
+            inner = self._wanted_in(batch)
+            for history, t in inner.items():
+                if isinstance(history, History):
+                    self.add(t, batch[history])
+            batch = {h: g for h, g in batch.items() if self._is_needed(h)}
+            for history in batch:
+                if history.is_freed:
+                    raise RuntimeError(TWICE + at_user_line())
+            self.used.extend(batch)
+            self._through_batch(batch, latest)
+
+    def _wanted_in(self, batch: Iterable[History]) -> dict[Any, Any]:
+        """Tensors asked for that histories of `batch` belong to, and that nothing in it leads to.
+
+        (Others are found on the way, by `_through_batch`.)
+        """
+        if self.wanted is None:
+            return {}
+        own = {h: t for t in self.tensors if (h := _history_of(t)) is not None}
+        return {h: own[h] for h in batch if h in own and not _is_inside(h.node, batch)}
+
+    def _is_needed(self, history: History) -> bool:
+        if self.wanted is None:
+            return True
+        if any(id(t) in self.wanted for t in history.leaf_tensors()):
+            return True
+        if any(_node_in(t, history) not in (None, history.node) for t in self.tensors):
+            return True
+        if history.is_freed:  # what lies before it isn't known
+            return any(
+                own is not None and own.epoch < history.epoch
+                for own in map(_history_of, self.tensors)
+            )
+        return any(
+            isinstance(target, History)
+            and (_history_wanted(target, self.tensors) or self._is_needed(target))
+            for target in history.targets.values()
+        )
+
+    def _through_batch(self, batch: dict[History, Node], epoch: int) -> None:
+        inner = {}
+        for t in self.tensors:
+            for history in batch:
+                node = _node_in(t, history)
+                if node is not None and (node is not history.node or _is_inside(node, batch)):
+                    inner[node] = t
+        special = inner or any(h.call_contexts or _hooks_of(h) for h in batch)
+        if batch and (special or self.create_graph):
+            self._again(batch, inner)
+            return
+        for history, g in batch.items():
+            self._through_saved(history, g)
+
+    def _through_saved(self, history: History, g: Node) -> None:
+        """By the derivation made when the epoch ended, over the values it saved."""
+        derivation = derive(history.node, placeholder(history.node))
+        mapping = {derivation.seed: g}
+        for node in derivation.saved:
+            mapping[node] = _saved_value(history, node)
+        grads = _instantiate(tuple(derivation.grads.values()), mapping)
+        for node, grad in zip(derivation.grads, grads, strict=True):
+            self.arrive(history.targets[node], grad)
+
+    def _again(self, batch: dict[History, Node], inner: dict[Node, Any]) -> None:
+        """Record the forward graphs again in this epoch, from their leaves, and go through
+        those."""
+        mapping: dict[Node, Node] = {}
+        attrs: dict[Node, tuple[Any, ...]] = {}
+        hooks: dict[Node, list[dict[int, Any]]] = {}
+        for history in batch:
+            _revive(history, mapping, attrs)
+            hooks.update(_hooks_of(history))
+        hooked = [n for n in hooks if n not in mapping]
+        olds = [*(h.node for h in batch), *inner, *hooked]
+        with recording.grad_mode(True):
+            news = dict(zip(olds, substitute(olds, mapping, attrs), strict=True))
+        seeds: dict[Node, Node] = {}
+        for history, g in batch.items():
+            root = news[history.node]
+            seeds[root] = seeds[root] + g if root in seeds else g
+        self._through(
+            seeds, {news[n]: t for n, t in inner.items()}, {news[n]: hooks[n] for n in hooked}
+        )
+
+
+def _revive(
+    history: History, mapping: dict[Node, Node], attrs: dict[Node, tuple[Any, ...]]
+) -> None:
+    """Stand-ins in this epoch for what the graph of `history` begins with."""
+    needed = derive(history.node, placeholder(history.node)).saved if not history.calls else ()
+    saved = {value_node(n) for n in needed}
+    for node, held in history.leaf_values.items():
+        if node not in mapping:
+            changed = node in saved and _is_changed(held, node in history.overwritten)
+            if changed:
+                raise _modified(node)
+            mapping[node] = recording.resolve(held[0])
+    for node, value in history.scalar_values.items():
+        if node not in mapping:
+            mapping[node] = recording.scalar(value, node.dtype, node.device)
+    for node, target in history.targets.items():
+        if node in attrs or node in mapping:
+            continue
+        held = history.leaf_values.get(node.operands[0], (None, None, 0))
+        if held[1] is not None and not isinstance(target, History) and _is_itself(target, held):
+            mapping[node] = recording.resolve(target)
+        else:
+            attrs[node] = (len(recording.variables),)
+            recording.variables.append(target)
+    for node, context in history.call_contexts.items():
+        if node not in attrs:
+            attrs[node] = (len(recording.calls), *node.attrs[1:])
+            recording.calls.append(context)
+
+
+def _hooks_of(history: History) -> dict[Node, list[dict[int, Any]]]:
+    """The hooks on the way of a gradient through `history`."""
+    if not history.hooks:
+        return {}
+    inside = ancestors(history.node)
+    return {n: hooks for n, hooks in history.hooks.items() if n in inside}
+
+
+def _is_itself(t: Any, held: tuple[Any, Any, int]) -> bool:
+    """Whether leaf tensor `t` still has the value that was kept."""
+    state = t if t._storage is None else t._storage
+    own = recording.resolve(t)
+    return state is held[1] and not _is_changed(held) and own.op is ops.variable
+
+
+def _history_of(t: Any) -> History | None:
+    """How `t` was computed, if that was in an earlier epoch."""
+    if t._storage is None:
+        return t._history
+    return t._storage._history if t._chain is None else None
+
+
+def _history_wanted(history: History, tensors: Sequence[Any]) -> bool:
+    return any(_history_of(t) is history for t in tensors)
+
+
+def _node_in(t: Any, history: History) -> Node | None:
+    """The node that `t` was in the graph of `history`, if it was part of it."""
+    own = _history_of(t)
+    if own is not None and own.epoch == history.epoch:
+        node = own.node
+    elif t._past is not None and t._past[0] == history.epoch:
+        node = t._past[1]
+    else:
+        return None
+    return node if node in ancestors(history.node) else None
+
+
+def _is_inside(node: Node, batch: Iterable[History]) -> bool:
+    """Whether `node` is on the way to another history's node."""
+    return any(h.node is not node and node in ancestors(h.node) for h in batch)
+
+
+def _watch(node: Node, hooks: Sequence[dict[int, Any]]) -> Callable[[Node], Node]:
+    def run(g: Node) -> Node:
+        for each in hooks:
+            g = call_hooks(each, g)
+        return g
+
+    return run
+
+
+def _no_twin(node: Node, t: Any) -> None:
+    """Interning makes one node of two tensors that compute the same: their gradients can't be told
+    apart where both were used."""
+    own = t._storage or t
+    if any(h._node is node and (h._storage or h) is not own for h in recording.handles):
+        raise RuntimeError(
+            "the gradient of this tensor can't be told from that of another one that was computed "
+            f"by the same expression (at {format_location(node.loc)}); compute it once, or take "
+            f"this one from a clone(){at_user_line()}"
+        )
+
+
+def _modified(node: Node) -> RuntimeError:
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        f"operation: {list(node.shape)}, computed by {node.op.name} at {format_location(node.loc)}"
+        f"{at_user_line()}"
+    )
+
+
+def _instantiate(grads: tuple[Node, ...], mapping: dict[Node, Node]) -> tuple[Node, ...]:
+    """The gradient graph over this epoch's values, found again when the step repeats."""
+    key = (_instantiate, grads, tuple(mapping.items()))
+    table = recording.tables[False]
+    found = table.get(key)
+    if found is None:
+        with recording.grad_mode(False):
+            found = table[key] = tuple(substitute(grads, mapping))
+    return found
+
+
+def _saved_value(history: History, node: Node) -> Node:
+    value = value_node(node)
+    if value.op is ops.scalar:
+        return recording.scalar(history.scalar_values[value], value.dtype, value.device)
+    held = history.saved.get(value) or history.leaf_values[value]
+    if _is_changed(held, value in history.overwritten):
+        raise _modified(value)
+    return recording.resolve(held[0])
+
+
+def _is_changed(held: tuple[Any, Any, int], overwritten: bool = False) -> bool:
+    _, owner, version = held
+    return overwritten or (owner is not None and owner._version != version)

@@ -1,0 +1,266 @@
+"""autograd.Function: derivatives written by the user."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind, Op
+from tilewright.ir.shape import Size
+
+from .. import recording
+from ..recording import Handle, resolve, wrap
+
+
+class Context:
+    """What `forward` leaves for `backward`."""
+
+    def __init__(self) -> None:
+        self.saved: tuple[Any, ...] = ()
+        self.needs_input_grad: tuple[bool, ...] = ()
+        self.nondifferentiable: tuple[Any, ...] = ()
+        self.dirty: tuple[Any, ...] = ()
+        self.materialize = True
+        self._versions: list[int | None] = []
+        self._outputs: dict[int, int] = {}  # id of a saved output -> its place among the outputs
+        self._token: Node | None = None  # the call's node while `backward` runs
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        for t in tensors:
+            if t is not None and not isinstance(t, Handle):
+                raise TypeError(
+                    "save_for_backward can only save variables, but argument has type "
+                    f"{type(t).__name__}{at_user_line()}"
+                )
+        self.saved = tensors
+        self._versions = [None if t is None else t._version_counter for t in tensors]
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        for t, version in zip(self.saved, self._versions, strict=True):
+            if t is not None and t._version_counter != version:
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: {list(t.shape)}{at_user_line()}"
+                )
+        return tuple([self._connected(t) for t in self.saved])
+
+    def _connected(self, t: Any) -> Any:
+        """An output as the caller of `apply` got it, so that it can be differentiated again."""
+        place = self._outputs.get(id(t))
+        if place is None or self._token is None:
+            return t
+        return wrap(function_output(self._token, resolve(t), place))
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        self.nondifferentiable = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        self.dirty = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:
+        self.materialize = value
+
+
+class Function:
+    """Subclass it with static methods forward(ctx, *args) and backward(ctx, *grads), call `apply`.
+
+    Alternatively forward(*args) with setup_context(ctx, inputs, output).
+    """
+
+    @staticmethod
+    def forward(*args: Any, **options: Any) -> Any:
+        raise NotImplementedError(
+            "You must implement the forward function for custom autograd.Function."
+        )
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
+        raise NotImplementedError("setup_context is not implemented")
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise NotImplementedError(
+            "You must implement either the backward or vjp method for your custom "
+            "autograd.Function to use it with backward mode AD."
+        )
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Run `forward` without recording it, and take `backward` for its derivative."""
+        ctx = Context()
+        ctx.needs_input_grad = tuple(isinstance(a, Handle) and a.requires_grad for a in args)
+        with recording.grad_mode(False):
+            if cls.setup_context is not Function.setup_context:
+                output = cls.forward(*args)
+                cls.setup_context(ctx, args, output)
+            else:
+                output = cls.forward(ctx, *args)
+        if not recording.is_grad_enabled() or not any(ctx.needs_input_grad):
+            return output
+        return _connect(cls, ctx, args, output)
+
+
+def _connect(cls: type[Function], ctx: Context, args: Sequence[Any], output: Any) -> Any:
+    outputs = output if isinstance(output, tuple) else (output,)
+    inputs = [a for a in args if isinstance(a, Handle)]
+    differentiable = [
+        isinstance(o, Handle)
+        and o.dtype.is_floating_point
+        and not any(o is n for n in ctx.nondifferentiable)
+        for o in outputs
+    ]
+    saved = {id(t) for t in ctx.saved}
+    ctx._outputs = {id(o): i for i, o in enumerate(outputs) if differentiable[i] and id(o) in saved}
+    for t in ctx.dirty:
+        if t.is_leaf and t.requires_grad:
+            raise RuntimeError(
+                "a leaf Variable that requires grad is being used in an in-place operation."
+                f"{at_user_line()}"
+            )
+    with recording.hold():
+        place = len(recording.calls)
+        recording.calls.append((_backward_of(cls, ctx, args, inputs, outputs), {}))
+        # Recorded anew each time: the context belongs to this call.
+        token = function_call(*[resolve(a) for a in inputs], place)
+        out = []
+        for i, o in enumerate(outputs):
+            if not differentiable[i]:
+                out.append(o.detach() if isinstance(o, Handle) and o.requires_grad else o)
+            elif any(o is d for d in ctx.dirty):
+                ctx._outputs.pop(id(o), None)
+                out.append(recording.assign(o, function_output(token, resolve(o), i), force=True))
+            else:
+                out.append(wrap(function_output(token, resolve(o), i)))
+    recording.settle()
+    return tuple(out) if isinstance(output, tuple) else out[0]
+
+
+def _backward_of(
+    cls: type[Function],
+    ctx: Context,
+    args: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+) -> Callable[[dict[int, Node], Node], list[Node | None]]:
+    """The call's `backward` over nodes: from the cotangents of outputs to those of `inputs`."""
+    metas = [
+        (tuple(o.shape), o.dtype, o._meta()[2]) if isinstance(o, Handle) else None for o in outputs
+    ]
+
+    def run(cotangents: dict[int, Node], token: Node) -> list[Node | None]:
+        wrapped = []
+        for i, meta in enumerate(metas):
+            g = cotangents.get(i)
+            if g is None and meta is not None and ctx.materialize:
+                g = ops.expand(ops.constant(0, meta[1], meta[2]), meta[0])
+            wrapped.append(None if g is None else wrap(g))
+        ctx._token = token
+        try:
+            result = cls.backward(ctx, *wrapped)
+        finally:
+            ctx._token = None
+        given = result if isinstance(result, tuple) else (result,)
+        if len(given) < len(args) or any(g is not None for g in given[len(args) :]):
+            raise RuntimeError(
+                f"function {cls.__name__}Backward returned an incorrect number of gradients "
+                f"(expected {len(args)}, got {len(given)})"
+            )
+        parts = [g for a, g in zip(args, given, strict=False) if isinstance(a, Handle)]
+        return [_checked(cls, a, g) for a, g in zip(inputs, parts, strict=True)]
+
+    return run
+
+
+def _checked(cls: type[Function], a: Any, g: Any) -> Node | None:
+    if g is None:
+        return None
+    node = resolve(g)
+    if node.dtype is not a.dtype:
+        node = ops.cast(node, a.dtype)
+    if node.shape != a.shape:
+        try:
+            return ops.sum_to(node, a.shape)
+        except (RuntimeError, IndexError):
+            raise RuntimeError(
+                f"Function {cls.__name__}Backward returned an invalid gradient: got "
+                f"{list(g.shape)} "
+                f"but expected shape compatible with {list(a.shape)}"
+            ) from None
+    return node
+
+
+def _output_vjp(g: Node, out: Node, token: Node, value: Node, index: int):
+    _, cotangents = recording.calls[token.attrs[0]]
+    cotangents[index] = cotangents[index] + g if index in cotangents else g
+    return ops.constant(1, dtypes.float32), None
+
+
+def _call_vjp(g: Node, out: Node, *args: Any):
+    *_, place = args
+    run, cotangents = recording.calls[place]
+    found = dict(cotangents)
+    cotangents.clear()
+    return tuple(run(found, out))
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator of `backward`: its results can't be differentiated again."""
+
+    @functools.wraps(backward)
+    def once(ctx: Any, *grads: Any) -> Any:
+        recorded = recording.is_grad_enabled()
+        with recording.grad_mode(False):
+            result = backward(ctx, *grads)
+        sources = [g for g in grads if isinstance(g, Handle) and g.requires_grad]
+        sources += [t for t in ctx.saved if t is not None and t.requires_grad]
+        if not recorded or not sources:
+            return result
+        given = result if isinstance(result, tuple) else (result,)
+        nodes = [resolve(t) for t in sources]
+        out = tuple(wrap(_once(resolve(g), *nodes)) if isinstance(g, Handle) else g for g in given)
+        return out if isinstance(result, tuple) else out[0]
+
+    return once
+
+
+def _once_vjp(g: Node, out: Node, *operands: Node) -> Any:
+    raise RuntimeError(
+        "trying to differentiate twice a function that was marked with @once_differentiable"
+    )
+
+
+_once = Op(
+    "once",
+    Kind.MARKER,
+    infer=lambda value, *sources: (value.shape, value.dtype),
+    vjp=_once_vjp,
+)
+"""The first operand, whose derivative is an error."""
+ops.MARKERS[_once] = 0
+
+
+function_call = Op(
+    "function_call",
+    Kind.MARKER,
+    params=("place",),
+    infer=lambda *args: (Size(), dtypes.float32),
+    vjp=_call_vjp,
+)
+"""One call of an autograd.Function: it has no value, only a derivative."""
+
+function_output = Op(
+    "function_output",
+    Kind.MARKER,
+    params=("index",),
+    infer=lambda token, value, index: (value.shape, value.dtype),
+    vjp=_output_vjp,
+)
+"""An output of a function_call: the value of the second operand."""
+
+ops.MARKERS[function_output] = 1

@@ -1,0 +1,100 @@
+"""Hooks on tensors, and the gradients of non-leaf tensors."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+
+from .. import recording
+from ..saved import History
+from .engine import RETAINED, _no_twin
+
+_ids = itertools.count()
+
+
+class RemovableHandle:
+    """Takes a hook away again: `handle.remove()`, or leaving its `with` block."""
+
+    def __init__(self, hooks: dict[int, Any]):
+        self.hooks = hooks
+        self.id = next(_ids)
+
+    def remove(self) -> None:
+        self.hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.remove()
+
+
+def _watch(t: Any) -> None:
+    """Have backward passes call the hooks of non-leaf `t`, also after this epoch."""
+    node = recording.resolve(t)
+    watched = recording.hooked
+    if node.op is ops.variable:
+        history = recording.variable_target(node.attrs[0])
+        if not isinstance(history, History):
+            raise RuntimeError(
+                "hooks of a tensor that is a view of a whole leaf can't be told from the leaf's; "
+                f"take it from a clone(){at_user_line()}"
+            )
+        node, watched = history.node, history.hooks
+    else:
+        _no_twin(node, t)
+    all_hooks = watched.setdefault(node, [])
+    if not any(hooks is t._hooks for hooks in all_hooks):
+        all_hooks.append(t._hooks)
+
+
+def register(t: Any, hook: Callable[[Any], Any]) -> RemovableHandle:
+    """Call `hook(grad)` when the gradient of `t` is known; a tensor it returns takes its place."""
+    if not t.requires_grad:
+        raise RuntimeError(
+            f"cannot register a hook on a tensor that doesn't require gradient{at_user_line()}"
+        )
+    if t._hooks is None:
+        t._hooks = {}
+    handle = RemovableHandle(t._hooks)
+    t._hooks[handle.id] = hook
+    if not t.is_leaf:
+        _watch(t)
+    return handle
+
+
+def register_post_accumulate(t: Any, hook: Callable[[Any], Any]) -> RemovableHandle:
+    """Call `hook(t)` after a backward pass has added to the `.grad` of leaf `t`."""
+    if not t.requires_grad or not t.is_leaf:
+        raise RuntimeError(
+            f"post accumulate grad hooks cannot be registered on non-leaf tensors{at_user_line()}"
+        )
+    if t._post_hooks is None:
+        t._post_hooks = {}
+    handle = RemovableHandle(t._post_hooks)
+    t._post_hooks[handle.id] = hook
+    return handle
+
+
+def keep_grad(t: Any) -> None:
+    """Keep the gradient of non-leaf `t` in `t.grad`."""
+    if not t.requires_grad:
+        raise RuntimeError(
+            f"can't retain_grad on Tensor that has requires_grad=False{at_user_line()}"
+        )
+    if t._hooks is None:
+        t._hooks = {}
+    owner = weakref.ref(t)
+
+    def store(g: Any) -> None:
+        target = owner()
+        if target is not None:
+            target.grad = g if target.grad is None else target.grad + g
+
+    t._hooks[RETAINED] = store
+    _watch(t)

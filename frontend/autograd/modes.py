@@ -1,0 +1,98 @@
+"""no_grad, enable_grad, inference_mode, set_grad_enabled: context managers and decorators."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from .. import recording
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded for differentiation."""
+    return recording.is_grad_enabled()
+
+
+class _Mode:
+    """A block (or a function) in which the grad mode is `enabled`."""
+
+    def __init__(self, enabled: bool):
+        self.enabled = enabled
+        self.before: list[bool] = []
+
+    def __enter__(self) -> _Mode:
+        self.before.append(recording.is_grad_enabled())
+        recording.set_grad_enabled(self.enabled)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        recording.set_grad_enabled(self.before.pop())
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generate(*args: Any, **options: Any) -> Any:
+                with self:
+                    generator = function(*args, **options)
+                while True:
+                    with self:
+                        try:
+                            value = next(generator)
+                        except StopIteration as end:
+                            return end.value
+                    yield value
+
+            return generate
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            with self:
+                return function(*args, **options)
+
+        return call
+
+
+class no_grad(_Mode):
+    """Operations are not recorded for differentiation."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+
+    def __new__(cls, function: Any = None) -> Any:
+        # Used as a decorator without parentheses.
+        return cls()(function) if callable(function) else super().__new__(cls)
+
+
+class enable_grad(no_grad):
+    """Operations are recorded for differentiation, also inside of no_grad."""
+
+    def __init__(self) -> None:
+        _Mode.__init__(self, True)
+
+
+class inference_mode(_Mode):
+    """As no_grad, for code that never differentiates its results."""
+
+    def __init__(self, mode: bool = True):
+        super().__init__(not mode)
+
+
+class set_grad_enabled(_Mode):
+    """Set the grad mode at once; as a context manager, until the block ends."""
+
+    def __init__(self, mode: bool):
+        super().__init__(bool(mode))
+        self.outer = recording.is_grad_enabled()
+        recording.set_grad_enabled(self.enabled)
+
+    def __enter__(self) -> _Mode:
+        self.before.append(self.outer)
+        recording.set_grad_enabled(self.enabled)
+        return self
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        recording.set_grad_enabled(self.outer)
+        return super().__call__(function)

@@ -1,0 +1,216 @@
+"""The commands."""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="PyTorch's programming model on kernels the framework writes itself.",
+)
+
+
+class Stage(str, enum.Enum):
+    graph = "graph"
+    fusion = "fusion"
+    kernel = "kernel"
+    source = "source"
+    all = "all"
+
+
+Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python file.")]
+Args = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="For the script.")]
+
+
+def _fail(message: object, status: int = 2) -> NoReturn:
+    """A mistake of the user's: one line, no traceback."""
+    print(f"tilewright: error: {message}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+@contextmanager
+def _user_errors(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
+    try:
+        yield
+    except kinds as error:
+        _fail(error, status)
+
+
+def _script(path: Path) -> Path:
+    if not path.exists():
+        _fail(f"can't open {str(path)!r}: no such file")
+    if not path.is_file():
+        _fail(f"can't run {str(path)!r}: it is a folder, expected a Python file")
+    return path
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from .. import __version__
+
+        print(f"tilewright {__version__}")
+        raise typer.Exit()
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def run(script: Script, args: Args = None) -> None:
+    """Run an unmodified PyTorch script; `import torch` means tilewright."""
+    from .script import run_script
+
+    raise typer.Exit(run_script(_script(script), args or []))
+
+
+@app.command()
+def explain(
+    script: Script,
+    args: Args = None,
+    top: Annotated[int, typer.Option(min=1, help="How many of the busiest plans.")] = 1,
+    stage: Annotated[list[Stage] | None, typer.Option(help="What to show; repeatable.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Show Triton source for a GPU: sm_80, sm_90, sm_100, gfx942.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write files to this folder instead.")
+    ] = None,
+) -> None:
+    """Run a script, then show what became of its busiest plans.
+
+    The graph as MLIR, what was fused and why the rest was not, the kernels and their generated
+    source. Arguments of the script go after `--`.
+    """
+    from ..explanation import STAGES, check_target
+    from ..explanation import explain as report_on
+    from .script import run_script
+
+    if target is not None:
+        with _user_errors(ValueError):
+            check_target(target)
+    status = run_script(_script(script), args or [])
+    if status:
+        raise typer.Exit(status)
+    report = report_on()
+    sys.stdout.flush()
+    if out is not None:
+        files = report.write(out, top, [target] if target else [])
+        print(f"wrote {len(files)} files to {out}")
+        for i, plan in enumerate(report.plans[:top]):
+            print(f"plan-{i}: {plan.title()}")
+        return
+    chosen = [s.value for s in stage or [Stage.all]]
+    stages = STAGES if "all" in chosen else tuple(s for s in STAGES if s in chosen)
+    print(report.text(top, stages, target))
+
+
+@app.command()
+def export(
+    target: Annotated[str, typer.Argument(metavar="MODULE:OBJECT", help="A module or function.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    inputs: Annotated[
+        list[str], typer.Option("--input", help="SHAPE[,DTYPE]: 1x1x8x8 or 2x16,int64; repeatable.")
+    ],
+    dynamic_batch: Annotated[
+        bool, typer.Option("--dynamic-batch", help="Leave the first size of each input open.")
+    ] = False,
+    opset: Annotated[int, typer.Option(help="The ONNX opset, 18 or newer.")] = 18,
+    weights: Annotated[
+        Path | None, typer.Option(help="A saved state_dict to load into the module first.")
+    ] = None,
+    verify: Annotated[bool, typer.Option(help="Compare with onnxruntime.")] = False,
+) -> None:
+    """Write a model to an ONNX file.
+
+    MODULE is a module that can be imported from here, or the path of a .py file. OBJECT is an
+    nn.Module, a class of them that takes no arguments, or a function of tensors.
+    """
+    from .. import onnx, serialization
+    from .target import as_model, find_object, parse_input
+    from .torch_names import torch_means_tilewright
+
+    with _user_errors(ValueError), torch_means_tilewright():
+        model = as_model(find_object(target), target)
+        args = tuple(parse_input(text) for text in inputs)
+    if weights is not None:
+        if not weights.is_file():
+            _fail(f"no such file: {weights}")
+        with _user_errors(RuntimeError, AttributeError):
+            model.load_state_dict(serialization.load(weights))
+    # A RuntimeError is most often that of an op whose operands don't fit, which names the line.
+    with _user_errors(RuntimeError, ImportError, ValueError, TypeError, status=1):
+        dynamic: Any = None
+        if dynamic_batch:
+            dynamic = _batch_axes(model, args)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        program = onnx.export(
+            model, args, output, opset_version=opset, dynamic_axes=dynamic, verify=verify
+        )
+    graph = program.model_proto.graph
+    print(f"wrote {output}: {_signature(graph.input)} -> {_signature(graph.output)}")
+
+
+def _batch_axes(model: Any, args: tuple[Any, ...]) -> dict[str, dict[int, str]]:
+    from ..onnx.capture import Call
+
+    call = Call(model, args, None)
+    found = {
+        name: {0: "batch"}
+        for name, tensor in zip(call.names, call.inputs, strict=True)
+        if tensor.shape
+    }
+    if not found:
+        raise ValueError("--dynamic-batch: no input has an axis")
+    return found
+
+
+def _signature(values: Any) -> str:
+    shown = []
+    for value in values:
+        sizes = [d.dim_param or str(d.dim_value) for d in value.type.tensor_type.shape.dim]
+        shown.append(f"{value.name}[{', '.join(sizes)}]")
+    return ", ".join(shown)
+
+
+@app.command()
+def env(
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Show versions, devices, extras and caches."""
+    from .environment import environment
+
+    found = environment()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for key in ("tilewright", "python", "platform", "installed at"):
+        table.add_row(key, str(found[key]))
+    table.add_row("packages", _listed(found["packages"]))
+    for extra, packages in found["extras"].items():
+        table.add_row(f"extra {extra}", _listed(packages))
+    for name, description in found["devices"].items():
+        table.add_row(f"device {name}", description)
+    cache = found["cache"]
+    state = "" if cache["on"] else " (off: TW_CACHE=0)"
+    size = f"{cache['entries']} entries, {cache['bytes'] / 1e6:.1f} MB"
+    table.add_row("cache", f"{cache['folder']}{state}, {size}")
+    # Where nobody looks at a terminal, a line stays a line.
+    width = None if sys.stdout.isatty() else 1000
+    Console(width=width, highlight=False).print(table)
+
+
+def _listed(packages: dict[str, str | None]) -> str:
+    return ", ".join(f"{name} {version or '(missing)'}" for name, version in packages.items())

@@ -1,0 +1,64 @@
+"""Running a script as `python SCRIPT ARGS` does."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tokenize
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+
+from .torch_names import torch_means_tilewright
+
+
+def run_script(path: Path, args: Sequence[str]) -> int:
+    """Runs the file as __main__ with `torch` meaning tilewright; returns its exit status.
+
+    What it raises is printed as Python prints it, beginning at the script's own first line.
+    """
+    # Python gives __file__ and tracebacks the whole path, sys.argv what was typed.
+    file = os.path.abspath(path)
+    try:
+        with torch_means_tilewright():
+            _execute(_compiled(file), file, [str(path), *args])
+    except SystemExit as stop:
+        return _status(stop.code)
+    except BaseException as error:  # KeyboardInterrupt too: Python prints that as well
+        error.__traceback__ = _from_script(error.__traceback__, file)
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def _compiled(file: str) -> CodeType:
+    with tokenize.open(file) as source:
+        return compile(source.read(), file, "exec", dont_inherit=True)
+
+
+def _execute(code: CodeType, file: str, argv: Sequence[str]) -> None:
+    module = ModuleType("__main__")
+    module.__file__ = file
+    module.__dict__["__builtins__"] = __builtins__
+    module.__dict__["__cached__"] = None
+    sys.argv = list(argv)
+    # `python -m` and an entry point put their own folder first; a script expects its own.
+    sys.path[0] = os.path.dirname(os.path.realpath(file))
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def _status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _from_script(traceback: TracebackType | None, path: str) -> TracebackType | None:
+    """The traceback without what called the script; none of it for an error in its syntax."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename != path:
+        traceback = traceback.tb_next
+    return traceback

@@ -1,0 +1,67 @@
+"""`import torch` and `import torch.nn as nn` give tilewright's modules."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+OURS = "tilewright"
+
+
+class TorchFinder(importlib.abc.MetaPathFinder):
+    """Answers for `torch` and all below it, before any installed PyTorch does."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        head, _, rest = fullname.partition(".")
+        if head != "torch":
+            return None
+        name = f"{OURS}.{rest}" if rest else OURS
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: tilewright, which stands in for torch here, has "
+                f"no {name}",
+                name=fullname,
+            )
+        return ModuleSpec(fullname, _Alias(name), is_package=True)
+
+
+class _Alias(importlib.abc.Loader):
+    """Loads a module by importing another one."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self.name)
+        # The import system is about to give it the alias's spec.
+        self.attributes = {k: module.__dict__.get(k) for k in ("__spec__", "__loader__")}
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__.update(self.attributes)
+
+
+@contextmanager
+def torch_means_tilewright() -> Iterator[None]:
+    """Inside the block `torch` is tilewright; what was imported stays so in sys.modules."""
+    already = sys.modules.get("torch")
+    if already is not None and not already.__name__.startswith(OURS):
+        raise RuntimeError("PyTorch itself is already imported in this process")
+    finder = TorchFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)

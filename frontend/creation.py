@@ -1,0 +1,358 @@
+"""Tensors from data, from shapes and from other tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import Size
+from tilewright.runtime import devices
+
+from . import devices as device_module
+from . import recording
+from .recording import Handle, SharedMemory, record
+from .shaping import sizes
+
+
+def from_buffer(buffer: Any, dtype: DType, device: str = "cpu") -> Any:
+    """A tensor that owns `buffer`, contiguous memory of `device`."""
+    t = recording._new(recording.tensor_type)
+    t._buffer = buffer
+    t._aval = (Size(buffer.shape), dtype, device)
+    return t
+
+
+def _upload(array: np.ndarray, dtype: DType, device: str) -> Any:
+    if device != "cpu":
+        return from_buffer(devices.get(device).from_numpy(array), dtype, device)
+    return from_buffer(array, dtype)
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """A new tensor with a copy of `data`: numbers, nested sequences, arrays or tensors.
+
+    Python floats become the default dtype, ints int64, bools bool.
+    """
+    if isinstance(data, Handle):
+        if dtype is None:
+            dtype = data.dtype
+        array = data.detach()._array()
+    else:
+        array = _as_array(data)
+        if dtype is None:
+            dtype = _dtype_of(data, array)
+    if array.dtype != dtype.np:
+        with np.errstate(all="ignore"):
+            array = array.astype(dtype.np)
+    else:
+        array = np.array(array, copy=True, order="C")
+    t = _upload(
+        np.ascontiguousarray(array).reshape(array.shape), dtype, device_module.resolve(device)
+    )
+    return t.requires_grad_() if requires_grad else t
+
+
+def _as_array(data: Any) -> np.ndarray:
+    if isinstance(data, (list, tuple)) and _holds_tensor(data):
+        data = _untensor(data)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"expected sequences of equal length: {error}{at_user_line()}") from None
+    if array.dtype.kind in "OUSMmV" and array.dtype not in dtypes._BY_NUMPY:
+        raise TypeError(
+            f"can't make a tensor of {type(data).__name__} with elements of type "
+            f"{array.dtype}: expected numbers{at_user_line()}"
+        )
+    return array
+
+
+def _holds_tensor(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return isinstance(data, Handle)
+
+
+def _untensor(data: Any) -> Any:
+    if isinstance(data, Handle):
+        return data.detach()._array()  # type: ignore[attr-defined]
+    return [_untensor(d) for d in data] if isinstance(data, (list, tuple)) else data
+
+
+def _dtype_of(data: Any, array: np.ndarray) -> DType:
+    """The dtype that holds every element: Python's floats count as the default dtype."""
+    if isinstance(data, (np.ndarray, np.generic)):
+        return dtypes.from_numpy(array.dtype)
+    found: DType | None = None
+    for own in _dtypes_in(data):
+        found = own if found is None else dtypes.promote(found, own)
+    return found or recording.default_dtype()
+
+
+def _dtypes_in(data: Any) -> set[DType]:
+    if isinstance(data, Handle):
+        return {data.dtype}  # type: ignore[attr-defined]
+    if isinstance(data, np.ndarray):
+        return {dtypes.from_numpy(data.dtype)}
+    if isinstance(data, (list, tuple)):
+        kinds = set(map(type, data))
+        if kinds <= _PLAIN:  # a row of Python numbers
+            return {dtypes.of_scalar(k(0), recording.default_dtype()) for k in kinds}
+        return set().union(*map(_dtypes_in, data))
+    if isinstance(data, np.generic):
+        return {dtypes.from_numpy(data.dtype)}
+    if hasattr(data, "__array__") or isinstance(data, range):
+        return {dtypes.from_numpy(np.asarray(data).dtype)}
+    return {dtypes.of_scalar(data, recording.default_dtype())}
+
+
+_PLAIN = {bool, int, float}
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Any:
+    """`data` as a tensor, without a copy where it already is one (or an array of that dtype)."""
+    if isinstance(data, Handle):
+        return data.to(device=device or data.device, dtype=dtype or data.dtype)
+    fits = isinstance(data, np.ndarray) and (dtype is None or dtype.np == data.dtype)
+    if fits and device_module.resolve(device) == "cpu":
+        return from_numpy(data)
+    return tensor(data, dtype=dtype, device=device)
+
+
+asarray = as_tensor
+
+
+def from_numpy(array: Any) -> Any:
+    """A tensor that shares the memory of `array`: each sees what the other writes."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__}){at_user_line()}")
+    dtype = dtypes.from_numpy(array.dtype)
+    if not array.dtype.isnative:
+        raise ValueError(
+            f"given numpy array has byte order different from the native one{at_user_line()}"
+        )
+    if any(s < 0 for s in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative "
+            f"strides are not supported. Use array.copy(){at_user_line()}"
+        )
+    t = from_buffer(array, dtype)
+    t._shared = SharedMemory(keep=array)
+    return t
+
+
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -> Any:
+    """A 1-d tensor over the memory of a buffer object."""
+    return from_numpy(np.frombuffer(buffer, dtype=dtype.np, count=count, offset=offset))
+
+
+# ---- from shapes -----------------------------------------------------------------------------
+
+
+def _full(value: Node, shape: tuple[int, ...]) -> Node:
+    return ops.expand(value, shape)
+
+
+def filled(
+    shape: Any,
+    value: Any,
+    dtype: DType | None,
+    device: Any,
+    requires_grad: bool = False,
+    site: Any = None,
+) -> Any:
+    """site: what calls, where the value may change from call to call."""
+    target = tuple(int(s) for s in shape)
+    if any(s < 0 for s in target):
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension: {list(target)}{at_user_line()}"
+        )
+    if dtype is None:
+        dtype = dtypes.of_scalar(value, recording.default_dtype())
+    where = device_module.resolve(device)
+    number = (
+        ops.constant(value, dtype, where)
+        if site is None
+        else (recording.number((site, target, type(value)), value, dtype, 8, where))
+    )
+    t = recording.wrap(ops.expand(number, target))
+    return t.requires_grad_() if requires_grad else t
+
+
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """A tensor of shape `size` filled with one value."""
+    if isinstance(fill_value, Handle):
+        fill_value = fill_value.item()
+    return filled(sizes((size,)), fill_value, dtype, device, requires_grad, full)
+
+
+def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """Zeros of shape `size`."""
+    return filled(sizes(size), 0, dtype or recording.default_dtype(), device, requires_grad)
+
+
+def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+    """Ones of shape `size`."""
+    return filled(sizes(size), 1, dtype or recording.default_dtype(), device, requires_grad)
+
+
+def empty(
+    *size: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+    pin_memory: bool = False,
+) -> Any:
+    """A tensor whose contents don't matter (zeros here, so that runs are reproducible)."""
+    return zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def _like(value: Any) -> Any:
+    def build(
+        input: Any,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+    ) -> Any:
+        """A tensor of the shape, dtype and device of `input` (unless others are named)."""
+        return filled(
+            input.shape, value, dtype or input.dtype, device or input.device, requires_grad
+        )
+
+    return build
+
+
+zeros_like, ones_like, empty_like = _like(0), _like(1), _like(0)
+
+
+def full_like(
+    input: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    if isinstance(fill_value, Handle):
+        fill_value = fill_value.item()  # type: ignore[attr-defined]
+    return filled(
+        input.shape, fill_value, dtype or input.dtype, device or input.device, requires_grad, full
+    )
+
+
+def _arange(start: Node, step: Node, count: int) -> Node:
+    return start + ops.cast(ops.iota(count), start.dtype) * step
+
+
+def arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """start, start + step, … below `end`; int64 if all three are ints."""
+    if end is None:
+        start, end = 0, start
+    values = [v.item() if isinstance(v, Handle) else v for v in (start, end, step)]
+    start, end, step = values
+    if step == 0:
+        raise RuntimeError(f"step must be nonzero{at_user_line()}")
+    if (end - start) * step < 0:
+        raise RuntimeError(
+            f"upper bound and lower bound inconsistent with step sign{at_user_line()}"
+        )
+    if dtype is None:
+        ints = all(isinstance(v, int) for v in values)
+        dtype = dtypes.int64 if ints else recording.default_dtype()
+    count = max(0, math.ceil((end - start) / step))
+    where = device_module.resolve(device)
+    first, by = ops.constant(start, dtype, where), ops.constant(step, dtype, where)
+    t = recording.wrap(_arange(first, by, count))
+    return t.requires_grad_() if requires_grad else t
+
+
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """`steps` numbers evenly spaced from `start` to `end`, both included."""
+    dtype = dtype or recording.default_dtype()
+    line = np.linspace(float(start), float(end), int(steps), dtype=np.float64).astype(dtype.np)
+    t = _upload(line, dtype, device_module.resolve(device))
+    return t.requires_grad_() if requires_grad else t
+
+
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+) -> Any:
+    dtype = dtype or recording.default_dtype()
+    line = np.logspace(start, end, steps, base=base).astype(dtype.np)
+    return _upload(line, dtype, device_module.resolve(device))
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Any:
+    """The identity matrix of n rows and m columns."""
+    dtype = dtype or recording.default_dtype()
+    t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
+    return t.requires_grad_() if requires_grad else t
+
+
+def scalar_tensor(value: Any, *, dtype: Any = None, device: Any = None) -> Any:
+    return tensor(value, dtype=dtype or recording.default_dtype(), device=device)
+
+
+def _one_hot(index: Node, classes: int) -> Node:
+    line = ops.reshape(ops.iota(classes), (1,) * index.rank + (classes,))
+    return ops.cast(ops.eq(ops.unsqueeze(index, index.rank), line), dtypes.int64)
+
+
+def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+    """int64 one-hot rows of the class indices in `tensor`."""
+    if num_classes == -1:
+        num_classes = int(tensor.max().item()) + 1
+    return record(_one_hot, tensor, int(num_classes))

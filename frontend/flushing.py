@@ -1,0 +1,408 @@
+"""The end of an epoch: values for all that is live, and histories for backward passes to come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from sys import getrefcount
+from typing import Any
+
+from tilewright.ir import node as graph
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+from tilewright.runtime import plan as plans
+
+from . import epoch, interrupts, threads
+from .epoch import (
+    Failed,
+    Handle,
+    Storage,
+    calls,
+    clock,
+    freed,
+    handles,
+    hooked,
+    leaves,
+    mutated,
+    scalars,
+    storages,
+    variables,
+    windows,
+)
+from .saved import (
+    History,
+    ancestors,
+    derive,
+    has_calls,
+    placeholder,
+    reads_of,
+    saved_nodes,
+    value_node,
+)
+
+TABLE_LIMIT = 200_000
+"""Interned nodes at which the tables are cleared at a flush."""
+
+
+def _calibrate() -> int:
+    probe = [object()]
+    return next(iter(list(map(getrefcount, probe))))
+
+
+_BASE_COUNT = _calibrate()  # what getrefcount says of an object that only a list holds
+_refusal: Callable[[], Exception] | None = None
+
+
+def flush() -> None:
+    """Compute everything that is live, and begin a new epoch.
+
+    What can't be computed (an index out of range) is found out one by one: the rest gets its
+    values, and the first error is raised here and whenever its tensor is read again. After an
+    interrupt nothing is lost: what is still live is tried again next time.
+    """
+    threads.claim()
+    if _refusal is not None:
+        raise _refusal()
+    if clock.holding or not (handles or storages or leaves):
+        return
+    clock.holding += 1
+    try:
+        error = _flush()
+    finally:
+        clock.holding -= 1
+    if threads.guarded:
+        threads.relax()
+    if error is not None:
+        raise error
+
+
+def value_of(node: Node) -> Any:
+    """The buffer of one node now; the epoch goes on."""
+    if _refusal is not None:
+        raise _refusal()
+    try:
+        return plans.plan_for((node,)).run([b for _, _, b in leaves], scalars)[0]
+    except plans.Incomplete as incomplete:
+        raise incomplete.error from None
+
+
+@contextmanager
+def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
+    """Record calls without ever computing them, for a look at their nodes.
+
+    Inside the block a value that is needed raises `refusal()`; at its end what was recorded is
+    dropped, and tensors that were written to in place are as they were before.
+    """
+    global _refusal
+    flush()
+    before, _refusal = _refusal, refusal
+    clock.holding += 1
+    looking, clock.looking = clock.looking, True
+    try:
+        yield
+    finally:
+        _refusal = before
+        clock.holding -= 1
+        clock.looking = looking
+        _forget_views()
+        _end_epoch()
+
+
+class _Outcome:
+    """What is known of a tuple of live nodes: their avals, and which can be differentiated
+    later."""
+
+    __slots__ = ("avals", "kept", "tracked")
+
+    def __init__(self, nodes: tuple[Node, ...]):
+        self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
+        # Places that collect gradients keep their flag; every other value comes without one ...
+        self.kept = [n.op is ops.variable for n in nodes]
+        # ... unless it has a history.
+        self.tracked = [
+            i for i, n in enumerate(nodes) if n.requires_grad and n.op is not ops.variable
+        ]
+
+
+_outcomes: dict[tuple[Node, ...], _Outcome] = {}
+
+
+def _flush() -> Exception | None:
+    _forget_views()
+    live, replaced, seen_at = _live()
+    nodes = tuple([s._node for s in live])
+    outcome = _outcomes.get(nodes)
+    if outcome is None:
+        outcome = _outcomes[nodes] = _Outcome(nodes)
+    histories = _histories(live, nodes, outcome, seen_at) if outcome.tracked else {}
+    extra = tuple(dict.fromkeys(n for h in histories.values() for n in h.saved_nodes))
+    roots = (*nodes, *extra) if extra else nodes
+    error = None
+    values: list[Any] = []
+    if roots:
+        buffers = [b for _, _, b in leaves]
+        donated = () if histories else _donations(live, replaced)
+        plan = plans.plan_for(roots)
+        with interrupts.deferred() if donated else nullcontext():
+            try:
+                values = plan.run(buffers, scalars, donated)
+            except plans.Incomplete as incomplete:
+                error = incomplete.error
+                values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
+            _finish(live, nodes, outcome, histories, values, extra)
+            return error
+    _finish(live, nodes, outcome, histories, values, extra)
+    return error
+
+
+def _finish(
+    live: list[Any],
+    nodes: tuple[Any, ...],
+    outcome: _Outcome,
+    histories: dict[int, History],
+    values: list[Any],
+    extra: tuple[Node, ...],
+) -> None:
+    # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
+    if histories:
+        saved = dict(zip(extra, values[len(nodes) :], strict=True))
+        _surely(_keep_histories, histories, saved, live, nodes)
+    _surely(_hand_out, live, nodes, outcome, histories, values)
+    _surely(_end_epoch)
+
+
+def _surely(step: Callable[..., None], *args: Any) -> None:
+    try:
+        step(*args)
+    except BaseException:
+        step(*args)
+        raise
+
+
+def _forget_views() -> None:
+    """Views are looked up in their storage again, which is where an epoch leaves values."""
+    for storage in (*storages, *windows):
+        for v in storage._views:
+            node = v._node
+            if node is not None:
+                v._aval = (node.shape, node.dtype, node.device or "cpu")
+                v._past = (clock.number, node) if node.requires_grad else None
+                v._node = None
+        storage._views.clear()
+
+
+def _live() -> tuple[list[Any], list[tuple[int, int]], dict[int, int]]:
+    """The tensors and storages whose values somebody can still ask for, or that were mutated;
+    (place in that list, number of the leaf) for those whose old value was read; and where in
+    `handles` a tensor that requires a gradient first appears, by the id of its state."""
+    live: list[Any] = []
+    replaced: list[tuple[int, int]] = []
+    orphans: dict[int, int] = {}
+    seen_at: dict[int, int] = {}
+    base = _BASE_COUNT
+    for i, (t, count) in enumerate(zip(handles, list(map(getrefcount, handles)), strict=True)):
+        storage = t._storage
+        if storage is not None:
+            seen_at.setdefault(id(storage), i)
+            if count <= base:
+                orphans[id(storage)] = orphans.get(id(storage), 0) + 1
+        elif count > base and t._node is not None:
+            live.append(t)
+            if t._node.requires_grad:
+                seen_at[id(t)] = i
+    t = storage = None  # type: ignore[assignment]
+    # A storage is referred to by `storages`, by `leaves` if it was read, and by its tensors.
+    for storage, count in zip(storages, list(map(getrefcount, storages)), strict=True):
+        place = storage._place
+        is_leaf = 0 <= place < len(leaves) and leaves[place][0] is storage
+        if is_leaf and leaves[place][1] is storage._node:
+            continue
+        if storage._node is not None and count > base + is_leaf + orphans.get(id(storage), 0):
+            if is_leaf:
+                replaced.append((len(live), place))
+            live.append(storage)
+    storage = None  # type: ignore[assignment]
+    for place, (state, rest, _) in enumerate(leaves):
+        if (
+            state is not None
+            and state._node is not rest
+            and state.__class__ is not Storage
+            and state._storage is None  # type: ignore[attr-defined]
+            and getrefcount(state) > 3  # the tuple, `state` and the argument
+        ):
+            replaced.append((len(live), place))
+            live.append(state)
+    return live, replaced, seen_at
+
+
+def _donations(live: list[Any], replaced: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Of the leaves that get a new value, those whose memory nobody else refers to."""
+    # The state, its entry in `leaves`, the list of buffers and the argument refer to the buffer.
+    return [
+        (i, place)
+        for i, place in replaced
+        if live[i]._shared is None
+        and getrefcount(live[i]._buffer) == 4
+        and not (windows and any(live[i] is w for w in windows))
+    ]
+
+
+def _hand_out(
+    live: list[Any],
+    nodes: tuple[Any, ...],
+    outcome: _Outcome,
+    histories: dict[int, History],
+    values: list[Any],
+) -> None:
+    for s, value, aval, kept in zip(live, values, outcome.avals, outcome.kept):
+        s._node = None
+        if type(value) is Failed and s._buffer is not None:
+            continue  # the writes of this epoch are lost, its old value is not
+        s._buffer = value
+        s._aval = aval
+        if not kept:
+            s._requires_grad = False
+        if s._history is not None:
+            s._history = None
+    for i in outcome.tracked:
+        s = live[i]
+        if s._buffer is values[i]:
+            s._history = histories.get(id(s)) or _freed_history(nodes[i])
+
+
+def _end_epoch() -> None:
+    for t in handles:
+        t._node = None
+    for state, _, _ in leaves:
+        if state is not None:
+            state._node = None
+    for storage in storages:
+        storage._node = None
+        storage._views.clear()
+    for storage in windows:
+        storage._views.clear()
+    for each in (
+        handles,
+        leaves,
+        storages,
+        windows,
+        variables,
+        scalars,
+        freed,
+        calls,
+        mutated,
+        hooked,
+    ):
+        each.clear()  # type: ignore[attr-defined]
+    clock.number += 1
+    clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
+    if graph.table_size() > TABLE_LIMIT or sum(map(len, epoch.tables.values())) > TABLE_LIMIT:
+        clear_tables()
+
+
+def clear_tables() -> None:
+    """Forget all nodes and plans; only between epochs."""
+    for table in (
+        *epoch.tables.values(),
+        epoch.sites,
+        epoch.leaf_nodes,
+        epoch.variable_nodes,
+        epoch.scalar_nodes,
+        _outcomes,
+    ):
+        table.clear()
+    graph.clear_tables()
+    plans.clear()
+
+
+def dead_leaf_bytes() -> int:
+    """Bytes of leaves that only this epoch still holds."""
+    total = 0
+    for i in range(len(leaves)):
+        # `leaves` holds the leaf, which holds a state, which holds the buffer.
+        state, _, buffer = leaves[i]
+        if state is None or getrefcount(state) <= 3:
+            total += getattr(buffer, "nbytes", 0)
+    return total
+
+
+# ---- what a later backward needs -------------------------------------------------------------
+
+
+def _histories(
+    live: list[Any], nodes: tuple[Any, ...], outcome: _Outcome, seen_at: dict[int, int]
+) -> dict[int, History]:
+    """For each live tensor whose gradient may still be asked for: how it was computed."""
+    out: dict[int, History] = {}
+    for i in outcome.tracked:
+        if not _is_freed(live[i], nodes[i], seen_at):
+            out[id(live[i])] = History(nodes[i], clock.number, saved_nodes(nodes[i]))
+    return out
+
+
+def _is_freed(state: Any, node: Node, seen_at: dict[int, int]) -> bool:
+    """Whether a backward pass went through `node`, and took along what it needs."""
+    through = getattr(state, "_grad_freed", False) or any(
+        seen_at.get(id(state), 0) < count and node in ancestors(root) for root, count in freed
+    )
+    return through and saves(node)
+
+
+def _freed_history(node: Node) -> History:
+    """The history of a tensor whose graph a backward pass has used up."""
+    history = History(node, clock.number, ())
+    history.targets = {n: variables[n.attrs[0]] for n in history.variables}
+    history.free()
+    return history
+
+
+def saves(root: Node) -> bool:
+    """Whether the backward pass of `root` reads values of the forward pass."""
+    return has_calls(root) or bool(derive(root, placeholder(root)).saved)
+
+
+def mark_freed(root: Node) -> None:
+    freed.append((root, len(handles)))
+
+
+def overwritten(nodes: Any) -> list[Node]:
+    """Those of `nodes` whose only tensors were overwritten in place."""
+    if not mutated:
+        return []
+    found = [n for n in nodes if n in mutated]
+    if not found:
+        return []
+    held = {h._node for h in handles}
+    return [n for n in found if n not in held]
+
+
+def _keep_histories(
+    histories: dict[int, History], saved: dict[Node, Any], live: list[Any], nodes: tuple[Any, ...]
+) -> None:
+    """Give each history the values, leaves and targets it needs once the epoch is over."""
+    owners = dict(zip(nodes, live, strict=True))
+    # One for the epoch: a hook that is set later is seen on every way to its tensor.
+    hooks = {n: list(each) for n, each in hooked.items()}
+    for history in histories.values():
+        changed = map(value_node, overwritten(reads_of(history.node)))
+        history.keep(
+            saved={n: _held(n, saved[n], owners.get(n)) for n in history.saved_nodes},
+            leaves={n: _held_leaf(n) for n in history.leaves},
+            scalars={n: scalars[n.attrs[0]] for n in history.scalars},
+            variables={n: variables[n.attrs[0]] for n in history.variables},
+            calls={n: calls[n.attrs[0]] for n in history.calls},
+            overwritten=frozenset(changed),
+        )
+        history.hooks = hooks
+
+
+def _held_leaf(node: Node) -> tuple[Any, Any, int]:
+    state, rest, buffer = leaves[node.attrs[0]]
+    # A state that was written to has gone on; `overwritten` says whether it mustn't have.
+    return _held(node, buffer, state if state is not None and state._node is rest else None)
+
+
+def _held(node: Node, buffer: Any, owner: Any) -> tuple[Any, Any, int]:
+    t = Handle()
+    t._buffer, t._aval = buffer, (node.shape, node.dtype, node.device or "cpu")
+    return t, owner, (owner._version if owner is not None else 0)

@@ -1,0 +1,408 @@
+"""Indexing: basic (views), advanced (gather and scatter), and PyTorch's named forms of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import broadcast, normalize_axis
+
+from . import recording, shaping
+from .elementwise import as_handle
+from .promotion import to
+from .recording import Handle, assign, record
+from .reduction import take_along
+
+
+def getitem(t: Any, key: Any) -> Any:
+    """t[key]: ints, slices, None, ... and bool give views; tensors, arrays and lists copies."""
+    if type(key) is int:
+        return shaping.select(t, 0, key)
+    base, advanced = _basic(t, key)
+    if not advanced:
+        return base
+    return _gather(base, advanced)
+
+
+def setitem(t: Any, key: Any, value: Any) -> None:
+    """t[key] = value."""
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+        raise TypeError(
+            f"can't assign a {type(value).__name__} to a {t.type()}; make a tensor of it"
+            f"{at_user_line()}"
+        )
+    value = as_handle(value, t)
+    base, advanced = _basic(t, key)
+    if not advanced:
+        node = recording.node_of(_fit, value, tuple(base.shape), base.dtype)
+        assign(base, node)
+        return
+    mask = advanced[0][1] if len(advanced) == 1 else None
+    if (
+        isinstance(mask, Handle)
+        and mask.dtype is dtypes.bool_
+        and value.dim() == 0
+        and advanced[0][0] == 0
+    ):
+        assign(base, recording.node_of(_masked_fill, base, mask, value))
+        return
+    permuted, indices, axis, _ = _prepare(base, advanced)
+    node = recording.node_of(_put, permuted, value, *indices, axis, "set")
+    assign(permuted, node)
+
+
+def _fit(value: Node, shape: tuple[int, ...], dtype: dtypes.DType) -> Node:
+    lead = value.rank - len(shape)
+    if lead > 0 and all(s == 1 for s in value.shape[:lead]):
+        value = ops.reshape(value, value.shape[lead:])
+    return ops.expand(to(value, dtype), shape)
+
+
+def _basic(t: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
+    """The view by the basic parts of `key`, and (axis of the view, index) for the others."""
+    parts = list(key) if type(key) is tuple else [key]
+    parts = [_array_like(p) for p in parts]
+    used = sum(_consumes(p) for p in parts)
+    if used > t.dim():
+        raise IndexError(f"too many indices for tensor of dimension {t.dim()}{at_user_line()}")
+    if not any(p is Ellipsis for p in parts):
+        parts.append(Ellipsis)
+    at = next(i for i, p in enumerate(parts) if p is Ellipsis)
+    parts[at : at + 1] = [slice(None)] * (t.dim() - used)
+    axis = 0
+    advanced: list[tuple[int, Any]] = []
+    for part in parts:
+        if part is None:
+            t = shaping.unsqueeze(t, axis)
+            axis += 1
+        elif isinstance(part, bool):
+            t = shaping.unsqueeze(t, axis)
+            advanced.append((axis, _tensor_of(np.array([0] if part else [], dtype=np.int64))))
+            axis += 1
+        elif isinstance(part, slice):
+            t = _slice(t, axis, part)
+            axis += 1
+        elif isinstance(part, Handle):
+            advanced.append((axis, part))
+            axis += part.dim() if part.dtype is dtypes.bool_ else 1
+        else:
+            t = shaping.select(t, axis, part)
+    return t, advanced
+
+
+def _array_like(part: Any) -> Any:
+    if part is None or part is Ellipsis or isinstance(part, (bool, slice)):
+        return part
+    if isinstance(part, Handle):
+        if part.dim() == 0 and part.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED):
+            return part if part.requires_grad else int(part.item())
+        return part
+    if hasattr(part, "__index__") and not (isinstance(part, np.ndarray) and part.ndim):
+        return part.__index__()
+    if isinstance(part, (list, tuple, np.ndarray, range)):
+        array = np.asarray(part)
+        if array.size == 0:
+            array = array.astype(np.int64)
+        return _tensor_of(array)
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+        f"indices (got {type(part).__name__}){at_user_line()}"
+    )
+
+
+def _tensor_of(array: np.ndarray) -> Any:
+    from .creation import from_numpy
+
+    return from_numpy(np.ascontiguousarray(array))
+
+
+def _consumes(part: Any) -> int:
+    if part is None or part is Ellipsis or isinstance(part, bool):
+        return 0
+    if isinstance(part, Handle) and part.dtype is dtypes.bool_:
+        return part.dim()
+    return 1
+
+
+def _slice(t: Any, axis: int, part: slice) -> Any:
+    if part.step is not None and part.step <= 0:
+        raise ValueError(f"step must be greater than zero{at_user_line()}")
+    size = t.shape[axis]
+    bounds = [
+        b if b is None or type(b) is int else b.__index__()
+        for b in (part.start, part.stop, part.step)
+    ]
+    start, stop, step = slice(*bounds).indices(size)
+    if start == 0 and stop >= size and step == 1:
+        return (
+            t
+            if isinstance(t, Handle) and t._chain is not None
+            else shaping.slice_dim(t, axis, 0, size)
+        )
+    return shaping.slice_dim(t, axis, start, max(start, stop), step)
+
+
+def _prepare(
+    t: Any, advanced: list[tuple[int, Any]]
+) -> tuple[Any, list[Any], int, list[int] | None]:
+    """Bring the indexed axes together. Masks become positions (their count is data: it is read)."""
+    axes: list[int] = []
+    indices: list[Any] = []
+    for axis, index in advanced:
+        if index.dtype is dtypes.bool_:
+            for i, size in enumerate(index.shape):
+                if size != t.shape[axis + i]:
+                    raise IndexError(
+                        f"The shape of the mask {list(index.shape)} at index {i} does not match "
+                        "the "
+                        f"shape of the indexed tensor {list(t.shape)} at index "
+                        f"{axis + i}{at_user_line()}"
+                    )
+            for i, line in enumerate(np.nonzero(index.detach()._array())):
+                axes.append(axis + i)
+                indices.append(_tensor_of(line))
+        else:
+            axes.append(axis)
+            indices.append(index)
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    if together:
+        return t, indices, axes[0], None
+    rest = [i for i in range(t.dim()) if i not in axes]
+    return shaping.permute(t, [*axes, *rest]), indices, 0, rest
+
+
+def positions(index: Node, size: int) -> Node:
+    """int64 positions counted from the front."""
+    if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
+        raise IndexError(
+            f"tensors used as indices must be long, int, byte or bool tensors{at_user_line()}"
+        )
+    index = to(index, dtypes.int64)
+    return ops.where(index < 0, index + size, index)
+
+
+def _index(x: Node, *args: Any) -> Node:
+    *indices, axis = args
+    return ops.gather(x, *_positions(x, indices, axis), axis)
+
+
+def _positions(x: Node, indices: Sequence[Node], axis: int) -> list[Node]:
+    return [positions(i, x.shape[axis + k]) for k, i in enumerate(indices)]
+
+
+def _gather(t: Any, advanced: list[tuple[int, Any]]) -> Any:
+    permuted, indices, axis, _ = _prepare(t, advanced)
+    return record(_index, permuted, *indices, axis)
+
+
+def _put(x: Node, value: Node, *args: Any) -> Node:
+    *indices, axis, mode = args
+    where = _positions(x, indices, axis)
+    placed = broadcast(*(i.shape for i in where))
+    shape = (*x.shape[:axis], *placed, *x.shape[axis + len(where) :])
+    return ops.scatter(x, _fit(value, shape, x.dtype), *where, axis, mode)
+
+
+# ---- named forms -----------------------------------------------------------------------------
+
+
+def _index_select(x: Node, dim: int, index: Node) -> Node:
+    axis = normalize_axis(dim, x.rank)
+    if index.rank > 1:
+        raise IndexError(f"index_select(): Index is supposed to be a vector{at_user_line()}")
+    if not x.rank:
+        return x
+    return ops.gather(x, positions(ops.reshape(index, (-1,)), x.shape[axis]), axis)
+
+
+def index_select(input: Any, dim: int, index: Any) -> Any:
+    """The slices `index` (1-d) of dimension `dim`."""
+    return record(_index_select, input, int(dim), index)
+
+
+def _gather_dim(x: Node, dim: int, index: Node) -> Node:
+    axis = normalize_axis(dim, x.rank)
+    if index.rank != x.rank:
+        raise RuntimeError(
+            f"Index tensor must have the same number of dimensions as input tensor{at_user_line()}"
+        )
+    if not x.rank:
+        return x
+    return take_along(x, positions(index, x.shape[axis]), axis)
+
+
+def gather(input: Any, dim: int, index: Any) -> Any:
+    """out[i][j][k] = input[i][index[i][j][k]][k] (for dim 1)."""
+    return record(_gather_dim, input, int(dim), index)
+
+
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    if dim is None:
+        return gather(shaping.reshape(input, -1), 0, shaping.reshape(indices, -1))
+    return gather(input, dim, indices)
+
+
+def take(input: Any, index: Any) -> Any:
+    """Elements of the flattened input."""
+    return getitem(shaping.reshape(input, -1), index)
+
+
+def _grid(index: Node, axis: int) -> list[Node]:
+    """Position tensors for a scatter along `axis`: `index` there, the own place elsewhere."""
+    out = []
+    for i, size in enumerate(index.shape):
+        if i == axis:
+            out.append(index)
+        else:
+            line = [1] * index.rank
+            line[i] = size
+            out.append(ops.expand(ops.reshape(ops.iota(size), line), index.shape))
+    return out
+
+
+def _scatter(x: Node, dim: int, index: Node, src: Node, mode: str) -> Node:
+    axis = normalize_axis(dim, x.rank)
+    index = positions(index, x.shape[axis] if x.rank else 1)
+    if src.rank == 0:
+        src = ops.expand(to(src, x.dtype), index.shape)
+    if src.rank:
+        src = ops.slice_(src, [0] * src.rank, index.shape, [1] * src.rank)
+    if src.dtype is not x.dtype:
+        raise RuntimeError(
+            f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and "
+            f"{src.dtype}{at_user_line()}"
+        )
+    return ops.scatter(x, src, *_grid(index, axis), 0, mode)
+
+
+_REDUCTIONS = {
+    "sum": "add",
+    "add": "add",
+    "prod": "mul",
+    "multiply": "mul",
+    "amax": "max",
+    "amin": "min",
+}
+
+
+def scatter(
+    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> Any:
+    """A copy of `input` with out[i][index[i][j]] = src[i][j] (for dim 1)."""
+    mode = "set" if reduce is None else _REDUCTIONS[reduce]
+    source = as_handle(value if src is None else src, input)
+    return record(_scatter, input, int(dim), index, source, mode)
+
+
+def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
+    """A copy of `input` with src added at the places that `index` names."""
+    return record(_scatter, input, int(dim), index, src, "add")
+
+
+def scatter_reduce(
+    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """As `scatter`, with "sum", "prod", "amax", "amin" of what meets at a place."""
+    if reduce == "mean" or not include_self:
+        raise NotImplementedError(
+            f"scatter_reduce with reduce={reduce!r}, include_self={include_self} is not "
+            f"implemented{at_user_line()}"
+        )
+    return record(_scatter, input, int(dim), index, src, _REDUCTIONS[reduce])
+
+
+def _index_put(mode: str) -> Callable[..., Node]:
+    def build(x: Node, dim: int, index: Node, source: Node) -> Node:
+        axis = normalize_axis(dim, x.rank)
+        shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
+        where = positions(index, x.shape[axis])
+        return ops.scatter(x, _fit(source, shape, x.dtype), where, axis, mode)
+
+    return build
+
+
+_index_add, _index_copy = _index_put("add"), _index_put("set")
+
+
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
+    """A copy of `input` with alpha * source added to the slices `index` of `dim`."""
+    return record(_index_add, input, int(dim), index, source if alpha == 1 else source * alpha)
+
+
+def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
+    """A copy of `input` with the slices `index` of `dim` replaced."""
+    return record(_index_copy, input, int(dim), index, source)
+
+
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+    return record(_index_copy, input, int(dim), index, as_handle(value, input))
+
+
+def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    """A copy of `input` with input[indices] = values (added if `accumulate`)."""
+    base, advanced = _basic(input, tuple(indices))
+    permuted, index, axis, _ = _prepare(base, advanced)
+    return record(
+        _put, permuted, as_handle(values, input), *index, axis, "add" if accumulate else "set"
+    )
+
+
+def _masked_fill(x: Node, mask: Node, value: Node) -> Node:
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(
+            "masked_fill_ only supports boolean masks, but got mask with dtype "
+            f"{mask.dtype}{at_user_line()}"
+        )
+    shape = x.shape
+    if (
+        mask.rank < x.rank
+        and mask.shape == x.shape[: mask.rank]
+        and broadcastable(mask.shape, x.shape) is False
+    ):
+        mask = ops.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank)))
+    shape = broadcast(x.shape, mask.shape)
+    return ops.where(
+        ops.expand(mask, shape), ops.expand(to(value, x.dtype), shape), ops.expand(x, shape)
+    )
+
+
+def broadcastable(a: Sequence[int], b: Sequence[int]) -> bool:
+    return all(x == y or 1 in (x, y) for x, y in zip(reversed(a), reversed(b), strict=False))
+
+
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """`input` with `value` where `mask` holds."""
+    return record(_masked_fill, input, mask, as_handle(value, input))
+
+
+def masked_select(input: Any, mask: Any) -> Any:
+    """The elements where `mask` holds, 1-d (their number is data: the mask is read)."""
+    shape = broadcast(input.shape, mask.shape)
+    return getitem(shaping.expand(input, shape), shaping.expand(mask, shape))
+
+
+def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+    result = shaping.clone(input)
+    count = int(mask.detach()._array().sum())
+    setitem(result, mask, shaping.reshape(source, -1)[:count])
+    return result
+
+
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """Positions of the nonzero elements (their number is data: the input is read)."""
+    found = np.nonzero(np.atleast_1d(input.detach()._array()))
+    if as_tuple:
+        return tuple(_tensor_of(line) for line in found)
+    if input.dim() == 0:
+        return _tensor_of(np.zeros((len(found[0]), 0), dtype=np.int64))
+    return _tensor_of(np.stack(found, axis=-1).astype(np.int64))
+
+
+def argwhere(input: Any) -> Any:
+    return nonzero(input)

@@ -1,0 +1,322 @@
+"""Convolution layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+
+from ..creation import empty
+from . import functional as F
+from . import init
+from .functional.conv import tuple_of
+from .module import Module
+from .parameter import Parameter
+
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+class _Conv(Module):
+    """What convolutions share: options, weight and bias. `dims` counts spatial dimensions."""
+
+    dims: int
+    transposed = False
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        padding: Any,
+        dilation: Any,
+        output_padding: Any,
+        groups: int,
+        bias: bool,
+        padding_mode: str,
+        device: Any,
+        dtype: Any,
+    ) -> None:
+        super().__init__()
+        if groups <= 0:
+            raise ValueError("groups must be a positive integer")
+        if in_channels % groups:
+            raise ValueError("in_channels must be divisible by groups")
+        if out_channels % groups:
+            raise ValueError("out_channels must be divisible by groups")
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ValueError(
+                f"Invalid padding string {padding!r}, should be one of {{'valid', 'same'}}"
+            )
+        if padding_mode not in _PADDING_MODES:
+            raise ValueError(
+                f"padding_mode must be one of {set(_PADDING_MODES)}, "
+                f"but got padding_mode='{padding_mode}'"
+            )
+        dims = self.dims
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = tuple_of(kernel_size, dims, "kernel_size")
+        self.stride = tuple_of(stride, dims, "stride")
+        self.padding = padding if isinstance(padding, str) else tuple_of(padding, dims, "padding")
+        self.dilation = tuple_of(dilation, dims, "dilation")
+        self.output_padding = tuple_of(output_padding, dims, "output_padding")
+        self.groups = groups
+        self.padding_mode = padding_mode
+        if padding == "same" and any(s != 1 for s in self.stride):
+            raise ValueError("padding='same' is not supported for strided convolutions")
+        outer = (
+            (in_channels, out_channels // groups)
+            if self.transposed
+            else (out_channels, in_channels // groups)
+        )
+        self.weight = Parameter(empty(*outer, *self.kernel_size, device=device, dtype=dtype))
+        if bias:
+            self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
+        else:
+            self.register_parameter("bias", None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            fan_in = self.weight.shape[1] * math.prod(self.kernel_size)
+            if fan_in:
+                bound = 1 / math.sqrt(fan_in)
+                init.uniform_(self.bias, -bound, bound)
+
+    def extra_repr(self) -> str:
+        text = (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}"
+        )
+        if self.padding != (0,) * self.dims:
+            text += f", padding={self.padding}"
+        if self.dilation != (1,) * self.dims:
+            text += f", dilation={self.dilation}"
+        if self.output_padding != (0,) * self.dims:
+            text += f", output_padding={self.output_padding}"
+        if self.groups != 1:
+            text += f", groups={self.groups}"
+        if self.bias is None:
+            text += ", bias=False"
+        if self.padding_mode != "zeros":
+            text += f", padding_mode={self.padding_mode}"
+        return text
+
+
+class _ConvNd(_Conv):
+    function: Any
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias,
+            padding_mode, device, dtype,
+        )  # fmt: skip
+
+    def forward(self, input: Any) -> Any:
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._sides(), self.padding_mode)
+            padding = 0
+        return type(self).function(
+            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        )
+
+    def _sides(self) -> list[int]:
+        """The padding as F.pad wants it: last dimension first, before and after."""
+        out: list[int] = []
+        for axis in reversed(range(self.dims)):
+            if self.padding == "same":
+                spread = self.dilation[axis] * (self.kernel_size[axis] - 1)
+                out += [spread // 2, spread - spread // 2]
+            elif self.padding == "valid":
+                out += [0, 0]
+            else:
+                out += [int(self.padding[axis])] * 2
+        return out
+
+
+class Conv1d(_ConvNd):
+    """Cross-correlation of x[n, in, l] (or [in, l]) with weight[out, in / groups, k], plus bias.
+
+    Weight and bias are uniform within 1 / sqrt(in / groups * k) of zero.
+    """
+
+    dims = 1
+    function = staticmethod(F.conv1d)
+
+
+class Conv2d(_ConvNd):
+    """Cross-correlation of x[n, in, h, w] (or [in, h, w]) with weight[out, in / groups, kh, kw],
+    plus bias[out].
+
+    padding: a number, one a dimension, 'valid' or 'same'. padding_mode: 'zeros', 'reflect',
+    'replicate' or 'circular'. Weight and bias are uniform within 1 / sqrt(in / groups * kh * kw) of
+    zero.
+    """
+
+    dims = 2
+    function = staticmethod(F.conv2d)
+
+
+class Conv3d(_ConvNd):
+    """Cross-correlation of x[n, in, d, h, w] with weight[out, in / groups, kd, kh, kw], plus
+    bias[out]."""
+
+    dims = 3
+    function = staticmethod(F.conv3d)
+
+
+class _ConvTranspose(_Conv):
+    transposed = True
+    function: Any
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Any = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding,
+            groups, bias, padding_mode, device, dtype,
+        )  # fmt: skip
+
+    def forward(self, input: Any, output_size: Any = None) -> Any:
+        extra = self.output_padding
+        if output_size is not None:
+            extra = self._output_padding(input, tuple(output_size))
+        return type(self).function(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups,
+            self.dilation,
+        )  # fmt: skip
+
+    def _output_padding(self, input: Any, size: tuple[int, ...]) -> tuple[int, ...]:
+        size = size[-self.dims :]
+        out = []
+        for i, wanted in enumerate(size):
+            n = input.shape[input.dim() - self.dims + i]
+            least = (
+                (n - 1) * self.stride[i]
+                - 2 * self.padding[i]
+                + self.dilation[i] * (self.kernel_size[i] - 1)
+                + 1
+            )
+            if not least <= wanted < least + self.stride[i]:
+                raise ValueError(
+                    f"requested an output size of {size}, but valid sizes range from {least} to "
+                    f"{least + self.stride[i] - 1} in dimension {i}{at_user_line()}"
+                )
+            out.append(wanted - least)
+        return tuple(out)
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """The transposed convolution of x[n, in, l] with weight[in, out / groups, k], plus
+    bias[out]."""
+
+    dims = 1
+    function = staticmethod(F.conv_transpose1d)
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """The transposed convolution of x[n, in, h, w] with weight[in, out / groups, kh, kw], plus
+    bias[out]."""
+
+    dims = 2
+    function = staticmethod(F.conv_transpose2d)
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """The transposed convolution of x[n, in, d, h, w] with weight[in, out / groups, …], plus
+    bias[out]."""
+
+    dims = 3
+    function = staticmethod(F.conv_transpose3d)
+
+
+class Fold(Module):
+    """Overlapping columns summed into an image; see functional.fold."""
+
+    def __init__(
+        self,
+        output_size: Any,
+        kernel_size: Any,
+        dilation: Any = 1,
+        padding: Any = 0,
+        stride: Any = 1,
+    ) -> None:
+        super().__init__()
+        self.output_size, self.kernel_size = output_size, kernel_size
+        self.dilation, self.padding, self.stride = dilation, padding, stride
+
+    def forward(self, input: Any) -> Any:
+        return F.fold(
+            input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"output_size={self.output_size}, kernel_size={self.kernel_size}, "
+            f"dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
+        )
+
+
+class Unfold(Module):
+    """The windows of an image as columns; see functional.unfold."""
+
+    def __init__(
+        self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def forward(self, input: Any) -> Any:
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, dilation={self.dilation}, "
+            f"padding={self.padding}, stride={self.stride}"
+        )
+
+
+class PixelShuffle(Module):
+    """[…, c r^2, h, w] to […, c, h r, w r]."""
+
+    def __init__(self, upscale_factor: int) -> None:
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input: Any) -> Any:
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"upscale_factor={self.upscale_factor}"

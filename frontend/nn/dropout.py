@@ -1,0 +1,55 @@
+"""Dropout layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import functional as F
+from .module import Module
+
+
+class _Dropout(Module):
+    function: Any
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        super().__init__()
+        if p < 0 or p > 1:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        self.p = p
+        self.inplace = inplace
+
+    def forward(self, input: Any) -> Any:
+        return type(self).function(input, self.p, self.training, self.inplace)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout(_Dropout):
+    """In training each element is zero with probability `p`, else x / (1 - p)."""
+
+    function = staticmethod(F.dropout)
+
+
+class Dropout1d(_Dropout):
+    """In training each channel of x[n, c, l] is zero with probability `p`, else x / (1 - p)."""
+
+    function = staticmethod(F.dropout1d)
+
+
+class Dropout2d(_Dropout):
+    """In training each channel of x[n, c, h, w] is zero with probability `p`, else x / (1 - p)."""
+
+    function = staticmethod(F.dropout2d)
+
+
+class Dropout3d(_Dropout):
+    """In training each channel of x[n, c, d, h, w] is zero with probability `p`."""
+
+    function = staticmethod(F.dropout3d)
+
+
+class AlphaDropout(_Dropout):
+    """Dropout that keeps zero mean and unit variance, for selu networks."""
+
+    function = staticmethod(F.alpha_dropout)

@@ -1,0 +1,204 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import normalize_axis
+
+from ... import recording
+from ...elementwise import UNARY
+from ...promotion import to
+from ...recording import record
+
+
+def _inplace(input: Any, result: Any, inplace: bool) -> Any:
+    return recording.assign(input, recording.resolve(result)) if inplace else result
+
+
+def _simple(name: str, build: Callable[..., Node], doc: str) -> Callable[..., Any]:
+    """An activation without options."""
+
+    def function(input: Any, inplace: bool = False) -> Any:
+        result = record(build, input)
+        return _inplace(input, result, True) if inplace else result
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+relu = _simple("relu", ops.relu, "max(x, 0).")
+relu6 = _simple("relu6", ops.relu6, "x limited to [0, 6].")
+silu = _simple("silu", ops.silu, "x sigmoid(x).")
+mish = _simple("mish", ops.mish, "x tanh(softplus(x)).")
+selu = _simple("selu", ops.selu, "1.0507 elu(x, 1.6733).")
+hardswish = _simple("hardswish", ops.hardswish, "x relu6(x + 3) / 6.")
+hardsigmoid = _simple("hardsigmoid", ops.hardsigmoid, "relu6(x + 3) / 6.")
+softsign = _simple("softsign", ops.softsign, "x / (1 + |x|).")
+tanhshrink = _simple("tanhshrink", ops.tanhshrink, "x - tanh(x).")
+logsigmoid = _simple("logsigmoid", ops.logsigmoid, "log(sigmoid(x)).")
+sigmoid = _simple("sigmoid", UNARY["sigmoid"], "1 / (1 + exp(-x)).")
+tanh = _simple("tanh", UNARY["tanh"], "tanh(x).")
+
+
+def relu_(input: Any) -> Any:
+    return relu(input, inplace=True)
+
+
+def gelu(input: Any, approximate: str = "none") -> Any:
+    """x Phi(x), Phi the normal distribution; with approximate='tanh' its form with tanh."""
+    if approximate not in ("none", "tanh"):
+        raise RuntimeError(
+            f"approximate argument must be either none or tanh, got {approximate!r}{at_user_line()}"
+        )
+    return record(ops.gelu, input, approximate)
+
+
+def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+    """x above zero, alpha (exp(x) - 1) below."""
+    return _inplace(input, record(ops.elu, input, float(alpha)), inplace)
+
+
+def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+    """x above zero, alpha (exp(x / alpha) - 1) below."""
+    return _inplace(input, record(ops.celu, input, float(alpha)), inplace)
+
+
+def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+    """x above zero, negative_slope x below."""
+    return _inplace(input, record(ops.leaky_relu, input, float(negative_slope)), inplace)
+
+
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+    """x limited to [min_val, max_val]."""
+    if min_val > max_val:
+        raise ValueError(f"min_val cannot be greater than max_val{at_user_line()}")
+    return _inplace(input, record(ops.hardtanh, input, float(min_val), float(max_val)), inplace)
+
+
+def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
+    """x above the threshold, else `value`."""
+    return _inplace(input, record(ops.threshold, input, float(threshold), float(value)), inplace)
+
+
+def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+    """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
+    return record(ops.softplus, input, float(beta), float(threshold))
+
+
+def hardshrink(input: Any, lambd: float = 0.5) -> Any:
+    """0 in [-lambd, lambd], x elsewhere."""
+    return record(ops.hardshrink, input, float(lambd))
+
+
+def softshrink(input: Any, lambd: float = 0.5) -> Any:
+    """x moved towards zero by lambd, at most to zero."""
+    if lambd < 0:
+        raise RuntimeError(
+            f"lambda must be greater or equal to 0, but found to be {lambd}{at_user_line()}"
+        )
+    return record(ops.softshrink, input, float(lambd))
+
+
+def _prelu(x: Node, weight: Node) -> Node:
+    count = weight.shape.numel()
+    if count == 1:
+        return ops.prelu(x, ops.reshape(weight, (1,) * x.rank))
+    if x.rank < 2 or x.shape[1] != count:
+        channels = x.shape[1] if x.rank > 1 else 1
+        raise RuntimeError(
+            f"Mismatch of parameter numbers and input channel size. Found parameter numbers = "
+            f"{count} and channel size = {channels}{at_user_line()}"
+        )
+    return ops.prelu(x, ops.reshape(weight, (1, count, *(1 for _ in x.shape[2:]))))
+
+
+def prelu(input: Any, weight: Any) -> Any:
+    """x above zero, weight x below; one weight for all, or one for each channel (dimension 1)."""
+    return record(_prelu, input, weight)
+
+
+def _glu(x: Node, dim: int) -> Node:
+    return ops.glu(x, normalize_axis(dim, x.rank))
+
+
+def glu(input: Any, dim: int = -1) -> Any:
+    """The first half along `dim` times the sigmoid of the second."""
+    return record(_glu, input, int(dim))
+
+
+def _along(op: Callable[..., Node], sign: int) -> Callable[..., Node]:
+    def build(x: Node, dim: int, dtype: DType | None) -> Node:
+        if dtype is not None:
+            x = to(x, dtype)
+        return op(-x if sign < 0 else x, normalize_axis(dim, x.rank))
+
+    return build
+
+
+_softmax, _softmin = _along(ops.softmax, 1), _along(ops.softmax, -1)
+_log_softmax = _along(ops.log_softmax, 1)
+
+
+def _implicit(name: str, input: Any, dim: int | None) -> int:
+    if dim is not None:
+        return int(dim)
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
+        "dim=X as an argument.",
+        stacklevel=3,
+    )
+    return 0 if input.dim() in (0, 1, 3) else 1
+
+
+def softmax(
+    input: Any, dim: int | None = None, _stacklevel: Any = 3, dtype: DType | None = None
+) -> Any:
+    """exp(x) / sum(exp(x)) along `dim`; with `dtype` the input is cast first."""
+    if type(_stacklevel) is not int:  # softmax(x, dim, dtype), as torch.softmax has it
+        dtype = _stacklevel
+    return record(
+        _softmax, input, dim if dim is not None else _implicit("softmax", input, dim), dtype
+    )
+
+
+def softmin(
+    input: Any, dim: int | None = None, _stacklevel: Any = 3, dtype: DType | None = None
+) -> Any:
+    """softmax(-x)."""
+    return record(_softmin, input, _implicit("softmin", input, dim), dtype)
+
+
+def log_softmax(
+    input: Any, dim: int | None = None, _stacklevel: Any = 3, dtype: DType | None = None
+) -> Any:
+    """log(softmax(x))."""
+    if type(_stacklevel) is not int:
+        dtype = _stacklevel
+    at = dim if dim is not None else _implicit("log_softmax", input, dim)
+    return record(_log_softmax, input, at, dtype)
+
+
+def gumbel_softmax(
+    logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Any:
+    """A sample of the Gumbel-softmax distribution; one-hot with a soft gradient if `hard`."""
+    from ...random import rand_like
+
+    uniform = rand_like(logits.detach())
+    # 1 - u lies in (0, 1]; its logarithm is 0 only where u is.
+    noise = -(-(1 - uniform).log() + 1e-20).log()
+    soft = softmax((logits + noise) / tau, dim)
+    if not hard:
+        return soft
+    index = soft.argmax(dim, keepdim=True)
+    one_hot = logits.detach() * 0
+    one_hot = one_hot.scatter(dim, index, 1.0)
+    return one_hot - soft.detach() + soft

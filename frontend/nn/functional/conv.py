@@ -1,0 +1,322 @@
+"""Convolutions, and padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ...recording import record
+
+
+def tuple_of(value: Any, dims: int, what: str = "argument") -> tuple[int, ...]:
+    """A number for each of `dims` dimensions."""
+    if isinstance(value, int):
+        return (value,) * dims
+    out = tuple(int(v) for v in value)
+    if len(out) == 1:
+        out *= dims
+    if len(out) != dims:
+        raise RuntimeError(
+            f"expected {what} to be a single integer value or a list of {dims} values to match the "
+            f"convolution dimensions, but got {what}={list(out)}{at_user_line()}"
+        )
+    return out
+
+
+def _pairs(
+    padding: Any, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    if isinstance(padding, str):
+        if padding == "valid":
+            return ((0, 0),) * len(kernel)
+        if padding != "same":
+            raise RuntimeError(
+                f"Invalid padding string: '{padding}', expected 'same' or 'valid'{at_user_line()}"
+            )
+        if any(s != 1 for s in stride):
+            raise RuntimeError(
+                f"padding='same' is not supported for strided convolutions{at_user_line()}"
+            )
+        spread = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return tuple((s // 2, s - s // 2) for s in spread)
+    if any(p < 0 for p in padding):
+        raise RuntimeError(f"negative padding is not supported{at_user_line()}")
+    return tuple((p, p) for p in padding)
+
+
+def _check_dtypes(x: Node, weight: Node, bias: Sequence[Node]) -> None:
+    for name, other in (("weight", weight), *(("bias", b) for b in bias)):
+        if other.dtype is not x.dtype:
+            raise RuntimeError(
+                f"Input type ({x.dtype}) and {name} type ({other.dtype}) should be the same"
+                f"{at_user_line()}"
+            )
+
+
+def _batched(dims: int, x: Node, name: str) -> tuple[Node, bool]:
+    """`x` with a batch dimension, and whether it had none."""
+    if x.rank == dims + 1:
+        return ops.unsqueeze(x, 0), True
+    if x.rank != dims + 2:
+        raise RuntimeError(
+            f"Expected {dims + 1}D (unbatched) or {dims + 2}D (batched) input to {name}, but got "
+            f"input of size: {list(x.shape)}{at_user_line()}"
+        )
+    return x, False
+
+
+def _biased(y: Node, bias: Sequence[Node], alone: bool) -> Node:
+    if bias:
+        if bias[0].shape != (y.shape[1],):
+            raise RuntimeError(
+                f"Given weight with {y.shape[1]} output channels, expected bias to be "
+                f"1-dimensional with {y.shape[1]} elements, "
+                f"but got bias of size {list(bias[0].shape)} instead{at_user_line()}"
+            )
+        y = y + ops.reshape(bias[0], (1, y.shape[1], *(1 for _ in y.shape[2:])))
+    return ops.squeeze(y, (0,)) if alone else y
+
+
+def _conv_builder(dims: int) -> Callable[..., Node]:
+    def build(x: Node, weight: Node, *args: Any) -> Node:
+        *bias, stride, padding, dilation, groups = args
+        x, alone = _batched(dims, x, f"conv{dims}d")
+        _check_dtypes(x, weight, bias)
+        pairs = _pairs(padding, weight.shape[2:], stride, dilation)
+        return _biased(ops.conv(x, weight, stride, pairs, dilation, groups), bias, alone)
+
+    build.__name__ = f"conv{dims}d"
+    return build
+
+
+def _conv(dims: int) -> Callable[..., Any]:
+    build = _conv_builder(dims)
+
+    def conv(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+    ) -> Any:
+        attrs = (
+            tuple_of(stride, dims, "stride"),
+            padding if isinstance(padding, str) else tuple_of(padding, dims, "padding"),
+            tuple_of(dilation, dims, "dilation"),
+            groups,
+        )
+        if bias is None:
+            return record(build, input, weight, *attrs)
+        return record(build, input, weight, bias, *attrs)
+
+    conv.__name__ = conv.__qualname__ = f"conv{dims}d"
+    conv.__doc__ = (
+        f"Cross-correlation of input[n, c, …] with weight[o, c / groups, …] over {dims} spatial "
+        "dimensions.\n\n    padding: a number, one a dimension, 'valid' or 'same'."
+    )
+    return conv
+
+
+conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
+
+
+def _transpose_builder(dims: int) -> Callable[..., Node]:
+    def build(x: Node, weight: Node, *args: Any) -> Node:
+        *bias, stride, padding, output_padding, groups, dilation = args
+        x, alone = _batched(dims, x, f"conv_transpose{dims}d")
+        _check_dtypes(x, weight, bias)
+        size = []
+        for n, k, s, p, extra, d in zip(
+            x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation, strict=True
+        ):
+            if extra >= max(s, d):
+                raise RuntimeError(
+                    "output padding must be smaller than either stride or dilation, but got "
+                    f"output_padding {extra}, stride {s} and dilation {d}{at_user_line()}"
+                )
+            size.append((n - 1) * s - 2 * p + d * (k - 1) + extra + 1)
+        pairs = tuple((p, p) for p in padding)
+        y = ops.conv_input_grad(x, weight, tuple(size), stride, pairs, dilation, groups)
+        return _biased(y, bias, alone)
+
+    build.__name__ = f"conv_transpose{dims}d"
+    return build
+
+
+def _transpose(dims: int) -> Callable[..., Any]:
+    build = _transpose_builder(dims)
+
+    def conv_transpose(
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        groups: int = 1,
+        dilation: Any = 1,
+    ) -> Any:
+        attrs = (
+            tuple_of(stride, dims, "stride"),
+            tuple_of(padding, dims, "padding"),
+            tuple_of(output_padding, dims, "output_padding"),
+            groups,
+            tuple_of(dilation, dims, "dilation"),
+        )
+        if bias is None:
+            return record(build, input, weight, *attrs)
+        return record(build, input, weight, bias, *attrs)
+
+    conv_transpose.__name__ = conv_transpose.__qualname__ = f"conv_transpose{dims}d"
+    conv_transpose.__doc__ = (
+        f"The transposed convolution over {dims} spatial dimensions: the gradient of conv{dims}d "
+        "in its input.\n\n    input[n, c, …], weight[c, o / groups, …]."
+    )
+    return conv_transpose
+
+
+conv_transpose1d, conv_transpose2d, conv_transpose3d = _transpose(1), _transpose(2), _transpose(3)
+
+
+# Padding.
+
+
+def _pad(x: Node, pad: tuple[int, ...], mode: str, value: float) -> Node:
+    dims = len(pad) // 2
+    if len(pad) % 2 or dims > x.rank:
+        raise RuntimeError(
+            f"Padding length should be an even number and at most twice the input's {x.rank} "
+            f"dimensions, got {list(pad)}{at_user_line()}"
+        )
+    if mode == "constant":
+        return _pad_constant(x, pad, value)
+    for i in range(dims):
+        x = _pad_axis(x, x.rank - 1 - i, pad[2 * i], pad[2 * i + 1], mode)
+    return x
+
+
+def _pad_constant(x: Node, pad: tuple[int, ...], value: float) -> Node:
+    low, high = [0] * x.rank, [0] * x.rank
+    starts, stops = [0] * x.rank, list(x.shape)
+    for i in range(len(pad) // 2):
+        axis, before, after = x.rank - 1 - i, pad[2 * i], pad[2 * i + 1]
+        low[axis], high[axis] = max(before, 0), max(after, 0)
+        # Negative padding crops.
+        starts[axis], stops[axis] = max(-before, 0), x.shape[axis] + min(after, 0)
+        if x.shape[axis] + before + after < 0:
+            raise RuntimeError(
+                f"The input size {x.shape[axis]}, plus negative padding {before} and {after}, "
+                f"resulted in a negative output size{at_user_line()}"
+            )
+    inside = ops.slice_(x, starts, stops, [1] * x.rank)
+    return ops.pad(inside, low, high, value=ops.constant(value, x.dtype))
+
+
+def _pad_axis(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
+    size = x.shape[axis]
+
+    def part(start: int, stop: int) -> Node:
+        return ops.slice_axis(x, axis, start, stop)
+
+    limit = size - 1 if mode == "reflect" else size
+    if mode != "replicate" and max(before, after) > limit:
+        raise RuntimeError(
+            f"Padding size should be less than the corresponding input dimension, but got: padding "
+            f"({before}, {after}) at dimension {axis} of input {list(x.shape)}{at_user_line()}"
+        )
+    if mode == "reflect":
+        left = ops.flip(part(1, before + 1), (axis,))
+        right = ops.flip(part(size - 1 - after, size - 1), (axis,))
+    elif mode == "circular":
+        left, right = part(size - before, size), part(0, after)
+    elif mode == "replicate":
+        shape = list(x.shape)
+        left = ops.expand(part(0, 1), (*shape[:axis], before, *shape[axis + 1 :]))
+        right = ops.expand(part(size - 1, size), (*shape[:axis], after, *shape[axis + 1 :]))
+    else:
+        raise NotImplementedError(f"Unrecognised padding mode {mode}{at_user_line()}")
+    parts = [p for p, n in ((left, before), (x, size), (right, after)) if n]
+    return ops.cat(parts, axis)
+
+
+def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """`input` padded; `pad` is (before, after) of the last dimension, then of the one before, ….
+
+    mode: 'constant' (negative numbers crop), 'reflect', 'replicate' or 'circular'.
+    """
+    sizes = tuple(int(p) for p in pad)
+    return record(_pad, input, sizes, mode, 0.0 if value is None else float(value))
+
+
+def _unfold(x: Node, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Node:
+    x, alone = _batched(2, x, "unfold")
+    outer = (0, 0)
+    padded = ops.pad(x, (*outer, *padding), (*outer, *padding))
+    view = ops.windows(padded, (2, 3), kernel, stride, dilation)  # [n, c, *out, *kernel]
+    n, c, h, w = view.shape[:4]
+    order = ops.permute(view, (0, 1, 4, 5, 2, 3))
+    y = ops.reshape(order, (n, c * kernel[0] * kernel[1], h * w))
+    return ops.squeeze(y, (0,)) if alone else y
+
+
+def unfold(
+    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Any:
+    """The windows of input[n, c, h, w] as columns: [n, c * kernel, windows]."""
+    attrs = [tuple_of(v, 2) for v in (kernel_size, dilation, padding, stride)]
+    return record(_unfold, input, *attrs)
+
+
+def _fold(x: Node, output_size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Node:
+    alone = x.rank == 2
+    if alone:
+        x = ops.unsqueeze(x, 0)
+    padded = [s + 2 * p for s, p in zip(output_size, padding, strict=True)]
+    out = [
+        (s - d * (k - 1) - 1) // t + 1
+        for s, k, d, t in zip(padded, kernel, dilation, stride, strict=True)
+    ]
+    c = x.shape[1] // (kernel[0] * kernel[1])
+    view = ops.reshape(x, (x.shape[0], c, *kernel, *out))
+    view = ops.permute(view, (0, 1, 4, 5, 2, 3))
+    y = ops.fold(view, (x.shape[0], c, *padded), (2, 3), kernel, stride, dilation)
+    y = ops.slice_axis(y, 2, padding[0], padding[0] + output_size[0])
+    y = ops.slice_axis(y, 3, padding[1], padding[1] + output_size[1])
+    return ops.squeeze(y, (0,)) if alone else y
+
+
+def fold(
+    input: Any,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any = 1,
+    padding: Any = 0,
+    stride: Any = 1,
+) -> Any:
+    """The adjoint of `unfold`: overlapping columns summed into [n, c, *output_size]."""
+    values = (output_size, kernel_size, dilation, padding, stride)
+    return record(_fold, input, *[tuple_of(v, 2) for v in values])
+
+
+def _pixel_shuffle(x: Node, r: int) -> Node:
+    *lead, c, h, w = x.shape
+    if c % (r * r):
+        raise RuntimeError(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square "
+            f"of upscale_factor, but input.size(-3)={c} is not divisible by {r * r}{at_user_line()}"
+        )
+    k = len(lead)
+    y = ops.reshape(x, (*lead, c // (r * r), r, r, h, w))
+    y = ops.permute(y, (*range(k), k, k + 3, k + 1, k + 4, k + 2))
+    return ops.reshape(y, (*lead, c // (r * r), h * r, w * r))
+
+
+def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+    """[…, c r^2, h, w] to […, c, h r, w r]."""
+    return record(_pixel_shuffle, input, int(upscale_factor))

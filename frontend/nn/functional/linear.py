@@ -1,0 +1,162 @@
+"""Affine maps and embeddings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import int32, int64
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import normalize_axis
+
+from ... import recording
+from ...creation import one_hot
+from ...promotion import to
+from ...recording import record
+
+__all__ = ["bilinear", "cosine_similarity", "embedding", "linear", "normalize", "one_hot",
+           "pairwise_distance"]  # fmt: skip
+
+
+def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    """input[..., in] @ weight[out, in]^T + bias[out]."""
+    if bias is None:
+        return record(_linear, input, weight)
+    return record(_linear, input, weight, bias)
+
+
+def _linear(x: Node, weight: Node, *bias: Node) -> Node:
+    if weight.rank == 1:  # a vector gives one number for each row, with no dimension for it
+        y = ops.linear(x, ops.unsqueeze(weight, 0), *bias)
+        return ops.squeeze(y, (y.rank - 1,))
+    return ops.linear(x, weight, *bias)
+
+
+def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+    """x1^T weight[out, in1, in2] x2 + bias[out]."""
+    if bias is None:
+        return record(_bilinear, input1, input2, weight)
+    return record(_bilinear, input1, input2, weight, bias)
+
+
+def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
+    if (
+        weight.rank != 3
+        or (x.shape[-1], y.shape[-1]) != weight.shape[1:]
+        or (x.shape[:-1] != y.shape[:-1])
+    ):
+        raise RuntimeError(
+            "bilinear: expected inputs (..., in1) and (..., in2) for a weight (out, in1, in2), got "
+            f"{tuple(x.shape)}, {tuple(y.shape)} and {tuple(weight.shape)}{at_user_line()}"
+        )
+    return ops.bilinear(x, y, weight, *bias)
+
+
+def embedding(
+    input: Any,
+    weight: Any,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    """Rows of weight[n, d] at the indices in `input`; the row `padding_idx` gets no gradient.
+
+    max_norm: rows that are read are first scaled to that norm at most, in place.
+    """
+    if scale_grad_by_freq:
+        raise NotImplementedError(
+            f"embedding: scale_grad_by_freq is not implemented{at_user_line()}"
+        )
+    if padding_idx is not None:
+        count = weight.shape[0]
+        if not -count <= padding_idx < count:
+            raise AssertionError(
+                f"Padding_idx must be within num_embeddings ({count}), got {padding_idx}"
+                f"{at_user_line()}"
+            )
+        padding_idx %= count
+    if max_norm is not None:
+        with recording.grad_mode(False):
+            node = recording.node_of(_renorm, weight, input, float(max_norm), float(norm_type))
+            recording.assign(weight, node)
+    return record(_embedding, input, weight, -1 if padding_idx is None else padding_idx)
+
+
+def _indices(index: Node) -> Node:
+    if index.dtype not in (int64, int32):
+        raise RuntimeError(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+            f"Long, Int; but got {index.dtype} instead{at_user_line()}"
+        )
+    return to(index, int64)
+
+
+def _embedding(index: Node, weight: Node, padding_idx: int) -> Node:
+    if weight.rank != 2:
+        raise RuntimeError(f"'weight' must be 2-D, got shape {tuple(weight.shape)}{at_user_line()}")
+    index = _indices(index)
+    rows = ops.gather(weight, index, 0)
+    if padding_idx < 0 or not rows.requires_grad:
+        return rows
+    is_padding = ops.eq(index, ops.full_like(index, padding_idx))
+    hidden = ops.expand(ops.unsqueeze(is_padding, index.rank), rows.shape)
+    return ops.where(hidden, ops.detach(rows), rows)
+
+
+def _renorm(weight: Node, index: Node, max_norm: float, p: float) -> Node:
+    """Rows at `index` scaled to p-norm max_norm where theirs is larger."""
+    index = ops.reshape(_indices(index), (-1,))
+    rows = ops.gather(weight, index, 0)
+    power = ops.full_like(rows, p)
+    total = ops.sum(ops.pow(ops.abs(rows), power), (1,))
+    norm = ops.pow(total, ops.full_like(total, 1 / p))
+    scale = ops.where(norm > max_norm, max_norm / (norm + 1e-7), ops.full_like(norm, 1))
+    return ops.scatter(weight, rows * scale, index, 0, "set")
+
+
+def _p_norm(x: Node, p: float, axis: int) -> Node:
+    from ...reduction import _norm
+
+    return _norm(x, p, axis, True)
+
+
+def _normalize(x: Node, p: float, dim: int, eps: float) -> Node:
+    norm = _p_norm(x, p, normalize_axis(dim, x.rank))
+    return x / ops.maximum(norm, ops.full_like(norm, eps))
+
+
+def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
+    """x / max(its p-norm along `dim`, eps)."""
+    return record(_normalize, input, float(p), int(dim), float(eps))
+
+
+def _cosine_similarity(a: Node, b: Node, dim: int, eps: float) -> Node:
+    from tilewright.ir.shape import broadcast
+
+    from ...promotion import promoted
+
+    a, b = promoted(a, b)
+    shape = broadcast(a.shape, b.shape)
+    a, b = ops.expand(a, shape), ops.expand(b, shape)
+    axis = normalize_axis(dim, a.rank)
+
+    def unit(x: Node) -> Node:
+        norm = _p_norm(x, 2.0, axis)
+        return x / ops.maximum(norm, ops.full_like(norm, eps))
+
+    return ops.squeeze(ops.sum(unit(a) * unit(b), (axis,)), (axis,))
+
+
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    """x1 · x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`."""
+    return record(_cosine_similarity, x1, x2, int(dim), float(eps))
+
+
+def pairwise_distance(
+    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Any:
+    """The p-norm of x1 - x2 + eps along the last dimension."""
+    return (x1 - x2 + eps).norm(p, -1, keepdim)

@@ -1,0 +1,387 @@
+"""Losses."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import Size
+
+from ...promotion import floating, promoted
+from ...recording import record
+
+
+def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
+    """PyTorch's two deprecated flags as the name of a reduction."""
+    if size_average is None and reduce is None:
+        return reduction
+    warnings.warn(
+        "size_average and reduce args will be deprecated, please use reduction instead.",
+        stacklevel=3,
+    )
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
+
+
+def _of_two(op: Callable[..., Node]) -> Callable[..., Node]:
+    def build(x: Node, target: Node, *attrs: Any) -> Node:
+        x, target = promoted(floating(x), target)
+        return op(x, target, *attrs)
+
+    build.__name__ = op.name if hasattr(op, "name") else op.__name__
+    return build
+
+
+_mse, _l1 = _of_two(ops.mse_loss), _of_two(ops.l1_loss)
+_smooth_l1, _huber = _of_two(ops.smooth_l1_loss), _of_two(ops.huber_loss)
+
+
+def _warn_of_broadcast(input: Any, target: Any) -> None:
+    if input.shape != target.shape:
+        warnings.warn(
+            f"Using a target size ({target.shape}) that is different to the input size "
+            f"({input.shape}). This will likely lead to incorrect results due to broadcasting. "
+            "Please ensure they have the same size.",
+            stacklevel=3,
+        )
+
+
+def mse_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Any:
+    """(input - target)^2, reduced."""
+    _warn_of_broadcast(input, target)
+    reduction = _reduction(reduction, size_average, reduce)
+    if weight is not None:
+        return _reduce(record(_mse, input, target, "none") * weight, reduction)
+    return record(_mse, input, target, reduction)
+
+
+def l1_loss(
+    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Any:
+    """|input - target|, reduced."""
+    _warn_of_broadcast(input, target)
+    return record(_l1, input, target, _reduction(reduction, size_average, reduce))
+
+
+def smooth_l1_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Any:
+    """With d = input - target: d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, reduced."""
+    _warn_of_broadcast(input, target)
+    if beta < 0:
+        raise RuntimeError(
+            f"smooth_l1_loss does not support negative values for beta{at_user_line()}"
+        )
+    name = _reduction(reduction, size_average, reduce)
+    return record(_smooth_l1, input, target, float(beta), name)
+
+
+def huber_loss(
+    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
+) -> Any:
+    """With d = input - target: d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2),
+    reduced."""
+    _warn_of_broadcast(input, target)
+    if delta <= 0:
+        raise RuntimeError(
+            f"huber_loss does not support non-positive values for delta.{at_user_line()}"
+        )
+    if weight is not None:
+        loss = record(_huber, input, target, float(delta), "none") * weight
+        return _reduce(loss, reduction)
+    return record(_huber, input, target, float(delta), reduction)
+
+
+def cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Any:
+    """-log softmax(input)[target] of scores input[n, c, …] or input[c], reduced.
+
+    target: class indices, or probabilities of the shape of the input.
+    """
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(
+            f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}{at_user_line()}"
+        )
+    name = (
+        reduction
+        if size_average is None and reduce is None
+        else _reduction(reduction, size_average, reduce)
+    )
+    return record(
+        ops.cross_entropy, input, target, weight, ignore_index, float(label_smoothing), name
+    )
+
+
+def nll_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """-input[target] of log-probabilities input[n, c, …] or input[c], reduced."""
+    name = _reduction(reduction, size_average, reduce)
+    return record(ops.nll_loss, input, target, weight, ignore_index, name)
+
+
+def _bce(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
+    if x.shape != target.shape:
+        raise ValueError(
+            f"Using a target size ({target.shape}) that is different to the input size ({x.shape}) "
+            f"is deprecated. Please ensure they have the same size.{at_user_line()}"
+        )
+    return ops.binary_cross_entropy(x, target, weight, reduction)
+
+
+def binary_cross_entropy(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """-(target log(input) + (1 - target) log(1 - input)) of probabilities, reduced."""
+    return record(_bce, input, target, weight, _reduction(reduction, size_average, reduce))
+
+
+def _bce_logits(
+    x: Node, target: Node, weight: Node | None, pos_weight: Node | None, reduction: str
+) -> Node:
+    if x.shape != target.shape:
+        raise ValueError(
+            f"Target size ({target.shape}) must be the same as input size ({x.shape})"
+            f"{at_user_line()}"
+        )
+    x, target = promoted(x, target)
+    return ops.binary_cross_entropy_with_logits(x, target, weight, pos_weight, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Any:
+    """binary_cross_entropy of sigmoid(input), computed stably."""
+    name = _reduction(reduction, size_average, reduce)
+    return record(_bce_logits, input, target, weight, pos_weight, name)
+
+
+def _kl(x: Node, target: Node, log_target: bool, reduction: str) -> Node:
+    x, target = promoted(x, target)
+    return ops.kl_div(x, target, log_target, reduction)
+
+
+def kl_div(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Any:
+    """target (log(target) - input), `input` being log-probabilities, reduced.
+
+    reduction: also 'batchmean', the sum divided by the batch size.
+    """
+    if reduction == "mean":
+        warnings.warn(
+            "reduction: 'mean' divides the total loss by both the batch size and the support size."
+            "'batchmean' divides only by the batch size, and aligns with the KL math definition.",
+            stacklevel=2,
+        )
+    name = _reduction(reduction, size_average, reduce)
+    return record(_kl, input, target, bool(log_target), name)
+
+
+# Losses made of tensor operations: one record each as well.
+
+
+def _reduced(loss: Node, reduction: str) -> Node:
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not a valid value for reduction{at_user_line()}")
+    every = tuple(range(loss.rank))
+    if reduction == "none":
+        return loss
+    return ops.reshape((ops.mean if reduction == "mean" else ops.sum)(loss, every), Size())
+
+
+def _identity(x: Node, reduction: str) -> Node:
+    return _reduced(x, reduction)
+
+
+def _reduce(loss: Any, reduction: str) -> Any:
+    return record(_identity, loss, reduction)
+
+
+def _poisson(x: Node, target: Node, log_input: bool, full: bool, eps: float, how: str) -> Node:
+    x, target = promoted(x, target)
+    loss = ops.exp(x) - target * x if log_input else x - target * ops.log(x + eps)
+    if full:
+        stirling = target * ops.log(target) - target + ops.log(target * (2 * math.pi)) * 0.5
+        loss = loss + ops.where(target > 1, stirling, ops.zeros_like(target))
+    return _reduced(loss, how)
+
+
+def poisson_nll_loss(
+    input: Any,
+    target: Any,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: Any = None,
+    eps: float = 1e-8,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """exp(input) - target input, or input - target log(input + eps) without log_input."""
+    name = _reduction(reduction, size_average, reduce)
+    return record(_poisson, input, target, bool(log_input), bool(full), float(eps), name)
+
+
+def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str) -> Node:
+    if var.shape != x.shape and var.rank == x.rank - 1:
+        var = ops.unsqueeze(var, var.rank)
+    var = ops.maximum(var, ops.full_like(var, eps))
+    loss = (ops.log(var) + (x - target) * (x - target) / var) * 0.5
+    return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, how)
+
+
+def gaussian_nll_loss(
+    input: Any,
+    target: Any,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Any:
+    """(log(var) + (input - target)^2 / var) / 2, var not below eps."""
+    if not hasattr(var, "shape"):
+        var = input.new_full((), float(var))
+    return record(_gaussian, input, target, var, bool(full), float(eps), reduction)
+
+
+def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
+    x, target = promoted(x, target)
+    zero = ops.zeros_like(x)
+    near = ops.where(ops.eq(target, ops.full_like(target, 1)), x, zero)
+    far = ops.where(ops.eq(target, ops.full_like(target, -1)), ops.relu(margin - x), zero)
+    return _reduced(near + far, how)
+
+
+def hinge_embedding_loss(
+    input: Any,
+    target: Any,
+    margin: float = 1.0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """input where target is 1, max(0, margin - input) where it is -1."""
+    name = _reduction(reduction, size_average, reduce)
+    return record(_hinge_embedding, input, target, float(margin), name)
+
+
+def _soft_margin(x: Node, target: Node, how: str) -> Node:
+    x, target = promoted(x, target)
+    return _reduced(-ops.logsigmoid(x * target), how)
+
+
+def soft_margin_loss(
+    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> Any:
+    """log(1 + exp(-target input))."""
+    return record(_soft_margin, input, target, _reduction(reduction, size_average, reduce))
+
+
+def _margin_ranking(a: Node, b: Node, target: Node, margin: float, how: str) -> Node:
+    a, b, target = promoted(a, b, target)
+    return _reduced(ops.relu((b - a) * target + margin), how)
+
+
+def margin_ranking_loss(
+    input1: Any,
+    input2: Any,
+    target: Any,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """max(0, -target (input1 - input2) + margin)."""
+    name = _reduction(reduction, size_average, reduce)
+    return record(_margin_ranking, input1, input2, target, float(margin), name)
+
+
+def triplet_margin_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin)."""
+    from .linear import pairwise_distance
+
+    near = pairwise_distance(anchor, positive, p, eps)
+    far = pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        from ...elementwise import BINARY
+
+        far = record(BINARY["minimum"], far, pairwise_distance(positive, negative, p, eps))
+    name = _reduction(reduction, size_average, reduce)
+    return _reduce((near - far + margin).relu(), name)
+
+
+def cosine_embedding_loss(
+    input1: Any,
+    input2: Any,
+    target: Any,
+    margin: float = 0,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1."""
+    from ...elementwise import where
+    from .linear import cosine_similarity
+
+    similarity = cosine_similarity(input1, input2, -1)
+    loss = where(target > 0, 1 - similarity, (similarity - margin).relu())
+    return _reduce(loss, _reduction(reduction, size_average, reduce))

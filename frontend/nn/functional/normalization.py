@@ -1,0 +1,217 @@
+"""Normalization."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ... import recording
+from ...promotion import to
+from ...recording import record
+
+
+def _layer_norm(
+    x: Node, shape: tuple[int, ...], weight: Node | None, bias: Node | None, eps: float
+) -> Node:
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise RuntimeError(
+            f"Given normalized_shape={list(shape)}, expected input with shape "
+            f"[*{''.join(f', {s}' for s in shape)}], but got input of size{list(x.shape)}"
+            f"{at_user_line()}"
+        )
+    return ops.layer_norm(x, len(shape), weight, bias, eps)
+
+
+def layer_norm(
+    input: Any,
+    normalized_shape: Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+) -> Any:
+    """(x - mean) / sqrt(var + eps) over the last dimensions, times weight plus bias."""
+    return record(_layer_norm, input, tuple(normalized_shape), weight, bias, eps)
+
+
+def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float | None) -> Node:
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise RuntimeError(
+            f"Given normalized_shape={list(shape)}, expected input with shape "
+            f"[*{''.join(f', {s}' for s in shape)}], but got input of size{list(x.shape)}"
+            f"{at_user_line()}"
+        )
+    if eps is None:
+        import ml_dtypes
+
+        eps = float(ml_dtypes.finfo(x.dtype.np).eps)
+    return ops.rms_norm(x, len(shape), weight, eps)
+
+
+def rms_norm(
+    input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
+) -> Any:
+    """x / sqrt(mean(x^2) + eps) over the last dimensions, times weight.
+
+    eps is by default the distance from 1 to the next number of the dtype.
+    """
+    return record(_rms_norm, input, tuple(normalized_shape), weight, eps)
+
+
+def group_norm(
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Any:
+    """(x - mean) / sqrt(var + eps) over groups of channels (dimension 1) and all positions."""
+    return record(ops.group_norm, input, num_groups, weight, bias, eps)
+
+
+# Batch norm.
+
+
+def _batch_norm_train(
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    mean: Node | None,
+    variance: Node | None,
+    count: Node | None,
+    momentum: float | None,
+    eps: float,
+) -> tuple[Node, ...]:
+    """The normalized batch, and the running mean, variance and count after it, if there are any."""
+    _check_values(x, "batch_norm")
+    out = [ops.batch_norm(x, weight, bias, eps)]
+    one = None if count is None else count + 1
+    if mean is not None and variance is not None:
+        still = ops.detach(x)
+        for old, new in (
+            (mean, ops.batch_mean(still)),
+            (variance, ops.batch_variance(still)),
+        ):
+            new = to(new, old.dtype)
+            if momentum is not None:
+                out.append(old * (1 - momentum) + new * momentum)
+            else:  # the average over all batches so far
+                assert one is not None, "a cumulative average needs the count of batches"
+                out.append(old + (new - old) / to(one, old.dtype))
+    if one is not None:
+        out.append(one)
+    return tuple(out)
+
+
+def _check_values(x: Node, name: str) -> None:
+    if x.rank < 2 or x.shape.numel() // max(x.shape[1], 1) == 1:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {x.shape}"
+            f"{at_user_line()}"
+        )
+
+
+def batch_norm_step(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    variance: Any,
+    count: Any,
+    momentum: float | None,
+    eps: float,
+) -> Any:
+    """Batch norm in training; the running statistics and the count are updated in place."""
+    made = record(_batch_norm_train, input, weight, bias, mean, variance, count, momentum, eps)
+    places = [t for t in (mean, variance, count) if t is not None]
+    for place, new in zip(places, made[1:], strict=True):
+        recording.assign(place, recording.resolve(new))
+    return made[0]
+
+
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """(x - mean) / sqrt(var + eps) of each channel (dimension 1), times weight plus bias.
+
+    In training by the moments of the batch, of which the running statistics (if given) take up a
+    share of `momentum` in place; otherwise by the running statistics.
+    """
+    if training:
+        return batch_norm_step(input, weight, bias, running_mean, running_var, None, momentum, eps)
+    if running_mean is None or running_var is None:
+        raise RuntimeError(
+            "Expected running_mean and running_var to be defined when training=False"
+            f"{at_user_line()}"
+        )
+    return record(ops.batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
+
+
+def _instance_norm_train(
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    mean: Node | None,
+    variance: Node | None,
+    momentum: float,
+    eps: float,
+) -> tuple[Node, ...]:
+    out = [ops.instance_norm(x, weight, bias, eps)]
+    if mean is not None and variance is not None:
+        axes = tuple(range(2, x.rank))
+        average, spread = ops.moments(ops.detach(x), axes, 1)
+        for old, new in ((mean, average), (variance, spread)):
+            new = ops.reshape(ops.mean(new, (0,)), old.shape)
+            out.append(old * (1 - momentum) + to(new, old.dtype) * momentum)
+    return tuple(out)
+
+
+def instance_norm(
+    input: Any,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """(x - mean) / sqrt(var + eps) of each channel of each sample, times weight plus bias."""
+    if not use_input_stats:
+        return record(ops.batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
+    if math.prod(input.shape[2:]) == 1:
+        raise ValueError(
+            "Expected more than 1 spatial element when training, got input size "
+            f"{input.shape}{at_user_line()}"
+        )
+    made = record(
+        _instance_norm_train, input, weight, bias, running_mean, running_var, momentum, eps
+    )
+    for place, new in zip((running_mean, running_var), made[1:], strict=False):
+        recording.assign(place, recording.resolve(new))
+    return made[0]
+
+
+def _local_response_norm(x: Node, size: int, alpha: float, beta: float, k: float) -> Node:
+    square = x * x
+    low, high = [0] * x.rank, [0] * x.rank
+    low[1], high[1] = size // 2, (size - 1) // 2
+    windows = ops.windows(ops.pad(square, low, high), (1,), (size,), (1,), (1,))
+    last = windows.rank - 1
+    mean = ops.squeeze(ops.mean(windows, (last,)), (last,))
+    base = mean * alpha + k
+    return x / ops.pow(base, ops.full_like(base, beta))
+
+
+def local_response_norm(
+    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Any:
+    """x / (k + alpha mean of x^2 over `size` neighbouring channels)^beta."""
+    return record(_local_response_norm, input, int(size), float(alpha), float(beta), float(k))

@@ -1,0 +1,175 @@
+"""Pooling over the last one, two or three dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ...recording import record
+from .conv import tuple_of
+
+
+def _check(name: str, dims: int, x: Node) -> None:
+    if x.rank not in (dims + 1, dims + 2):
+        raise RuntimeError(
+            f"Expected {dims + 1}D or {dims + 2}D input to {name}, but got input of size "
+            f"{list(x.shape)}{at_user_line()}"
+        )
+
+
+def _padding(
+    name: str, x: Node, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+) -> tuple[tuple[int, int], ...]:
+    dims = len(kernel)
+    _check(name, dims, x)
+    for k, p in zip(kernel, padding, strict=True):
+        if p < 0 or p > k // 2:
+            raise RuntimeError(
+                f"pad should be at most half of effective kernel size, but got pad={p}, "
+                f"kernel_size={k}{at_user_line()}"
+            )
+    each = zip(x.shape[x.rank - dims :], kernel, stride, padding, dilation, strict=True)
+    return tuple(ops.pool_padding(*one, ceil_mode) for one in each)
+
+
+def _max_builder(dims: int) -> Callable[..., Any]:
+    name = f"max_pool{dims}d"
+
+    def build(x: Node, kernel: Any, stride: Any, padding: Any, *rest: Any) -> Any:
+        dilation, ceil_mode, with_indices = rest
+        pairs = _padding(name, x, kernel, stride, padding, dilation, ceil_mode)
+        values = ops.max_pool(x, kernel, stride, pairs, dilation)
+        if not with_indices:
+            return values
+        return values, ops.max_pool_indices(x, kernel, stride, pairs, dilation)
+
+    build.__name__ = name
+    return build
+
+
+def _max_pool(dims: int) -> Callable[..., Any]:
+    build = _max_builder(dims)
+
+    def max_pool(
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        kernel = tuple_of(kernel_size, dims)
+        return record(
+            build,
+            input,
+            kernel,
+            kernel if stride is None or stride == [] else tuple_of(stride, dims),
+            tuple_of(padding, dims),
+            tuple_of(dilation, dims),
+            bool(ceil_mode),
+            bool(return_indices),
+        )
+
+    max_pool.__name__ = max_pool.__qualname__ = f"max_pool{dims}d"
+    max_pool.__doc__ = (
+        f"The largest element of each window of the last {dims} dimensions.\n\n    return_indices: "
+        "also where it was, as a position in these dimensions flattened."
+    )
+    return max_pool
+
+
+max_pool1d, max_pool2d, max_pool3d = _max_pool(1), _max_pool(2), _max_pool(3)
+
+
+def _avg_builder(dims: int) -> Callable[..., Node]:
+    name = f"avg_pool{dims}d"
+
+    def build(x: Node, kernel: Any, stride: Any, padding: Any, *rest: Any) -> Node:
+        ceil_mode, count_include_pad, divisor = rest
+        pairs = _padding(name, x, kernel, stride, padding, (1,) * dims, ceil_mode)
+        return ops.avg_pool(x, kernel, stride, pairs, count_include_pad, divisor)
+
+    build.__name__ = name
+    return build
+
+
+def _avg_pool(dims: int) -> Callable[..., Any]:
+    build = _avg_builder(dims)
+
+    def avg_pool(
+        input: Any,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Any:
+        if divisor_override == 0:
+            raise RuntimeError(f"divisor must be not zero{at_user_line()}")
+        kernel = tuple_of(kernel_size, dims)
+        return record(
+            build,
+            input,
+            kernel,
+            kernel if stride is None or stride == [] else tuple_of(stride, dims),
+            tuple_of(padding, dims),
+            bool(ceil_mode),
+            bool(count_include_pad),
+            divisor_override or 0,
+        )
+
+    avg_pool.__name__ = avg_pool.__qualname__ = f"avg_pool{dims}d"
+    avg_pool.__doc__ = f"The mean of each window of the last {dims} dimensions."
+    return avg_pool
+
+
+avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
+
+
+def _adaptive_builder(name: str, dims: int, op: Any, indices: Any) -> Callable[..., Any]:
+    def build(x: Node, output_size: Any, with_indices: bool) -> Any:
+        _check(name, dims, x)
+        sizes = tuple(
+            s if o is None else o
+            for s, o in zip(x.shape[x.rank - dims :], output_size, strict=True)
+        )
+        values = op(x, sizes)
+        return (values, indices(x, sizes)) if with_indices else values
+
+    build.__name__ = name
+    return build
+
+
+def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
+    if value is None or isinstance(value, int):
+        return (value,) * dims
+    out = tuple(None if v is None else int(v) for v in value)
+    if len(out) != dims:
+        raise RuntimeError(f"output_size must have {dims} entries, got {out}{at_user_line()}")
+    return out
+
+
+def _adaptive(kind: str, dims: int) -> Callable[..., Any]:
+    op = ops.adaptive_avg_pool if kind == "avg" else ops.adaptive_max_pool
+    name = f"adaptive_{kind}_pool{dims}d"
+    build = _adaptive_builder(name, dims, op, ops.adaptive_max_pool_indices)
+
+    def pool(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+        return record(build, input, _output_size(output_size, dims), bool(return_indices))
+
+    pool.__name__ = pool.__qualname__ = name
+    what = "Means" if kind == "avg" else "Maxima"
+    pool.__doc__ = f"{what} of windows such that `output_size` of them cover the input."
+    return pool
+
+
+adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive("avg", 1), _adaptive("avg", 2)
+adaptive_avg_pool3d = _adaptive("avg", 3)
+adaptive_max_pool1d, adaptive_max_pool2d = _adaptive("max", 1), _adaptive("max", 2)
+adaptive_max_pool3d = _adaptive("max", 3)

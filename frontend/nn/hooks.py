@@ -1,0 +1,150 @@
+"""Hooks of modules: called around `forward`, and when gradients pass a module."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from .._tensor import Tensor
+from ..autograd import is_grad_enabled
+from ..autograd.function import Function
+from ..autograd.hooks import RemovableHandle
+
+KINDS = ("forward_pre", "forward", "backward_pre", "backward")
+
+
+class Hooks:
+    """The hooks of one module: for each kind (hook, with_kwargs) by id."""
+
+    def __init__(self) -> None:
+        self.by_kind: dict[str, OrderedDict[int, Any]] = {kind: OrderedDict() for kind in KINDS}
+
+    def add(
+        self, kind: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool
+    ) -> RemovableHandle:
+        hooks = self.by_kind[kind]
+        handle = RemovableHandle(hooks)
+        hooks[handle.id] = (hook, with_kwargs)
+        if prepend:
+            hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What `module(*args, **kwargs)` returns."""
+        for hook, with_kwargs in list(self.by_kind["forward_pre"].values()):
+            if with_kwargs:
+                replaced = hook(module, args, kwargs)
+                if replaced is not None:
+                    if not (isinstance(replaced, tuple) and len(replaced) == 2):
+                        raise RuntimeError(
+                            "forward pre-hook must return None or a tuple of (new_args, "
+                            f"new_kwargs), but got {replaced}."
+                        )
+                    args, kwargs = replaced
+            else:
+                replaced = hook(module, args)
+                if replaced is not None:
+                    args = replaced if isinstance(replaced, tuple) else (replaced,)
+        watched = is_grad_enabled() and (self.by_kind["backward"] or self.by_kind["backward_pre"])
+        state = None
+        if watched:
+            state = _Passing(module, self)
+            args = state.through_inputs(args)
+        result = module.forward(*args, **kwargs)
+        for hook, with_kwargs in list(self.by_kind["forward"].values()):
+            replaced = (
+                hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
+            )
+            if replaced is not None:
+                result = replaced
+        return result if state is None else state.through_outputs(result)
+
+
+class _Passing:
+    """The gradients of one call on their way through a module."""
+
+    def __init__(self, module: Any, hooks: Hooks):
+        self.module, self.hooks = module, hooks
+        self.grad_output: tuple[Any, ...] = ()
+        self.has_inputs = False
+
+    def through_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        places = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad]
+        if not places:
+            return args
+        self.has_inputs = True
+        self.places, self.count = places, len(args)
+        passed = _Inputs.apply(self, *[args[i] for i in places])
+        out = list(args)
+        for i, t in zip(places, passed, strict=True):
+            out[i] = t
+        return tuple(out)
+
+    def through_outputs(self, result: Any) -> Any:
+        single = isinstance(result, Tensor)
+        outputs = (
+            (result,) if single else tuple(result) if isinstance(result, (tuple, list)) else ()
+        )
+        places = [i for i, o in enumerate(outputs) if isinstance(o, Tensor) and o.requires_grad]
+        if not places:
+            return result
+        self.out_places, self.out_count = places, len(outputs)
+        passed = _Outputs.apply(self, *[outputs[i] for i in places])
+        out = list(outputs)
+        for i, t in zip(places, passed, strict=True):
+            out[i] = t
+        return out[0] if single else type(result)(out)
+
+    def outputs_known(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        whole: list[Any] = [None] * self.out_count
+        for i, g in zip(self.out_places, grads, strict=True):
+            whole[i] = g
+        for hook, _ in list(self.hooks.by_kind["backward_pre"].values()):
+            replaced = hook(self.module, tuple(whole))
+            if replaced is not None:
+                whole = list(replaced) if isinstance(replaced, tuple) else [replaced]
+        self.grad_output = tuple(whole)
+        if not self.has_inputs:
+            self.call_hooks((None,))
+        return tuple(whole[i] for i in self.out_places)
+
+    def inputs_known(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        whole: list[Any] = [None] * self.count
+        for i, g in zip(self.places, grads, strict=True):
+            whole[i] = g
+        replaced = self.call_hooks(tuple(whole))
+        return tuple(replaced[i] for i in self.places)
+
+    def call_hooks(self, grad_input: tuple[Any, ...]) -> tuple[Any, ...]:
+        for hook, _ in list(self.hooks.by_kind["backward"].values()):
+            replaced = hook(self.module, grad_input, self.grad_output)
+            if replaced is not None:
+                grad_input = replaced if isinstance(replaced, tuple) else (replaced,)
+        return grad_input
+
+
+class _Inputs(Function):
+    """The arguments of a module, unchanged: their gradients are the last the module makes."""
+
+    @staticmethod
+    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> Any:
+        ctx.passing = passing
+        return tuple(t.view_as(t) for t in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return (None, *ctx.passing.inputs_known(grads))
+
+
+class _Outputs(Function):
+    """What a module returns, unchanged: their gradients are the first it sees."""
+
+    @staticmethod
+    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> Any:
+        ctx.passing = passing
+        return tuple(t.view_as(t) for t in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return (None, *ctx.passing.outputs_known(grads))

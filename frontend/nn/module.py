@@ -1,0 +1,461 @@
+"""Module: the base of all layers and models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from tilewright.ir.location import at_user_line
+
+from .. import recording
+from .._tensor import Tensor
+from ..autograd.hooks import RemovableHandle
+from ..devices import device as Device
+from .entries import Entries
+from .hooks import Hooks
+from .parameter import Buffer, Parameter
+from .state import State
+
+T = TypeVar("T", bound="Module")
+
+
+def _unimplemented(self: Module, *args: Any, **kwargs: Any) -> Any:
+    raise NotImplementedError(
+        f'Module [{type(self).__name__}] is missing the required "forward" function'
+    )
+
+
+class Module(State):
+    """The base of all layers and models: holds parameters, buffers and other modules.
+
+    Subclasses call `super().__init__()`, assign their parts as attributes and define `forward`.
+    """
+
+    training: bool
+    _parameters: Entries
+    _buffers: Entries
+    _modules: Entries
+    _hooks: Hooks | None = None  # made at the first registration, so a call only asks for None
+
+    forward: Callable[..., Any] = _unimplemented
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            got = len(args) + 1 if args else f"unexpected keyword {next(iter(kwargs))!r}"
+            raise TypeError(
+                f"{type(self).__name__}.__init__() takes 1 positional argument but got {got}"
+            )
+        own = self.__dict__
+        own["training"] = True
+        own["_parameters"], own["_buffers"] = Entries(self), Entries(self)
+        own["_modules"] = Entries(self)
+        own["_non_persistent_buffers_set"] = set()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._hooks is not None:
+            return self._hooks.call(self, args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    # ---- attributes --------------------------------------------------------------------------
+
+    def _entries(self, kind: str, what: str) -> Entries:
+        found = self.__dict__.get(kind)
+        if found is None:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if isinstance(value, Parameter):
+            self._entries("_parameters", "parameters")
+            self._forget(name, "_parameters")
+            self.register_parameter(name, value)
+        elif isinstance(value, Module):
+            modules = self._entries("_modules", "module")
+            self._forget(name, "_modules")
+            modules[name] = value
+        elif name in own.get("_parameters", ()):
+            if value is not None:
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as parameter '{name}' "
+                    f"(torch.nn.Parameter or None expected){at_user_line()}"
+                )
+            own["_parameters"][name] = None
+        elif name in own.get("_modules", ()):
+            if value is not None:
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as child module '{name}' "
+                    f"(torch.nn.Module or None expected){at_user_line()}"
+                )
+            own["_modules"][name] = None
+        elif isinstance(value, Buffer) or name in own.get("_buffers", ()):
+            if value is not None and not isinstance(value, Tensor):
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as buffer '{name}' "
+                    f"(torch.Tensor or None expected){at_user_line()}"
+                )
+            if isinstance(value, Buffer):
+                self._forget(name, "_buffers")
+                self.register_buffer(name, value, value.persistent)
+            else:
+                own["_buffers"][name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def _forget(self, name: str, keep: str) -> None:
+        """Take `name` from everywhere but the entries called `keep`."""
+        own = self.__dict__
+        for kind in ("_parameters", "_buffers", "_modules"):
+            if kind != keep and name in own.get(kind, ()):
+                del own[kind][name]
+        if name not in own.get(keep, ()):
+            own.pop(name, None)
+        own["_non_persistent_buffers_set"].discard(name)
+
+    def __delattr__(self, name: str) -> None:
+        for kind in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__[kind]:
+                del self.__dict__[kind][name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        super().__delattr__(name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("_parameters", "_buffers", "_modules", "training"):
+            raise AttributeError(
+                f"{type(self).__name__}.__init__() must call super().__init__() before anything "
+                f"that needs '{name}'"
+            )
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._parameters, *self._modules, *self._buffers})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for kind in ("_parameters", "_buffers", "_modules"):
+            self.__dict__[kind] = Entries(self, state.get(kind))
+
+    def _check_name(self, name: Any, what: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string. Got {type(name).__name__}")
+        if "." in name:
+            raise KeyError(f'{what} name can\'t contain "."')
+        if name == "":
+            raise KeyError(f'{what} name can\'t be empty string ""')
+
+    def register_parameter(self, name: str, param: Any) -> None:
+        """Add a parameter, or None for one that is left out."""
+        entries = self._entries("_parameters", "parameters")
+        self._check_name(name, "parameter")
+        if hasattr(self, name) and name not in entries:
+            raise KeyError(f"attribute '{name}' already exists")
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(
+                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                "(torch.nn.Parameter or None required)"
+            )
+        entries[name] = param
+
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+        """Add a tensor that belongs to the module's state but is not trained."""
+        entries = self._entries("_buffers", "buffer")
+        self._check_name(name, "buffer")
+        if hasattr(self, name) and name not in entries:
+            raise KeyError(f"attribute '{name}' already exists")
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
+                "(torch Tensor or None required)"
+            )
+        entries[name] = tensor
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a child module."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        entries = self._entries("_modules", "module")
+        self._check_name(name, "module")
+        if hasattr(self, name) and name not in entries:
+            raise KeyError(f"attribute '{name}' already exists")
+        entries[name] = module
+
+    register_module = add_module
+
+    # ---- walks -------------------------------------------------------------------------------
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, with dotted names."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                below = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, below, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        for _, module in self.named_modules():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly below this one."""
+        memo: set[Module] = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in memo:
+                memo.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        for _, module in self.named_children():
+            yield module
+
+    def _named_members(
+        self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
+        memo: set[Any] = set()
+        found = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
+        for path, module in found if recurse else [(prefix, self)]:
+            for name, value in module.__dict__[kind].items():
+                if value is None or value in memo:
+                    continue
+                if remove_duplicate:
+                    memo.add(value)
+                yield f"{path}.{name}" if path else name, value
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """Parameters with dotted names, each once."""
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Any]:
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """Buffers with dotted names, each once."""
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Any]:
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at a dotted path; the empty path is this module."""
+        module: Module = self
+        for name in target.split(".") if target else ():
+            if name not in module._modules:
+                raise AttributeError(f"{type(module).__name__} has no attribute `{name}`")
+            module = module._modules[name]
+        return module
+
+    def get_parameter(self, target: str) -> Any:
+        return self._get_member("_parameters", "an nn.Parameter", target)
+
+    def get_buffer(self, target: str) -> Any:
+        return self._get_member("_buffers", "a buffer", target)
+
+    def _get_member(self, kind: str, what: str, target: str) -> Any:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        if name not in module.__dict__[kind]:
+            if not hasattr(module, name):
+                raise AttributeError(f"{type(module).__name__} has no attribute `{name}`")
+            raise AttributeError(f"`{name}` is not {what}")
+        return module.__dict__[kind][name]
+
+    def apply(self: T, fn: Callable[[Module], Any]) -> T:
+        """Call `fn` on every module below, then on this one."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    # ---- modes and conversions ---------------------------------------------------------------
+
+    def train(self: T, mode: bool = True) -> T:
+        """Set training mode here and below."""
+        if not isinstance(mode, bool):
+            raise ValueError("training mode is expected to be boolean")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self: T) -> T:
+        """Set evaluation mode here and below."""
+        return self.train(False)
+
+    def requires_grad_(self: T, requires_grad: bool = True) -> T:
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters (or make them zero)."""
+        for parameter in self.parameters():
+            if parameter.grad is None:
+                continue
+            if set_to_none:
+                parameter.grad = None
+            else:
+                parameter.grad.detach_()
+                parameter.grad.zero_()
+
+    def _apply(self: T, fn: Callable[[Any], Any], recurse: bool = True) -> T:
+        """Replace the value of every parameter and buffer by `fn` of it."""
+        modules = list(self.modules()) if recurse else [self]
+        moved: list[tuple[Any, Any]] = []
+        seen: set[int] = set()
+        with recording.grad_mode(False):
+            for module in modules:
+                for name, value in module._buffers.items():
+                    if value is not None:
+                        module._buffers[name] = fn(value)
+                for value in module._parameters.values():
+                    if value is None or id(value) in seen:
+                        continue
+                    seen.add(id(value))
+                    moved.append((value, fn(value)))
+                    if value.grad is not None:
+                        value.grad = fn(value.grad)
+        recording.flush()
+        for value, new in moved:
+            if new is not value:
+                recording.adopt(value, new)
+        return self
+
+    def to(self: T, *args: Any, **kwargs: Any) -> T:
+        """Move to a device and cast floating-point parameters and buffers to a dtype."""
+        from tilewright.ir.dtype import DType
+
+        device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+        for option in ("non_blocking", "memory_format"):
+            kwargs.pop(option, None)
+        if kwargs:
+            raise TypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
+        for arg in args:
+            if isinstance(arg, DType):
+                dtype = arg
+            elif isinstance(arg, Tensor):
+                device, dtype = arg.device, arg.dtype
+            elif isinstance(arg, (str, Device)) or type(arg) is int:
+                device = arg
+            elif arg is not None and not isinstance(arg, bool):
+                raise TypeError(
+                    f"to() received an invalid argument of type {type(arg).__name__}"
+                    f"{at_user_line()}"
+                )
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(
+                "nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                f"dtype={dtype}{at_user_line()}"
+            )
+
+        def convert(t: Any) -> Any:
+            return t.to(device=device, dtype=dtype if t.is_floating_point() else None)
+
+        return self._apply(convert)
+
+    def _cast(self: T, method: str) -> T:
+        return self._apply(lambda t: getattr(t, method)() if t.is_floating_point() else t)
+
+    def float(self: T) -> T:
+        return self._cast("float")
+
+    def double(self: T) -> T:
+        return self._cast("double")
+
+    def half(self: T) -> T:
+        return self._cast("half")
+
+    def bfloat16(self: T) -> T:
+        return self._cast("bfloat16")
+
+    def type(self: T, dst_type: Any) -> T:
+        return self._apply(lambda t: t.type(dst_type))
+
+    def cpu(self: T) -> T:
+        return self._apply(lambda t: t.cpu())
+
+    def cuda(self: T, device: Any = None) -> T:
+        return self._apply(lambda t: t.cuda(device))
+
+    def share_memory(self: T) -> T:
+        return self
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing to do: every step is compiled."""
+
+    # ---- hooks -------------------------------------------------------------------------------
+
+    def _hook_registry(self) -> Hooks:
+        if self._hooks is None:
+            self.__dict__["_hooks"] = Hooks()
+        assert self._hooks is not None
+        return self._hooks
+
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, args) before `forward`; what it returns replaces the arguments."""
+        return self._hook_registry().add("forward_pre", hook, prepend, with_kwargs)
+
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> RemovableHandle:
+        """Call hook(module, args, output) after `forward`; what it returns replaces the output."""
+        return self._hook_registry().add("forward", hook, prepend, with_kwargs)
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, grad_input, grad_output) when the gradients of the inputs are known;
+        what it returns replaces grad_input."""
+        return self._hook_registry().add("backward", hook, prepend, False)
+
+    def register_full_backward_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, grad_output) when the gradients of the outputs are known; what it
+        returns replaces grad_output."""
+        return self._hook_registry().add("backward_pre", hook, prepend, False)
+
+    register_backward_hook = register_full_backward_hook
+
+    # ---- repr --------------------------------------------------------------------------------
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def extra_repr(self) -> str:
+        """The options shown in the repr; layers define it."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        children = [
+            f"({name}): " + repr(module).replace("\n", "\n  ")
+            for name, module in self._modules.items()
+        ]
+        if not children and len(lines) <= 1:
+            return f"{self._get_name()}({extra})"
+        return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"

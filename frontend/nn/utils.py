@@ -1,0 +1,115 @@
+"""Functions over the parameters of a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import accumulator
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from .. import recording
+from ..promotion import to
+from ..recording import Handle, record
+
+
+def _gradients(parameters: Any) -> list[Any]:
+    listed = [parameters] if isinstance(parameters, Handle) else list(parameters)
+    return [p.grad for p in listed if p.grad is not None]
+
+
+def _total_norm(*args: Any) -> Node:
+    *grads, p = args
+    if p == math.inf:
+        norms = [ops.reshape(ops.max(ops.abs(g), tuple(range(g.rank))), ()) for g in grads]
+        out = norms[0]
+        for n in norms[1:]:
+            out = ops.maximum(out, to(n, out.dtype))
+        return out
+    total: Node | None = None
+    for g in grads:
+        wide = to(g, accumulator(g.dtype))
+        power = wide * wide if p == 2 else ops.pow(ops.abs(wide), ops.full_like(wide, p))
+        part = ops.reshape(ops.sum(power, tuple(range(g.rank))), ())
+        total = part if total is None else total + to(part, total.dtype)
+    assert total is not None
+    if p == 2:
+        return ops.sqrt(total)
+    return ops.pow(total, ops.constant(1 / p, total.dtype))
+
+
+def _clipped(*args: Any) -> tuple[Node, ...]:
+    *grads, max_norm, p = args
+    norm = _total_norm(*grads, p)
+    scale = max_norm / (norm + 1e-6)
+    scale = ops.minimum(scale, ops.full_like(scale, 1))
+    return (norm, *(to(to(g, scale.dtype) * scale, g.dtype) for g in grads))
+
+
+def get_total_norm(tensors: Any, norm_type: float = 2.0, **_: Any) -> Any:
+    """The norm of all elements of all tensors."""
+    listed = [tensors] if isinstance(tensors, Handle) else list(tensors)
+    with recording.grad_mode(False):
+        return record(_total_norm, *listed, float(norm_type))
+
+
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Any:
+    """Scale all gradients so that their common norm is at most `max_norm`; returns the norm."""
+    grads = _gradients(parameters)
+    if not grads:
+        from ..creation import tensor
+
+        return tensor(0.0)
+    with recording.grad_mode(False):
+        norm, *scaled = record(_clipped, *grads, float(max_norm), float(norm_type))
+        if error_if_nonfinite and not math.isfinite(norm.item()):
+            raise RuntimeError(
+                f"The total norm of order {norm_type} for gradients from `parameters` is "
+                f"non-finite, so it cannot be clipped{at_user_line()}"
+            )
+        recording.assign_all(grads, [recording.resolve(s) for s in scaled])
+    return norm
+
+
+def _limited(*args: Any) -> tuple[Node, ...]:
+    *grads, bound = args
+    return tuple(ops.clamp(g, -bound, bound) for g in grads)
+
+
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Limit every element of the gradients to [-clip_value, clip_value]."""
+    grads = _gradients(parameters)
+    if not grads:
+        return
+    with recording.grad_mode(False):
+        nodes = recording.node_of(_limited, *grads, float(clip_value))
+        recording.assign_all(grads, nodes)
+
+
+def parameters_to_vector(parameters: Iterable[Any]) -> Any:
+    """All parameters flattened into one vector."""
+    from ..copying import cat
+
+    return cat([p.reshape(-1) for p in parameters])
+
+
+def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
+    """Write a vector made by parameters_to_vector back into the parameters."""
+    if not isinstance(vec, Handle):
+        raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
+    values: Any = vec
+    start = 0
+    with recording.grad_mode(False):
+        for p in parameters:
+            count = p.numel()
+            p.copy_(values[start : start + count].view_as(p))
+            start += count

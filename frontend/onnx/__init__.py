@@ -1,0 +1,101 @@
+"""tilewright.onnx: export of models to ONNX, with the signature of torch.onnx.export."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .errors import OnnxExporterError, UnsupportedOperatorError
+
+__all__ = ["export", "ONNXProgram", "OnnxExporterError", "TrainingMode", "UnsupportedOperatorError"]
+
+
+class TrainingMode(enum.Enum):
+    """How PyTorch names the mode of an exported model; only EVAL is exported."""
+
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2
+
+
+# PyTorch's options that choose between its exporters or tell them how to work.
+_IGNORED = (
+    "artifacts_dir",
+    "do_constant_folding",
+    "dump_exported_program",
+    "dynamo",
+    "export_params",
+    "external_data",
+    "fallback",
+    "optimize",
+    "profile",
+    "report",
+    "verbose",
+)
+
+
+def export(
+    model: Any,
+    args: Any = (),
+    f: Any = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    opset_version: int | None = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    training: TrainingMode = TrainingMode.EVAL,
+    verify: bool = False,
+    **options: Any,
+) -> Any:
+    """The ONNX model of `model(*args, **kwargs)`, written to `f` if it is given.
+
+    model: a Module, recorded in eval mode, or a function of tensors.
+    args: the example inputs: a tensor or a tuple, whose last element may be a dict of keywords.
+    f: a path or a binary file.
+    input_names, output_names: of the ONNX graph; by default those of forward's parameters, and
+        `output`. Parameters and buffers keep their names in the state_dict; nodes tell in their
+        doc_string the user's line.
+    opset_version: 18 (the default) or newer.
+    dynamic_axes: {"input": {0: "batch"}} or {"input": [0]}: axes whose size stays open. Axes of one
+        name have one size. Also as dynamic_shapes, in the form of torch.export.
+    verify: compare with onnxruntime on `args`.
+
+    Returns an ONNXProgram. Raises OnnxExporterError for what ONNX can't express, naming the op and
+    the user's line.
+    """
+    unknown = sorted(set(options) - set(_IGNORED))
+    if unknown:
+        raise TypeError(f"export() got an unexpected keyword argument {unknown[0]!r}")
+    if getattr(training, "name", str(training)) != "EVAL":
+        raise NotImplementedError("export: only training=TrainingMode.EVAL is supported")
+    from .package import require_onnx
+
+    onnx = require_onnx()
+    from .axes import dynamic_axes_of
+    from .capture import Call
+    from .program import ONNXProgram, build
+
+    call = Call(model, args, kwargs)
+    dynamic = dynamic_axes_of(call, input_names, dynamic_axes, dynamic_shapes)
+    opset = 18 if opset_version is None else opset_version
+    proto = build(call, input_names, output_names, dynamic, opset)
+    onnx.checker.check_model(proto, full_check=True)
+    program = ONNXProgram(proto)
+    if verify:
+        from .check import verify_program
+
+        verify_program(program, call)
+    if f is not None:
+        program.save(f)
+    return program
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ONNXProgram":
+        from .program import ONNXProgram
+
+        return ONNXProgram
+    raise AttributeError(f"tilewright.onnx has no {name!r}")

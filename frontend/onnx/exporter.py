@@ -1,0 +1,390 @@
+"""Exporter: an ONNX graph in the making."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.node import Node, format_location
+from tilewright.ir.op import Kind, Op
+from tilewright.ir.reference import evaluate
+
+from .align import Alignment, Extent, Traced, Varying
+from .capture import Recording
+from .errors import OnnxExporterError, UnsupportedOperatorError
+from .package import require_onnx
+from .sizes import Expression, express
+
+Form = Callable[..., "str | None"]
+"""form(exporter, traced, *inputs) adds a node's ONNX form and returns the name of its value, or
+None to have it decomposed."""
+
+FORMS: dict[Op, Form] = {}
+UNSUPPORTED: dict[Op, str] = {}
+"""Ops without an ONNX form, and why."""
+
+LARGEST_FOLD = 4096
+"""Elements up to which what depends on no input is computed at once."""
+
+
+def form(*which: Op) -> Callable[[Form], Form]:
+    """Registers the ONNX form of ops."""
+
+    def register(function: Form) -> Form:
+        for op in which:
+            FORMS[op] = function
+        return function
+
+    return register
+
+
+def plain(op: Op) -> bool:
+    """Whether the record's name of an operator is all there is to its form."""
+    return isinstance(op.onnx, str) and not op.params and op not in FORMS
+
+
+class Exporter:
+    """Turns traced nodes into ONNX nodes.
+
+    recordings: of the model, the first one giving the constants. inputs, parameters: names by what
+    leaves are read from (Recording.sources).
+    """
+
+    def __init__(self, recordings: Sequence[Recording], inputs: dict[int, str], opset: int):
+        self.onnx = require_onnx()
+        self.recordings = recordings
+        self.inputs = inputs
+        self.opset = opset
+        self.alignment = Alignment(lambda i, n: recordings[i].sources[n.attrs[0]])
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, np.ndarray] = {}
+        self.types: dict[str, tuple[DType, tuple[Extent, ...]]] = {}
+        self.symbols: dict[Varying, str] = {}  # sizes with a name of the user's
+        self._values: dict[Traced, str] = {}
+        self._taken: set[str] = set(inputs.values())
+        self._constants: dict[Any, str] = {}
+        self._made: dict[Any, tuple[str, ...]] = {}
+        self._dims: dict[Varying, tuple[str, int]] = {}  # where to read a size: (value, axis)
+        self._extents: dict[Varying, str] = {}
+        self._folded: dict[Traced, bool] = {}
+        self.results: list[Traced] = []
+        self._users: collections.Counter[Traced] | None = None
+        self._active: list[Traced] = []  # what is being turned into ONNX, innermost last
+
+    # ---- graph → names ----------------------------------------------------------------------
+
+    def value(self, traced: Traced) -> str:
+        """The name of a node's value, which is added with all that it needs."""
+        stack = [traced]
+        while stack:
+            top = stack[-1]
+            if top in self._values:
+                stack.pop()
+                continue
+            missing = [] if self._is_folded(top) else top.operands[::-1]
+            missing = [o for o in missing if o not in self._values]
+            if missing:
+                stack += missing
+                continue
+            name = self._lower(top)
+            self._values[top] = name
+            self.know(name, top.dtype, top.shape)
+        return self._values[traced]
+
+    def know(self, name: str, dtype: DType, shape: tuple[Extent, ...]) -> None:
+        """Notes what a value is, and that its sizes can be read from it."""
+        self.types.setdefault(name, (dtype, shape))
+        for axis, extent in enumerate(shape):
+            if isinstance(extent, Varying):
+                self._dims.setdefault(extent, (name, axis))
+
+    def _lower(self, t: Traced) -> str:
+        self._active.append(t)
+        try:
+            return self._form(t)
+        except OnnxExporterError:
+            raise
+        except Exception as error:
+            raise OnnxExporterError(
+                f"export of {t} failed: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            self._active.pop()
+
+    @property
+    def _at(self) -> Traced | None:
+        """The node that is being turned into ONNX."""
+        return self._active[-1] if self._active else None
+
+    def _form(self, t: Traced) -> str:
+        op = t.op
+        if self._is_folded(t):
+            return self.constant(self._fold(t.nodes[0]))
+        if op.kind is Kind.LEAF:
+            return self._leaf(t)
+        if op.kind is Kind.CONSTANT:
+            return self._constant(t)
+        if op in UNSUPPORTED:
+            raise UnsupportedOperatorError(f"export: {t} has no ONNX form: {UNSUPPORTED[op]}")
+        inputs = [self._values[o] for o in t.operands]
+        made: str | None = None
+        if op in FORMS:
+            made = FORMS[op](self, t, *inputs)
+        elif callable(op.onnx):
+            made = op.onnx(self, t, *inputs)
+        elif plain(op):
+            made = self.add(str(op.onnx), *inputs)
+        if made is not None:
+            return made
+        if op.decompose is None:
+            raise UnsupportedOperatorError(
+                f"export: {t} has no ONNX form for {t.dtype} at opset {self.opset}"
+            )
+        return self.value(self.alignment.decomposed(t))
+
+    def _leaf(self, t: Traced) -> str:
+        place = t.nodes[0].attrs[0]
+        if t.op is ops.scalar:
+            return self.constant(np.asarray(self.recordings[0].scalars[place], t.dtype.np))
+        source = self.recordings[0].sources[place]
+        if source in self.inputs:
+            return self.inputs[source]
+        value = self.recordings[0].values[place]
+        if source.startswith("constant "):
+            return self.constant(value)
+        if source not in self.initializers:
+            self._taken.add(source)
+            self.initializers[source] = value
+        return source
+
+    def _constant(self, t: Traced) -> str:
+        values = [ops.constant_value(n) for n in t.nodes]
+        if len({v.tobytes() for v in values}) == 1:
+            return self.constant(np.asarray(values[0]))
+        numbers = [float(v) for v in values]
+        for name, back in _INVERSES.items():
+            sizes = [back(n) for n in numbers]
+            if all(abs(s - round(s)) < 1e-6 * max(1.0, abs(s)) for s in sizes):
+                size = self.cast(self.extent0d(Varying(round(s) for s in sizes)), t.dtype)
+                for op_type in name:
+                    size = self.add(op_type, size)
+                return size
+        raise OnnxExporterError(
+            f"export: a number in the graph depends on the sizes of dynamic axes in a way that "
+            f"can't be expressed: it is {numbers[0]} or {numbers[-1]}, used at "
+            f"{format_location(t.nodes[0].loc)}"
+        )
+
+    # ---- what depends on no input -----------------------------------------------------------
+
+    def _is_folded(self, t: Traced) -> bool:
+        """Whether `t` is made of constants and positions alone, the same in every recording."""
+        known = self._folded.get(t)
+        if known is not None:
+            return known
+        stack = [t]
+        while stack:
+            top = stack[-1]
+            waiting = [o for o in top.operands if o not in self._folded]
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            self._folded[top] = (
+                all(n is top.nodes[0] for n in top.nodes)
+                and top.op.kind is not Kind.LEAF
+                and (bool(top.operands) or top.op is ops.iota)
+                and all(self._folded[o] or o.op.kind is Kind.CONSTANT for o in top.operands)
+                and (callable(top.op.numpy) or top.op.kind is Kind.ELEMENTWISE)
+                and top.nodes[0].shape.numel() <= LARGEST_FOLD
+            )
+        return self._folded[t]
+
+    def _fold(self, node: Node) -> np.ndarray:
+        if node.op.kind is Kind.CONSTANT:
+            return np.asarray(ops.constant_value(node))
+        with np.errstate(all="ignore"):
+            return np.asarray(evaluate(node, [self._fold(o) for o in node.operands]))
+
+    # ---- for the forms ----------------------------------------------------------------------
+
+    def add(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        """A node with one output; returns the output's name."""
+        return self.add_many(op_type, 1, *inputs, **attributes)[0]
+
+    def add_many(
+        self, op_type: str, outputs: int, *inputs: str, **attributes: Any
+    ) -> tuple[str, ...]:
+        """A node with several outputs. One that is there already serves again."""
+        key = (op_type, outputs, inputs, repr(sorted(attributes.items())))
+        found = self._made.get(key)
+        if found is not None:
+            return found
+        stem = self._at.op.name if self._at is not None else op_type.lower()
+        names = tuple(self.fresh(stem) for _ in range(outputs))
+        node = self.onnx.helper.make_node(
+            op_type, list(inputs), list(names), name=self._node_name(op_type, inputs), **attributes
+        )
+        if self._at is not None:
+            file, line = self._at.nodes[0].loc
+            node.doc_string = f"{self._at.op.name} at {file}:{line}"
+        self.nodes.append(node)
+        self._made[key] = names
+        return names
+
+    def made_by(self, value: str) -> dict[str, Any]:
+        """The attributes of the node that made `value`."""
+        node = next(n for n in reversed(self.nodes) if value in n.output)
+        get = self.onnx.helper.get_attribute_value
+        return {attribute.name: get(attribute) for attribute in node.attribute}
+
+    def users(self, t: Traced) -> int:
+        """How many nodes read `t`, an output counting as one."""
+        if self._users is None:
+            self._users = collections.Counter(
+                operand for each in self.alignment.known.values() for operand in each.operands
+            )
+            self._users.update(self.results)
+        return self._users[t]
+
+    def fresh(self, stem: str) -> str:
+        """A name that no value has."""
+        name, number = stem, 0
+        while name in self._taken:
+            number += 1
+            name = f"{stem}_{number}"
+        self._taken.add(name)
+        return name
+
+    def _node_name(self, op_type: str, inputs: Sequence[str]) -> str:
+        """By the module that the node's parameters belong to: `layers.0.weight` → layers.0/Gemm."""
+        owners = [i.rpartition(".")[0] for i in inputs if i in self.initializers]
+        owners = [o for o in owners if o]
+        return self.fresh(f"{owners[0]}/{op_type}" if owners else op_type)
+
+    def constant(self, array: Any, dtype: DType | None = None) -> str:
+        """An initializer holding `array`."""
+        array = np.asarray(array, dtype=None if dtype is None else dtype.np, order="C")
+        key = (array.dtype, array.shape, array.tobytes())
+        name = self._constants.get(key)
+        if name is None:
+            name = self._constants[key] = self.fresh("constant")
+            self.initializers[name] = array
+        return name
+
+    def extent(self, size: Extent) -> str:
+        """A size as an int64 tensor of shape [1]."""
+        if not isinstance(size, Varying):
+            return self.constant(np.array([size], np.int64))
+        name = self._extents.get(size)
+        if name is None:
+            found = express(size, list(self._dims)) or self._express_later(size)
+            if found is None:
+                where = f" of {self._at}" if self._at is not None else ""
+                raise OnnxExporterError(
+                    f"export: a size{where} depends on the dynamic axes in a way that can't be "
+                    f"expressed: it is {' or '.join(map(str, dict.fromkeys(size)))} where the "
+                    f"dynamic axes are {self._probed()}"
+                )
+            name = self._extents[size] = self._computed(found)
+        return name
+
+    def _express_later(self, size: Varying) -> Expression | None:
+        """`size` by the shapes of tensors that come later but don't depend on what needs it."""
+        later: dict[Varying, Traced] = {}
+        dependent: dict[Traced, bool] = dict.fromkeys(self._active, True)
+        for t in self.alignment.known.values():  # operands first
+            if t not in dependent:
+                dependent[t] = any(dependent.get(o, False) for o in t.operands)
+            if not dependent[t]:
+                for extent in t.shape:
+                    if isinstance(extent, Varying) and extent not in self._dims:
+                        later.setdefault(extent, t)
+        found = express(size, [*self._dims, *later])
+        for term in found.terms if found else ():
+            if term in later:
+                self.value(later[term])
+        return found
+
+    def _probed(self) -> str:
+        names = [f"{name} = {' or '.join(map(str, size))}" for size, name in self.symbols.items()]
+        return ", ".join(names)
+
+    def _computed(self, expression: Expression) -> str:
+        parts = []
+        for term in expression.terms:
+            value, axis = self._dims[term]
+            parts.append(self.add("Shape", value, start=axis, end=axis + 1))
+        out = parts[0]
+        for part in parts[1:]:
+            out = self.add("Mul", out, part)
+        for op_type, number, neutral in (
+            ("Mul", expression.factor, 1),
+            ("Add", expression.offset, 0),
+            ("Div", expression.divisor, 1),
+        ):
+            if number != neutral:
+                out = self.add(op_type, out, self.constant(np.array([number], np.int64)))
+        return out
+
+    def extent0d(self, size: Extent) -> str:
+        """A size as a 0-d int64 tensor."""
+        if not isinstance(size, Varying):
+            return self.constant(np.array(size, np.int64))
+        return self.add("Squeeze", self.extent(size), self.ints([0]))
+
+    def ints(self, values: Sequence[Extent]) -> str:
+        """Sizes as a 1-d int64 tensor."""
+        if not any(isinstance(v, Varying) for v in values):
+            return self.constant(np.array(values, np.int64).reshape(len(values)))
+        parts: list[str] = []
+        run: list[int] = []
+        for value in [*values, None]:
+            if isinstance(value, int):
+                run.append(value)
+                continue
+            if run:
+                parts.append(self.constant(np.array(run, np.int64)))
+                run = []
+            if value is not None:
+                parts.append(self.extent(value))
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
+
+    def cast(self, value: str, dtype: DType) -> str:
+        return self.add("Cast", value, to=self.element_type(dtype))
+
+    def element_type(self, dtype: DType) -> int:
+        return int(self.onnx.helper.np_dtype_to_tensor_dtype(dtype.np))
+
+    def number(self, value: Any, like: Traced | DType) -> str:
+        """A 0-d constant of the dtype of `like`."""
+        return self.constant(value, like.dtype if isinstance(like, Traced) else like)
+
+    def static(self, t: Traced, what: str, value: Any) -> Any:
+        """`value`, which an ONNX attribute holds, so it may not depend on the dynamic axes."""
+        flat = [value]
+        while flat:
+            each = flat.pop()
+            if isinstance(each, Varying):
+                raise OnnxExporterError(
+                    f"export: the {what} of {t} depends on the size of a dynamic axis, and ONNX "
+                    "wants a number there"
+                )
+            if isinstance(each, (tuple, list)):
+                flat += each
+        return value
+
+
+_INVERSES: dict[tuple[str, ...], Callable[[float], float]] = {
+    (): lambda v: v,
+    ("Neg",): lambda v: -v,
+    ("Reciprocal",): lambda v: 1 / v if v else 0.5,
+    ("Sqrt",): lambda v: v * v if v > 0 else 0.5,
+    ("Sqrt", "Reciprocal"): lambda v: 1 / (v * v) if v > 0 else 0.5,
+}
+"""Functions of sizes that numbers in a graph may be (one over a count, a square root), and back."""

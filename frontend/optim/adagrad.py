@@ -1,0 +1,77 @@
+"""Adagrad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+
+from ..promotion import to
+from ..recording import revalued
+from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, zeros_for
+
+
+class Adagrad(Optimizer):
+    """s is the sum of g^2 so far; p -= lr g / (sqrt(s) + eps), with lr / (1 + lr_decay (step - 1));
+    Duchi et al., JMLR 12, 2011."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        check("learning rate", lr)
+        check("lr_decay value", lr_decay)
+        check("weight_decay value", weight_decay)
+        check("initial_accumulator_value value", initial_accumulator_value)
+        check("epsilon value", eps)
+        super().__init__(params, {
+            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach,
+            "maximize": maximize, "differentiable": differentiable, "fused": fused,
+        })  # fmt: skip
+        for group in self.param_groups:
+            for p in group["params"]:
+                self._new_state(group, p)
+
+    def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
+        state = self.state[p]
+        state["step"] = 0
+        state["sum"] = zeros_for(p, group["initial_accumulator_value"])
+        return state
+
+    def _update(
+        self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
+    ) -> None:
+        step = states[0]["step"] + 1
+        for s in states:
+            s["step"] = step
+        attrs = (float(group["weight_decay"]), float(group["eps"]), bool(group["maximize"]))
+        rate = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
+        columns = (params, [s["sum"] for s in states], [p.grad for p in params])
+        stepped(_adagrad, attrs, scalars(params[0], rate), *columns, written=2)
+
+
+def _adagrad(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:
+    weight_decay, eps, maximize = attrs
+    new_params, new_sums = [], []
+    for p, s, g in zip(*columns_of(nodes, count)):
+        old, g = to(p, lr.dtype), to(g, lr.dtype)
+        if maximize:
+            g = -g
+        if weight_decay:
+            g = g + old * weight_decay
+        total = to(s, lr.dtype) + g * g
+        new_sums.append(to(total, s.dtype))
+        new_params.append(revalued(p, to(old - g / (ops.sqrt(total) + eps) * lr, p.dtype)))
+    return (*new_params, *new_sums)

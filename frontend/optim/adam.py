@@ -1,0 +1,137 @@
+"""Adam and its variants."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ..promotion import to
+from ..recording import revalued
+from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, zeros_for
+
+
+class Adam(Optimizer):
+    """m and v are running means of g and g^2 (betas); p -= lr m' / (sqrt(v') + eps), with m' and v'
+    corrected for their start at zero; Kingma and Ba, arXiv 1412.6980.
+
+    g is the gradient plus weight_decay p (its negative if `maximize`). amsgrad takes the largest v
+    so far; Reddi et al., arXiv 1904.09237. foreach, fused and capturable concern speed only: here
+    all parameters of a group are one kernel.
+    """
+
+    decoupled = False
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        check("learning rate", lr)
+        check("epsilon value", eps)
+        for i, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {i}: {beta}{at_user_line()}")
+        check("weight_decay value", weight_decay)
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
+            "amsgrad": amsgrad, "maximize": maximize, "foreach": foreach,
+            "capturable": capturable, "differentiable": differentiable, "fused": fused,
+            "decoupled_weight_decay": decoupled_weight_decay or self.decoupled,
+        })  # fmt: skip
+
+    def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
+        state = self.state[p]
+        state["step"] = 0
+        state["exp_avg"] = zeros_for(p)
+        state["exp_avg_sq"] = zeros_for(p)
+        if group["amsgrad"]:
+            state["max_exp_avg_sq"] = zeros_for(p)
+        return state
+
+    def _update(
+        self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
+    ) -> None:
+        beta1, beta2 = group["betas"]
+        lr, decay = number(group["lr"]), group["weight_decay"]
+        step = states[0]["step"] + 1
+        for s in states:
+            s["step"] = step
+        decoupled = group.get("decoupled_weight_decay", self.decoupled)
+        amsgrad = bool(group["amsgrad"])
+        attrs = (
+            float(beta1), float(beta2), float(group["eps"]), float(decay), amsgrad,
+            bool(group["maximize"]), bool(decoupled),
+        )  # fmt: skip
+        numbers = scalars(
+            params[0], lr / (1 - beta1**step), math.sqrt(1 - beta2**step), 1 - lr * decay
+        )
+        columns = [params, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]]
+        if amsgrad:
+            columns.append([s["max_exp_avg_sq"] for s in states])
+        written = len(columns)
+        stepped(_adam, attrs, numbers, *columns, [p.grad for p in params], written=written)
+
+
+class AdamW(Adam):
+    """Adam whose weight decay is p *= 1 - lr weight_decay, apart from the gradient; Loshchilov and
+    Hutter, arXiv 1711.05101."""
+
+    decoupled = True
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
+
+
+def _adam(
+    attrs: Any, count: int, step_size: Node, root_correction: Node, decay: Node, *nodes: Node
+) -> tuple[Node, ...]:
+    beta1, beta2, eps, weight_decay, amsgrad, maximize, decoupled = attrs
+    columns = columns_of(nodes, count)
+    out: list[list[Node]] = [[] for _ in columns[:-1]]
+    dtype = step_size.dtype
+    for row in zip(*columns):
+        p, m, v, *_ = row
+        g = to(row[-1], dtype)
+        old = to(p, dtype)
+        if maximize:
+            g = -g
+        if weight_decay and decoupled:
+            old = old * decay
+        elif weight_decay:
+            g = g + old * weight_decay
+        wide_m, wide_v = to(m, dtype), to(v, dtype)
+        first = wide_m + (g - wide_m) * (1 - beta1)
+        second = wide_v * beta2 + g * g * (1 - beta2)
+        largest = second
+        if amsgrad:
+            largest = ops.maximum(to(row[3], dtype), second)
+            out[3].append(to(largest, row[3].dtype))
+        new = old - first / (ops.sqrt(largest) / root_correction + eps) * step_size
+        out[0].append(revalued(p, to(new, p.dtype)))
+        out[1].append(to(first, m.dtype))
+        out[2].append(to(second, v.dtype))
+    return tuple(n for column in out for n in column)

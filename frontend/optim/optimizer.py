@@ -1,0 +1,327 @@
+"""Optimizer: parameters in groups, their options, and their state."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from .. import creation, recording
+from .._tensor import Tensor
+from ..autograd.hooks import RemovableHandle
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
+class Optimizer:
+    """The base of optimizers.
+
+    params: an iterable of parameters, of (name, parameter), or of dicts that each hold `params` and
+    the options of their group. defaults: the options of groups that don't name them.
+
+    A subclass defines `_update`, which makes one record of the step of a whole group.
+    """
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        if isinstance(params, Tensor):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                f"but got {type(params).__name__}{at_user_line()}"
+            )
+        # Initial values are computed now, so that the first step's graph is that of every step.
+        recording.flush()
+        self.defaults = defaults
+        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        self._pre_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._post_hooks: OrderedDict[int, Any] = OrderedDict()
+        groups = list(params)
+        if not groups:
+            raise ValueError(f"optimizer got an empty parameter list{at_user_line()}")
+        if not isinstance(groups[0], dict):
+            groups = [{"params": groups}]
+        for group in groups:
+            self.add_param_group(dict(group))
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters with options of their own."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group)}")
+        params = param_group["params"]
+        if isinstance(params, Tensor):
+            params = [params]
+        elif isinstance(params, set):
+            raise TypeError(
+                "optimizer parameters need to be organized in ordered collections, but the "
+                "ordering of tensors in sets will change between runs. Please use a list instead."
+            )
+        params = list(params)
+        if params and isinstance(params[0], tuple):
+            param_group["param_names"] = [name for name, _ in params]
+            params = [p for _, p in params]
+        for p in params:
+            if not isinstance(p, Tensor):
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is {type(p)}"
+                )
+            if not p.is_leaf:
+                raise ValueError("can't optimize a non-leaf Tensor")
+        param_group["params"] = params
+        for name, default in self.defaults.items():
+            if default is required and name not in param_group:
+                raise ValueError(
+                    "parameter group didn't specify a value of required optimization parameter "
+                    f"{name}"
+                )
+            param_group.setdefault(name, default)
+        seen = {id(p) for group in self.param_groups for p in group["params"]}
+        own = {id(p) for p in params}
+        if len(own) != len(params):
+            raise ValueError(
+                f"optimizer contains a parameter group with duplicate parameters{at_user_line()}"
+            )
+        if not seen.isdisjoint(own):
+            raise ValueError("some parameters appear in more than one parameter group")
+        self.param_groups.append(param_group)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, or make them zero."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    p.grad = None
+                elif p.grad is not None:
+                    p.grad.detach_()
+                    p.grad.zero_()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters that have a gradient.
+
+        closure: computes the loss again and calls backward; its result is returned.
+        """
+        if self._pre_hooks:
+            for hook in list(self._pre_hooks.values()):
+                hook(self, (closure,), {})
+        loss = None
+        if closure is not None:
+            with recording.grad_mode(True):
+                loss = closure()
+        enabled = recording.is_grad_enabled()
+        recording.set_grad_enabled(False)
+        try:
+            for group in self.param_groups:
+                params = [p for p in group["params"] if p.grad is not None]
+                if params:
+                    self._step_group(group, params)
+        finally:
+            recording.set_grad_enabled(enabled)
+        # The epoch ends here whatever else is pending, so every step is cut at the same place.
+        recording.flush()
+        if self._post_hooks:
+            for hook in list(self._post_hooks.values()):
+                hook(self, (closure,), {})
+        return loss
+
+    def _step_group(self, group: dict[str, Any], params: list[Any]) -> None:
+        get = self.state.get
+        states = [get(p) or self._new_state(group, p) for p in params]
+        for bucket in self._buckets(params, states):
+            self._update(group, *bucket)
+
+    def _buckets(
+        self, params: list[Any], states: list[dict[str, Any]]
+    ) -> Iterable[tuple[list[Any], list[dict[str, Any]]]]:
+        """Parameters that share their scalars: the same step count, kind of float and device."""
+        keys = [
+            (s.get("step"), p.dtype is dtypes.float64, p._aval[2]) for p, s in zip(params, states)
+        ]
+        if keys.count(keys[0]) == len(keys):
+            return [(params, states)]
+        found: dict[Any, tuple[list[Any], list[dict[str, Any]]]] = {}
+        for key, p, s in zip(keys, params, states):
+            ps, ss = found.setdefault(key, ([], []))
+            ps.append(p)
+            ss.append(s)
+        return list(found.values())
+
+    def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
+        """Fill and return the state of a parameter at its first step."""
+        return self.state[p]
+
+    def _update(
+        self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
+    ) -> None:
+        raise NotImplementedError(f"{type(self).__name__} has no step")
+
+    # ---- state -------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Options and state, with parameters replaced by their numbers."""
+        numbers: dict[int, int] = {}
+        groups = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                numbers.setdefault(id(p), len(numbers))
+            packed = {k: v for k, v in group.items() if k != "params"}
+            packed["params"] = [numbers[id(p)] for p in group["params"]]
+            groups.append(packed)
+        state = {
+            numbers[id(p)] if isinstance(p, Tensor) else p: _packed(s) if isinstance(s, dict) else s
+            for p, s in self.state.items()
+        }
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over options and state from a state_dict of the same kind of optimizer."""
+        own, saved = self.param_groups, state_dict["param_groups"]
+        if len(own) != len(saved):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(len(a["params"]) != len(b["params"]) for a, b in zip(own, saved)):
+            raise ValueError(
+                "loaded state dict contains a parameter group that doesn't match the size of "
+                "optimizer's group"
+            )
+        by_number = {
+            number: p for a, b in zip(own, saved) for number, p in zip(b["params"], a["params"])
+        }
+        state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
+        for key, value in state_dict["state"].items():
+            p = by_number.get(key)
+            if p is None:
+                state[key] = value
+            else:
+                state[p] = {name: _unpacked(name, v, p) for name, v in value.items()}
+        self.state = state
+        for a, b in zip(own, saved):
+            a.update({k: v for k, v in b.items() if k != "params"})
+        recording.flush()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            **{k: v for k, v in self.__dict__.items() if k not in ("step",)},
+            "state": dict(self.state),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.state = defaultdict(dict, state["state"])
+        for group in self.param_groups:
+            for name, default in self.defaults.items():
+                group.setdefault(name, default)
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(optimizer, args, kwargs) before each step."""
+        handle = RemovableHandle(self._pre_hooks)
+        self._pre_hooks[handle.id] = hook
+        return handle
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(optimizer, args, kwargs) after each step."""
+        handle = RemovableHandle(self._post_hooks)
+        self._post_hooks[handle.id] = hook
+        return handle
+
+    def __repr__(self) -> str:
+        text = f"{type(self).__name__} ("
+        for i, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {i}\n"
+            for key in sorted(group):
+                if key != "params":
+                    text += f"    {key}: {group[key]}\n"
+        return text + ")"
+
+
+def _packed(state: dict[str, Any]) -> dict[str, Any]:
+    """PyTorch keeps step counts as 0-d float32 tensors; here they are numbers until saved."""
+    if "step" not in state:
+        return dict(state)
+    count = creation.tensor(float(state["step"]), dtype=dtypes.float32)
+    return {"step": count, **{k: v for k, v in state.items() if k != "step"}}
+
+
+def _unpacked(name: str, value: Any, p: Any) -> Any:
+    if name == "step":
+        return int(value.item() if isinstance(value, Tensor) else value)
+    if not isinstance(value, Tensor):
+        return value
+    dtype = p.dtype if value.is_floating_point() and p.is_floating_point() else value.dtype
+    moved = value.detach().to(device=p.device, dtype=dtype)
+    return moved.clone() if moved._storage is not None else moved
+
+
+# ---- what the optimizers share ---------------------------------------------------------------
+
+
+def zeros_for(p: Any, value: float = 0.0) -> Any:
+    """A tensor of `value` like `p`, in memory of its own.
+
+    Not a recorded constant: the first step would be another graph than the rest.
+    """
+    shape, dtype, device = p._meta()
+    array = np.zeros(tuple(shape), dtype=dtype.np)
+    if value:
+        array += dtype.np.type(value)
+    return creation._upload(array, dtype, device)
+
+
+def wide(p: Any) -> DType:
+    """The dtype in which the arithmetic of `p` is done."""
+    return dtypes.float64 if p.dtype is dtypes.float64 else dtypes.float32
+
+
+def number(value: Any) -> float:
+    """A learning rate, which may be a 0-d tensor."""
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def scalars(p: Any, *values: float) -> list[Node]:
+    """Numbers that change from step to step, as run-time inputs."""
+    dtype = wide(p)
+    return [recording.scalar(v, dtype) for v in values]
+
+
+def stepped(
+    build: Callable[..., tuple[Node, ...]],
+    attrs: tuple[Any, ...],
+    numbers: Sequence[Node],
+    *columns: list[Any],
+    written: int,
+) -> None:
+    """One record for the step of many parameters.
+
+    columns: tensors of one kind each (parameters, gradients, states), `written` of which, those at
+    the front, get the values that `build` returns; it is called as
+    build(attrs, count, *numbers, *tensors) and returns the new values column by column.
+    """
+    tensors = [t for column in columns for t in column]
+    nodes = recording.resolve_all(tensors)
+    key = (build, attrs, *numbers, *nodes)
+    made = recording.lookup(key)
+    if made is None:
+        made = recording.remember(key, build(attrs, len(columns[0]), *numbers, *nodes))
+    recording.assign_all(tensors[: written * len(columns[0])], made)
+
+
+def columns_of(nodes: Sequence[Node], count: int) -> list[Sequence[Node]]:
+    """`nodes`, column by column."""
+    return [nodes[i : i + count] for i in range(0, len(nodes), count)]
+
+
+def check(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
+    """ValueError unless low <= value (and value < high)."""
+    number_ = value.item() if isinstance(value, Tensor) else value
+    if not (low <= number_ and (high is None or number_ < high)):
+        raise ValueError(f"Invalid {name}: {value}{at_user_line()}")

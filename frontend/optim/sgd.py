@@ -1,0 +1,102 @@
+"""Stochastic gradient descent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.node import Node
+
+from ..promotion import to
+from ..recording import revalued
+from .optimizer import Optimizer, check, columns_of, number, required, scalars, stepped, zeros_for
+
+
+class SGD(Optimizer):
+    """p -= lr v, with v = g or, with momentum, v = momentum v + (1 - dampening) g.
+
+    g is the gradient plus weight_decay p (its negative if `maximize`); with nesterov the step is
+    along g + momentum v; Sutskever et al., ICML 2013. foreach and fused concern speed only: here
+    all parameters of a group are one kernel.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
+        if lr is not required:
+            check("learning rate", lr)
+        check("momentum value", momentum)
+        check("weight_decay value", weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+        super().__init__(params, {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay,
+            "nesterov": nesterov, "maximize": maximize, "foreach": foreach,
+            "differentiable": differentiable, "fused": fused,
+        })  # fmt: skip
+
+    def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
+        return self.state[p] if group["momentum"] else {}
+
+    def _update(
+        self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
+    ) -> None:
+        momentum, dampening = float(group["momentum"]), float(group["dampening"])
+        attrs = (
+            momentum, dampening, float(group["weight_decay"]), bool(group["nesterov"]),
+            bool(group["maximize"]),
+        )  # fmt: skip
+        grads = [p.grad for p in params]
+        lr = scalars(params[0], number(group["lr"]))
+        if not momentum:
+            stepped(_sgd, (*attrs, False), lr, params, grads, written=1)
+            return
+        fresh = [(p, s) for p, s in zip(params, states) if s.get("momentum_buffer") is None]
+        for p, s in fresh:
+            s["momentum_buffer"] = zeros_for(p)
+        if not fresh or not dampening:
+            # With zero the first buffer comes out as the gradient, as it should.
+            buffers = [s["momentum_buffer"] for s in states]
+            stepped(_sgd, (*attrs, False), lr, params, buffers, grads, written=2)
+            return
+        # Dampening spares the first gradient.
+        new = {id(p) for p, _ in fresh}
+        for first in (True, False):
+            some = [(p, s) for p, s in zip(params, states) if (id(p) in new) is first]
+            if some:
+                ps = [p for p, _ in some]
+                buffers = [s["momentum_buffer"] for _, s in some]
+                stepped(_sgd, (*attrs, first), lr, ps, buffers, [p.grad for p in ps], written=2)
+
+
+def _sgd(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:
+    momentum, dampening, weight_decay, nesterov, maximize, first = attrs
+    columns = columns_of(nodes, count)
+    params, grads = columns[0], columns[-1]
+    buffers = columns[1] if momentum else params
+    new_params, new_buffers = [], []
+    for p, g, b in zip(params, grads, buffers):
+        old = to(p, lr.dtype)
+        g = to(g, lr.dtype)
+        if maximize:
+            g = -g
+        if weight_decay:
+            g = g + old * weight_decay
+        if momentum:
+            kept = to(b, lr.dtype) * momentum + (
+                g if first or not dampening else g * (1 - dampening)
+            )
+            new_buffers.append(to(kept, b.dtype))
+            g = g + kept * momentum if nesterov else kept
+        new_params.append(revalued(p, to(old - g * lr, p.dtype)))
+    return (*new_params, *new_buffers)

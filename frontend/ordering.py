@@ -1,0 +1,388 @@
+"""Running folds, sorting, and what is found by order: medians, quantiles, unique values, bins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import normalize_axis
+
+from . import copying, return_types
+from .elementwise import as_handle, into
+from .promotion import to
+from .recording import Handle, record
+
+# ---- running folds ---------------------------------------------------------------------------
+
+
+def _cumsum(x: Node, dim: int, dtype: DType | None) -> Node:
+    if dtype is None:
+        dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
+    return ops.cumsum(to(x, dtype), normalize_axis(dim, x.rank))
+
+
+def cumsum(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
+    """Sums of the first elements along `dim`."""
+    return into(out, record(_cumsum, input, int(dim), dtype))
+
+
+def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
+    if dtype is None:
+        dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
+    return ops.cumprod(to(x, dtype), normalize_axis(dim, x.rank))
+
+
+def cumprod(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
+    """Products of the first elements along `dim`."""
+    return into(out, record(_cumprod, input, int(dim), dtype))
+
+
+def _running(index_of: Any) -> Any:
+    def build(x: Node, dim: int) -> tuple[Node, Node]:
+        axis = normalize_axis(dim, x.rank)
+        index = index_of(to(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x, axis)
+        return ops.take_along(x, index, axis), index
+
+    return build
+
+
+_cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
+
+
+def cummax(input: Any, dim: int) -> Any:
+    """The largest of the first elements along `dim`, and where it is."""
+    return return_types.cummax(*record(_cummax, input, int(dim)))
+
+
+def cummin(input: Any, dim: int) -> Any:
+    """The smallest of the first elements along `dim`, and where it is."""
+    return return_types.cummin(*record(_cummin, input, int(dim)))
+
+
+def logcumsumexp(input: Any, dim: int) -> Any:
+    """log of the running sums of exp, without overflow."""
+    top = input.detach().amax(dim, keepdim=True)
+    return (input - top).exp().cumsum(dim).log() + top
+
+
+def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """The n-th differences of neighbours along `dim`."""
+    parts = [p for p in (prepend, input, append) if p is not None]
+    x = copying.cat(parts, dim) if len(parts) > 1 else input
+    for _ in range(n):
+        size = x.shape[dim]
+        high, low = x.narrow(dim, 1, max(size - 1, 0)), x.narrow(dim, 0, max(size - 1, 0))
+        x = high ^ low if x.dtype is dtypes.bool_ else high - low
+    return x
+
+
+# ---- sorting ---------------------------------------------------------------------------------
+
+
+def _order(x: Node, axis: int, descending: bool) -> Node:
+    key = to(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x
+    return ops.argsort(key, axis, descending)
+
+
+def _sort(x: Node, dim: int, descending: bool) -> tuple[Node, Node]:
+    axis = normalize_axis(dim, x.rank)
+    index = _order(x, axis, descending)
+    return ops.take_along(x, index, axis), index
+
+
+def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    """The elements along `dim` in order (equal ones keep theirs), and where they were."""
+    return return_types.sort(*record(_sort, input, int(dim), bool(descending)))
+
+
+def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    """The positions that sort the elements along `dim`."""
+    return record(_sort, input, int(dim), bool(descending))[1]
+
+
+def msort(input: Any) -> Any:
+    return sort(input, 0).values
+
+
+def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
+    axis = normalize_axis(dim, x.rank)
+    size = x.shape[axis] if x.rank else 1
+    if not 0 <= k <= size:
+        raise RuntimeError(f"selected index k out of range: {k} of {size}{at_user_line()}")
+    index = _order(x, axis, largest)
+    if x.rank:
+        index = ops.slice_axis(index, axis, 0, k)
+    return ops.take_along(x, index, axis), index
+
+
+def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The k largest (or smallest) elements along `dim`, in order, and where they are."""
+    return return_types.topk(*record(_topk, input, int(k), int(dim), bool(largest)))
+
+
+def _kthvalue(x: Node, k: int, dim: int, keepdim: bool) -> tuple[Node, Node]:
+    axis = normalize_axis(dim, x.rank)
+    size = x.shape[axis] if x.rank else 1
+    if not 1 <= k <= size:
+        raise RuntimeError(
+            f"kthvalue(): selected number k out of range for dimension {dim}{at_user_line()}"
+        )
+    index = _order(x, axis, False)
+    if x.rank:
+        index = ops.slice_axis(index, axis, k - 1, k)
+    return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
+
+
+def _dropped(values: Node, index: Node, axis: int, keepdim: bool) -> tuple[Node, Node]:
+    if keepdim or not values.rank:
+        return values, index
+    return ops.squeeze(values, (axis,)), ops.squeeze(index, (axis,))
+
+
+def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The k-th smallest element along `dim`, counted from 1, and where it is."""
+    return return_types.kthvalue(*record(_kthvalue, input, int(k), int(dim), bool(keepdim)))
+
+
+def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[Node, Node]:
+    if dim is None:
+        x, dim = ops.reshape(x, (-1,)), 0
+    axis = normalize_axis(dim, x.rank)
+    if not x.rank:
+        return x, ops.argmax(x, ())
+    size = x.shape[axis]
+    if not size:
+        raise IndexError(f"median(): expected a dimension with elements{at_user_line()}")
+    order = _order(x, axis, False)
+    shape = [1 if i == axis else s for i, s in enumerate(x.shape)]
+    middle = ops.expand(ops.constant((size - 1) // 2, dtypes.int64), shape)
+    if x.dtype.is_floating_point:  # NaN is sorted to the end
+        count = ops.sum(to(ops.isnan(x), dtypes.int64), (axis,))
+        left = ops.full_like(count, size) - count
+        if skip_nan:
+            middle = ops.maximum(
+                ops.floor_divide(left - 1, ops.full_like(left, 2)), ops.zeros_like(left)
+            )
+        else:
+            middle = ops.where(count > 0, left, middle)
+    index = ops.take_along(order, middle, axis)
+    return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
+
+
+def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower median of all elements; or along `dim`, with where it is. NaN if one is among
+    them."""
+    if dim is None:
+        return record(_median, input, None, False, False)[0]
+    return return_types.median(*record(_median, input, int(dim), bool(keepdim), False))
+
+
+def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """As `median`, of the elements that aren't NaN."""
+    if dim is None:
+        return record(_median, input, None, False, True)[0]
+    return return_types.nanmedian(*record(_median, input, int(dim), bool(keepdim), True))
+
+
+def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The smallest of the most frequent elements along `dim`, and the last place it is at."""
+    axis = normalize_axis(dim, input.dim())
+    x = np.moveaxis(input.detach()._array(), axis, -1)
+    index = np.zeros(x.shape[:-1], dtype=np.int64)
+    for at in np.ndindex(*x.shape[:-1]):
+        values, counts = np.unique(x[at], return_counts=True)
+        index[at] = np.flatnonzero(x[at] == values[np.argmax(counts)])[-1]
+    places = _tensor(np.expand_dims(index, axis)) if input.dim() else _tensor(index)
+    values = input.gather(axis, places)
+    if not keepdim and input.dim():
+        values, places = values.squeeze(axis), places.squeeze(axis)
+    return return_types.mode(values, places)
+
+
+def quantile(
+    input: Any,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Any:
+    """The q-quantiles of all elements, or along `dim`; several for a 1-d q come first."""
+    if interpolation not in ("linear", "lower", "higher", "nearest", "midpoint"):
+        raise RuntimeError(f"quantile(): unknown interpolation {interpolation!r}{at_user_line()}")
+    if input.dtype not in (dtypes.float32, dtypes.float64):
+        raise RuntimeError(
+            f"quantile() input tensor must be either float or double dtype{at_user_line()}"
+        )
+    shape = input.shape
+    x = input.reshape(-1) if dim is None else input
+    axis = normalize_axis(0 if dim is None else dim, x.dim())
+    fractions = q if isinstance(q, Handle) else as_handle(float(q), input)
+    ranks = fractions.to(input.dtype).reshape(-1) * (x.shape[axis] - 1)
+    values = sort(x, axis).values
+    low, high = ranks.floor(), ranks.ceil()
+    if interpolation == "lower":
+        high = low
+    elif interpolation == "higher":
+        low = high
+    elif interpolation == "nearest":
+        low = high = ranks.round()
+    below = values.index_select(axis, low.long()).movedim(axis, 0)
+    above = values.index_select(axis, high.long()).movedim(axis, 0)
+    weight = (ranks - low).reshape(-1, *(1,) * (x.dim() - 1))
+    if interpolation == "midpoint":
+        weight = (weight > 0) * 0.5
+    out = below + (above - below) * weight
+    out = out.masked_fill(x.isnan().any(axis), float("nan"))
+    if keepdim:
+        kept = (
+            [1] * len(shape)
+            if dim is None
+            else [1 if i == axis else s for i, s in enumerate(shape)]
+        )
+        out = out.reshape(-1, *kept)
+    return out if fractions.dim() else out.squeeze(0)
+
+
+# ---- unique values and bins: their number is data, so the input is read ----------------------
+
+
+def _tensor(array: np.ndarray) -> Any:
+    from .creation import from_numpy
+
+    return from_numpy(np.array(array, order="C"))
+
+
+def unique(
+    input: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements (or slices along `dim`), in order."""
+    found = np.unique(
+        input.detach()._array(),
+        return_inverse=True,
+        return_counts=True,
+        axis=dim,
+        equal_nan=False,
+    )
+    values, inverse, counts = found
+    inverse = inverse.reshape(input.shape if dim is None else -1)
+    return _several(values, inverse, counts, return_inverse, return_counts)
+
+
+def _several(values: Any, inverse: Any, counts: Any, with_inverse: bool, with_counts: bool) -> Any:
+    out = [_tensor(values)]
+    if with_inverse:
+        out.append(_tensor(inverse.astype(np.int64)))
+    if with_counts:
+        out.append(_tensor(counts.astype(np.int64)))
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def unique_consecutive(
+    input: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements (or slices along `dim`) without those equal to the one before."""
+    x = input.detach()._array()
+    axis = 0 if dim is None else normalize_axis(dim, x.ndim)
+    line = x.reshape(-1) if dim is None else np.moveaxis(x, axis, 0)
+    size = line.shape[0]
+    rows = line.reshape(size, -1)
+    begins = np.ones(size, dtype=bool)
+    begins[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    values = line[begins] if dim is None else np.moveaxis(line[begins], 0, axis)
+    inverse = (np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1)
+    counts = np.diff(np.append(np.flatnonzero(begins), size))
+    return _several(values, inverse, counts, return_inverse, return_counts)
+
+
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
+    x = input.detach()._array()
+    if x.ndim != 1 or x.dtype.kind not in "iu" or (x.size and x.min() < 0):
+        raise RuntimeError(
+            f"bincount only supports 1-d non-negative integral inputs.{at_user_line()}"
+        )
+    given = None if weights is None else weights.detach()._array()
+    found = np.bincount(x.astype(np.int64), given, minlength)
+    if given is None:
+        return _tensor(found.astype(np.int64))
+    return _tensor(found.astype(np.float32 if given.dtype == np.float32 else np.float64))
+
+
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
+    x = input.detach()._array().reshape(-1)
+    low, high = float(min), float(max)
+    if low == high and x.size:
+        low, high = float(x.min()), float(x.max())
+    if low == high:
+        low, high = low - 1, high + 1
+    if low > high:
+        raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
+    inside = x[(x >= low) & (x <= high)].astype(np.float64)
+    place = np.minimum(((inside - low) * bins / (high - low)).astype(np.int64), bins - 1)
+    return _tensor(np.bincount(place, minlength=bins).astype(input.dtype.np))
+
+
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """Where each value would be inserted in the sorted last dimension of `sorted_sequence`."""
+    lines = sorted_sequence.detach()._array()
+    if sorter is not None:
+        lines = np.take_along_axis(lines, sorter.detach()._array(), -1)
+    values = input.detach()._array() if isinstance(input, Handle) else np.asarray(input)
+    where: Any = "right" if right or side == "right" else "left"
+    if lines.ndim == 1:
+        found = np.searchsorted(lines, values, where)
+    else:
+        if lines.shape[:-1] != values.shape[:-1]:
+            raise RuntimeError(
+                "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
+                "dimensions of boundaries tensor and input value tensor must match, but we got "
+                f"boundaries tensor {list(lines.shape)} and input value tensor "
+                f"{list(values.shape)}{at_user_line()}"
+            )
+        found = np.empty(values.shape, dtype=np.int64)
+        for at in np.ndindex(*lines.shape[:-1]):
+            found[at] = np.searchsorted(lines[at], values[at], where)
+    return _tensor(np.asarray(found, dtype=np.int32 if out_int32 else np.int64))
+
+
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    """The bucket of each element between sorted `boundaries`."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def _isin(x: Node, tests: Node, invert: bool) -> Node:
+    from .promotion import promoted
+
+    x, tests = promoted(x, ops.reshape(tests, (-1,)))
+    last = x.rank
+    equal = ops.eq(ops.unsqueeze(x, last), tests)
+    found = ops.squeeze(ops.any(equal, (last,)), (last,))
+    return ops.logical_not(found) if invert else found
+
+
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Any:
+    """Whether each element is among `test_elements`."""
+    like = elements if isinstance(elements, Handle) else test_elements
+    return record(_isin, as_handle(elements, like), as_handle(test_elements, like), bool(invert))

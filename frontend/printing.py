@@ -1,0 +1,156 @@
+"""How tensors print: PyTorch's format and rules."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+
+
+class _Options:
+    precision = 4
+    threshold: float = 1000
+    edgeitems = 3
+    linewidth = 80
+    sci_mode: bool | None = None
+
+
+OPTIONS = _Options()
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Digits, size limits and line width of printed tensors; profiles 'default', 'short',
+    'full'."""
+    profiles = {
+        "default": (4, 1000, 3, 80),
+        "short": (2, 1000, 2, 80),
+        "full": (4, math.inf, 3, 80),
+    }
+    if profile is not None:
+        digits, OPTIONS.threshold, OPTIONS.edgeitems, OPTIONS.linewidth = profiles[profile]
+        OPTIONS.precision = digits
+    for name, value in (
+        ("precision", precision),
+        ("threshold", threshold),
+        ("edgeitems", edgeitems),
+        ("linewidth", linewidth),
+    ):
+        if value is not None:
+            setattr(OPTIONS, name, value)
+    OPTIONS.sci_mode = sci_mode
+
+
+class _Formatter:
+    """One width and notation for all elements of a tensor."""
+
+    def __init__(self, values: np.ndarray):
+        self.integral = values.dtype.kind in "iub"
+        self.scientific = False
+        self.width = 1
+        flat = values.reshape(-1)
+        if self.integral:
+            self.width = max((len(str(v)) for v in flat.tolist()), default=1)
+            return
+        flat = flat.astype(np.float64)
+        finite = flat[np.isfinite(flat) & (flat != 0)]
+        self.whole = True
+        if finite.size:
+            with np.errstate(all="ignore"):
+                self.whole = bool((finite == np.ceil(finite)).all())
+                high, low = np.abs(finite).max(), np.abs(finite).min()
+                ratio = high / low
+            if self.whole:
+                self.scientific = ratio > 1000.0 or high > 1e8
+            else:
+                self.scientific = ratio > 1000.0 or high > 1e8 or low < 1e-4
+        if OPTIONS.sci_mode is not None:
+            self.scientific = OPTIONS.sci_mode
+        self.width = max((len(self._text(v)) for v in finite.tolist()), default=1)
+
+    def _text(self, value: Any) -> str:
+        if self.integral:
+            return str(value)
+        if math.isnan(value) or math.isinf(value):
+            return str(value)
+        if self.scientific:
+            return f"{value:.{OPTIONS.precision}e}"
+        if self.whole:
+            return f"{value:.0f}."
+        return f"{value:.{OPTIONS.precision}f}"
+
+    def __call__(self, value: Any) -> str:
+        return self._text(value).rjust(self.width)
+
+
+def _rows(values: np.ndarray, format: _Formatter, indent: int, summarize: bool) -> str:
+    edge = OPTIONS.edgeitems
+    if values.ndim == 0:
+        return format(values.item())
+    short = summarize and values.shape[0] > 2 * edge
+    if values.ndim == 1:
+        per_line = max(1, math.floor((OPTIONS.linewidth - indent) / (format.width + 2)))
+        items = values.tolist()
+        texts = (
+            [*map(format, items[:edge]), " ...", *map(format, items[-edge:])]
+            if short
+            else [*map(format, items)]
+        )
+        lines = [", ".join(texts[i : i + per_line]) for i in range(0, len(texts), per_line)]
+        return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
+    picked = [*values[:edge], None, *values[-edge:]] if short else list(values)
+    parts = ["..." if v is None else _rows(v, format, indent + 1, summarize) for v in picked]
+    return "[" + ("," + "\n" * (values.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
+
+
+def _summary(values: np.ndarray) -> np.ndarray:
+    """The elements that are printed, for the choice of the format."""
+    edge = OPTIONS.edgeitems
+    for axis, size in enumerate(values.shape):
+        if size > 2 * edge:
+            keep = [*range(edge), *range(size - edge, size)]
+            values = np.take(values, keep, axis=axis)
+    return values
+
+
+def text(t: Any) -> str:
+    """repr of a tensor."""
+    prefix = "tensor("
+    values = t.detach()._array()
+    suffixes = []
+    if str(t.device) != "cpu":
+        suffixes.append(f"device='{t.device}'")
+    default = t.dtype in (dtypes.float32, dtypes.int64, dtypes.bool_)
+    if values.size == 0:
+        if t.dim() != 1:
+            suffixes.append(f"size={tuple(t.shape)}")
+        if t.dtype is not dtypes.float32:
+            suffixes.append(f"dtype={t.dtype!r}")
+        body = "[]"
+    else:
+        if not default:
+            suffixes.append(f"dtype={t.dtype!r}")
+        if t.dtype in (dtypes.bfloat16, dtypes.float16):
+            values = values.astype(np.float32)
+        summarize = values.size > OPTIONS.threshold
+        format = _Formatter(_summary(values) if summarize else values)
+        body = _rows(values, format, len(prefix), summarize)
+    if t.requires_grad:
+        suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn={t.grad_fn!r}")
+    out = prefix + body
+    for i, suffix in enumerate(suffixes):
+        last = out.rpartition("\n")[2]
+        if i == 0 and len(last) + len(suffix) + 2 > OPTIONS.linewidth:
+            out += ",\n" + " " * len(prefix) + suffix
+        else:
+            out += ", " + suffix
+    return out + ")"

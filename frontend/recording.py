@@ -1,0 +1,571 @@
+"""Recording: how calls on tensors become nodes.
+
+An *epoch* is the time between two flushes. Within it tensors that hold values are numbered as
+leaves in the order of their first use, so a step that repeats meets the very nodes it recorded
+before: an op call is one dictionary lookup, and the tuple of live nodes identifies the plan.
+
+    record()  -> a tensor for an op call        leaf(), resolve() -> a node for a tensor
+    assign()  -> an in-place write              flush()           -> values for all that is live
+
+Three rules keep it right: one table for each grad mode; keys compare by equality of interned
+nodes; and whatever changes from step to step (buffers, learning rates, random offsets) is a leaf.
+"""
+
+from __future__ import annotations
+
+import functools
+from _thread import _count as other_threads
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import node as graph
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import Size
+from tilewright.runtime import devices
+
+from . import epoch, flushing, threads, views
+
+# What other modules need of recording they find here, wherever it is written.
+from .epoch import (  # noqa: F401
+    Handle,
+    SharedMemory,
+    State,
+    Storage,
+    calls,
+    clock,
+    handles,
+    hold,
+    hooked,
+    leaf,
+    leaf_tensor,
+    leaves,
+    mutated,
+    resolve,
+    resolve_state,
+    scalar,
+    scalars,
+    set_requires_grad,
+    storage_of,
+    tables,
+    variable,
+    variable_target,
+    variables,
+)
+from .flushing import clear_tables, flush, mark_freed, overwritten, unevaluated  # noqa: F401
+from .writing import adopt, assign, assign_all, revalued  # noqa: F401
+
+LIMIT = 0 if devices.flag("TW_EAGER") else 4096
+"""Pending results at which a flush is made, so that a loop that reads no value stays bounded."""
+
+tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
+_new = object.__new__
+_append = handles.append
+_table: Any = tables[True]
+_guard = threads.Guard()
+
+
+def set_grad_enabled(enabled: bool) -> None:
+    """Swap the tables: ambient state costs nothing in an op call."""
+    global _table
+    threads.claim()
+    graph.set_grad_enabled(enabled)
+    # A hit asks for no thread: without grad mode other threads, if there are any, are stopped here.
+    guarded = threads.guarded or (not enabled and other_threads())
+    _table = _guard if guarded else tables[enabled]
+
+
+claim = threads.claim
+
+
+def is_grad_enabled() -> bool:
+    claim()
+    return graph.grad_enabled()
+
+
+@contextmanager
+def grad_mode(enabled: bool) -> Iterator[None]:
+    before = is_grad_enabled()
+    set_grad_enabled(enabled)
+    try:
+        yield
+    finally:
+        set_grad_enabled(before)
+
+
+def _arm() -> None:
+    global _table
+    _table = _guard
+
+
+threads.flush, threads.set_mode, threads.arm = flush, set_grad_enabled, _arm
+
+# ---- nodes → tensors -------------------------------------------------------------------------
+
+
+def wrap(node: Node) -> Any:
+    """A new tensor that holds `node`."""
+    threads.claim()
+    t = _new(tensor_type)
+    t._node = node
+    _append(t)
+    if len(handles) > LIMIT:
+        _overfull()
+    return t
+
+
+def wrap_all(nodes: Sequence[Node]) -> list[Any]:
+    """New tensors that hold `nodes`. No flush comes between them: it would outdate the rest."""
+    out = []
+    for node in nodes:
+        t = _new(tensor_type)
+        t._node = node
+        _append(t)
+        out.append(t)
+    if len(handles) > LIMIT:
+        _overfull()
+    return out
+
+
+def settle() -> None:
+    """End the epoch if it has grown too large: after a block that held it."""
+    if len(handles) > LIMIT:
+        _overfull()
+
+
+def _overfull() -> None:
+    global LIMIT
+    LIMIT = _usual_limit
+    flush()
+
+
+_usual_limit = LIMIT
+
+
+def _check_bytes() -> None:
+    """Have the next call end the epoch if it keeps much memory alive that nobody else holds."""
+    global LIMIT, _usual_limit
+    dead = flushing.dead_leaf_bytes()
+    clock.checked_bytes = clock.leaf_bytes + epoch.BYTES - dead
+    if dead > epoch.BYTES and LIMIT > 0:
+        _usual_limit, LIMIT = LIMIT, 0
+
+
+# ---- calls → nodes ---------------------------------------------------------------------------
+
+# Stands in keys for a tensor that has no node yet. None would be found as an argument of None.
+_UNKNOWN = object()
+
+
+def record(build: Callable[..., Any], *args: Any) -> Any:
+    """The tensor (or tuple of tensors) that `build` makes of the nodes of `args`.
+
+    build: a function of nodes (for the tensors in `args`) and of hashable attrs (the rest), pure,
+    and the same object in each call: it is part of the key by which the result is found again.
+    """
+    result = node_of(build, *args)
+    if type(result) is tuple:
+        return tuple(wrap_all(result))
+    t = _new(tensor_type)
+    t._node = result
+    _append(t)
+    if len(handles) > LIMIT:
+        _overfull()
+    return t
+
+
+def node_of(build: Callable[..., Any], *args: Any) -> Any:
+    """As `record`, but the bare node (or nodes)."""
+    key = (build, *[(a._node or _UNKNOWN) if isinstance(a, Handle) else a for a in args])
+    try:
+        result = _table.get(key)
+    except TypeError:  # something that can't be hashed, which no argument should be
+        _refuse(build, args)
+        raise
+    return _record(build, args) if result is None else result
+
+
+def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """The slow path: tensors that have no node yet, and calls met for the first time."""
+    threads.claim()
+    nodes = [resolve(a) if isinstance(a, Handle) else a for a in args]
+    key = (build, *nodes)
+    result = _table.get(key)
+    if result is None:
+        if not isinstance(nodes[0], Node):
+            _refuse(build, args)
+        result = build(*nodes)
+        if type(result) is tuple:
+            result = tuple([_own(r, build, nodes) for r in result])
+        else:
+            result = _own(result, build, nodes)
+        _table[key] = result
+    if clock.leaf_bytes > clock.checked_bytes:
+        _check_bytes()
+    return result
+
+
+def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
+    """The node of a call's result, which knows the call."""
+    if not result.requires_grad:
+        return result
+    if any(result is n for n in nodes):  # a tensor of its own, also where nothing was computed
+        result = ops.clone(result)
+    result.memo.setdefault("call", (build, nodes))
+    return result
+
+
+def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Raise TypeError if the first argument of a call is no tensor."""
+    if args and not isinstance(args[0], (Handle, Node)):
+        name = getattr(build, "__name__", "call").strip("_")
+        raise TypeError(
+            f"{name}(): argument 'input' (position 1) must be Tensor, not "
+            f"{type(args[0]).__name__}{at_user_line()}"
+        )
+
+
+def resolve_all(tensors: Sequence[Any]) -> list[Node]:
+    """The nodes of many tensors."""
+    nodes = [t._node for t in tensors]
+    if None in nodes:
+        threads.claim()
+        return [t._node or resolve(t) for t in tensors]
+    return nodes
+
+
+def lookup(key: Any) -> Any:
+    """What was remembered under `key` in this grad mode, or None."""
+    return _table.get(key)
+
+
+def remember(key: Any, result: Any) -> Any:
+    _table[key] = result
+    return result
+
+
+def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Node:
+    """A binary op with a Python number: a constant until it keeps changing, then a run-time
+    input."""
+    threads.claim()
+    if isinstance(value, (np.generic, np.ndarray)):
+        if value.ndim:
+            return NotImplemented
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        return NotImplemented
+    kind = type(value)
+    node = resolve(t)
+    # Zero, whose sign equality hides, and NaN, which equals nothing, are not found by value.
+    key = (build, value, kind, node) if swapped else (build, node, value, kind)
+    exact = kind is not float or (value != 0 and value == value)
+    found = _table.get(key) if exact else None
+    if found is not None:
+        return found
+    dtype = scalar_dtype(node.dtype, value)
+    if not dtype.is_floating_point and build in floating_builds:
+        dtype = _default_dtype
+    other = number((build, node, kind, swapped), value, dtype)
+    nodes = (other, node) if swapped else (node, other)
+    result = _own(build(*nodes), build, nodes)
+    if exact and other.op is not ops.scalar:
+        _table[key] = result
+    return result
+
+
+def number(
+    site: Any, value: Any, dtype: dtypes.DType, patience: int = 3, device: str | None = None
+) -> Node:
+    """A Python number that is met at `site`: a constant, or from the `patience`-th other value on
+    an input of the run, so that a learning rate that changes doesn't compile anew."""
+    seen = epoch.sites.setdefault(site, set())
+    changing = type(value) is not bool and len(seen) >= patience and value not in seen
+    if changing and not epoch.clock.looking:  # an exported graph has no such inputs
+        return scalar(value, dtype, device)
+    seen.add(value)
+    return ops.constant(value, dtype, device)
+
+
+floating_builds: set[Callable[..., Any]] = set()  # set by promotion
+
+
+def scalar_dtype(
+    dtype: dtypes.DType, value: Any, default: dtypes.DType | None = None
+) -> dtypes.DType:
+    """The dtype in which a Python number meets a tensor of `dtype`: it only lifts the category."""
+    own = dtypes.of_scalar(value, default or default_dtype())
+    return (
+        dtype
+        if own.category <= max(dtype.category, dtypes.BOOL)
+        or (own.category == dtypes.SIGNED and dtype.category == dtypes.UNSIGNED)
+        else own
+    )
+
+
+_default_dtype = dtypes.float32
+
+
+def default_dtype() -> dtypes.DType:
+    return _default_dtype
+
+
+def set_default_dtype(dtype: dtypes.DType) -> None:
+    global _default_dtype
+    if not dtype.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
+    _default_dtype = dtype
+    for table in tables.values():  # builders ask for the default dtype
+        table.clear()
+
+
+# Factories of methods. They live here so that `_table` is a global of the function.
+
+
+def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
+    def method(self: Any) -> Any:
+        node = _table.get((build, self._node))
+        if node is None:
+            node = _record(build, (self,))
+        t = _new(tensor_type)
+        t._node = node
+        _append(t)
+        if len(handles) > LIMIT:
+            _overfull()
+        return t
+
+    method.__name__ = name
+    method.__doc__ = doc or build.__doc__
+    return method
+
+
+def binary(
+    build: Callable[..., Any],
+    name: str,
+    *,
+    swapped: bool = False,
+    numbers: bool = True,
+    doc: str | None = None,
+) -> Callable[..., Any]:
+    """A method of two operands; `swapped` for the reflected operators (`2 - x`).
+
+    numbers: whether the second may be a Python number.
+    """
+
+    def method(self: Any, other: Any) -> Any:
+        if isinstance(other, Handle):
+            node = _table.get((build, self._node, other._node))
+            if node is None:
+                node = _record(build, (self, other))
+        elif not numbers:
+            raise TypeError(
+                f"{name}(): argument 'other' (position 2) must be Tensor, not "
+                f"{type(other).__name__}{at_user_line()}"
+            )
+        else:
+            try:
+                node = _table.get((build, self._node, other, other.__class__))
+            except TypeError:  # unhashable
+                node = None
+            if node is None:
+                node = _record_scalar(build, self, other, False)
+                if node is NotImplemented:
+                    return _with_array(method, self, other)
+        t = _new(tensor_type)
+        t._node = node
+        _append(t)
+        if len(handles) > LIMIT:
+            _overfull()
+        return t
+
+    def reflected(self: Any, other: Any) -> Any:
+        if isinstance(other, Handle):
+            return method(other, self)
+        try:
+            node = _table.get((build, other, other.__class__, self._node))
+        except TypeError:  # unhashable
+            node = None
+        if node is None:
+            node = _record_scalar(build, self, other, True)
+            if node is NotImplemented:
+                return _with_array(reflected, self, other)
+        return wrap(node)
+
+    chosen = reflected if swapped else method
+    chosen.__name__ = name
+    chosen.__doc__ = doc or build.__doc__
+    return chosen
+
+
+def _with_array(method: Callable[..., Any], t: Any, other: Any) -> Any:
+    """`method` with an operand that is an array."""
+    if not isinstance(other, np.ndarray):
+        return NotImplemented
+    from .creation import tensor
+
+    return method(t, tensor(other, device=t.device))
+
+
+def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
+    """The in-place form of a binary method; `method` is the general way."""
+
+    def write(self: Any, other: Any) -> Any:
+        node = self._node
+        if (
+            node is not None
+            and self._storage is None
+            and self._shared is None
+            and not node.requires_grad
+            and isinstance(other, Handle)
+        ):
+            result = _table.get((build, node, other._node))
+            if (
+                result is not None
+                and result.shape == node.shape
+                and result.dtype is node.dtype
+                and not result.requires_grad
+            ):
+                mutated.add(node)
+                self._version += 1
+                self._node = result
+                return self
+        return method(self, other)
+
+    write.__name__ = method.__name__
+    return write
+
+
+# ---- views -----------------------------------------------------------------------------------
+
+
+def view(t: Any, kind: views.View, *attrs: Any) -> Any:
+    """A tensor that shares the memory of `t`."""
+    if t._node is None:
+        v = _unread_view(t, kind, attrs)
+        if v is not None:
+            return v
+    node = _table.get((kind, t._node, attrs))
+    if node is None:
+        node = _record_view(t, kind, attrs)
+    storage = t._storage or storage_of(t)
+    parent = t._chain
+    if parent is None:
+        parent = t.shape
+    if not graph.grad_enabled() and t.requires_grad:
+        parent = (parent, views.DETACH, ())  # what is seen without grad mode has no history
+    v = _new(tensor_type)
+    v._storage = storage
+    v._chain = (parent, kind, attrs)
+    v._aval = (node.shape, node.dtype, node.device or "cpu")
+    if storage._shared is None:
+        v._node = node
+        storage._views.append(v)
+        _append(v)
+    if t._own is not None and graph.grad_enabled():
+        v._own = view(t._own, kind, *attrs)
+    if len(handles) > LIMIT:
+        _overfull()
+    return v
+
+
+def _unread_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Any:
+    """A view of memory that nothing of this epoch has read: it has no node until it is read itself.
+
+    None where gradients are at stake, or values are pending.
+    """
+    state = t if t._storage is None else t._storage
+    if (
+        state._node is not None
+        or state._history is not None
+        or state._requires_grad
+        or t._requires_grad
+        or t._own is not None
+    ):
+        return None
+    threads.claim()
+    chain = (t.shape if t._chain is None else t._chain, kind, attrs)
+    layout = views.layout(chain)
+    if layout is None:
+        return None
+    v = _new(tensor_type)
+    v._storage = storage_of(t)
+    v._chain = chain
+    v._aval = (Size(layout[0]), *t._aval[1:])
+    return v
+
+
+def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
+    threads.claim()
+    source = resolve(t)
+    key = (kind, source, attrs)
+    node = _table.get(key)
+    if node is None:
+        node = kind.node(source, *attrs)
+        if node is source:
+            if node.requires_grad and not graph.grad_enabled():
+                node = ops.detach(node)
+        elif node.requires_grad:
+            node.memo.setdefault("call", (kind, (source, *attrs)))
+        _table[key] = node
+    return node
+
+
+def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that returns views (or copies) of its first argument, remembered by what it sees:
+    the node, the layout and the other arguments."""
+
+    @functools.wraps(function)
+    def call(input: Any, *args: Any, **options: Any) -> Any:
+        if options or not isinstance(input, Handle):
+            return function(input, *args, **options)
+        node = input._node
+        if node is None:
+            return function(input, *args)
+        key = (call, node, input._chain, args)
+        try:
+            found = _table.get(key)
+        except TypeError:  # sizes given as a list
+            return function(input, *args)
+        if found is None:
+            result = function(input, *args)
+            _remember_view(key, input, result)
+            return result
+        if type(found) is list:
+            return tuple([_again(input, *each) for each in found])
+        return _again(input, *found)
+
+    return call
+
+
+def _remember_view(key: Any, source: Any, result: Any) -> None:
+    results = result if type(result) is tuple else (result,)
+    made = [
+        (r._node, r._chain, r._storage is not None and r._storage is source._storage)
+        for r in results
+    ]
+    # Only what stands in this epoch's nodes: not the views of memory that NumPy shares.
+    if (
+        source._own is None
+        and source._node is key[1]
+        and all(node is not None for node, _, _ in made)
+    ):
+        _table[key] = made if type(result) is tuple else made[0]
+
+
+def _again(source: Any, node: Node, chain: views.Chain, shares: bool) -> Any:
+    if not shares:
+        return wrap(node)
+    storage = source._storage or storage_of(source)
+    v = _new(tensor_type)
+    v._storage = storage
+    v._chain = chain
+    v._node = node
+    storage._views.append(v)
+    _append(v)
+    if len(handles) > LIMIT:
+        _overfull()
+    return v

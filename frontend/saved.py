@@ -1,0 +1,231 @@
+"""Histories: how a tensor was computed, kept after its epoch for a backward pass to come."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.node import Node, reachable
+from tilewright.ir.op import Kind
+from tilewright.ir.passes.autodiff import pullback
+from tilewright.ir.shape import Size
+
+
+@dataclass
+class Derivation:
+    """The gradient graph of a node: from a seed to the variables it depends on.
+
+    grads: variable node -> its cotangent; places: the same by the number of the variable.
+    saved: the forward values the cotangents read.
+    """
+
+    root: Node
+    seed: Node
+    grads: dict[Node, Node]
+    saved: tuple[Node, ...]
+    places: tuple[tuple[int, Node], ...]
+
+
+def derive(root: Node, seed: Node, create_graph: bool = False) -> Derivation:
+    """The gradients of `root` with respect to every variable, cached on it."""
+    key = ("gradients", seed, create_graph)
+    found = root.memo.get(key)
+    if found is None:
+        found = root.memo[key] = derive_all({root: seed}, create_graph)
+    return found
+
+
+def derive_all(
+    seeds: dict[Node, Node], create_graph: bool, targets: Any = (), hooks: Any = None
+) -> Derivation:
+    forward = reachable(seeds)
+    variables = [n for n in forward if n.op is ops.variable]
+    grads = pullback(seeds, [*variables, *targets], create_graph=create_graph, hooks=hooks)
+    known = set(forward)
+    known.update(seeds.values())
+    saved: dict[Node, None] = {}
+    for node in reachable(grads.values()):
+        if node not in known:
+            saved.update((o, None) for o in node.operands if o in known)
+    saved.update((g, None) for g in grads.values() if g in known)
+    for seed in seeds.values():
+        saved.pop(seed, None)
+    root = next(iter(seeds))
+    kept = tuple(n for n in saved if n.op.kind is not Kind.CONSTANT)
+    places = tuple((n.attrs[0], g) for n, g in grads.items() if n.op is ops.variable)
+    return Derivation(root, seeds[root], grads, kept, places)
+
+
+def placeholder(like: Node) -> Node:
+    """A stand-in for a cotangent that is not known yet."""
+    from tilewright.ir.node import intern
+
+    return intern(ops.leaf, (), (-1, Size(like.shape), like.dtype), like.device)
+
+
+def has_calls(root: Node) -> bool:
+    """Whether a user-written derivative is in the graph of `root`."""
+    found = root.memo.get("calls")
+    if found is None:
+        found = root.memo["calls"] = any(n.op.name == "function_call" for n in reachable([root]))
+    return found
+
+
+def reads_of(root: Node) -> tuple[Node, ...]:
+    """The nodes that the backward pass of `root` reads, as they were recorded.
+
+    A graph with user-written derivatives can't be derived ahead of time: it is computed again
+    from its leaves instead.
+    """
+    if has_calls(root):
+        return ()
+    try:
+        return derive(root, placeholder(root)).saved
+    except NotImplementedError:  # for the backward pass to say
+        return ()
+
+
+def saved_nodes(root: Node) -> tuple[Node, ...]:
+    """The forward values (leaves aside) that the backward pass of `root` reads."""
+    found = root.memo.get("saved")
+    if found is None:
+        read = dict.fromkeys(value_node(n) for n in reads_of(root))
+        found = root.memo["saved"] = tuple(n for n in read if n.op.kind is not Kind.LEAF)
+    return found
+
+
+def reads(node: Node, old: Node) -> bool:
+    """Whether the derivative of `node`, or of what leads from `old` to it, reads `old`."""
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        n = stack.pop()
+        if n in seen or n.seq <= old.seq or not n.requires_grad:
+            continue
+        seen.add(n)
+        if old in n.operands and old in _read_by_vjp(n):
+            return True
+        stack.extend(n.operands)
+    return False
+
+
+def _read_by_vjp(node: Node) -> frozenset[Node]:
+    """The operands of `node` whose values its derivative reads."""
+    found = node.memo.get("read")
+    if found is None:
+        try:
+            grads = pullback({node: placeholder(node)}, node.operands, stops=node.operands)
+        except (NotImplementedError, RuntimeError):
+            grads = {}
+        operands = set(node.operands)
+        hit: set[Node] = set()
+        stack = [n for n in grads.values() if n not in operands]
+        hit.update(n for n in grads.values() if n in operands)
+        seen: set[Node] = set()
+        while stack:
+            n = stack.pop()
+            if n in seen or n is node:
+                continue
+            seen.add(n)
+            for o in n.operands:
+                hit.add(o) if o in operands else stack.append(o)
+        found = node.memo["read"] = frozenset(hit)
+    return found
+
+
+def value_node(node: Node) -> Node:
+    """The node that holds the value of a marked one."""
+    while node.op in ops.MARKERS:
+        node = node.operands[ops.MARKERS[node.op]]
+    return node
+
+
+def ancestors(root: Node) -> frozenset[Node]:
+    """The nodes of the graph of `root`, itself included."""
+    found = root.memo.get("ancestors")
+    if found is None:
+        found = root.memo["ancestors"] = frozenset(reachable([root]))
+    return found
+
+
+@dataclass(eq=False)
+class History:
+    """The graph of a tensor whose epoch is over.
+
+    saved, leaf_values: node -> (what holds its value, its owner then, the owner's version then).
+    targets: variable node -> the leaf tensor that collects its gradient, or the history it goes
+        on to.
+    hooks: node -> dictionaries of hooks that see its gradient; shared by the epoch's histories.
+    overwritten: nodes among the saved that were changed in place before the epoch was over.
+    """
+
+    node: Node
+    epoch: int
+    saved_nodes: tuple[Node, ...]
+    is_freed: bool = False
+    saved: dict[Node, tuple[Any, Any, int]] = field(default_factory=dict)
+    leaf_values: dict[Node, tuple[Any, Any, int]] = field(default_factory=dict)
+    scalar_values: dict[Node, Any] = field(default_factory=dict)
+    targets: dict[Node, Any] = field(default_factory=dict)
+    call_contexts: dict[Node, Any] = field(default_factory=dict)
+    hooks: dict[Node, list[dict[int, Any]]] = field(default_factory=dict)
+    overwritten: frozenset[Node] = frozenset()
+    reached: tuple[weakref.ref[Any], ...] = ()  # the leaf tensors its gradient went to, once freed
+
+    def _inputs(self) -> list[Node]:
+        found = self.node.memo.get("inputs")
+        if found is None:
+            found = self.node.memo["inputs"] = [
+                n
+                for n in reachable([self.node])
+                if n.op.kind is Kind.LEAF or n.op is ops.variable or n.op.name == "function_call"
+            ]
+        return found
+
+    @property
+    def leaves(self) -> list[Node]:
+        return [n for n in self._inputs() if n.op is ops.leaf]
+
+    @property
+    def scalars(self) -> list[Node]:
+        return [n for n in self._inputs() if n.op is ops.scalar]
+
+    @property
+    def variables(self) -> list[Node]:
+        return [n for n in self._inputs() if n.op is ops.variable]
+
+    @property
+    def calls(self) -> list[Node]:
+        return [n for n in self._inputs() if n.op.name == "function_call"]
+
+    def keep(
+        self,
+        saved: Any,
+        leaves: Any,
+        scalars: Any,
+        variables: Any,
+        calls: Any,
+        overwritten: frozenset[Node],
+    ) -> None:
+        self.saved, self.leaf_values, self.scalar_values = saved, leaves, scalars
+        self.targets, self.call_contexts, self.overwritten = variables, calls, overwritten
+
+    def leaf_tensors(self) -> list[Any]:
+        """The leaf tensors that a gradient through here goes to."""
+        if self.is_freed:
+            return [t for ref in self.reached if (t := ref()) is not None]
+        out = []
+        for target in self.targets.values():
+            out.extend(target.leaf_tensors() if isinstance(target, History) else [target])
+        return out
+
+    def free(self) -> None:
+        """Let go of everything; a second backward pass through here is an error."""
+        if self.is_freed:
+            return
+        self.reached = tuple({id(t): weakref.ref(t) for t in self.leaf_tensors()}.values())
+        self.is_freed = True
+        self.saved, self.leaf_values, self.scalar_values = {}, {}, {}
+        self.targets, self.call_contexts, self.hooks = {}, {}, {}

@@ -1,0 +1,14 @@
+"""PyTorch's names of dtypes in files."""
+
+from __future__ import annotations
+
+from tilewright.ir import dtype as dtypes
+
+# What PyTorch calls the storage of each dtype; dtypes that came later have none of their own.
+STORAGES = {
+    "DoubleStorage": dtypes.float64, "FloatStorage": dtypes.float32, "HalfStorage": dtypes.float16,
+    "BFloat16Storage": dtypes.bfloat16, "LongStorage": dtypes.int64, "IntStorage": dtypes.int32,
+    "ShortStorage": dtypes.int16, "CharStorage": dtypes.int8, "ByteStorage": dtypes.uint8,
+    "BoolStorage": dtypes.bool_,
+}  # fmt: skip
+STORAGE_OF = {dtype: name for name, dtype in STORAGES.items()}

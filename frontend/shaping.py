@@ -1,0 +1,358 @@
+"""Views and rearrangements. What PyTorch returns as a view shares memory here too."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
+
+from . import views
+from .recording import Handle, cached_view, record, view
+
+
+def sizes(args: Sequence[Any]) -> tuple[int, ...]:
+    """Sizes given as separate arguments or as one sequence."""
+    if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
+        args = tuple(args[0])
+    return tuple(int(a) for a in args)
+
+
+def layout_of(t: Handle) -> views.Layout:
+    """(shape, strides, offset) of `t` in its storage, in elements."""
+    if t._chain is None:
+        shape = tuple(t.shape)
+        return shape, contiguous_strides(shape), 0
+    found = views.layout(t._chain)
+    assert found is not None, "views are made only where strides exist"
+    return found
+
+
+def _viewable(t: Handle, shape: tuple[int, ...]) -> bool:
+    if t._chain is None:
+        return True
+    layout = layout_of(t)
+    return views.RESHAPE.layout(layout, shape) is not None
+
+
+@cached_view
+def reshape(input: Any, *shape: Any) -> Any:
+    """The elements in another shape: a view where strides allow it, else a copy."""
+    target = infer_reshape(input.shape, sizes(shape))
+    if _viewable(input, target):
+        return view(input, views.VIEW, tuple(target))
+    return record(ops.reshape, input, tuple(target))
+
+
+@cached_view
+def view_(input: Any, *shape: Any) -> Any:
+    """A view in another shape (or, given a dtype of the same size, of the same bits)."""
+    from tilewright.ir.dtype import DType
+
+    if len(shape) == 1 and isinstance(shape[0], DType):
+        return record(ops.bitcast, input, shape[0])
+    target = infer_reshape(input.shape, sizes(shape))
+    if not _viewable(input, target):
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) "
+            f"instead{at_user_line()}"
+        )
+    return view(input, views.VIEW, tuple(target))
+
+
+def view_as(input: Any, other: Any) -> Any:
+    return view_(input, other.shape)
+
+
+def reshape_as(input: Any, other: Any) -> Any:
+    return reshape(input, other.shape)
+
+
+@cached_view
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """Dimensions start_dim … end_dim as one."""
+    rank = input.dim()
+    if rank == 0:
+        return reshape(input, 1)
+    a, b = normalize_axis(start_dim, rank), normalize_axis(end_dim, rank)
+    if a > b:
+        raise RuntimeError(
+            f"flatten() has invalid args: start_dim cannot come after end_dim{at_user_line()}"
+        )
+    shape = tuple(input.shape)
+    return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
+
+
+def ravel(input: Any) -> Any:
+    return reshape(input, -1)
+
+
+def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
+    """Dimension `dim` split into `sizes`."""
+    axis = normalize_axis(dim, input.dim())
+    inner = infer_reshape((input.shape[axis],), sizes)
+    return reshape(input, (*input.shape[:axis], *inner, *input.shape[axis + 1 :]))
+
+
+@cached_view
+def permute(input: Any, *dims: Any) -> Any:
+    """Dimension i of the result is dimension dims[i] of the input."""
+    order = sizes(dims)
+    rank = input.dim()
+    if len(order) != rank:
+        raise RuntimeError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the "
+            f"length of the desired ordering of dimensions i.e. input.dim() = {rank} is not equal "
+            f"to len(dims) = {len(order)}{at_user_line()}"
+        )
+    normal = tuple(normalize_axis(d, rank) for d in order)
+    if len(set(normal)) != rank:
+        raise RuntimeError(f"permute(): duplicate dims are not allowed{at_user_line()}")
+    return view(input, views.PERMUTE, normal)
+
+
+@cached_view
+def transpose(input: Any, dim0: int, dim1: int) -> Any:
+    """Two dimensions swapped."""
+    rank = input.dim()
+    a, b = normalize_axis(dim0, rank), normalize_axis(dim1, rank)
+    order = list(range(rank))
+    if rank:
+        order[a], order[b] = order[b], order[a]
+    return view(input, views.TRANSPOSE, tuple(order))
+
+
+def t(input: Any) -> Any:
+    """The transpose of a matrix; vectors and scalars are unchanged."""
+    if input.dim() > 2:
+        raise RuntimeError(
+            f"t() expects a tensor with <= 2 dimensions, but self is {input.dim()}D{at_user_line()}"
+        )
+    return view(input, views.T, tuple(range(input.dim() - 1, -1, -1)))
+
+
+def movedim(input: Any, source: Any, destination: Any) -> Any:
+    rank = input.dim()
+    src = [normalize_axis(a, rank) for a in ((source,) if isinstance(source, int) else source)]
+    dst = [
+        normalize_axis(a, rank)
+        for a in ((destination,) if isinstance(destination, int) else destination)
+    ]
+    order = [-1] * rank
+    for a, b in zip(src, dst, strict=True):
+        order[b] = a
+    rest = iter(a for a in range(rank) if a not in src)
+    return permute(input, [next(rest) if a < 0 else a for a in order])
+
+
+@cached_view
+def squeeze(input: Any, dim: Any = None) -> Any:
+    """Dimensions of size 1 dropped: all of them, or those in `dim`."""
+    rank = input.dim()
+    if dim is None:
+        drop = set(range(rank))
+    else:
+        drop = {normalize_axis(d, rank) for d in ((dim,) if isinstance(dim, int) else dim)}
+    gone = tuple(i for i, s in enumerate(input.shape) if i in drop and s == 1)
+    kept = tuple(s for i, s in enumerate(input.shape) if i not in gone)
+    return view(input, views.SQUEEZE, kept, gone)
+
+
+@cached_view
+def unsqueeze(input: Any, dim: int) -> Any:
+    """A dimension of size 1 put in at `dim`."""
+    axis = normalize_axis(dim, input.dim() + 1)
+    return view(input, views.UNSQUEEZE, (*input.shape[:axis], 1, *input.shape[axis:]), (axis,))
+
+
+@cached_view
+def expand(input: Any, *shape: Any) -> Any:
+    """A view in which dimensions of size 1 repeat; -1 keeps a size."""
+    target = list(sizes(shape))
+    lead = len(target) - input.dim()
+    for i, size in enumerate(target):
+        if size == -1:
+            if i < lead:
+                raise RuntimeError(
+                    f"The expanded size of the tensor (-1) isn't allowed in a leading, "
+                    f"non-existing dimension {i}{at_user_line()}"
+                )
+            target[i] = input.shape[i - lead]
+    if lead < 0 or any(a not in (1, b) for a, b in zip(input.shape, target[lead:], strict=True)):
+        raise RuntimeError(
+            f"The expanded size of the tensor {tuple(target)} must match the existing size "
+            f"{tuple(input.shape)} at non-singleton dimensions{at_user_line()}"
+        )
+    return view(input, views.EXPAND, tuple(target))
+
+
+def expand_as(input: Any, other: Any) -> Any:
+    return expand(input, other.shape)
+
+
+def broadcast_to(input: Any, shape: Sequence[int]) -> Any:
+    return expand(input, shape)
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
+    shape = broadcast(*(x.shape for x in tensors))
+    return tuple(expand(x, shape) for x in tensors)
+
+
+def narrow(input: Any, dim: int, start: int, length: int) -> Any:
+    """`length` elements of dimension `dim` from `start` on."""
+    axis = normalize_axis(dim, input.dim())
+    size = input.shape[axis]
+    begin = int(start) + (size if start < 0 else 0)
+    if not 0 <= begin <= size or begin + length > size:
+        raise RuntimeError(
+            f"start ({start}) + length ({length}) exceeds dimension size ({size}){at_user_line()}"
+        )
+    return slice_dim(input, axis, begin, begin + length)
+
+
+@cached_view
+def slice_dim(input: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    shape = input.shape
+    starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    return view(input, views.SLICE, tuple(starts), tuple(stops), tuple(steps))
+
+
+@cached_view
+def select(input: Any, dim: int, index: int) -> Any:
+    """Element `index` of dimension `dim`, which is dropped."""
+    if input.dim() == 0:
+        raise IndexError(f"select() cannot be applied to a 0-dim tensor.{at_user_line()}")
+    axis = normalize_axis(dim, input.dim())
+    size = input.shape[axis]
+    if not -size <= index < size:
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at "
+            f"dimension {axis}{at_user_line()}"
+        )
+    at = index % size
+    row = slice_dim(input, axis, at, at + 1)
+    return view(row, views.SELECT, (*input.shape[:axis], *input.shape[axis + 1 :]), (axis,))
+
+
+@cached_view
+def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
+    """The slices along `dim`."""
+    return tuple(select(input, dim, i) for i in range(input.shape[dim]))
+
+
+@cached_view
+def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Views of the given size(s) along `dim`."""
+    axis = normalize_axis(dim, input.dim())
+    size = input.shape[axis]
+    if isinstance(split_size_or_sections, int):
+        step = split_size_or_sections
+        if step <= 0 and size:
+            raise RuntimeError(
+                f"split expects split_size be positive, but got {step}{at_user_line()}"
+            )
+        lengths = [min(step, size - a) for a in range(0, size, step)] if size else [0]
+    else:
+        lengths = [int(s) for s in split_size_or_sections]
+        if sum(lengths) != size:
+            raise RuntimeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's "
+                "size "
+                f"at dimension {axis}), but got split_sizes={lengths}{at_user_line()}"
+            )
+    out, start = [], 0
+    for length in lengths:
+        out.append(slice_dim(input, axis, start, start + length))
+        start += length
+    return tuple(out)
+
+
+@cached_view
+def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+    """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
+    if chunks <= 0:
+        raise RuntimeError(
+            f"chunk expects `chunks` to be greater than 0, got: {chunks}{at_user_line()}"
+        )
+    size = input.shape[dim]
+    return split(input, max(-(-size // chunks), 1), dim)
+
+
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+    axis = normalize_axis(dim, input.dim())
+    size = input.shape[axis]
+    if isinstance(indices_or_sections, int):
+        n = indices_or_sections
+        base, extra = divmod(size, n)
+        lengths = [base + (i < extra) for i in range(n)]
+        return split(input, lengths, axis)
+    bounds = [0, *[min(max(b + size if b < 0 else b, 0), size) for b in indices_or_sections], size]
+    return tuple(slice_dim(input, axis, a, max(a, b)) for a, b in itertools.pairwise(bounds))
+
+
+def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+    """All windows of `size` elements, `step` apart, along `dimension`; their contents come last."""
+    axis = normalize_axis(dimension, input.dim())
+    if size > input.shape[axis]:
+        raise RuntimeError(
+            f"maximum size for tensor at dimension {axis} is {input.shape[axis]} but size is "
+            f"{size}{at_user_line()}"
+        )
+    return view(input, views.WINDOWS, axis, int(size), int(step))
+
+
+def contiguous(input: Any, memory_format: Any = None) -> Any:
+    """The tensor itself if it is contiguous, else a copy that is."""
+    return input if input.is_contiguous() else clone(input)
+
+
+def clone(input: Any, *, memory_format: Any = None) -> Any:
+    """A copy, differentiable."""
+    return record(_identity, input)
+
+
+def _identity(x: Node) -> Node:
+    return x
+
+
+def adjoint(input: Any) -> Any:
+    """The last two dimensions swapped (numbers are real here)."""
+    return transpose(input, -2, -1)
+
+
+def split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+    return split(input, list(split_sizes), dim)
+
+
+def sum_to_size(input: Any, *size: Any) -> Any:
+    """Summed over what broadcasting from `size` would repeat."""
+    return record(_sum_to, input, sizes(size))
+
+
+def _sum_to(x: Node, shape: tuple[int, ...]) -> Node:
+    if broadcast(x.shape, shape) != x.shape:
+        raise RuntimeError(
+            f"size {{{list(shape)}}} is not expandable to size {{{list(x.shape)}}}.{at_user_line()}"
+        )
+    return ops.sum_to(x, shape)
+
+
+def become(t: Any, seen: Any) -> Any:
+    """Make `t` the view `seen` of itself (`unsqueeze_` and its like)."""
+    if t.requires_grad and t.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+            f"{at_user_line()}"
+        )
+    t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
+    if t._node is not None:
+        t._storage._views.append(t)
+    return t

@@ -1,0 +1,142 @@
+"""Several Python threads: one at a time owns the recording, and the others take it over.
+
+An op call costs nothing for it. Every path that is not a plain table hit asks whether this thread
+is the owner (`claim`). A thread that is not waits until the owner is between two calls, computes
+what is pending and takes over, with its own grad mode. From then on, until the other threads have
+ended, the tables answer through `Guard`, so that hits ask as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from tilewright.ir import node as graph
+
+from .epoch import clock, tables
+
+PATIENCE = 60.0
+"""Seconds to wait for the other thread to come between two calls."""
+
+_owner = get_ident()
+_turn = threading.RLock()
+_modes: dict[int, bool] = {}
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STANDARD = sysconfig.get_path("stdlib") + os.sep
+
+
+# Set by recording: what ends the epoch, swaps the grad mode, and puts the guard before the tables.
+def _unset(*_: Any) -> None:
+    raise AssertionError("recording sets this when it is imported")
+
+
+flush: Callable[[], None] = _unset
+set_mode: Callable[[bool], None] = _unset
+arm: Callable[[], None] = _unset
+guarded = False
+
+
+class Guard:
+    """Stands for the tables of calls, and asks who is calling."""
+
+    def get(self, key: Any) -> Any:
+        if get_ident() != _owner:
+            take_over()
+            return None  # the nodes in the key are of the other thread's epoch
+        return tables[graph.grad_enabled()].get(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        tables[graph.grad_enabled()][key] = value
+
+
+def claim() -> bool:
+    """Make the calling thread the owner; whether it wasn't."""
+    if get_ident() == _owner:
+        return False
+    take_over()
+    return True
+
+
+def take_over() -> None:
+    """Become the owner, once the thread that is comes between two calls."""
+    me = get_ident()
+    while not _turn.acquire(timeout=0.001):
+        if _owner == me:  # given back: this thread's call had begun
+            return
+    try:
+        _take_from(_owner, me)
+    finally:
+        _turn.release()
+
+
+def _take_from(before: int, me: int) -> None:
+    global _owner, guarded
+    if before == me:
+        return
+    guarded = True
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        arm()
+        if not clock.holding and not _is_in_call(before):
+            # What it begins after this line begins by asking for the recording.
+            _owner = me
+            if not clock.holding and not _is_in_call(before):
+                break
+            _owner = before
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                "another thread is in the middle of a call that doesn't end, such as a backward "
+                "pass with a hook that waits for this thread"
+            )
+        time.sleep(2e-5)
+    _modes[before] = graph.grad_enabled()
+    mine = _modes.pop(me, True)
+    try:
+        flush()
+    finally:
+        set_mode(mine)
+
+
+def relax() -> None:
+    """Let the tables be asked directly again, if no other thread is left."""
+    global guarded
+    if threading.active_count() == 1:
+        guarded = False
+        set_mode(graph.grad_enabled())
+
+
+def _is_in_call(thread: int) -> bool:
+    """Whether the innermost code of `thread`, aside from the standard library, is of this
+    package."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith((_PACKAGE, "<tilewright")):
+            return True
+        if not name.startswith((_STANDARD, "<frozen")) or "site-packages" in name:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _before_fork() -> None:
+    _turn.acquire()
+    claim()
+
+
+def _in_child() -> None:
+    global _turn
+    _turn = threading.RLock()
+    _modes.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=lambda: _turn.release(), after_in_child=_in_child
+    )

@@ -1,0 +1,5 @@
+"""torch.utils."""
+
+from . import data
+
+__all__ = ["data"]

@@ -1,0 +1,183 @@
+"""Datasets."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from tilewright.ir.location import at_user_line
+
+from ... import creation, random
+
+T = TypeVar("T", covariant=True)
+
+
+class Dataset(Generic[T]):
+    """Samples by index: subclasses define `__getitem__` and usually `__len__`."""
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
+
+    def __add__(self, other: Dataset[Any]) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T]):
+    """Samples one after another: subclasses define `__iter__`."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
+
+    def __add__(self, other: Dataset[Any]) -> Any:
+        return ChainDataset([self, other])
+
+
+def rows(tensor: Any, index: Any) -> Any:
+    """tensor[index] with values of its own, where they are at hand.
+
+    A recorded tensor[index] would hold the index in its graph, so every index would be a new graph.
+    """
+    if tensor.requires_grad or tensor._meta()[2] != "cpu" or tensor.dim() == 0:
+        return tensor[index]
+    array = tensor._array()
+    picked = array[index]
+    return creation.from_buffer(np.array(picked, copy=True, order="C"), tensor.dtype)
+
+
+class TensorDataset(Dataset[Any]):
+    """Sample i is the tuple of the i-th rows of some tensors."""
+
+    tensors: tuple[Any, ...]
+
+    def __init__(self, *tensors: Any) -> None:
+        if any(t.shape[0] != tensors[0].shape[0] for t in tensors):
+            raise AssertionError(
+                "Size mismatch between tensors: their first dimensions are "
+                f"{[t.shape[0] for t in tensors]}{at_user_line()}"
+            )
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        if isinstance(index, (int, np.integer)):
+            size = len(self)
+            if not -size <= index < size:
+                raise IndexError(f"index {index} is out of bounds for a dataset of {size} samples")
+            return tuple(rows(t, int(index)) for t in self.tensors)
+        return tuple(t[index] for t in self.tensors)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, ...]]:
+        return [self[i] for i in indices]
+
+    def batch(self, indices: Sequence[int]) -> list[Any]:
+        """What default_collate makes of these samples, taken at once."""
+        return [rows(t, np.asarray(indices, dtype=np.int64)) for t in self.tensors]
+
+    def __len__(self) -> int:
+        return self.tensors[0].shape[0]
+
+
+class StackDataset(Dataset[Any]):
+    """Sample i is the tuple (or dict) of the i-th samples of some datasets."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        if bool(args) == bool(named):
+            raise ValueError(
+                "StackDataset takes datasets as arguments or by name, and at least one"
+            )
+        self.datasets: Any = named or args
+        lengths = {len(d) for d in (named.values() if named else args)}
+        if len(lengths) != 1:
+            raise ValueError("Size mismatch between datasets")
+        (self._length,) = lengths
+
+    def __getitem__(self, index: int) -> Any:
+        if isinstance(self.datasets, dict):
+            return {name: d[index] for name, d in self.datasets.items()}
+        return tuple(d[index] for d in self.datasets)
+
+    def __len__(self) -> int:
+        return self._length
+
+
+class ConcatDataset(Dataset[Any]):
+    """Datasets one after another."""
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise AssertionError("datasets should not be an empty iterable")
+        if any(isinstance(d, IterableDataset) for d in self.datasets):
+            raise AssertionError("ConcatDataset does not support IterableDataset")
+        self.cumulative_sizes = list(itertools.accumulate(len(d) for d in self.datasets))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, index: int) -> Any:
+        if index < 0:
+            if -index > len(self):
+                raise ValueError("absolute value of index should not exceed dataset length")
+            index += len(self)
+        which = bisect.bisect_right(self.cumulative_sizes, index)
+        if which == len(self.datasets):
+            raise IndexError(f"index {index} is out of bounds for a dataset of {len(self)} samples")
+        start = self.cumulative_sizes[which - 1] if which else 0
+        return self.datasets[which][index - start]
+
+
+class ChainDataset(IterableDataset[Any]):
+    """Iterable datasets one after another."""
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for d in self.datasets:
+            yield from d  # type: ignore[misc]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.datasets))  # type: ignore[arg-type]
+
+
+class Subset(Dataset[Any]):
+    """The samples of a dataset at the given indices."""
+
+    def __init__(self, dataset: Dataset[Any], indices: Sequence[int]) -> None:
+        self.dataset = dataset
+        self.indices = indices
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list):
+            return [self.dataset[self.indices[i]] for i in index]
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def random_split(
+    dataset: Any, lengths: Sequence[int | float], generator: Any = None
+) -> list[Subset]:
+    """Disjoint random subsets of the given lengths, or of the given fractions of the whole."""
+    total = len(dataset)
+    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
+        if any(not 0 <= f <= 1 for f in lengths):
+            raise ValueError(f"fractions must lie between 0 and 1, got {list(lengths)}")
+        sizes = [math.floor(total * f) for f in lengths]
+        for i in range(total - sum(sizes)):
+            sizes[i % len(sizes)] += 1
+    else:
+        sizes = [int(n) for n in lengths]
+    if sum(sizes) != total:
+        raise ValueError(
+            "Sum of input lengths does not equal the length of the input dataset! "
+            f"{sum(sizes)} != {total}{at_user_line()}"
+        )
+    order = random.randperm(total, generator=generator).tolist()
+    ends = list(itertools.accumulate(sizes))
+    return [Subset(dataset, order[end - n : end]) for end, n in zip(ends, sizes, strict=True)]

@@ -1,0 +1,278 @@
+"""View operations: how each looks as a node, in memory, and as the target of a write."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import Size, contiguous_strides, reshape_strides
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], int]
+"""(shape, strides, offset), in elements."""
+
+
+class View:
+    """One kind of view. `attrs` are those of the node function; `name` is for `grad_fn`."""
+
+    name: str
+
+    def __reduce__(self) -> str:
+        return self.name.upper()
+
+    def node(self, x: Node, *attrs: Any) -> Node:
+        """The view of `x`."""
+        raise NotImplementedError
+
+    def layout(self, source: Layout, *attrs: Any) -> Layout | None:
+        """The memory layout of the view; None if no strides give it."""
+        raise NotImplementedError
+
+    def write(self, x: Node, value: Node, *attrs: Any) -> Node:
+        """`x` with its view replaced by `value`."""
+        raise NotImplementedError
+
+
+class _Reshape(View):
+    def __init__(self, name: str = "reshape"):
+        self.name = name
+
+    def node(self, x: Node, shape: tuple[int, ...]) -> Node:
+        return ops.reshape(x, shape)
+
+    def layout(self, source: Layout, shape: tuple[int, ...]) -> Layout | None:
+        strides = reshape_strides(source[0], source[1], shape)
+        return None if strides is None else (shape, strides, source[2])
+
+    def write(self, x: Node, value: Node, shape: tuple[int, ...]) -> Node:
+        return ops.reshape(value, x.shape)
+
+
+class _Fit(_Reshape):
+    """Dimensions of size 1 dropped, or one put in; attrs are the new shape and the dimensions."""
+
+    def node(self, x: Node, shape: Any, dims: Any = ()) -> Node:
+        return ops.reshape(x, shape)
+
+    def write(self, x: Node, value: Node, shape: Any, dims: Any = ()) -> Node:
+        return ops.reshape(value, x.shape)
+
+
+class _Squeeze(_Fit):
+    def layout(self, source: Layout, shape: Any, dims: Any = ()) -> Layout:
+        return shape, tuple(s for i, s in enumerate(source[1]) if i not in dims), source[2]
+
+
+class _Unsqueeze(_Fit):
+    def layout(self, source: Layout, shape: Any, dims: Any = ()) -> Layout:
+        sizes, strides, offset = source
+        (at,) = dims
+        own = sizes[at] * strides[at] if at < len(sizes) else 1
+        return shape, (*strides[:at], own, *strides[at:]), offset
+
+
+class _Permute(View):
+    def __init__(self, name: str = "permute"):
+        self.name = name
+
+    def node(self, x: Node, order: tuple[int, ...]) -> Node:
+        return ops.permute(x, order)
+
+    def layout(self, source: Layout, order: tuple[int, ...]) -> Layout:
+        shape, strides, offset = source
+        return tuple(shape[i] for i in order), tuple(strides[i] for i in order), offset
+
+    def write(self, x: Node, value: Node, order: tuple[int, ...]) -> Node:
+        inverse = [0] * len(order)
+        for i, o in enumerate(order):
+            inverse[o] = i
+        return ops.permute(value, inverse)
+
+
+class _Slice(View):
+    name = "slice"
+
+    def node(self, x: Node, starts: Any, stops: Any, steps: Any) -> Node:
+        return ops.slice_(x, starts, stops, steps)
+
+    def layout(self, source: Layout, starts: Any, stops: Any, steps: Any) -> Layout:
+        _, strides, offset = source
+        sizes = tuple(
+            max(0, -(-(b - a) // s)) for a, b, s in zip(starts, stops, steps, strict=True)
+        )
+        moved = tuple(t * s for t, s in zip(strides, steps, strict=True))
+        return sizes, moved, offset + sum(t * a for t, a in zip(strides, starts, strict=True))
+
+    def write(self, x: Node, value: Node, starts: Any, stops: Any, steps: Any) -> Node:
+        if value.shape == x.shape:
+            return value
+        if 0 in value.shape:
+            return x
+        interior = [s - 1 for s in steps]
+        high = [
+            n - a - ((m - 1) * s + 1)
+            for n, m, a, s in zip(x.shape, value.shape, starts, steps, strict=True)
+        ]
+        from tilewright.ir.dtype import bool_
+
+        true, false = ops.constant(True, bool_), ops.constant(False, bool_)
+        inside = ops.pad(ops.expand(true, value.shape), starts, high, interior, false)
+        return ops.where(inside, ops.pad(value, starts, high, interior), x)
+
+
+class _Expand(View):
+    name = "expand"
+
+    def node(self, x: Node, shape: tuple[int, ...]) -> Node:
+        return ops.expand(x, shape)
+
+    def layout(self, source: Layout, shape: tuple[int, ...]) -> Layout:
+        sizes, strides, offset = source
+        lead = len(shape) - len(sizes)
+        kept = (
+            0 if shape[lead + i] != size else stride
+            for i, (size, stride) in enumerate(zip(sizes, strides, strict=True))
+        )
+        return tuple(shape), (0,) * lead + tuple(kept), offset
+
+    def write(self, x: Node, value: Node, shape: tuple[int, ...]) -> Node:
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            f"single memory location; clone() the expanded tensor before writing{at_user_line()}"
+        )
+
+
+class _Windows(View):
+    name = "unfold"
+
+    def node(self, x: Node, axis: int, size: int, step: int) -> Node:
+        return ops.windows(x, (axis,), (size,), (step,), (1,))
+
+    def layout(self, source: Layout, axis: int, size: int, step: int) -> Layout:
+        shape, strides, offset = list(source[0]), list(source[1]), source[2]
+        shape[axis] = (shape[axis] - size) // step + 1
+        strides.append(strides[axis])
+        strides[axis] *= step
+        return (*shape, size), tuple(strides), offset
+
+    def write(self, x: Node, value: Node, *attrs: Any) -> Node:
+        raise RuntimeError(
+            f"writing through unfold() is not supported; clone() first{at_user_line()}"
+        )
+
+
+class _Detach(View):
+    name = "detach"
+
+    def node(self, x: Node) -> Node:
+        return ops.detach(x) if x.requires_grad else x
+
+    def layout(self, source: Layout) -> Layout:
+        return source
+
+    def write(self, x: Node, value: Node) -> Node:
+        return ops.with_value(x, value) if x.requires_grad else value
+
+
+class _Own(View):
+    """Marks a view that has got a history of its own; it sees the same."""
+
+    name = "own"
+
+    def node(self, x: Node) -> Node:
+        return x
+
+    def layout(self, source: Layout) -> Layout:
+        return source
+
+    def write(self, x: Node, value: Node) -> Node:
+        return value
+
+
+RESHAPE, PERMUTE, SLICE = _Reshape(), _Permute(), _Slice()
+EXPAND, WINDOWS, DETACH = _Expand(), _Windows(), _Detach()
+# The same views under the names by which they are called.
+VIEW = _Reshape("view")
+SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Squeeze("select"), _Unsqueeze("unsqueeze")
+UNFOLD = WINDOWS
+OWN = _Own()
+TRANSPOSE, T = _Permute("transpose"), _Permute("t")
+
+Chain = Any
+"""(parent, view, attrs), outermost last, down to the shape of the base; None is the base itself."""
+
+
+def base_shape(chain: Chain) -> Size:
+    """The shape of the base that `chain` looks at."""
+    while type(chain) is tuple:
+        chain = chain[0]
+    return chain
+
+
+def links(chain: Chain) -> list[tuple[View, tuple[Any, ...]]]:
+    """The chain's views from the base outwards."""
+    out = []
+    while type(chain) is tuple:
+        chain, view, attrs = chain
+        out.append((view, attrs))
+    out.reverse()
+    return out
+
+
+def is_detached(chain: Chain) -> bool:
+    """Whether the chain only detaches: the same elements without the history."""
+    while type(chain) is tuple:
+        chain, view, _ = chain
+        if view is not DETACH:
+            return False
+    return True
+
+
+def apply(base: Node, chain: Chain) -> Node:
+    """The view of `base` that `chain` describes."""
+    for view, attrs in links(chain):
+        base = view.node(base, *attrs)
+    return base
+
+
+def write(base: Node, chain: Chain, value: Node) -> Node:
+    """`base` with what the chain sees of it replaced by `value`."""
+    steps = links(chain)
+    stages = [base]
+    for view, attrs in steps:
+        stages.append(view.node(stages[-1], *attrs))
+    for (view, attrs), stage in zip(reversed(steps), reversed(stages[:-1]), strict=True):
+        value = view.write(stage, value, *attrs)
+    return value
+
+
+@functools.lru_cache(maxsize=8192)
+def layout(chain: Chain) -> Layout | None:
+    """The memory layout of a view of a contiguous base."""
+    shape = base_shape(chain)
+    current: Layout | None = (tuple(shape), contiguous_strides(shape), 0)
+    for view, attrs in links(chain):
+        if current is None:
+            return None
+        current = view.layout(current, *attrs)
+    return current
+
+
+def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether the elements lie row-major without gaps (sizes 0 and 1 don't care)."""
+    if 0 in shape:
+        return True
+    expected = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def numel(shape: Size | tuple[int, ...]) -> int:
+    return math.prod(shape)

@@ -1,0 +1,202 @@
+"""In-place writes: a storage is bound to a new node, and every tensor that shares it sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import node as graph
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node, grad_mode, intern
+
+from . import epoch, flushing, threads, views
+from .epoch import (
+    Handle,
+    Storage,
+    clock,
+    handles,
+    leaf_tensor,
+    mutated,
+    resolve,
+    resolve_state,
+    variable,
+)
+from .saved import reads, value_node
+
+
+def assign(t: Any, node: Node, *, force: bool = False) -> Any:
+    """Overwrite the value of `t`, for every tensor that shares its memory. Returns `t`.
+
+    force: also for a leaf that requires grad (its history stays as it is).
+    """
+    if threads.claim() and node.operands:
+        raise RuntimeError(
+            "two threads write to tensors at once, and one had not finished what the other reads; "
+            f"let one wait for the other{at_user_line()}"
+        )
+    old = resolve(t)
+    owner = leaf_tensor(old) if old.requires_grad else None
+    if owner is not None and graph.grad_enabled() and not force:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation; "
+            f"use torch.no_grad() or .data{at_user_line()}"
+        )
+    node = _fitted(node, old)
+    if t._storage is not None:
+        _write_storage(t, t._storage, node)
+        return t
+    if not (node.requires_grad and reads(node, old)):
+        mutated.add(old)
+    t._version += 1
+    if owner is not None:
+        node = variable(node, owner)
+    else:
+        node = _with_history(old, node)
+    if t._shared is not None:
+        _write_through(t, node)
+    else:
+        t._node = node
+    return t
+
+
+def _with_history(old: Node, new: Node) -> Node:
+    """`new` in the place of `old`: what required a gradient goes on to require one."""
+    if not old.requires_grad:
+        return new
+    if not graph.grad_enabled():
+        with grad_mode(True):  # values change, the history stays
+            return ops.with_value(old, new)
+    return new if new.requires_grad else ops.overwritten(old, new)
+
+
+def _fitted(node: Node, old: Node) -> Node:
+    """`node` in the shape and dtype of what it overwrites, and on its device."""
+    if node.shape != old.shape:
+        if len(node.shape) > len(old.shape) or any(
+            a not in (1, b) for a, b in zip(reversed(node.shape), reversed(old.shape), strict=False)
+        ):
+            raise RuntimeError(
+                f"output with shape {list(old.shape)} doesn't match the broadcast shape "
+                f"{list(node.shape)}{at_user_line()}"
+            )
+        node = ops.expand(node, old.shape)
+    if node.dtype is not old.dtype:
+        node = ops.cast(node, old.dtype)
+    if node.op is ops.variable and node.requires_grad:
+        node = ops.clone(node)  # the value of another tensor, which goes on to have its own history
+    return _placed(node, old.device)
+
+
+def _placed(node: Node, device: str | None) -> Node:
+    """A node made of constants only, which live anywhere, put on the device of what it
+    overwrites."""
+    if device is None or node.device is not None:
+        return node
+    operands = tuple(_placed(o, device) for o in node.operands)
+    return intern(node.op, operands, node.attrs, device)
+
+
+def _write_storage(t: Any, storage: Storage, value: Node) -> None:
+    base = resolve_state(storage)
+    before = [base, resolve(t), *(v._node for v in storage._views if v._node is not None)]
+    # An op in place that reads the old value for its derivative is no write to a saved value.
+    read = {value_node(n) for n in before if reads(value, n)} if value.requires_grad else ()
+    owner = leaf_tensor(base) if base.requires_grad else None
+    recorded = graph.grad_enabled()
+    through_detach = any(kind is views.DETACH for kind, _ in views.links(t._chain))
+    if through_detach and recorded and (value.requires_grad or t._own is not None):
+        _write_history(t, value)
+        value = ops.detach(value) if value.requires_grad else value
+    if owner is not None:
+        if recorded and not through_detach:
+            raise RuntimeError(
+                "a view of a leaf Variable that requires grad is being used in an in-place "
+                f"operation{at_user_line()}"
+            )
+        # The leaf stays a leaf: only its value changes.
+        with grad_mode(False):
+            new = views.write(base, t._chain, value)
+        new = variable(new, owner)
+    else:
+        new = _with_history(base, views.write(base, t._chain, value))
+    storage._version += 1
+    mutated.update(n for n in before if value_node(n) not in read)
+    if storage._shared is not None:
+        _write_through(storage, new)
+        return
+    for v in storage._views:
+        if v._node is not None:
+            v._aval = (v._node.shape, v._node.dtype, v._node.device or "cpu")
+            v._node = None
+    storage._views.clear()
+    storage._node = new
+
+
+def _write_history(t: Any, value: Node) -> None:
+    """Give `t` the history of `value`: its memory is that of tensors with other histories."""
+    if t._own is not None:
+        assign(t._own, value)
+        return
+    own = object.__new__(epoch.tensor_type)
+    own._node = value
+    handles.append(own)
+    t._own = own
+    t._chain = (t._chain, views.OWN, ())
+
+
+def _write_through(state: Any, node: Node) -> None:
+    """An in-place write to memory that NumPy sees lands in the array before the call returns."""
+    if clock.holding:
+        np.copyto(state._buffer, flushing.value_of(node))
+        return
+    # A tensor of its own, so that the flush computes it, and keeps its history.
+    holder = Handle()
+    holder._node = node
+    handles.append(holder)
+    flushing.flush()
+    if type(holder._buffer) is flushing.Failed:
+        raise holder._buffer.error()
+    np.copyto(state._buffer, holder._buffer)
+    if node.op is not ops.variable:
+        state._history = holder._history
+
+
+def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
+    """`assign` of many tensors without gradient mode, as an optimizer's step does.
+
+    A node for a leaf that requires grad is marked as its `variable` already (`revalued`).
+    """
+    for t, node in zip(tensors, nodes, strict=True):
+        old = t._node
+        if (
+            old is None
+            or t._storage is not None
+            or t._shared is not None
+            or (old.requires_grad and node.op is not ops.variable)
+        ):
+            value = node.operands[0] if node.op is ops.variable else node
+            assign(t, value, force=True)
+            continue
+        mutated.add(old)
+        t._version += 1
+        t._node = node
+
+
+def revalued(old: Node, value: Node) -> Node:
+    """`value` in the place of `old`: gradients end in it where they ended in `old`."""
+    return ops.variable(value, old.attrs[0]) if old.op is ops.variable else value
+
+
+def adopt(t: Any, source: Any) -> None:
+    """Give `t` the memory of `source`, between epochs; tensors that shared its old one keep
+    that."""
+    state = source if source._storage is None else source._storage
+    t._node = t._history = t._shared = t._buffer = None
+    t._storage, t._chain = source._storage, source._chain
+    if t._storage is None:
+        t._buffer, t._shared = state._buffer, state._shared
+    t._aval = source._meta()
+    t._version += 1

@@ -1,0 +1,1 @@
+"""The graph: dtypes, shapes, ops, interned nodes, and the passes over them."""

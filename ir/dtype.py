@@ -1,0 +1,113 @@
+"""Element types and PyTorch's type promotion."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+BOOL, UNSIGNED, SIGNED, FLOAT = range(4)  # categories, in the order of promotion
+_MLIR_PREFIX = {BOOL: "i", UNSIGNED: "ui", SIGNED: "i", FLOAT: "f"}
+
+
+class DType:
+    """An element type. Compared by identity; printed as PyTorch prints it (`torch.float32`)."""
+
+    __slots__ = ("category", "itemsize", "mlir", "name", "np", "short")
+
+    def __init__(self, name: str, short: str, category: int, np_type: Any, mlir: str = ""):
+        self.name = name
+        self.short = short
+        self.category = category
+        self.np = np.dtype(np_type)
+        self.itemsize = self.np.itemsize
+        self.mlir = mlir or f"{_MLIR_PREFIX[category]}{self.itemsize * 8}"
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.category == FLOAT
+
+    @property
+    def is_complex(self) -> bool:
+        return False
+
+    @property
+    def is_signed(self) -> bool:
+        return self.category >= SIGNED
+
+    def __repr__(self) -> str:
+        return f"torch.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return named, (self.name,)
+
+
+bool_ = DType("bool", "b8", BOOL, np.bool_, mlir="i1")
+uint8 = DType("uint8", "u8", UNSIGNED, np.uint8)
+uint32 = DType("uint32", "u32", UNSIGNED, np.uint32)
+uint64 = DType("uint64", "u64", UNSIGNED, np.uint64)
+int8 = DType("int8", "i8", SIGNED, np.int8)
+int16 = DType("int16", "i16", SIGNED, np.int16)
+int32 = DType("int32", "i32", SIGNED, np.int32)
+int64 = DType("int64", "i64", SIGNED, np.int64)
+float16 = DType("float16", "f16", FLOAT, np.float16)
+bfloat16 = DType("bfloat16", "bf16", FLOAT, ml_dtypes.bfloat16, mlir="bf16")
+float32 = DType("float32", "f32", FLOAT, np.float32)
+float64 = DType("float64", "f64", FLOAT, np.float64)
+
+ALL = (bool_, uint8, uint32, uint64, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+_BY_NAME = {d.name: d for d in ALL} | {d.short: d for d in ALL}
+_BY_NUMPY = {d.np: d for d in ALL}
+BY_MLIR = {d.mlir: d for d in ALL}
+
+
+def named(name: str) -> DType:
+    """The dtype called `name`, long (`float32`) or short (`f32`)."""
+    return _BY_NAME[name]
+
+
+def from_numpy(np_dtype: Any) -> DType:
+    """The dtype of a NumPy dtype; TypeError if there is none."""
+    found = _BY_NUMPY.get(np.dtype(np_dtype).newbyteorder("="))
+    if found is None:
+        names = ", ".join(d.name for d in ALL)
+        raise TypeError(f"can't convert a NumPy array of dtype {np_dtype}: expected one of {names}")
+    return found
+
+
+@functools.cache
+def promote(a: DType, b: DType) -> DType:
+    """The dtype that holds both, by PyTorch's lattice (torch.promote_types)."""
+    if a is b:
+        return a
+    if a.category > b.category or (a.category == b.category and a.itemsize >= b.itemsize):
+        high, low = a, b
+    else:
+        high, low = b, a
+    if high.category == FLOAT:
+        both_half = {a, b} == {float16, bfloat16}
+        return float32 if both_half else high
+    if high.category == SIGNED and low.category == UNSIGNED and high.itemsize <= low.itemsize:
+        wider = {1: int16, 2: int32, 4: int64}
+        if low.itemsize not in wider:
+            raise RuntimeError(f"promotion of {a} and {b} is not supported: no dtype holds both")
+        return wider[low.itemsize]
+    return high
+
+
+def of_scalar(value: Any, default_float: DType = float32) -> DType:
+    """The dtype PyTorch gives a Python scalar: bool, int64 or the default float."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool_
+    if isinstance(value, (int, np.integer)):
+        return int64
+    if isinstance(value, (float, np.floating)):
+        return default_float
+    raise TypeError(f"expected a bool, int or float, got {type(value).__name__}: {value!r}")
+
+
+def accumulator(dtype: DType) -> DType:
+    """The dtype in which sums and products of `dtype` are accumulated."""
+    return float32 if dtype in (float16, bfloat16) else dtype

@@ -1,0 +1,40 @@
+"""Where in the user's code something was recorded."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# The directories of the installed package; a frame outside of them is the user's.
+_ROOTS: tuple[str, ...] = ()
+
+
+def _package_roots() -> tuple[str, ...]:
+    global _ROOTS
+    if not _ROOTS:
+        package = sys.modules[__name__.split(".")[0]]
+        roots = [os.path.dirname(os.path.abspath(package.__file__ or ""))]
+        for layer in ("ir", "codegen", "runtime"):
+            module = sys.modules.get(f"{package.__name__}.{layer}")
+            if module is not None and module.__file__:
+                roots.append(os.path.dirname(os.path.abspath(module.__file__)))
+        _ROOTS = tuple(root + os.sep for root in roots)
+    return _ROOTS
+
+
+def user_location() -> tuple[str, int]:
+    """(file name, line) of the innermost frame outside of the package."""
+    roots = _package_roots()
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(roots) and not name.startswith("<"):
+            break
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def at_user_line() -> str:
+    """` at file.py:12`, to end an error message with."""
+    name, line = user_location()
+    return f", at {os.path.basename(name)}:{line}"

@@ -1,0 +1,272 @@
+"""Node: one immutable operation of the graph, interned once for good.
+
+A program that repeats meets its nodes again instead of building them, so everything derived from a
+node (its gradient graph, its decomposition) is cached on it, and a tuple of nodes identifies the
+graph that computes them without a walk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .dtype import DType
+from .location import at_user_line, user_location
+from .op import Kind, Op
+from .shape import Size
+
+
+class Node:
+    """An operation on earlier nodes. Two nodes are equal only if they are the same object.
+
+    op, operands, attrs: what is computed; attrs follow `op.params`.
+    shape, dtype, device: of the value; device None means the value lives anywhere (constants).
+    requires_grad: whether autograd records through it.
+    loc: (file, line) of the user's code that recorded it first.
+    seq: creation order; operands come before their users.
+    memo: results of analyses, by name.
+    """
+
+    __slots__ = (
+        "attrs",
+        "device",
+        "dtype",
+        "loc",
+        "memo",
+        "op",
+        "operands",
+        "requires_grad",
+        "seq",
+        "shape",
+    )
+
+    op: Op
+    operands: tuple[Node, ...]
+    attrs: tuple[Any, ...]
+    shape: Size
+    dtype: DType
+    device: str | None
+    requires_grad: bool
+    loc: tuple[str, int]
+    seq: int
+    memo: dict[Any, Any]
+
+    def __repr__(self) -> str:
+        ins = ", ".join(f"%{o.seq}" for o in self.operands)
+        attrs = "".join(f" {k}={v}" for k, v in zip(self.op.params, self.attrs, strict=False))
+        return f"%{self.seq} = {self.op.name}({ins}){attrs}: {self.dtype.short}{list(self.shape)}"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    # Arithmetic between nodes of one dtype, for short VJPs and decompositions.
+    def __add__(self, other: Any) -> Node:
+        return _binary("add", self, other)
+
+    def __radd__(self, other: Any) -> Node:
+        return _binary("add", other, self)
+
+    def __sub__(self, other: Any) -> Node:
+        return _binary("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Node:
+        return _binary("sub", other, self)
+
+    def __mul__(self, other: Any) -> Node:
+        return _binary("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Node:
+        return _binary("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Node:
+        return _binary("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Node:
+        return _binary("div", other, self)
+
+    def __neg__(self) -> Node:
+        return _op("neg")(self)
+
+    def __lt__(self, other: Any) -> Node:
+        return _binary("lt", self, other)
+
+    def __le__(self, other: Any) -> Node:
+        return _binary("le", self, other)
+
+    def __gt__(self, other: Any) -> Node:
+        return _binary("gt", self, other)
+
+    def __ge__(self, other: Any) -> Node:
+        return _binary("ge", self, other)
+
+
+def _op(name: str) -> Op:
+    from .op import REGISTRY
+
+    return REGISTRY[name]
+
+
+def _binary(name: str, a: Any, b: Any) -> Node:
+    from .ops.generate import constant
+
+    if not isinstance(a, Node):
+        a = constant(a, b.dtype)
+    if not isinstance(b, Node):
+        b = constant(b, a.dtype)
+    return _op(name)(a, b)
+
+
+class _Mode:
+    """The grad mode, the intern table that belongs to it, and where new nodes are said to be from.
+
+    One table per mode: a node recorded without gradient, found again by a forward op, would
+    silently lose its gradient. A node that a pass makes is from the line of what it stands for.
+    """
+
+    __slots__ = ("grad", "loc", "table")
+
+    def __init__(self) -> None:
+        self.grad = True
+        self.table = _TABLES[True]
+        self.loc: tuple[str, int] | None = None
+
+
+_TABLES: dict[bool, dict[Any, Node]] = {True: {}, False: {}}
+_MODE = _Mode()
+_SEQ = itertools.count()
+
+
+def grad_enabled() -> bool:
+    return _MODE.grad
+
+
+def set_grad_enabled(enabled: bool) -> None:
+    _MODE.grad = enabled
+    _MODE.table = _TABLES[enabled]
+
+
+@contextmanager
+def grad_mode(enabled: bool) -> Iterator[None]:
+    """Record nodes with or without gradient inside the block."""
+    before = _MODE.grad
+    set_grad_enabled(enabled)
+    try:
+        yield
+    finally:
+        set_grad_enabled(before)
+
+
+def set_location(loc: tuple[str, int] | None) -> tuple[str, int] | None:
+    """Where nodes made from now on are from; None is the user's line. Returns what it was."""
+    before = _MODE.loc
+    _MODE.loc = loc
+    return before
+
+
+def table_size() -> int:
+    return len(_TABLES[True]) + len(_TABLES[False])
+
+
+def clear_tables() -> None:
+    """Forget every interned node. Only sound while no live handle refers to one."""
+    for table in _TABLES.values():
+        table.clear()
+
+
+def intern(
+    op: Op,
+    operands: tuple[Node, ...],
+    attrs: tuple[Any, ...] = (),
+    device: str | None = None,
+    loc: tuple[str, int] | None = None,
+) -> Node:
+    """The one node that applies `op` to `operands` with `attrs` in the current grad mode.
+
+    A node that is new gets `loc`, by default the user's line that called.
+
+    Attrs are compared by equality, so a position always holds values of one type (ops normalize
+    their attrs), and floats whose sign of zero or NaN matters are stored as bits.
+    """
+    key = (op, operands, attrs, device)
+    table = _MODE.table
+    node = table.get(key)
+    if node is not None:
+        return node
+    shared = _TABLES[True] if table is _TABLES[False] else None
+    tracks = op.name == "variable" or any(o.requires_grad for o in operands)
+    if shared is not None and not tracks:
+        # Without a gradient at stake both modes share the node, so no work is done twice.
+        node = shared.get(key)
+        if node is not None:
+            table[key] = node
+            return node
+    node = Node()
+    node.op = op
+    node.operands = operands
+    node.attrs = attrs
+    node.shape, node.dtype = op.infer(*operands, *attrs)
+    node.device = device or _common_device(op, operands)
+    node.requires_grad = op.name == "variable" or (
+        _MODE.grad and tracks and node.dtype.is_floating_point and _passes_gradient(op)
+    )
+    node.loc = loc or _MODE.loc or user_location()
+    node.seq = next(_SEQ)
+    node.memo = {}
+    table[key] = node
+    if shared is not None and not tracks:
+        shared[key] = node
+    return node
+
+
+def recorded_as(node: Node) -> tuple[bool, str | None]:
+    """The grad mode and the device argument with which `intern` gives `node` again."""
+    for grad in (True, False):
+        for device in (None, node.device):
+            key = (node.op, node.operands, node.attrs, device)
+            if _TABLES[grad].get(key) is node:
+                return grad, device
+    # Forgotten by clear_tables: what gives a node like it.
+    follows = node.device == _common_device(node.op, node.operands)
+    tracked = any(o.requires_grad for o in node.operands)
+    return node.requires_grad or not tracked, None if follows else node.device
+
+
+def _passes_gradient(op: Op) -> bool:
+    """Every op but `detach`; one without a VJP raises when the gradient reaches it."""
+    return op.kind is not Kind.MARKER or op.vjp is not None
+
+
+def _common_device(op: Op, operands: tuple[Node, ...]) -> str | None:
+    device = None
+    for operand in operands:
+        other = operand.device
+        if other is None or other == device:
+            continue
+        if device is None:
+            device = other
+        else:
+            raise RuntimeError(
+                f"{op.name}: expected all tensors on the same device, but found {device} and "
+                f"{other}; move one of them with .to(){at_user_line()}"
+            )
+    return device
+
+
+def reachable(roots: Iterable[Node]) -> list[Node]:
+    """Every node that `roots` depend on, themselves included, operands first."""
+    seen: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.operands)
+    return sorted(seen, key=lambda n: n.seq)
+
+
+def format_location(loc: tuple[str, int]) -> str:
+    return f"{os.path.basename(loc[0])}:{loc[1]}"

@@ -1,0 +1,86 @@
+"""Op: the one record of everything the system knows of a primitive."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .dtype import DType
+from .shape import Size
+
+if TYPE_CHECKING:
+    from .node import Node
+
+Aval = tuple[Size, DType]
+
+
+class Kind(enum.Enum):
+    """What codegen and runtime dispatch on; never on the name of an op."""
+
+    LEAF = "leaf"  # a value supplied when the graph runs: a buffer or a scalar slot
+    CONSTANT = "constant"  # a scalar known when the graph is recorded
+    GENERATE = "generate"  # a function of the element's position: iota, random bits
+    ELEMENTWISE = "elementwise"  # one output element from the same element of each operand
+    MOVEMENT = "movement"  # rearranges elements by an index map known from the attrs
+    REDUCE = "reduce"  # folds axes away; they stay with size 1
+    CONTRACTION = "contraction"  # sums of products: matmul, convolution and its gradients
+    GATHER = "gather"  # reads at positions that are data
+    SCATTER = "scatter"  # writes at positions that are data
+    SCAN = "scan"  # sequential along one axis: cumulative sums, sorting
+    COMPOSITE = "composite"  # a function over primitives, decomposed when compiled
+    TRANSFER = "transfer"  # the same value on another device
+    MARKER = "marker"  # an identity that means something to autograd only
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Op:
+    """A primitive.
+
+    infer(*operands, *attrs) -> (shape, dtype) checks the operands and raises in the user's line.
+    vjp(g, out, *operands, *attrs) -> a cotangent (or None) for each operand. The sum that undoes
+        broadcasting is taken by the caller. None: not differentiable.
+    numpy: for elementwise ops a NumPy expression over `{0}`, `{1}`, …; for others a function of
+        (*arrays, *attrs), the reference by which every emitter is judged.
+    triton: for elementwise ops a Triton expression over `{0}`, `{1}`, …
+    llvm: for elementwise ops the name of the scalar routine of the LLVM emitter.
+    onnx: the ONNX operator, or a function that adds it to an export; None if there is none.
+    decompose(*operands, *attrs) -> Node, for composites.
+    domain: the open interval from which float test inputs are drawn, for each operand alike.
+    cost: arithmetic per output element, in units of one add.
+    """
+
+    name: str
+    kind: Kind
+    infer: Callable[..., Aval]
+    params: tuple[str, ...] = ()
+    vjp: Callable[..., tuple[Node | None, ...]] | None = None
+    numpy: str | Callable[..., Any] | None = None
+    triton: str | None = None
+    llvm: str | None = None
+    onnx: str | Callable[..., Any] | None = None
+    decompose: Callable[..., Node] | None = None
+    domain: tuple[float, float] = (-3.0, 3.0)
+    cost: int = 1
+    commutative: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name in REGISTRY:
+            raise ValueError(f"two ops are called {self.name}")
+        REGISTRY[self.name] = self
+
+    def __call__(self, *args: Any) -> Node:
+        """The node of this op: leading Nodes are its operands, the rest its attrs."""
+        from .node import Node, intern
+
+        count = 0
+        while count < len(args) and isinstance(args[count], Node):
+            count += 1
+        return intern(self, args[:count], args[count:])
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+REGISTRY: dict[str, Op] = {}

@@ -1,0 +1,237 @@
+"""The primitives and composites, one family a file.
+
+`from tilewright.ir import ops`, then `ops.add(x, y)`.
+"""
+
+# ruff: noqa: F401 -- all of it is re-exported
+
+from .activation import (
+    celu,
+    clamp,
+    elu,
+    gelu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    log_softmax,
+    logsigmoid,
+    logsumexp,
+    mish,
+    prelu,
+    relu6,
+    selu,
+    silu,
+    softmax,
+    softplus,
+    softshrink,
+    softsign,
+    tanhshrink,
+    threshold,
+)
+from .attention import (
+    safe_softmax,
+    scaled_dot_product_attention,
+)
+from .binary import (
+    add,
+    atan2,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    copysign,
+    div,
+    eq,
+    floor_divide,
+    fmod,
+    ge,
+    gt,
+    le,
+    lt,
+    maximum,
+    minimum,
+    mul,
+    ne,
+    polygamma,
+    pow,
+    remainder,
+    shift_left,
+    shift_right,
+    sub,
+    zeta,
+)
+from .classification import (
+    cross_entropy,
+    nll_loss,
+)
+from .contraction import (
+    conv,
+    conv_input_grad,
+    conv_weight_grad,
+    matmul,
+)
+from .gather import (
+    gather,
+    put_along,
+    scatter,
+    take_along,
+)
+from .generate import (
+    constant,
+    constant_value,
+    iota,
+    leaf,
+    random_bits,
+    scalar,
+)
+from .linear import (
+    addbmm,
+    addmm,
+    addmv,
+    addr,
+    baddbmm,
+    bilinear,
+    dot,
+    linear,
+    mv,
+    outer,
+)
+from .loss import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    huber_loss,
+    kl_div,
+    l1_loss,
+    mse_loss,
+    smooth_l1_loss,
+)
+from .marker import (
+    MARKERS,
+    clone,
+    detach,
+    overwritten,
+    variable,
+    with_value,
+)
+from .movement import (
+    cat,
+    expand,
+    flip,
+    fold,
+    pad,
+    permute,
+    reshape,
+    slice_,
+    slice_axis,
+    squeeze,
+    sum_to,
+    transpose,
+    unsqueeze,
+    windows,
+)
+from .normalization import (
+    batch_mean,
+    batch_norm,
+    batch_norm_eval,
+    batch_variance,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    moments,
+    normalize,
+    rms_norm,
+)
+from .pooling import (
+    adaptive_avg_pool,
+    adaptive_max_pool,
+    adaptive_max_pool_indices,
+    avg_pool,
+    max_pool,
+    max_pool_indices,
+    pool_padding,
+)
+from .random import (
+    bernoulli,
+    dropout,
+    normal,
+    randint,
+    randperm,
+    uniform,
+)
+from .reduce import (
+    all,
+    any,
+    argmax,
+    argmin,
+    max,
+    mean,
+    min,
+    prod,
+    sum,
+)
+from .scan import (
+    argsort,
+    cummax_index,
+    cummin_index,
+    cumprod,
+    cumsum,
+)
+from .select import (
+    first_max,
+    first_min,
+)
+from .ternary import (
+    where,
+)
+from .transfer import (
+    copy_to,
+)
+from .unary import (
+    abs,
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    bitcast,
+    bitwise_not,
+    cast,
+    ceil,
+    cos,
+    cosh,
+    digamma,
+    erf,
+    erfc,
+    erfinv,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    full_like,
+    isfinite,
+    isinf,
+    isnan,
+    lgamma,
+    log,
+    log1p,
+    log2,
+    log10,
+    logical_not,
+    neg,
+    reciprocal,
+    relu,
+    round,
+    rsqrt,
+    sigmoid,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+    zeros_like,
+)

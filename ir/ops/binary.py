@@ -1,0 +1,225 @@
+"""Elementwise functions of two operands of one dtype, broadcast against each other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..dtype import BOOL, FLOAT, bool_
+from ..location import at_user_line
+from ..node import Node
+from ..op import Aval, Kind, Op
+from ..shape import broadcast
+from .generate import constant
+from .ternary import where
+from .unary import digamma, floor, log, sign, sin, trunc, zeros_like
+
+
+def _same_dtype(name: str, a: Node, b: Node) -> None:
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"{name}: dtypes differ: {a.dtype} and {b.dtype}{at_user_line()}")
+
+
+def _arithmetic(name: str, numpy: str, triton: str, vjp: Any = None, **more: Any) -> Op:
+    def infer(a: Node, b: Node) -> Aval:
+        _same_dtype(name, a, b)
+        if a.dtype.category == BOOL and name in ("sub", "pow", "remainder", "fmod"):
+            raise RuntimeError(f"{name} is not supported on bool tensors{at_user_line()}")
+        return broadcast(a.shape, b.shape), a.dtype
+
+    return Op(name, Kind.ELEMENTWISE, infer, vjp=vjp, numpy=numpy, triton=triton, **more)
+
+
+def _float_arithmetic(name: str, numpy: str, triton: str, vjp: Any, **more: Any) -> Op:
+    def infer(a: Node, b: Node) -> Aval:
+        _same_dtype(name, a, b)
+        if a.dtype.category != FLOAT:
+            raise TypeError(
+                f"{name}: expected floating point tensors, got {a.dtype}{at_user_line()}"
+            )
+        return broadcast(a.shape, b.shape), a.dtype
+
+    return Op(name, Kind.ELEMENTWISE, infer, vjp=vjp, numpy=numpy, triton=triton, **more)
+
+
+def _comparison(name: str, numpy: str, triton: str, **more: Any) -> Op:
+    def infer(a: Node, b: Node) -> Aval:
+        _same_dtype(name, a, b)
+        return broadcast(a.shape, b.shape), bool_
+
+    return Op(name, Kind.ELEMENTWISE, infer, numpy=numpy, triton=triton, **more)
+
+
+def _bitwise(name: str, numpy: str, triton: str, **more: Any) -> Op:
+    def infer(a: Node, b: Node) -> Aval:
+        _same_dtype(name, a, b)
+        if a.dtype.category == FLOAT:
+            raise TypeError(
+                f"{name}: expected integer or bool tensors, got {a.dtype}{at_user_line()}"
+            )
+        return broadcast(a.shape, b.shape), a.dtype
+
+    return Op(name, Kind.ELEMENTWISE, infer, numpy=numpy, triton=triton, **more)
+
+
+add = _arithmetic(
+    "add", "{0} + {1}", "{0} + {1}", lambda g, out, a, b: (g, g), onnx="Add", commutative=True
+)
+sub = _arithmetic("sub", "{0} - {1}", "{0} - {1}", lambda g, out, a, b: (g, -g), onnx="Sub")
+mul = _arithmetic(
+    "mul",
+    "{0} * {1}",
+    "{0} * {1}",
+    lambda g, out, a, b: (g * b, g * a),
+    onnx="Mul",
+    commutative=True,
+)
+div = _float_arithmetic(
+    "div",
+    "{0} / {1}",
+    "tw_div({0}, {1})",
+    lambda g, out, a, b: (g / b, -(g * out) / b),
+    onnx="Div",
+    domain=(0.4, 3),
+    cost=4,
+)
+
+
+def _pow_vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    zero = zeros_like(out)
+    da = where(eq(b, zeros_like(b)), zero, g * b * pow(a, b - 1))
+    # x**y has slope 0 in y at x = 0 for y >= 0; the formula gives 0 * -inf there.
+    flat = bitwise_and(eq(a, zeros_like(a)), b >= 0)
+    return da, where(flat, zero, g * out * log(a))
+
+
+pow = _arithmetic(
+    "pow",
+    "special.pow({0}, {1})",
+    "tw_pow({0}, {1})",
+    _pow_vjp,
+    onnx="Pow",
+    domain=(0.4, 2.5),
+    cost=30,
+)
+floor_divide = _arithmetic(
+    "floor_divide",
+    "special.floor_divide({0}, {1})",
+    "tw_floor_divide({0}, {1})",
+    lambda g, out, a, b: (zeros_like(a), zeros_like(b)),
+    domain=(0.4, 3),
+    cost=8,
+)
+remainder = _arithmetic(
+    "remainder",
+    "special.remainder({0}, {1})",
+    "tw_remainder({0}, {1})",
+    lambda g, out, a, b: (g, -g * floor(a / b)),
+    domain=(0.4, 3),
+    cost=8,
+)
+fmod = _arithmetic(
+    "fmod",
+    "special.fmod({0}, {1})",
+    "tw_fmod({0}, {1})",
+    lambda g, out, a, b: (g, -g * trunc(a / b)),
+    domain=(0.4, 3),
+    cost=8,
+)
+
+
+def _atan2_vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Node, Node]:
+    # The slope at the origin is taken as zero, as in PyTorch.
+    square = a * a + b * b
+    scale = g / where(eq(square, zeros_like(square)), zeros_like(square) + 1, square)
+    return scale * b, -(scale * a)
+
+
+atan2 = _float_arithmetic(
+    "atan2",
+    "np.arctan2({0}, {1})",
+    "tw_atan2({0}, {1})",
+    _atan2_vjp,
+    domain=(0.4, 3),
+    cost=30,
+)
+copysign = _float_arithmetic(
+    "copysign",
+    "np.copysign({0}, {1})",
+    "tw_copysign({0}, {1})",
+    lambda g, out, a, b: (g * sign(a) * sign(out), zeros_like(b)),
+)
+
+
+def _zeta_vjp(g: Node, out: Node, s: Node, x: Node) -> tuple[Node | None, Node]:
+    if s.requires_grad:
+        raise NotImplementedError(f"zeta has no derivative in its first argument{at_user_line()}")
+    return None, -(g * s) * zeta(s + 1, x)
+
+
+zeta = _float_arithmetic(
+    "zeta",
+    "special.zeta({0}, {1})",
+    "tw_zeta({0}, {1})",
+    _zeta_vjp,
+    domain=(1.5, 4),
+    cost=200,
+)
+"""Hurwitz's zeta(s, x), the sum over k >= 0 of (x + k)^-s."""
+
+
+def polygamma(n: int, x: Node) -> Node:
+    """The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x) for n > 0."""
+    if n == 0:
+        return digamma(x)
+    if n != 1:
+        return zeta(constant(n + 1, x.dtype), x) * float((-1) ** (n + 1) * math.factorial(n))
+    # Below 1/2 by reflection, psi'(x) = (pi / sin(pi x))^2 - psi'(1 - x).
+    two, low = constant(2, x.dtype), x < 0.5
+    ratio = math.pi / sin(x * math.pi)
+    above = zeta(two, where(low, 1 - x, x))
+    return where(low, ratio * ratio - above, above)
+
+
+def _extremum_vjp(beats: Op):
+    def vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Node, Node]:
+        # As in PyTorch, ties share the gradient evenly, and where one is NaN both get all of it.
+        half, zero = g * 0.5, zeros_like(g)
+        tie = eq(a, b)
+        return (
+            where(tie, half, where(beats(b, a), zero, g)),
+            where(tie, half, where(beats(a, b), zero, g)),
+        )
+
+    return vjp
+
+
+eq = _comparison("eq", "{0} == {1}", "{0} == {1}", onnx="Equal", commutative=True)
+ne = _comparison("ne", "{0} != {1}", "{0} != {1}", commutative=True)
+lt = _comparison("lt", "{0} < {1}", "{0} < {1}", onnx="Less")
+le = _comparison("le", "{0} <= {1}", "{0} <= {1}", onnx="LessOrEqual")
+gt = _comparison("gt", "{0} > {1}", "{0} > {1}", onnx="Greater")
+ge = _comparison("ge", "{0} >= {1}", "{0} >= {1}", onnx="GreaterOrEqual")
+
+maximum = _arithmetic(
+    "maximum",
+    "np.maximum({0}, {1})",
+    "tw_maximum({0}, {1})",
+    _extremum_vjp(gt),
+    onnx="Max",
+    commutative=True,
+)
+minimum = _arithmetic(
+    "minimum",
+    "np.minimum({0}, {1})",
+    "tw_minimum({0}, {1})",
+    _extremum_vjp(lt),
+    onnx="Min",
+    commutative=True,
+)
+
+bitwise_and = _bitwise("bitwise_and", "{0} & {1}", "{0} & {1}", commutative=True, onnx="BitwiseAnd")
+bitwise_or = _bitwise("bitwise_or", "{0} | {1}", "{0} | {1}", commutative=True, onnx="BitwiseOr")
+bitwise_xor = _bitwise("bitwise_xor", "{0} ^ {1}", "{0} ^ {1}", commutative=True, onnx="BitwiseXor")
+shift_left = _bitwise("shift_left", "{0} << {1}", "{0} << {1}")
+shift_right = _bitwise("shift_right", "{0} >> {1}", "{0} >> {1}")

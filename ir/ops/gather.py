@@ -1,0 +1,154 @@
+"""Reads and writes at positions that are data.
+
+`gather` and `scatter` index the dimensions axis, axis + 1, … by one int64 tensor each, as NumPy's
+advanced indexing does: the index tensors broadcast to one shape that takes the place of these
+dimensions. Indices are counted from the front; one out of range is an error when the graph runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtype import int64
+from ..location import at_user_line
+from ..node import Node
+from ..op import Aval, Kind, Op
+from ..shape import Size, broadcast
+from .generate import iota
+from .movement import reshape
+from .unary import zeros_like
+
+MODES = ("set", "add", "mul", "max", "min")
+
+
+def _indexed_shape(name: str, x: Node, indices: tuple[Node, ...], axis: int) -> Size:
+    for index in indices:
+        if index.dtype is not int64:
+            raise IndexError(f"{name}: expected int64 indices, got {index.dtype}{at_user_line()}")
+    if axis + len(indices) > x.rank:
+        raise IndexError(
+            f"{name}: too many indices for a tensor of dimension {x.rank}{at_user_line()}"
+        )
+    placed = broadcast(*(i.shape for i in indices))
+    return Size((*x.shape[:axis], *placed, *x.shape[axis + len(indices) :]))
+
+
+def _gather_infer(x: Node, *args: Any) -> Aval:
+    *indices, axis = args
+    return _indexed_shape("gather", x, tuple(indices), axis), x.dtype
+
+
+def _check(shape: Any, indices: Any, axis: int) -> None:
+    for at, index in enumerate(indices, axis):
+        if index.size and (index.min() < 0 or index.max() >= shape[at]):
+            bad = index.min() if index.min() < 0 else index.max()
+            raise IndexError(
+                f"index {bad} is out of bounds for dimension {at} with size {shape[at]}"
+            )
+
+
+def _gather_numpy(x: Any, *args: Any) -> Any:
+    *indices, axis = args
+    _check(x.shape, indices, axis)
+    return x[(*(slice(None),) * axis, *indices)]
+
+
+def _gather_vjp(g: Node, out: Node, x: Node, *args: Any) -> tuple[Node | None, ...]:
+    *indices, axis = args
+    return scatter(zeros_like(x), g, *indices, axis, "add"), *(None for _ in indices)
+
+
+gather = Op(
+    "gather",
+    Kind.GATHER,
+    _gather_infer,
+    params=("axis",),
+    vjp=_gather_vjp,
+    numpy=_gather_numpy,
+    onnx="Gather",
+)
+"""gather(x, *indices, axis)."""
+
+
+def _scatter_infer(base: Node, values: Node, *args: Any) -> Aval:
+    *indices, axis, mode = args
+    expected = _indexed_shape("scatter", base, tuple(indices), axis)
+    if values.shape != expected or values.dtype is not base.dtype:
+        raise RuntimeError(
+            f"scatter: expected values of shape {tuple(expected)} and dtype {base.dtype}, "
+            f"got {tuple(values.shape)} and {values.dtype}{at_user_line()}"
+        )
+    if mode not in MODES:
+        raise ValueError(f"scatter: mode must be one of {MODES}, got {mode!r}")
+    return base.shape, base.dtype
+
+
+_UFUNC = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _scatter_numpy(base: Any, values: Any, *args: Any) -> Any:
+    *indices, axis, mode = args
+    _check(base.shape, indices, axis)
+    place = (*(slice(None),) * axis, *indices)
+    half = base.dtype.itemsize == 2 and base.dtype.kind in "fV"
+    out = base.astype(np.float32) if half else base.copy()
+    if mode == "set":
+        out[place] = values
+    else:
+        _UFUNC[mode].at(out, place, values.astype(out.dtype))
+    return out.astype(base.dtype)
+
+
+def _scatter_vjp(g: Node, out: Node, base: Node, values: Node, *args: Any):
+    *indices, axis, mode = args
+    none = tuple(None for _ in indices)
+    if mode == "add":
+        return g, gather(g, *indices, axis), *none
+    if mode == "set":
+        return (
+            scatter(g, zeros_like(values), *indices, axis, "set"),
+            gather(g, *indices, axis),
+            *none,
+        )
+    raise NotImplementedError(f"scatter with mode {mode!r} has no derivative{at_user_line()}")
+
+
+scatter = Op(
+    "scatter",
+    Kind.SCATTER,
+    _scatter_infer,
+    params=("axis", "mode"),
+    vjp=_scatter_vjp,
+    numpy=_scatter_numpy,
+    onnx="ScatterND",
+)
+"""scatter(base, values, *indices, axis, mode): base with values written (mode "set", the last one
+wins), or combined in order ("add", "mul", "max", "min")."""
+
+
+def _along(index: Node, axis: int) -> list[Node]:
+    """An index tensor for every dimension: `index` for `axis`, its own position for the others."""
+    return [
+        index
+        if i == axis
+        else reshape(iota(size), [size if j == i else 1 for j in range(index.rank)])
+        for i, size in enumerate(index.shape)
+    ]
+
+
+def take_along(x: Node, index: Node, axis: int) -> Node:
+    """x at `index` along `axis` and at the same position elsewhere (torch.gather): the result has
+    the shape of `index`, whose other sizes are at most those of `x`."""
+    if x.rank == 0:
+        return reshape(take_along(reshape(x, (1,)), reshape(index, (1,)), 0), index.shape)
+    return gather(x, *_along(index, axis), 0)
+
+
+def put_along(base: Node, values: Node, index: Node, axis: int, mode: str) -> Node:
+    """base with `values` (of the shape of `index`) scattered to where `take_along` reads."""
+    if base.rank == 0:
+        x, v, i = (reshape(n, (1,)) for n in (base, values, index))
+        return reshape(put_along(x, v, i, 0, mode), ())
+    return scatter(base, values, *_along(index, axis), 0, mode)

@@ -1,0 +1,106 @@
+"""Values that come from nowhere: run-time leaves, constants, positions, random bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtype import DType, int64, uint32
+from ..node import Node, intern
+from ..op import Aval, Kind, Op
+from ..shape import Size
+
+leaf = Op(
+    "leaf",
+    Kind.LEAF,
+    params=("index", "shape", "dtype"),
+    infer=lambda index, shape, dtype: (Size(shape), dtype),
+)
+"""The buffer bound at place `index` of the run."""
+
+scalar = Op(
+    "scalar",
+    Kind.LEAF,
+    params=("index", "dtype"),
+    infer=lambda index, dtype: (Size(), dtype),
+)
+"""The number bound at place `index` of the run: one that changes from step to step."""
+
+_constant = Op(
+    "constant",
+    Kind.CONSTANT,
+    params=("bits", "dtype"),
+    infer=lambda bits, dtype: (Size(), dtype),
+)
+
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def constant(value: Any, dtype: DType, device: str | None = None) -> Node:
+    """A 0-d node holding `value`; kept by its bits, so -0.0 is not 0.0 and NaN is itself."""
+    array = np.asarray(value).astype(dtype.np)
+    bits = int(array.view(_BITS[dtype.itemsize]).item())
+    return intern(_constant, (), (bits, dtype), device)
+
+
+def constant_value(node: Node) -> Any:
+    """The NumPy scalar of a constant node."""
+    bits, dtype = node.attrs
+    return np.asarray(bits, dtype=_BITS[dtype.itemsize]).view(dtype.np)[()]
+
+
+iota = Op(
+    "iota",
+    Kind.GENERATE,
+    params=("size",),
+    infer=lambda size: (Size((size,)), int64),
+    numpy=lambda size: np.arange(size, dtype=np.int64),
+)
+"""0, 1, …, size - 1 as int64."""
+
+
+def _philox_infer(seed: Node, offset: Node, shape: Size) -> Aval:
+    return Size(shape), uint32
+
+
+def philox4x32(
+    counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any], rounds: int = 10
+) -> tuple[np.ndarray, ...]:
+    """Philox 4x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)."""
+    c0, c1, c2, c3 = (np.asarray(c, dtype=np.uint64) for c in counter)
+    k0, k1 = (int(k) for k in key)
+    low = np.uint64(0xFFFFFFFF)
+    shift = np.uint64(32)
+    for _ in range(rounds):
+        p0 = np.uint64(0xD2511F53) * c0
+        p1 = np.uint64(0xCD9E8D57) * c2
+        c0, c1, c2, c3 = (
+            (p1 >> shift) ^ c1 ^ np.uint64(k0),
+            p1 & low,
+            (p0 >> shift) ^ c3 ^ np.uint64(k1),
+            p0 & low,
+        )
+        k0 = (k0 + 0x9E3779B9) & 0xFFFFFFFF
+        k1 = (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return tuple(c.astype(np.uint32) for c in (c0, c1, c2, c3))
+
+
+def _random_bits(seed: Any, offset: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Element i (row-major) is word 0 of Philox at counter (i, i >> 32, offset, offset >> 32)."""
+    index = np.arange(int(np.prod(shape, dtype=np.int64)), dtype=np.uint64)
+    mask = 0xFFFFFFFF
+    seed, offset = int(seed) & (2**64 - 1), int(offset) & (2**64 - 1)
+    counter = (index & np.uint64(mask), index >> np.uint64(32), offset & mask, offset >> 32)
+    return philox4x32(counter, (seed & mask, seed >> 32))[0].reshape(shape)
+
+
+random_bits = Op(
+    "random_bits",
+    Kind.GENERATE,
+    params=("shape",),
+    infer=_philox_infer,
+    numpy=_random_bits,
+    cost=60,
+)
+"""Uniform uint32, one for each element; operands are the int64 scalars (seed, offset)."""

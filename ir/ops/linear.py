@@ -1,0 +1,132 @@
+"""Affine maps: the layer `linear`, and PyTorch's products with an addend.
+
+Matmuls read half types as they are (the templates accumulate in float32), so nothing is widened.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..location import at_user_line
+from ..node import Node
+from ..op import Aval, Kind, Op
+from ..shape import Size
+from .contraction import matmul
+from .movement import reshape, sum_to, transpose, unsqueeze
+from .reduce import sum
+
+
+def _linear_infer(x: Node, weight: Node, *bias: Node) -> Aval:
+    if weight.rank != 2 or x.rank == 0 or x.shape[-1] != weight.shape[1]:
+        raise RuntimeError(
+            f"linear: expected an input of shape (..., {weight.shape[-1] if weight.rank else '?'}) "
+            f"for a weight of shape {tuple(weight.shape)} (out, in), got {tuple(x.shape)}"
+            f"{at_user_line()}"
+        )
+    for other in (weight, *bias):
+        if other.dtype is not x.dtype:
+            raise RuntimeError(
+                f"linear: expected operands of one dtype, got {x.dtype} and {other.dtype}"
+                f"{at_user_line()}"
+            )
+    if bias and bias[0].shape not in ((), (1,), (weight.shape[0],)):
+        raise RuntimeError(
+            f"linear: expected a bias of shape ({weight.shape[0]},), got {tuple(bias[0].shape)}"
+            f"{at_user_line()}"
+        )
+    return Size((*x.shape[:-1], weight.shape[0])), x.dtype
+
+
+def _rows(x: Node) -> Node:
+    """`x` as a matrix: one product of all rows, so the weight's gradient is one product too."""
+    return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _linear(x: Node, weight: Node, *bias: Node) -> Node:
+    y = matmul(_rows(x), transpose(weight))
+    if bias:
+        y = y + bias[0]
+    return reshape(y, (*x.shape[:-1], weight.shape[0]))
+
+
+def _linear_vjp(g: Node, out: Node, x: Node, weight: Node, *bias: Node) -> Any:
+    rows = _rows(g)
+    dx = reshape(matmul(rows, weight), x.shape) if x.requires_grad else None
+    # This way round it comes out in the layout of the weight, ready for the optimizer.
+    dw = matmul(transpose(rows), _rows(x)) if weight.requires_grad else None
+    if not bias:
+        return dx, dw
+    return dx, dw, sum_to(rows, bias[0].shape)
+
+
+linear = Op(
+    "linear",
+    Kind.COMPOSITE,
+    _linear_infer,
+    vjp=_linear_vjp,
+    decompose=_linear,
+    onnx="Gemm",
+)
+"""linear(x[..., in], weight[out, in], bias[out]?): x @ weight^T + bias, of shape [..., out].
+ONNX's Gemm (with transB = 1) where `x` is a matrix."""
+
+
+def mv(a: Node, x: Node) -> Node:
+    """a[m, k] @ x[k]."""
+    return reshape(matmul(a, unsqueeze(x, 1)), (a.shape[0],))
+
+
+def dot(x: Node, y: Node) -> Node:
+    """The 0-d inner product of two vectors."""
+    return reshape(matmul(unsqueeze(x, 0), unsqueeze(y, 1)), ())
+
+
+def outer(x: Node, y: Node) -> Node:
+    """x[m] and y[n] to x_i y_j of shape [m, n]."""
+    return unsqueeze(x, 1) * unsqueeze(y, 0)
+
+
+def _plus(addend: Node, product: Node, beta: float, alpha: float) -> Node:
+    """beta addend + alpha product; with beta 0 the addend is ignored, even its NaN."""
+    if alpha != 1:
+        product = product * alpha
+    if beta == 0:
+        return product
+    return (addend if beta == 1 else addend * beta) + product
+
+
+def addmm(c: Node, a: Node, b: Node, beta: float = 1, alpha: float = 1) -> Node:
+    """beta c + alpha (a[m, k] @ b[k, n])."""
+    return _plus(c, matmul(a, b), beta, alpha)
+
+
+def addmv(c: Node, a: Node, x: Node, beta: float = 1, alpha: float = 1) -> Node:
+    """beta c + alpha (a[m, k] @ x[k])."""
+    return _plus(c, mv(a, x), beta, alpha)
+
+
+def addr(c: Node, x: Node, y: Node, beta: float = 1, alpha: float = 1) -> Node:
+    """beta c + alpha x y^T for vectors x[m] and y[n]."""
+    return _plus(c, outer(x, y), beta, alpha)
+
+
+def baddbmm(c: Node, a: Node, b: Node, beta: float = 1, alpha: float = 1) -> Node:
+    """beta c + alpha (a[n, m, k] @ b[n, k, p])."""
+    return _plus(c, matmul(a, b), beta, alpha)
+
+
+def addbmm(c: Node, a: Node, b: Node, beta: float = 1, alpha: float = 1) -> Node:
+    """beta c + alpha times the sum over the batch of a[n, m, k] @ b[n, k, p]."""
+    product = sum(matmul(a, b), (0,))
+    return _plus(c, reshape(product, product.shape[1:]), beta, alpha)
+
+
+def bilinear(x: Node, y: Node, weight: Node, bias: Node | None = None) -> Node:
+    """x[..., i] and y[..., j] to x^T weight[o, i, j] y + bias[o] of shape [..., o]."""
+    out, left, right = weight.shape
+    a, b = _rows(x), _rows(y)
+    half = matmul(a, reshape(transpose(weight, 0, 1), (left, out * right)))
+    product = reshape(half, (a.shape[0], out, right)) * unsqueeze(b, 1)
+    z = reshape(sum(product, (2,)), (*x.shape[:-1], out))
+    return z if bias is None else z + bias

@@ -1,0 +1,48 @@
+"""Identities that mean something to autograd only; they vanish when a graph is compiled."""
+
+from __future__ import annotations
+
+from ..node import Node
+from ..op import Aval, Kind, Op
+
+
+def _same(x: Node, *_: object) -> Aval:
+    return x.shape, x.dtype
+
+
+variable = Op(
+    "variable", Kind.MARKER, params=("index",), infer=_same, vjp=lambda g, out, x, i: (None,)
+)
+"""A place where gradients are collected: the `index`-th such place of the recording."""
+
+detach = Op("detach", Kind.MARKER, infer=_same)
+"""The same value without its history."""
+
+clone = Op("clone", Kind.MARKER, infer=_same, vjp=lambda g, out, x: (g,))
+"""The same value and gradient, as a tensor of its own: what is done to it is not done to `x`."""
+
+with_value = Op(
+    "with_value",
+    Kind.MARKER,
+    infer=lambda history, value: (value.shape, value.dtype),
+    vjp=lambda g, out, history, value: (g, None),
+)
+"""The value of the second operand with the history of the first (a write through `.data`)."""
+
+
+def _no_gradient(g: Node, out: Node, before: Node, value: Node) -> tuple[Node, Node]:
+    from .unary import zeros_like
+
+    return zeros_like(before), g
+
+
+overwritten = Op(
+    "overwritten",
+    Kind.MARKER,
+    infer=lambda before, value: (value.shape, value.dtype),
+    vjp=_no_gradient,
+)
+"""The value of the second operand in the place of the first, to which zero gradient flows."""
+
+MARKERS = {variable: 0, detach: 0, clone: 0, with_value: 1, overwritten: 1}
+"""Which operand of a marker holds its value."""

@@ -1,0 +1,359 @@
+"""Rearrangements of elements by an index map that the attrs fix.
+
+Codegen folds them into the loads of whatever reads them; they cost nothing of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..location import at_user_line
+from ..node import Node
+from ..op import Aval, Kind, Op
+from ..shape import Size, broadcast, infer_reshape
+
+
+def _reshape_infer(x: Node, shape: tuple[int, ...]) -> Aval:
+    return infer_reshape(x.shape, shape), x.dtype
+
+
+_reshape = Op(
+    "reshape",
+    Kind.MOVEMENT,
+    _reshape_infer,
+    params=("shape",),
+    vjp=lambda g, out, x, shape: (reshape(g, x.shape),),
+    numpy=lambda x, shape: np.reshape(x, shape),
+)
+
+
+def reshape(x: Node, shape: Sequence[int]) -> Node:
+    """`x` in another shape (one size may be -1), elements in row-major order."""
+    target = infer_reshape(x.shape, shape)
+    return x if target == x.shape else _reshape(x, tuple(target))
+
+
+def _permute_infer(x: Node, order: tuple[int, ...]) -> Aval:
+    if sorted(order) != list(range(x.rank)):
+        raise RuntimeError(f"permute: {order} is no order of {x.rank} dimensions{at_user_line()}")
+    return Size(x.shape[i] for i in order), x.dtype
+
+
+def inverse_order(order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.argsort(order))
+
+
+_permute = Op(
+    "permute",
+    Kind.MOVEMENT,
+    _permute_infer,
+    params=("order",),
+    vjp=lambda g, out, x, order: (permute(g, inverse_order(order)),),
+    numpy=lambda x, order: np.transpose(x, order),
+)
+
+
+def permute(x: Node, order: Sequence[int]) -> Node:
+    """Dimension i of the result is dimension order[i] of `x`."""
+    return x if tuple(order) == tuple(range(x.rank)) else _permute(x, tuple(order))
+
+
+def transpose(x: Node, a: int = -2, b: int = -1) -> Node:
+    """`x` with two dimensions swapped."""
+    order = list(range(x.rank))
+    order[a], order[b] = order[b], order[a]
+    return permute(x, order)
+
+
+def _expand_infer(x: Node, shape: tuple[int, ...]) -> Aval:
+    if broadcast(x.shape, shape) != tuple(shape):
+        raise RuntimeError(f"expand: can't expand {x.shape} to {tuple(shape)}{at_user_line()}")
+    return Size(shape), x.dtype
+
+
+_expand = Op(
+    "expand",
+    Kind.MOVEMENT,
+    _expand_infer,
+    params=("shape",),
+    vjp=lambda g, out, x, shape: (sum_to(g, x.shape),),
+    numpy=lambda x, shape: np.broadcast_to(x, shape),
+)
+
+
+def expand(x: Node, shape: Sequence[int]) -> Node:
+    """`x` broadcast to `shape`."""
+    return x if tuple(shape) == x.shape else _expand(x, tuple(shape))
+
+
+def sum_to(x: Node, shape: Sequence[int]) -> Node:
+    """`x` summed over the dimensions that broadcasting from `shape` gave it."""
+    if x.shape == tuple(shape):
+        return x
+    from .reduce import sum
+
+    extra = x.rank - len(shape)
+    axes = tuple(
+        i for i, size in enumerate(x.shape) if i < extra or (shape[i - extra] == 1 and size != 1)
+    )
+    return reshape(sum(x, axes), shape)
+
+
+def _slice_infer(
+    x: Node, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]
+) -> Aval:
+    sizes = [max(0, -(-(b - a) // s)) for a, b, s in zip(starts, stops, steps, strict=True)]
+    return Size(sizes), x.dtype
+
+
+def _slice_vjp(g: Node, out: Node, x: Node, starts: Any, stops: Any, steps: Any) -> tuple[Node]:
+    high = [
+        n - a - ((m - 1) * s + 1 if m else 0)
+        for n, m, a, s in zip(x.shape, out.shape, starts, steps, strict=True)
+    ]
+    return (pad(g, starts, high, [s - 1 for s in steps]),)
+
+
+_slice = Op(
+    "slice",
+    Kind.MOVEMENT,
+    _slice_infer,
+    params=("starts", "stops", "steps"),
+    vjp=_slice_vjp,
+    numpy=lambda x, starts, stops, steps: x[tuple(map(slice, starts, stops, steps))],
+)
+
+
+def slice_(x: Node, starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> Node:
+    """x[starts:stops:steps] in every dimension; bounds lie within `x`, steps are positive."""
+    if all(
+        a == 0 and b >= n and s == 1
+        for a, b, s, n in zip(starts, stops, steps, x.shape, strict=True)
+    ):
+        return x
+    return _slice(x, tuple(starts), tuple(stops), tuple(steps))
+
+
+def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:
+    starts, stops, steps = [0] * x.rank, list(x.shape), [1] * x.rank
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    return slice_(x, starts, stops, steps)
+
+
+def _padded_size(size: int, low: int, high: int, interior: int) -> int:
+    return low + high + size + max(size - 1, 0) * interior
+
+
+def _pad_infer(x: Node, value: Node, low: Any, high: Any, interior: Any) -> Aval:
+    if value.shape != () or value.dtype is not x.dtype:
+        raise RuntimeError(f"pad: expected a 0-d value of dtype {x.dtype}{at_user_line()}")
+    return Size(map(_padded_size, x.shape, low, high, interior)), x.dtype
+
+
+def _pad_numpy(x: Any, value: Any, low: Any, high: Any, interior: Any) -> Any:
+    out = np.full(list(map(_padded_size, x.shape, low, high, interior)), value, dtype=x.dtype)
+    if x.size:
+        region = [
+            slice(a, a + (n - 1) * (i + 1) + 1, i + 1)
+            for n, a, i in zip(x.shape, low, interior, strict=True)
+        ]
+        out[tuple(region)] = x
+    return out
+
+
+def _pad_vjp(g: Node, out: Node, x: Node, value: Node, low: Any, high: Any, interior: Any):
+    stops = [
+        a + max((n - 1) * (i + 1) + 1, 0) for n, a, i in zip(x.shape, low, interior, strict=True)
+    ]
+    dx = slice_(g, low, stops, [i + 1 for i in interior])
+    if not value.requires_grad:
+        return dx, None
+    from .reduce import sum
+
+    every = tuple(range(g.rank))
+    return dx, reshape(sum(g, every), ()) - reshape(sum(dx, every), ())
+
+
+_pad = Op(
+    "pad",
+    Kind.MOVEMENT,
+    _pad_infer,
+    params=("low", "high", "interior"),
+    vjp=_pad_vjp,
+    numpy=_pad_numpy,
+    onnx="Pad",
+)
+
+
+def pad(
+    x: Node,
+    low: Sequence[int],
+    high: Sequence[int],
+    interior: Sequence[int] | None = None,
+    value: Node | None = None,
+) -> Node:
+    """`x` with elements of `value` (default zero) before, after and between its own."""
+    from .generate import constant
+
+    inside = (0,) * x.rank if interior is None else tuple(interior)
+    if not any(low) and not any(high) and not any(inside):
+        return x
+    fill = constant(0, x.dtype) if value is None else value
+    return _pad(x, fill, tuple(low), tuple(high), inside)
+
+
+_flip = Op(
+    "flip",
+    Kind.MOVEMENT,
+    lambda x, axes: (x.shape, x.dtype),
+    params=("axes",),
+    vjp=lambda g, out, x, axes: (flip(g, axes),),
+    numpy=lambda x, axes: np.flip(x, axes),
+)
+
+
+def flip(x: Node, axes: Sequence[int]) -> Node:
+    """`x` with the order of its elements reversed along `axes`."""
+    return _flip(x, tuple(axes)) if axes else x
+
+
+def _cat_infer(*args: Any) -> Aval:
+    *parts, axis = args
+    first = parts[0]
+    for part in parts[1:]:
+        same = part.rank == first.rank and all(
+            i == axis or a == b
+            for i, (a, b) in enumerate(zip(part.shape, first.shape, strict=True))
+        )
+        if not same:
+            raise RuntimeError(
+                f"cat: sizes must match except in dimension {axis}: "
+                f"got {tuple(first.shape)} and {tuple(part.shape)}{at_user_line()}"
+            )
+        if part.dtype is not first.dtype:
+            raise RuntimeError(f"cat: dtypes differ: {first.dtype}, {part.dtype}{at_user_line()}")
+    sizes = list(first.shape)
+    sizes[axis] = sum(part.shape[axis] for part in parts)
+    return Size(sizes), first.dtype
+
+
+def _cat_vjp(g: Node, out: Node, *args: Any) -> tuple[Node, ...]:
+    *parts, axis = args
+    grads, start = [], 0
+    for part in parts:
+        stop = start + part.shape[axis]
+        grads.append(slice_axis(g, axis, start, stop))
+        start = stop
+    return tuple(grads)
+
+
+_cat = Op(
+    "cat",
+    Kind.MOVEMENT,
+    _cat_infer,
+    params=("axis",),
+    vjp=_cat_vjp,
+    numpy=lambda *args: np.concatenate(args[:-1], args[-1]),
+)
+
+
+def cat(parts: Sequence[Node], axis: int) -> Node:
+    """`parts` one after another along `axis`."""
+    return parts[0] if len(parts) == 1 else _cat(*parts, axis)
+
+
+def window_count(size: int, window: int, step: int, dilation: int) -> int:
+    """How many windows of `window` elements, `dilation` apart, start every `step` elements."""
+    return (size - dilation * (window - 1) - 1) // step + 1
+
+
+def _windows_infer(x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any) -> Aval:
+    out = list(x.shape)
+    for axis, *rest in zip(axes, sizes, steps, dilations, strict=True):
+        out[axis] = window_count(x.shape[axis], *rest)
+        if out[axis] <= 0:
+            raise RuntimeError(
+                f"window of {rest[0]} elements (dilation {rest[2]}) is larger than the input "
+                f"size {x.shape[axis]}{at_user_line()}"
+            )
+    return Size((*out, *sizes)), x.dtype
+
+
+def _windows_numpy(x: Any, axes: Any, sizes: Any, steps: Any, dilations: Any) -> Any:
+    shape, strides = list(x.shape), list(x.strides)
+    for axis, size, step, dilation in zip(axes, sizes, steps, dilations, strict=True):
+        shape[axis] = window_count(x.shape[axis], size, step, dilation)
+        strides[axis] = x.strides[axis] * step
+        shape.append(size)
+        strides.append(x.strides[axis] * dilation)
+    return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
+
+
+def _windows_vjp(g: Node, out: Node, x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any):
+    return (fold(g, x.shape, axes, sizes, steps, dilations),)
+
+
+_windows = Op(
+    "windows",
+    Kind.MOVEMENT,
+    _windows_infer,
+    params=("axes", "sizes", "steps", "dilations"),
+    vjp=_windows_vjp,
+    numpy=_windows_numpy,
+)
+
+
+def windows(
+    x: Node,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    steps: Sequence[int],
+    dilations: Sequence[int],
+) -> Node:
+    """Sliding windows over `axes`: each becomes the number of windows, their contents come last."""
+    return _windows(x, tuple(axes), tuple(sizes), tuple(steps), tuple(dilations))
+
+
+def fold(
+    g: Node,
+    shape: Sequence[int],
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    steps: Sequence[int],
+    dilations: Sequence[int],
+) -> Node:
+    """The adjoint of `windows`: overlapping windows summed into a tensor of `shape`."""
+    rank = len(shape)
+    total: Node | None = None
+    for place in np.ndindex(*sizes):
+        part = g
+        for axis, at in enumerate(place, rank):
+            part = slice_axis(part, axis, at, at + 1)
+        part = reshape(part, g.shape[:rank])
+        low, high, interior = [0] * rank, [0] * rank, [0] * rank
+        for axis, at, step, dilation in zip(axes, place, steps, dilations, strict=True):
+            low[axis] = at * dilation
+            interior[axis] = step - 1
+            high[axis] = shape[axis] - _padded_size(part.shape[axis], low[axis], 0, step - 1)
+        part = pad(part, low, high, interior)
+        total = part if total is None else total + part
+    assert total is not None, "a window holds at least one element"
+    return total
+
+
+def squeeze(x: Node, axes: Sequence[int]) -> Node:
+    """`x` without the size-1 dimensions `axes`."""
+    return reshape(x, [s for i, s in enumerate(x.shape) if i not in axes])
+
+
+def unsqueeze(x: Node, axis: int) -> Node:
+    """`x` with a dimension of size 1 put in at `axis` (of the result)."""
+    return reshape(x, (*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+def elements(shape: Sequence[int]) -> int:
+    return math.prod(shape)

@@ -1,0 +1,175 @@
+"""Folds over axes. The axes stay in the shape with size 1; `squeeze` drops them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtype import BOOL, FLOAT, accumulator, bool_, int64
+from ..location import at_user_line
+from ..node import Node
+from ..op import Aval, Kind, Op
+from ..shape import Size
+from .binary import eq
+from .composite import as_dtype, widen
+from .movement import expand
+from .ternary import where
+from .unary import cast, zeros_like
+
+
+def reduced_shape(shape: Sequence[int], axes: Sequence[int]) -> Size:
+    return Size(1 if i in axes else s for i, s in enumerate(shape))
+
+
+def _infer(name: str, x: Node, axes: tuple[int, ...], needs_elements: bool) -> Aval:
+    if needs_elements and any_empty(x.shape, axes):
+        raise IndexError(
+            f"{name}: can't reduce an empty dimension of {tuple(x.shape)}{at_user_line()}"
+        )
+    return reduced_shape(x.shape, axes), x.dtype
+
+
+def _reduction(name: str, numpy: Any, *, needs_elements: bool = False, **more: Any) -> Op:
+    return Op(
+        name,
+        Kind.REDUCE,
+        lambda x, axes: _infer(name, x, axes, needs_elements),
+        params=("axes",),
+        numpy=numpy,
+        **more,
+    )
+
+
+def _wide(ufunc: Any) -> Any:
+    """A NumPy reduction that keeps the dtype and accumulates halves in float32."""
+
+    def reduce(x: Any, axes: tuple[int, ...]) -> Any:
+        from ..dtype import from_numpy
+
+        wide = accumulator(from_numpy(x.dtype)).np
+        return ufunc(x, axis=axes, keepdims=True, dtype=wide).astype(x.dtype)
+
+    return reduce
+
+
+_sum = _reduction(
+    "sum", _wide(np.sum), vjp=lambda g, out, x, axes: (expand(g, x.shape),), onnx="ReduceSum"
+)
+
+
+def sum(x: Node, axes: Sequence[int]) -> Node:
+    """Sum over `axes`, in the dtype of `x`."""
+    return _sum(x, tuple(axes)) if axes else x
+
+
+def _prod_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
+    # The product of the other elements: out / x, also where out is 0 for another's sake; at a zero
+    # it is taken anew. (Second derivatives miss the term between two zeros.)
+    zero = eq(x, zeros_like(x))
+    count = sum(cast(zero, x.dtype), axes)
+    safe = where(zero, zeros_like(x) + 1, x)
+    others = prod(safe, axes)
+    at_zero = where(eq(count, zeros_like(count) + 1), others, zeros_like(others))
+    return (g * where(zero, expand(at_zero, x.shape), out / safe),)
+
+
+_prod = _reduction("prod", _wide(np.prod), vjp=_prod_vjp, onnx="ReduceProd", domain=(0.5, 1.5))
+
+
+def prod(x: Node, axes: Sequence[int]) -> Node:
+    """Product over `axes`, in the dtype of `x`."""
+    return _prod(x, tuple(axes)) if axes else x
+
+
+def _extremum_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
+    # Ties share the gradient evenly, as in PyTorch's amax and amin.
+    hit = cast(eq(x, out), x.dtype)
+    return (g / sum(hit, axes) * hit,)
+
+
+_max = _reduction(
+    "max",
+    lambda x, axes: np.max(x, axis=axes, keepdims=True),
+    needs_elements=True,
+    vjp=_extremum_vjp,
+    onnx="ReduceMax",
+)
+_min = _reduction(
+    "min",
+    lambda x, axes: np.min(x, axis=axes, keepdims=True),
+    needs_elements=True,
+    vjp=_extremum_vjp,
+    onnx="ReduceMin",
+)
+
+
+def max(x: Node, axes: Sequence[int]) -> Node:
+    """Largest element over `axes`; NaN if one is among them."""
+    return _max(x, tuple(axes)) if axes else x
+
+
+def min(x: Node, axes: Sequence[int]) -> Node:
+    """Smallest element over `axes`; NaN if one is among them."""
+    return _min(x, tuple(axes)) if axes else x
+
+
+def _truth(name: str, numpy: Any) -> Op:
+    def infer(x: Node, axes: tuple[int, ...]) -> Aval:
+        if x.dtype.category != BOOL:
+            raise TypeError(f"{name}: expected a bool tensor, got {x.dtype}{at_user_line()}")
+        return reduced_shape(x.shape, axes), bool_
+
+    return Op(name, Kind.REDUCE, infer, params=("axes",), numpy=numpy)
+
+
+_any = _truth("any", lambda x, axes: np.any(x, axis=axes, keepdims=True))
+_all = _truth("all", lambda x, axes: np.all(x, axis=axes, keepdims=True))
+
+
+def any(x: Node, axes: Sequence[int]) -> Node:
+    return _any(x, tuple(axes)) if axes else x
+
+
+def all(x: Node, axes: Sequence[int]) -> Node:
+    return _all(x, tuple(axes)) if axes else x
+
+
+def _arg_infer(x: Node, axes: tuple[int, ...]) -> Aval:
+    if any_empty(x.shape, axes):
+        raise IndexError(
+            f"argmax: can't reduce an empty dimension of {tuple(x.shape)}{at_user_line()}"
+        )
+    return reduced_shape(x.shape, axes), int64
+
+
+def any_empty(shape: Sequence[int], axes: Sequence[int]) -> bool:
+    return 0 in [shape[a] for a in axes]
+
+
+def _arg_numpy(function: Any) -> Any:
+    def reduce(x: Any, axes: tuple[int, ...]) -> Any:
+        kept = [i for i in range(x.ndim) if i not in axes]
+        flat = np.transpose(x, (*kept, *axes)).reshape([x.shape[i] for i in kept] + [-1])
+        return function(flat, axis=-1).astype(np.int64).reshape(reduced_shape(x.shape, axes))
+
+    return reduce
+
+
+argmax = Op(
+    "argmax", Kind.REDUCE, _arg_infer, params=("axes",), numpy=_arg_numpy(np.argmax), onnx="ArgMax"
+)
+"""Row-major position, within `axes`, of the first largest element (NaN is the largest)."""
+argmin = Op(
+    "argmin", Kind.REDUCE, _arg_infer, params=("axes",), numpy=_arg_numpy(np.argmin), onnx="ArgMin"
+)
+"""Row-major position, within `axes`, of the first smallest element (NaN is the smallest)."""
+
+
+def mean(x: Node, axes: Sequence[int]) -> Node:
+    """Arithmetic mean over `axes`, for floats; halves are summed and divided in float32."""
+    assert x.dtype.category == FLOAT, "mean is taken of floats"
+    count = math.prod(x.shape[a] for a in axes)
+    return as_dtype(sum(widen(x), axes) / float(count), x.dtype)

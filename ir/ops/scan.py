@@ -1,0 +1,128 @@
+"""Sequential operations along one axis: cumulative sums, products and extrema, and sorting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtype import BOOL, accumulator, from_numpy, int64
+from ..location import at_user_line
+from ..node import Node
+from ..op import Aval, Kind, Op
+from .binary import bitwise_and, eq
+from .generate import constant
+from .movement import expand, flip
+from .ternary import where
+from .unary import cast, full_like, zeros_like
+
+
+def _accumulation(name: str, ufunc: Any, vjp: Any, **more: Any) -> Op:
+    """A cumulative fold that keeps the dtype; half types accumulate in float32."""
+
+    def infer(x: Node, axis: int) -> Aval:
+        if x.dtype.category == BOOL:
+            raise RuntimeError(f"{name} is not supported on bool tensors{at_user_line()}")
+        return x.shape, x.dtype
+
+    def numpy(x: Any, axis: int) -> Any:
+        wide = accumulator(from_numpy(x.dtype)).np
+        return ufunc(x, axis=axis, dtype=wide).astype(x.dtype)
+
+    return Op(name, Kind.SCAN, infer, params=("axis",), vjp=vjp, numpy=numpy, **more)
+
+
+def _suffix_sum(x: Node, axis: int) -> Node:
+    return flip(cumsum(flip(x, (axis,)), axis), (axis,))
+
+
+_cumsum = _accumulation(
+    "cumsum", np.cumsum, lambda g, out, x, axis: (_suffix_sum(g, axis),), onnx="CumSum"
+)
+
+
+def cumsum(x: Node, axis: int) -> Node:
+    """Element i is the sum of elements 0 … i of `x` along `axis`."""
+    return _cumsum(x, axis) if x.rank else x
+
+
+def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
+    # d out[j] / d x[i] is out[j] / x[i] for j >= i. Where x[i] is the first zero it is the product
+    # of the others, which is what cumprod gives with that zero made 1; past the first zero it is 0.
+    zero = eq(x, zeros_like(x))
+    rank = cumsum(cast(zero, int64), axis)
+    first = bitwise_and(zero, eq(rank, full_like(rank, 1)))
+    one = full_like(x, 1)
+    at_first = _suffix_sum(g * cumprod(where(first, one, x), axis), axis)
+    elsewhere = _suffix_sum(g * out, axis) / where(zero, one, x)
+    return (where(first, at_first, where(zero, zeros_like(x), elsewhere)),)
+
+
+_cumprod = _accumulation("cumprod", np.cumprod, _cumprod_vjp)
+
+
+def cumprod(x: Node, axis: int) -> Node:
+    """Element i is the product of elements 0 … i of `x` along `axis`.
+
+    The gradient is right at zeros; the second derivative misses the term between two zeros.
+    """
+    return _cumprod(x, axis) if x.rank else x
+
+
+def _integer(name: str, numpy: Any, params: tuple[str, ...], **more: Any) -> Op:
+    return Op(name, Kind.SCAN, lambda x, *_: (x.shape, int64), params=params, numpy=numpy, **more)
+
+
+def _running_index(ufunc: Any) -> Any:
+    def numpy(x: Any, axis: int) -> Any:
+        running = ufunc.accumulate(x, axis=axis)
+        # NaN, once met, is the extremum, and the last one met is the one that counts.
+        with np.errstate(invalid="ignore"):
+            hit = (x == running) | (x != x)
+        shape = [-1 if i == axis else 1 for i in range(x.ndim)]
+        place = np.arange(x.shape[axis], dtype=np.int64).reshape(shape)
+        return np.maximum.accumulate(np.where(hit, place, 0), axis=axis)
+
+    return numpy
+
+
+_cummax_index = _integer("cummax_index", _running_index(np.maximum), ("axis",))
+_cummin_index = _integer("cummin_index", _running_index(np.minimum), ("axis",))
+
+
+def cummax_index(x: Node, axis: int) -> Node:
+    """int64: where the largest of elements 0 … i lies, the last one of equals; NaN is the largest.
+
+    The values are `take_along(x, cummax_index(x, axis), axis)`, which has the gradient.
+    """
+    return _cummax_index(x, axis) if x.rank else zero_index(x)
+
+
+def cummin_index(x: Node, axis: int) -> Node:
+    """int64: where the smallest of elements 0 … i lies, the last one of equals; NaN is smallest."""
+    return _cummin_index(x, axis) if x.rank else zero_index(x)
+
+
+def zero_index(x: Node) -> Node:
+    return expand(constant(0, int64, x.device), x.shape)
+
+
+def _argsort_numpy(x: Any, axis: int, descending: bool) -> Any:
+    # Of the dtypes of ml_dtypes NumPy knows no order with NaN.
+    key = x.astype(np.float32) if x.dtype.kind == "V" else x
+    if not descending:
+        return np.argsort(key, axis=axis, kind="stable")
+    # Backwards twice: equal elements keep their order, and NaN comes first.
+    order = np.flip(np.argsort(np.flip(key, axis), axis=axis, kind="stable"), axis)
+    return x.shape[axis] - 1 - order
+
+
+_argsort = _integer("argsort", _argsort_numpy, ("axis", "descending"))
+
+
+def argsort(x: Node, axis: int, descending: bool = False) -> Node:
+    """int64: the stable order that sorts `x` along `axis`; NaN counts as larger than all numbers.
+
+    The sorted values are `take_along(x, argsort(x, axis), axis)`, which has the gradient.
+    """
+    return _argsort(x, axis, descending) if x.rank else zero_index(x)

@@ -1,0 +1,37 @@
+"""Elementwise functions of three operands."""
+
+from __future__ import annotations
+
+from ..dtype import bool_
+from ..location import at_user_line
+from ..node import Node
+from ..op import Aval, Kind, Op
+from ..shape import broadcast
+
+
+def _where_infer(condition: Node, x: Node, y: Node) -> Aval:
+    if condition.dtype is not bool_:
+        raise RuntimeError(
+            f"where: expected a bool condition, got {condition.dtype}{at_user_line()}"
+        )
+    if x.dtype is not y.dtype:
+        raise RuntimeError(f"where: dtypes differ: {x.dtype} and {y.dtype}{at_user_line()}")
+    return broadcast(condition.shape, x.shape, y.shape), x.dtype
+
+
+def _where_vjp(g: Node, out: Node, condition: Node, x: Node, y: Node):
+    from .unary import zeros_like
+
+    zero = zeros_like(g)
+    return None, where(condition, g, zero), where(condition, zero, g)
+
+
+where = Op(
+    "where",
+    Kind.ELEMENTWISE,
+    _where_infer,
+    vjp=_where_vjp,
+    numpy="np.where({0}, {1}, {2})",
+    triton="tl.where({0}, {1}, {2})",
+    onnx="Where",
+)

@@ -1,0 +1,1 @@
+"""Passes over the graph: pure functions from valid IR to valid IR."""

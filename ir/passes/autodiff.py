@@ -1,0 +1,108 @@
+"""Reverse-mode differentiation: cotangents as more graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from ..node import Node, format_location, grad_mode, set_location
+from ..op import Kind
+from ..ops.movement import sum_to
+
+
+def pullback(
+    seeds: Mapping[Node, Node],
+    targets: Collection[Node],
+    *,
+    stops: Collection[Node] = (),
+    create_graph: bool = False,
+    hooks: Mapping[Node, Callable[[Node], Node]] | None = None,
+) -> dict[Node, Node]:
+    """Cotangents of `targets`, given those of the outputs in `seeds`.
+
+    The walk ends at `stops` (and at nodes that require no gradient); a target that no gradient
+    reaches is missing from the result. With `create_graph` the result can be differentiated again.
+    A hook sees the whole cotangent of its node, and what it returns takes its place.
+    """
+    before = set_location(None)
+    try:
+        with grad_mode(create_graph):
+            return _pullback(seeds, set(targets), set(stops), hooks or {})
+    finally:
+        set_location(before)
+
+
+def _pullback(
+    seeds: Mapping[Node, Node],
+    targets: set[Node],
+    stops: set[Node],
+    hooks: Mapping[Node, Callable[[Node], Node]],
+) -> dict[Node, Node]:
+    cotangents = dict(seeds)
+    found: dict[Node, Node] = {}
+    for node in reversed(_differentiable(seeds, stops)):
+        g = cotangents.pop(node, None)
+        if g is None:
+            continue
+        set_location(node.loc)
+        if node in hooks:
+            g = hooks[node](g)
+        if node in targets:
+            found[node] = g
+        if node in stops:
+            continue
+        for operand, part in zip(node.operands, _vjp(node, g), strict=True):
+            if part is None or not operand.requires_grad:
+                continue
+            before = cotangents.get(operand)
+            cotangents[operand] = part if before is None else before + part
+    return found
+
+
+def _differentiable(roots: Collection[Node], stops: set[Node]) -> list[Node]:
+    """The nodes a gradient can flow through, operands first."""
+    seen: set[Node] = set()
+    stack = [r for r in roots if r.requires_grad]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node not in stops:
+            stack.extend(o for o in node.operands if o.requires_grad)
+    return sorted(seen, key=lambda n: n.seq)
+
+
+def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
+    """Cotangents of the operands, each of its operand's shape."""
+    op = node.op
+    if op.vjp is None:
+        if op.decompose is None:
+            raise NotImplementedError(
+                f"the derivative of {op.name} is not implemented "
+                f"(recorded at {format_location(node.loc)})"
+            )
+        return _composite_vjp(node, g)
+    parts = op.vjp(g, node, *node.operands, *node.attrs)
+    if op.kind is not Kind.ELEMENTWISE:
+        return parts
+    return tuple(
+        None if part is None else sum_to(part, operand.shape)
+        for part, operand in zip(parts, node.operands, strict=True)
+    )
+
+
+def _composite_vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
+    """A composite's cotangents are those of its decomposition."""
+    inner = decomposed(node)
+    found = _pullback({inner: g}, set(node.operands), set(node.operands), {})
+    return tuple(found.get(o) for o in node.operands)
+
+
+def decomposed(node: Node) -> Node:
+    """The primitives a composite stands for, cached on it."""
+    inner = node.memo.get("decomposed")
+    if inner is None:
+        assert node.op.decompose is not None
+        with grad_mode(True):
+            inner = node.memo["decomposed"] = node.op.decompose(*node.operands, *node.attrs)
+    return inner

@@ -1,0 +1,139 @@
+"""Algebra: rules that make a graph smaller without changing a bit of its values.
+
+Only identities that hold for NaN, infinities and signed zeros are here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..dtype import FLOAT
+from ..node import Node
+from ..op import Kind
+from ..ops.unary import cast
+from ..reference import evaluate
+
+
+def splat(node: Node) -> Any:
+    """The value of which every element of `node` is a copy, or None."""
+    while node.op.name in ("expand", "reshape", "permute", "slice", "flip"):
+        node = node.operands[0]
+    return ops.constant_value(node) if node.op.kind is Kind.CONSTANT else None
+
+
+def _fill(value: Any, like: Node) -> Node:
+    return ops.expand(ops.constant(value, like.dtype, like.device), like.shape)
+
+
+def fold_constants(node: Node) -> Node | None:
+    """An elementwise op on constants is a constant."""
+    if node.op.kind is not Kind.ELEMENTWISE:
+        return None
+    values = []
+    for operand in node.operands:
+        value = splat(operand)
+        if value is None:
+            return None
+        values.append(value)
+    with np.errstate(all="ignore"):
+        return _fill(evaluate(node, [np.asarray(v) for v in values]), node)
+
+
+def fold_identity_arithmetic(node: Node) -> Node | None:
+    """x * 1, x / 1, x - 0, x + -0.0, and for integers x + 0."""
+    if node.op.name not in ("mul", "div", "add", "sub"):
+        return None
+    a, b = node.operands
+    for x, other, right in ((a, b, True), (b, a, False)):
+        if x.shape != node.shape or not (right or node.op.commutative):
+            continue
+        value = splat(other)
+        if value is None:
+            continue
+        if node.op.name in ("mul", "div"):
+            neutral = value == 1
+        elif node.dtype.category != FLOAT:
+            neutral = value == 0
+        else:
+            negative = math.copysign(1.0, float(value)) < 0
+            neutral = value == 0 and (negative == (node.op.name == "add"))
+        if neutral:
+            return x
+    return None
+
+
+def fold_casts(node: Node) -> Node | None:
+    """A cast to the same dtype."""
+    if node.op is cast and node.operands[0].dtype is node.dtype:
+        return node.operands[0]
+    return None
+
+
+def fold_negations(node: Node) -> Node | None:
+    """--x is x; a + -b is a - b; a - -b is a + b."""
+    if node.op.name == "neg" and node.operands[0].op.name == "neg":
+        return node.operands[0].operands[0]
+    if node.op.name in ("add", "sub") and node.operands[1].op.name == "neg":
+        a, b = node.operands[0], node.operands[1].operands[0]
+        return a - b if node.op.name == "add" else a + b
+    return None
+
+
+def fold_where(node: Node) -> Node | None:
+    """A where with a known condition."""
+    if node.op.name != "where":
+        return None
+    condition = splat(node.operands[0])
+    if condition is None:
+        return None
+    return ops.expand(node.operands[1 if condition else 2], node.shape)
+
+
+def merge_movement(node: Node) -> Node | None:
+    """reshape of reshape, permute of permute, expand of expand, and each that changes nothing."""
+    if node.op.kind is not Kind.MOVEMENT or node.op.name not in ("reshape", "permute", "expand"):
+        return None
+    inner = node.operands[0]
+    if node.op.name == "permute":
+        if node.attrs[0] == tuple(range(node.rank)):
+            return inner
+        if inner.op is node.op:
+            return ops.permute(inner.operands[0], [inner.attrs[0][i] for i in node.attrs[0]])
+        return None
+    if node.shape == inner.shape:
+        return inner
+    if inner.op is node.op:
+        build = ops.reshape if node.op.name == "reshape" else ops.expand
+        return build(inner.operands[0], node.shape)
+    return None
+
+
+def sum_of_broadcast(node: Node) -> Node | None:
+    """A sum over copies of one element is a product (for integers and exact counts of floats)."""
+    if node.op.name != "sum" or node.operands[0].op.name != "expand":
+        return None
+    (axes,) = node.attrs
+    wide, source = node.operands[0], node.operands[0].operands[0]
+    lead = wide.rank - source.rank
+    copied = [a for a in axes if a < lead or source.shape[a - lead] == 1]
+    count = math.prod(wide.shape[a] for a in copied)
+    if not copied or len(copied) != len(axes) or count >= 1 << 24:
+        return None
+    kept = [1 if a in axes else s for a, s in enumerate(wide.shape)]
+    base = ops.reshape(source, (1,) * lead + tuple(source.shape))
+    return ops.expand(base, kept) * count
+
+
+RULES = (
+    fold_constants,
+    fold_casts,
+    fold_identity_arithmetic,
+    fold_negations,
+    fold_where,
+    merge_movement,
+    sum_of_broadcast,
+)

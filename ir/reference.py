@@ -1,0 +1,34 @@
+"""Evaluation of single nodes with NumPy: the reference by which every emitter is judged."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import special
+from .node import Node
+from .op import Kind, Op
+
+
+@functools.cache
+def elementwise_function(op: Op, arity: int) -> Callable[..., Any]:
+    """The NumPy template of an elementwise op, compiled: f(*arrays, np_dtype)."""
+    assert isinstance(op.numpy, str), f"{op.name} has no NumPy template"
+    names = [f"x{i}" for i in range(arity)]
+    source = f"lambda {', '.join(names)}, np_dtype: {op.numpy.format(*names)}"
+    function: Callable[..., Any] = eval(source, {"np": np, "special": special})
+    return function
+
+
+def evaluate(node: Node, operands: Sequence[Any]) -> Any:
+    """The value of `node`, an array of its dtype, given those of its operands."""
+    op = node.op
+    if op.kind is Kind.ELEMENTWISE:
+        result = elementwise_function(op, len(operands))(*operands, node.dtype.np)
+    else:
+        assert callable(op.numpy), f"{op.name} can't be evaluated"
+        result = op.numpy(*operands, *node.attrs)
+    return np.asarray(result).astype(node.dtype.np, copy=False)

@@ -1,0 +1,88 @@
+"""The one rewrite engine: rules that map a node to a better one, bottom-up to a fixpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .node import Node, grad_mode, intern, set_location
+from .op import Kind
+
+Rule = Callable[[Node], Node | None]
+"""Returns the replacement of a node whose operands are already rewritten, or None."""
+
+
+def rewrite(roots: Sequence[Node], rules: Sequence[Rule]) -> list[Node]:
+    """`roots` with the first rule that fires applied at each node until none does.
+
+    A replacement is rewritten in turn, so a rule may answer with nodes that other rules apply to.
+    The result is for compilation: its nodes carry no gradient.
+    """
+    done: dict[Node, Node] = {}
+    before = set_location(None)
+    try:
+        with grad_mode(False):
+            for root in roots:
+                _rewrite(root, rules, done)
+    finally:
+        set_location(before)
+    return [done[r] for r in roots]
+
+
+def _rewrite(root: Node, rules: Sequence[Rule], done: dict[Node, Node]) -> None:
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        pending = [o for o in node.operands if o not in done]
+        if pending:
+            stack.extend(pending)
+            continue
+        operands = tuple(done[o] for o in node.operands)
+        set_location(node.loc)
+        # Rebuilt also when unchanged: a node recorded with gradient has a twin without.
+        own = node.device if node.op.kind is Kind.TRANSFER else None
+        current = intern(node.op, operands, node.attrs, own) if operands else node
+        if current is not node and current in done:
+            done[node] = done[current]
+            stack.pop()
+            continue
+        replacement = next((r for r in (rule(current) for rule in rules) if r is not None), None)
+        if replacement is None or replacement is current:
+            done[node] = done[current] = current
+            stack.pop()
+        elif replacement in done:
+            done[node] = done[current] = done[replacement]
+            stack.pop()
+        else:
+            stack.append(replacement)
+
+
+def substitute(
+    roots: Sequence[Node],
+    mapping: Mapping[Node, Node],
+    attrs: Mapping[Node, tuple[Any, ...]] | None = None,
+) -> list[Node]:
+    """`roots` with nodes replaced by others (attrs of some changed), in the current grad mode."""
+    done = dict(mapping)
+    changed = attrs or {}
+    for node in _above(roots, done):
+        operands = tuple(done.get(o, o) for o in node.operands)
+        if operands != node.operands or node in changed:
+            own = node.device if node.op.kind is Kind.TRANSFER else None
+            done[node] = intern(node.op, operands, changed.get(node, node.attrs), own, node.loc)
+    return [done.get(r, r) for r in roots]
+
+
+def _above(roots: Sequence[Node], stops: Mapping[Node, Node]) -> list[Node]:
+    """The nodes of a graph above `stops`, operands first."""
+    seen: set[Node] = set()
+    stack = [r for r in roots if r not in stops]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(o for o in node.operands if o not in stops)
+    return sorted(seen, key=lambda n: n.seq)

@@ -1,0 +1,120 @@
+"""Shapes, and the rules by which they combine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from .location import at_user_line
+
+
+class Size(tuple[int, ...]):
+    """A shape: a tuple of ints with PyTorch's name and repr."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        return math.prod(self)
+
+    def __repr__(self) -> str:
+        return f"torch.Size([{', '.join(map(str, self))}])"
+
+
+def broadcast(*shapes: Sequence[int]) -> Size:
+    """The common shape of `shapes` by NumPy's rules; RuntimeError if there is none."""
+    rank = max(map(len, shapes), default=0)
+    out = [1] * rank
+    for shape in shapes:
+        for i, size in enumerate(shape, rank - len(shape)):
+            if size == 1 or size == out[i]:
+                continue
+            if out[i] != 1:
+                listed = " and ".join(str(tuple(s)) for s in shapes)
+                raise RuntimeError(
+                    f"shapes {listed} don't broadcast: sizes {out[i]} and {size} "
+                    f"at dimension {i} are different and neither is 1{at_user_line()}"
+                )
+            out[i] = size
+    return Size(out)
+
+
+def normalize_axis(axis: int, rank: int) -> int:
+    """`axis` counted from the front; IndexError if it is out of range."""
+    bound = max(rank, 1)
+    if not -bound <= axis < bound:
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], "
+            f"but got {axis}){at_user_line()}"
+        )
+    return axis % bound
+
+
+def normalize_axes(axes: int | Iterable[int] | None, rank: int) -> tuple[int, ...]:
+    """Sorted axes counted from the front; None is every axis."""
+    if axes is None:
+        return tuple(range(rank))
+    listed = (axes,) if isinstance(axes, int) else tuple(axes)
+    out = sorted(normalize_axis(int(a), rank) for a in listed)
+    if len(set(out)) != len(out):
+        raise RuntimeError(f"an axis appears twice in {listed}{at_user_line()}")
+    return tuple(out) if rank else ()
+
+
+def infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
+    """`target` with its -1 filled in; RuntimeError if it doesn't hold `shape`'s elements."""
+    count = math.prod(shape)
+    sizes = [int(s) for s in target]
+    unknown = [i for i, s in enumerate(sizes) if s == -1]
+    if len(unknown) > 1 or any(s < -1 for s in sizes):
+        raise RuntimeError(f"invalid shape {tuple(sizes)}: only one size may be -1{at_user_line()}")
+    if unknown:
+        known = math.prod(s for s in sizes if s != -1)
+        if known and count % known == 0:
+            sizes[unknown[0]] = count // known
+    if -1 in sizes or math.prod(sizes) != count:
+        raise RuntimeError(
+            f"shape {tuple(target)} is invalid for input of size {count} "
+            f"(shape {tuple(shape)}){at_user_line()}"
+        )
+    return Size(sizes)
+
+
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def reshape_strides(
+    shape: Sequence[int], strides: Sequence[int], target: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Strides by which memory of (shape, strides) is viewed as `target`; None if it can't be."""
+    if math.prod(target) == 0:
+        return contiguous_strides(target)
+    # Runs of source dimensions that lie contiguously in memory, as (elements, innermost stride).
+    runs: list[list[int]] = []
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1] = [runs[-1][0] * size, stride]
+        else:
+            runs.append([size, stride])
+    out: list[int] = []
+    run = 0
+    left = runs[0][0] if runs else 1
+    for size in target:
+        if size == 1:
+            out.append(1 if not out else out[-1])
+            continue
+        if left == 1:
+            run += 1
+            left = runs[run][0]
+        if left % size:
+            return None
+        left //= size
+        out.append(left * runs[run][1])
+    return tuple(out)

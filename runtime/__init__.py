@@ -1,0 +1,1 @@
+"""From kernels to results: devices, plans, buffers and caches."""

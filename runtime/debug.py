@@ -1,0 +1,37 @@
+"""TW_DEBUG: what the compiler does, told as it does it.
+
+TW_DEBUG=1 prints a line for each plan and verifies graphs between passes, TW_DEBUG=2 also prints
+the source of each kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+
+def level() -> int:
+    """The value of TW_DEBUG, 0 if unset."""
+    text = os.environ.get("TW_DEBUG", "")
+    return int(text) if text.isdigit() else int(bool(text))
+
+
+def compiled(plan: Plan) -> None:
+    """Tell of a plan that was made."""
+    verbosity = level()
+    if not verbosity:
+        return
+    devices = ", ".join(dict.fromkeys(s.device.name for s in plan.segments)) or "no device"
+    print(
+        f"tilewright: compiled {len(plan.recorded)} results to {plan.launches} launches on "
+        f"{devices} in {plan.compile_seconds * 1e3:.1f} ms",
+        file=sys.stderr,
+    )
+    for segment in plan.segments:
+        for step in segment.program.steps:
+            if verbosity > 1:
+                print(segment.device.source(step.kernel), file=sys.stderr)

@@ -1,0 +1,61 @@
+"""Device: the one interface to a target."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.ir.dtype import DType
+
+if TYPE_CHECKING:
+    from tilewright.codegen.kernel import Bundle, Kernel
+    from tilewright.codegen.target import Target
+
+Launch = Callable[[Sequence[Any], Sequence[Any]], None]
+"""launch(buffers, scalars): buffers are the kernel's outputs followed by its inputs, scalars are
+Python numbers in the order of `kernel.scalars`."""
+
+
+class Device(abc.ABC):
+    """Where buffers live and kernels run. A buffer is contiguous memory of one dtype and shape."""
+
+    name: str
+    target: Target
+
+    @abc.abstractmethod
+    def empty(self, shape: Sequence[int], dtype: DType) -> Any:
+        """A new buffer, its contents unspecified."""
+
+    @abc.abstractmethod
+    def arena(self, size: int) -> Any:
+        """`size` bytes of memory for temporaries."""
+
+    @abc.abstractmethod
+    def view(self, arena: Any, offset: int, shape: Sequence[int], dtype: DType) -> Any:
+        """The buffer at byte `offset` of an arena."""
+
+    @abc.abstractmethod
+    def from_numpy(self, array: np.ndarray) -> Any:
+        """A new buffer with a copy of `array`."""
+
+    @abc.abstractmethod
+    def to_numpy(self, buffer: Any) -> np.ndarray:
+        """The contents as an array; on a host device the buffer's own memory, not a copy."""
+
+    @abc.abstractmethod
+    def compile(self, kernel: Kernel | Bundle) -> Launch:
+        """The kernel, ready to launch."""
+
+    def compile_all(self, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
+        """Several kernels, which a device may compile side by side."""
+        return [self.compile(kernel) for kernel in kernels]
+
+    def source(self, kernel: Kernel | Bundle) -> str:
+        """The text generated for the kernel, for people to read."""
+        raise NotImplementedError(f"{self.name} has no source to show")
+
+    def synchronize(self) -> None:  # noqa: B027  (where launches end before they return)
+        """Waits until everything launched has finished."""

@@ -1,0 +1,62 @@
+"""Devices whose buffers are NumPy arrays in host memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import DType, from_numpy
+
+from .device import Device
+
+_RECYCLED_BYTES = 1 << 16
+"""Buffers from this size on are used again: fresh pages cost more than what is written to them."""
+
+_KEEP = 8
+"""How many buffers of one size are kept for another use."""
+
+
+class HostDevice(Device):
+    """A buffer is a C-contiguous array."""
+
+    def __init__(self) -> None:
+        self._recycled: dict[int, list[np.ndarray]] = {}
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> np.ndarray:
+        size = math.prod(shape) * dtype.itemsize
+        if size < _RECYCLED_BYTES:
+            return np.empty(tuple(shape), dtype=dtype.np)
+        memory = self._memory(size)
+        return np.ndarray(tuple(shape), dtype.np, memory)
+
+    def _memory(self, size: int) -> np.ndarray:
+        """`size` bytes; those of a buffer that nobody refers to any more if there is one."""
+        pool = self._recycled.setdefault(size, [])
+        for memory in pool:
+            # The list, the loop variable and the argument refer to a free one.
+            if getrefcount(memory) == 3:
+                return memory
+        memory = np.empty(size, dtype=np.uint8)
+        if len(pool) < _KEEP:
+            pool.append(memory)
+        return memory
+
+    def trim(self) -> None:
+        """Forget recycled memory."""
+        self._recycled.clear()
+
+    def arena(self, size: int) -> np.ndarray:
+        return np.empty(size, dtype=np.uint8)
+
+    def view(self, arena: Any, offset: int, shape: Sequence[int], dtype: DType) -> np.ndarray:
+        return np.ndarray(tuple(shape), dtype.np, arena, offset)
+
+    def from_numpy(self, array: np.ndarray) -> np.ndarray:
+        return np.array(array, dtype=from_numpy(array.dtype).np, order="C", copy=True)
+
+    def to_numpy(self, buffer: np.ndarray) -> np.ndarray:
+        return buffer

@@ -1,0 +1,269 @@
+"""Triton's interpreter, switched on for the length of one launch.
+
+`triton.runtime.interpreter` computes each operation of a kernel with NumPy on a whole block. What
+is replaced here: its patches of `triton.language` are undone after a launch (it leaves them, and
+later compiles fail), bfloat16 is computed as numbers (it computes with the bits), reductions and
+scans take whole arrays at a time (it goes through them element by element), and no torch tensors
+are expected.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import triton.experimental.gluon  # noqa: F401  (else imported in the middle of a launch)
+import triton.language as tl
+from triton.language import core
+from triton.language import math as tl_math
+from triton.language.semantic import TritonSemantic
+from triton.runtime import interpreter as stock
+
+from .modules import LOCK
+
+Handle = stock.TensorHandle
+
+ELEMENT = {
+    "i1": tl.int1,
+    "i8": tl.int8,
+    "u8": tl.uint8,
+    "i16": tl.int16,
+    "i32": tl.int32,
+    "u32": tl.uint32,
+    "i64": tl.int64,
+    "u64": tl.uint64,
+    "fp16": tl.float16,
+    "bf16": tl.bfloat16,
+    "fp32": tl.float32,
+    "fp64": tl.float64,
+}
+
+
+# -- numbers
+
+
+def _widen(bits: np.ndarray) -> np.ndarray:
+    """bfloat16 bits as float32."""
+    return (np.ascontiguousarray(bits).astype(np.uint32) << 16).view(np.float32).reshape(bits.shape)
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """float32 as bfloat16 bits, rounded to nearest even."""
+    values = np.ascontiguousarray(values, dtype=np.float32)
+    bits = values.view(np.uint32)
+    rounded = ((bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+
+
+class _Builder(stock.InterpreterBuilder):
+    """Computes one operation on blocks; bfloat16, which is kept as bits, by way of float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Integers wrap around, as on the device.
+        self.options = stock.InterpreterOptions(sanitize_overflow=False)
+
+    def cast_impl(self, source: Any, target: Any) -> Any:
+        a, b = source.dtype.scalar, target.scalar
+        if a == tl.bfloat16 and b == tl.bfloat16:
+            return source
+        if a == tl.bfloat16:
+            source = Handle(_widen(source.data), tl.float32)
+            return source if b == tl.float32 else super().cast_impl(source, target)
+        if b == tl.bfloat16:
+            return Handle(_narrow(source.data.astype(np.float32)), tl.bfloat16)
+        return super().cast_impl(source, target)
+
+    def binary_op(self, a: Any, b: Any, op: Any) -> Any:
+        if a.dtype.scalar == tl.bfloat16:
+            a, b = (Handle(_widen(x.data), tl.float32) for x in (a, b))
+            out = super().binary_op(a, b, op)
+            return out if out.data.dtype == bool else Handle(_narrow(out.data), tl.bfloat16)
+        out = super().binary_op(a, b, op)
+        if out.data.dtype == bool and out.dtype != tl.int1:
+            return Handle(out.data, tl.int1)  # a comparison, which is given its operands' type
+        return out
+
+    def create_fp_to_fp(self, source: Any, target: Any, rounding: Any) -> Any:
+        return self.cast_impl(source, target)
+
+    def create_dot(self, a: Any, b: Any, acc: Any, precision: Any, imprecise: Any) -> Any:
+        # BLAS has float32 but neither of the halves.
+        wide = [
+            _widen(x.data) if x.dtype.scalar == tl.bfloat16 else x.data.astype(acc.data.dtype)
+            for x in (a, b)
+        ]
+        return Handle(np.matmul(*wide) + acc.data, acc.dtype.scalar)
+
+
+_builder = _Builder()
+_semantic = TritonSemantic(_builder)
+
+
+def _tensor(data: np.ndarray, dtype: Any) -> Any:
+    data = np.asarray(data)
+    if data.ndim == 0:
+        return core.tensor(Handle(data.reshape(1), dtype), dtype)
+    return core.tensor(Handle(data, dtype), core.block_type(dtype, list(data.shape)))
+
+
+def as_tensor(value: Any) -> Any:
+    """What an assignment in a kernel makes of a Python number."""
+    return _semantic.to_tensor(value, False) if isinstance(value, (bool, int, float)) else value
+
+
+# -- functions that Triton writes in its own language, here on whole blocks
+
+
+def _axis_fold(function: Callable[..., np.ndarray]) -> Callable[..., Any]:
+    def fold(input: Any, axis: Any = None, keep_dims: bool = False, **_: Any) -> Any:
+        data = input.handle.data
+        return _tensor(
+            function(data, axis=axis, keepdims=keep_dims).astype(data.dtype), input.dtype
+        )
+
+    return fold
+
+
+def _axis_scan(function: Callable[..., np.ndarray]) -> Callable[..., Any]:
+    def scan(input: Any, axis: int = 0, **_: Any) -> Any:
+        data = input.handle.data
+        return _tensor(function(data, axis=axis, dtype=data.dtype), input.dtype)
+
+    return scan
+
+
+def _reduce(input: Any, axis: int, combine: Callable[..., Any], keep_dims: bool = False) -> Any:
+    """Folds halves of the axis together until one position is left."""
+    parts = input if isinstance(input, tuple) else (input,)
+    dtypes = [p.dtype for p in parts]
+    arrays = [p.handle.data for p in parts]
+    while (length := arrays[0].shape[axis]) > 1:
+        left, right = (
+            [_tensor(a.take(range(i, i + length // 2), axis), d) for a, d in zip(arrays, dtypes)]
+            for i in (0, length // 2)
+        )
+        # (a0, …, b0, …): the combiner's order of arguments.
+        folded = combine(*left, *right)
+        folded = folded if isinstance(folded, tuple) else (folded,)
+        arrays = [np.asarray(f.handle.data) for f in folded]
+    if not keep_dims:
+        arrays = [a.squeeze(axis) for a in arrays]
+    out = tuple(_tensor(a, d) for a, d in zip(arrays, dtypes))
+    return out if isinstance(input, tuple) else out[0]
+
+
+_WRITTEN_HERE = {
+    "sum": _axis_fold(lambda x, **k: np.sum(x, dtype=x.dtype, **k)),
+    "max": _axis_fold(np.max),
+    "min": _axis_fold(np.min),
+    "cumsum": _axis_scan(np.cumsum),
+    "cumprod": _axis_scan(np.cumprod),
+    "reduce": _reduce,
+    "zeros_like": lambda x: core.tensor(Handle(np.zeros_like(x.handle.data), x.dtype), x.type),
+}
+
+
+# -- patches
+
+
+def _record(patch: Callable[[Any], None]) -> list[tuple[Any, str, Any, Any]]:
+    """What `patch` sets, as (object, name, before, after), undone again."""
+    scope = stock._LangPatchScope()
+    patch(scope)
+    changes = [(o, n, before, getattr(o, n)) for o, n, before in scope._changes]
+    scope.restore()
+    return changes
+
+
+def _calls_semantic(member: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("_semantic", None)
+        return member(*args, **kwargs, _semantic=_semantic)
+
+    return call
+
+
+@functools.cache
+def _patches() -> list[tuple[Any, str, Any, Any]]:
+    changes: list[tuple[Any, str, Any, Any]] = []
+    for owner in (tl, core, tl_math, core.tensor):
+        for name, member in inspect.getmembers(owner):
+            if core.is_builtin(member):
+                changes.append((owner, name, member, _calls_semantic(member)))
+    changes += _record(lambda scope: stock._patch_lang_tensor(core.tensor, scope))
+    for module in (tl, core):
+        changes += _record(functools.partial(stock._patch_lang_core, module))
+    # NumPy 2.4 makes no number of an array with one axis, which Triton 3.6 relies on.
+    index = lambda self: int(self.handle.data.reshape(()))  # noqa: E731
+    changes.append((core.tensor, "__index__", getattr(core.tensor, "__index__", _MISSING), index))
+    changes += [(tl, name, getattr(tl, name), form) for name, form in _WRITTEN_HERE.items()]
+    return changes
+
+
+_MISSING = stock._MISSING
+
+
+@contextmanager
+def _patched() -> Iterator[None]:
+    done: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, _, after in _patches():
+            done.append((owner, name, vars(owner).get(name, _MISSING)))
+            setattr(owner, name, after)
+        yield
+    finally:
+        for owner, name, before in reversed(done):
+            if before is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+# -- kernels
+
+
+class _Plain(ast.NodeTransformer):
+    """A kernel's module as plain Python: no decorators, numbers become tensors when assigned."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        node.decorator_list = []
+        self.generic_visit(node)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        as_tensor = ast.Name(id="as_tensor", ctx=ast.Load())
+        node.value = ast.Call(func=as_tensor, args=[node.value], keywords=[])
+        return node
+
+
+@functools.lru_cache(maxsize=1024)
+def plain_function(source: str, name: str, file: str) -> Callable[..., None]:
+    """The function `name` of a module, to be called under `run`."""
+    tree = ast.fix_missing_locations(_Plain().visit(ast.parse(source)))
+    namespace: dict[str, Any] = {"as_tensor": as_tensor}
+    exec(compile(tree, file, "exec"), namespace)
+    return namespace[name]
+
+
+def argument(kind: str, value: Any) -> Any:
+    """A parameter of the Triton type `kind` (`*fp32`, `i32`, …); pointers are addresses."""
+    if kind.startswith("*"):
+        dtype = core.pointer_type(ELEMENT[kind[1:]])
+        return core.tensor(Handle(np.array([value], np.uint64), dtype), dtype)
+    dtype = ELEMENT[kind]
+    return core.tensor(Handle(np.array([value]).astype(stock._get_np_dtype(dtype)), dtype), dtype)
+
+
+def run(function: Callable[..., None], grid: int, arguments: dict[str, Any]) -> None:
+    """Runs every program of a launch, one after another."""
+    with LOCK, _patched(), np.errstate(all="ignore"):
+        _builder.set_grid_dim(grid, 1, 1)
+        for program in range(grid):
+            _builder.set_grid_idx(program, 0, 0)
+            function(**arguments)

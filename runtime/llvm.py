@@ -1,0 +1,106 @@
+"""The CPU as a device: kernels as native code, those that it doesn't suit as NumPy programs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.codegen.kernel import Bundle, Dot, Kernel
+from tilewright.codegen.llvm import CannotLower, Emitted
+from tilewright.codegen.target import LLVM
+
+from . import debug
+from .cpu import NumpyDevice
+from .device import Launch
+from .host import HostDevice
+
+_FEW_PRODUCTS = 1 << 15
+"""Up to here a plain loop beats the calls that NumPy makes."""
+
+
+class LlvmDevice(HostDevice):
+    """Host memory, and the cores.
+
+    force: whether also kernels are native that NumPy's libraries compute faster.
+    """
+
+    name = "cpu"
+    target = LLVM
+
+    def __init__(self, force: bool = False) -> None:
+        super().__init__()
+        self._force = force
+        self._numpy = NumpyDevice()
+        self.fallbacks: dict[str, str] = {}  # kernels that are not native, by name, and why
+
+    def compile(self, kernel: Kernel | Bundle) -> Launch:
+        return self.compile_all([kernel])[0]
+
+    def compile_all(self, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
+        from .native import jit, launch
+
+        emitted = [self._emitted(kernel) for kernel in kernels]
+        jit.link_all([e.code for found in emitted for e in found or ()], "kernel")
+        return [
+            self._numpy.compile(kernel) if found is None else launch.bind(kernel, found)
+            for kernel, found in zip(kernels, emitted)
+        ]
+
+    def _emitted(self, kernel: Kernel | Bundle) -> list[Emitted] | None:
+        """The kernel as LLVM IR; None if NumPy takes it."""
+        from .native import launch
+
+        try:
+            self._check(kernel)
+            return launch.emitted(kernel)
+        except CannotLower as reason:
+            self.fallbacks[kernel.name] = str(reason)
+            if debug.level():
+                print(f"tilewright: {kernel.name} runs on NumPy: {reason}", file=sys.stderr)
+            return None
+
+    def _check(self, kernel: Kernel | Bundle) -> None:
+        """CannotLower for what NumPy computes faster."""
+        if self._force or isinstance(kernel, Bundle) or not kernel.has_dot:
+            return
+        points = math.prod(a.extent for a in (*kernel.parallel, *kernel.reduction))
+        dots = sum(isinstance(v, Dot) for v in kernel.values)
+        if points * dots > _FEW_PRODUCTS:
+            raise CannotLower("contractions of this size are left to BLAS")
+
+    def source(self, kernel: Kernel | Bundle) -> str:
+        from tilewright.codegen.llvm import emit
+
+        from .native import host
+
+        member = kernel.members[0] if isinstance(kernel, Bundle) else kernel
+        try:
+            self._check(member)
+            return emit(member, host.machine()).source
+        except CannotLower as reason:
+            return f"# NumPy, not native: {reason}\n{self._numpy.source(kernel)}"
+
+
+def make(choice: str) -> Any:
+    """The device `cpu`. choice: TW_CPU, `numpy` (the default until the native engine has been
+    proven on more machines), `auto` for native code where it can be and pays, or `llvm` for native
+    code only."""
+    if choice not in ("", "numpy", "auto", "llvm"):
+        raise RuntimeError(f"TW_CPU: expected numpy, auto or llvm, got {choice!r}")
+    if choice in ("", "numpy"):
+        return NumpyDevice()
+    from .native import host
+
+    reason = host.reason_against()
+    if reason is None:
+        try:
+            host.machine()
+        except (ImportError, RuntimeError) as error:
+            reason = str(error)
+    if reason is None:
+        return LlvmDevice(force=choice == "llvm")
+    if choice == "llvm":
+        raise RuntimeError(f"TW_CPU=llvm: {reason}")
+    return NumpyDevice()

@@ -1,0 +1,41 @@
+"""Generated Triton source as modules, from real files: Triton reads a kernel's text back."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import tempfile
+import threading
+import types
+from pathlib import Path
+
+from . import cache
+
+LOCK = threading.RLock()
+"""Held while `triton.language` is patched, and while a kernel is compiled."""
+
+
+@functools.cache
+def load_source(sha: str, source: str) -> types.ModuleType:
+    """The module with this text, from a file in the cache directory."""
+    path = cache.store("triton", sha, source) or _uncached(sha, source)
+    module = types.ModuleType(f"tilewright_kernel_{sha}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+    return module
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
+
+
+def _uncached(sha: str, source: str) -> Path:
+    """A file that lives as long as the process, where nothing can be cached."""
+    path = Path(_folder().name) / f"k{sha}.py"
+    fresh = path.with_suffix(f".{threading.get_ident()}")
+    fresh.write_text(source, encoding="utf-8")
+    os.replace(fresh, path)
+    return path

@@ -1,0 +1,192 @@
+"""LLVM IR to machine code in this process, through a cache of object code on disk."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.codegen.llvm.arithmetic import LIBM
+
+from .. import cache
+from . import host
+
+_FORMAT = 1  # counted up when what is compiled from one text changes
+_LOCK = threading.RLock()
+
+
+@dataclass
+class Statistics:
+    """What was compiled by this process, and what it found on disk."""
+
+    compiled: int = 0
+    loaded: int = 0
+    seconds: float = 0.0
+
+
+statistics = Statistics()
+
+
+_own = threading.local()
+
+
+def target_machine() -> Any:
+    """LLVM's, one for each thread: they may not be shared."""
+    found = getattr(_own, "target", None)
+    if found is None:
+        llvm, machine = host.binding(), host.machine()
+        found = _own.target = llvm.Target.from_triple(machine.triple).create_target_machine(
+            cpu=machine.cpu,
+            features=machine.features,
+            opt=2,
+            reloc="pic",
+            codemodel="jitdefault",
+            jit=True,
+        )
+    return found
+
+
+@functools.cache
+def _linker() -> Any:
+    return host.binding().create_lljit_compiler(target_machine(), suppress_errors=True)
+
+
+@functools.cache
+def _identity() -> str:
+    """What object code depends on besides its source."""
+    import llvmlite
+
+    llvm, machine = host.binding(), host.machine()
+    return f"{_FORMAT} {llvmlite.__version__} {llvm.llvm_version_info} {machine!r}\n"
+
+
+@functools.cache
+def _libm() -> dict[str, int]:
+    """Addresses of the C library's functions; float remainders are calls too."""
+    names = {*LIBM.values(), "fmodf"}
+    found: dict[str, int] = {}
+    for library in (None, "libm.so.6", "libm.so", "libm.dylib"):
+        try:
+            handle = ctypes.CDLL(library)
+        except (OSError, TypeError):
+            continue
+        for name in names - set(found):
+            function = getattr(handle, name, None)
+            if function is not None:
+                found[name] = ctypes.cast(function, ctypes.c_void_p).value or 0
+    return found
+
+
+def assemble(code: str) -> bytes:
+    """The object code of a module."""
+    llvm = host.binding()
+    module = llvm.parse_assembly(code, llvm.create_context())
+    target = target_machine()
+    module.triple, module.data_layout = host.machine().triple, str(target.target_data)
+    module.verify()
+    optimize(module, target)
+    return _emit_object(target, module)
+
+
+def _emit_object(target: Any, module: Any) -> bytes:
+    """As `target.emit_object(module)`, without llvmlite's lock: contexts and target machines are
+    not shared between threads here, so LLVM allows it, and most of a compilation is spent here."""
+    from llvmlite.binding import ffi
+
+    unlocked = getattr(ffi.lib.LLVMPY_TargetMachineEmitToMemory, "_cfn", None)
+    if unlocked is None:
+        found: bytes = target.emit_object(module)
+        return found
+    with ffi.OutputString() as message:
+        memory = unlocked(target, module, 1, message)
+        if not memory:
+            raise RuntimeError(str(message))
+    start, size = ffi.lib.LLVMPY_GetBufferStart(memory), ffi.lib.LLVMPY_GetBufferSize(memory)
+    try:
+        return ctypes.string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(memory)
+
+
+def optimize(module: Any, target: Any) -> None:
+    """Few passes: the emitter writes vectors and hoists what is invariant itself."""
+    llvm = host.binding()
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(target, options)
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.run(module, builder)
+
+
+@dataclass
+class Linked:
+    """Object code in memory, and the addresses of its functions. Stays as long as this does."""
+
+    addresses: dict[str, int]
+    tracker: Any = field(repr=False, default=None)
+
+
+_linked: dict[str, Linked] = {}
+
+
+def link(code: str, *symbols: str, imports: dict[str, int] | None = None) -> Linked:
+    """The module's machine code, ready to be called; modules of one text are compiled once."""
+    return link_all([code], *symbols, imports=imports)[0]
+
+
+def link_all(
+    codes: Sequence[str], *symbols: str, imports: dict[str, int] | None = None
+) -> list[Linked]:
+    """Several modules; those that aren't in the cache are compiled side by side."""
+    with _LOCK:
+        keys = [cache.digest(_identity() + code) for code in codes]
+        wanted = {k: code for k, code in zip(keys, codes) if k not in _linked}
+        if wanted:
+            start = time.perf_counter()
+            for key, image in _images(wanted).items():
+                _linked[key] = _in_memory(key, image, symbols, imports or {})
+            statistics.seconds += time.perf_counter() - start
+        return [_linked[k] for k in keys]
+
+
+def _images(wanted: dict[str, str]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for key in wanted:
+        image = cache.load_bytes("llvm", key)
+        if image is not None:
+            found[key] = image
+    statistics.loaded += len(found)
+    missing = [k for k in wanted if k not in found]
+    statistics.compiled += len(missing)
+    if len(missing) < 2:
+        made = [assemble(wanted[k]) for k in missing]
+    else:
+        from concurrent.futures import ThreadPoolExecutor
+
+        # The longest first, so that none of them is what the others wait for.
+        missing.sort(key=lambda k: -len(wanted[k]))
+        with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as threads:
+            made = list(threads.map(lambda k: assemble(wanted[k]), missing))
+    for key, image in zip(missing, made):
+        cache.store_bytes("llvm", key, image)
+        found[key] = image
+    return found
+
+
+def _in_memory(key: str, image: bytes, symbols: tuple[str, ...], imports: dict[str, int]) -> Linked:
+    llvm = host.binding()
+    builder = llvm.JITLibraryBuilder().add_object_img(image)
+    for name, address in {**_libm(), **imports}.items():
+        builder = builder.import_symbol(name, address)
+    for symbol in symbols:
+        builder = builder.export_symbol(symbol)
+    tracker = builder.add_current_process().link(_linker(), f"tw_{key}")
+    return Linked({s: tracker[s] for s in symbols}, tracker)

@@ -1,0 +1,202 @@
+"""Launches: an emitted kernel bound to its machine code, as a function of buffers and scalars.
+
+What differs between kernels of one structure, and where buffers and scalars go, is in a descriptor
+that the native entry point walks through; there is one entry point for all of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.llvm import Emitted, emit, form_of
+from tilewright.codegen.llvm.body import Word
+from tilewright.ir.dtype import BOOL, FLOAT, DType
+
+from ..device import Launch
+from . import host, jit
+from .pool import pool
+
+
+class _PyMethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_METH_FASTCALL = 0x80
+
+
+@functools.cache
+def _method() -> _PyMethodDef:
+    """How Python calls the native entry point: METH_FASTCALL, without a tuple of arguments."""
+    _check_layout()
+    return _PyMethodDef(b"launch", pool().native["tw_launch"], _METH_FASTCALL, None)
+
+
+def _check_layout() -> None:
+    """The entry point reads an array's address where NumPy's C headers place it."""
+    probe = np.empty(3)
+    if ctypes.c_size_t.from_address(id(probe) + 16).value != probe.ctypes.data:
+        raise RuntimeError("NumPy's arrays are not laid out as expected")
+
+
+def _entry(descriptor: int) -> Launch:
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    made: Launch = make(ctypes.addressof(_method()), descriptor, None)
+    return made
+
+
+def _kind(dtype: DType) -> int:
+    """How the entry point converts a Python number; see runtime/native/source.py."""
+    if dtype.category == FLOAT:
+        return 1 if dtype.itemsize == 8 else 0
+    return 3 if dtype.category == BOOL else 2
+
+
+def emitted(kernel: Kernel | Bundle) -> list[Emitted]:
+    """The members of a kernel as LLVM IR; CannotLower if it can't be native."""
+    machine = host.machine()
+    if isinstance(kernel, Kernel):
+        return [emit(kernel, machine)]
+    # All in the form of the largest one, so that they share their code.
+    largest = max(kernel.members, key=lambda k: math.prod(a.extent for a in k.parallel))
+    form = form_of(largest, machine)
+    return [emit(m, machine, form) for m in kernel.members]
+
+
+def compile_kernel(kernel: Kernel | Bundle) -> Launch:
+    """The kernel, ready to launch; CannotLower if it can't be native."""
+    found = emitted(kernel)
+    jit.link_all([e.code for e in found], "kernel")
+    return bind(kernel, found)
+
+
+def bind(kernel: Kernel | Bundle, emitted: Sequence[Emitted]) -> Launch:
+    """The launch of a kernel whose members were emitted."""
+    linked = jit.link_all([e.code for e in emitted], "kernel")
+    functions = [each.addresses["kernel"] for each in linked]
+    return _Layout(kernel, emitted, functions).launch()
+
+
+class _Layout:
+    """The descriptor of a launch, and the tables it points to. Lives as long as the launch."""
+
+    def __init__(
+        self, kernel: Kernel | Bundle, emitted: Sequence[Emitted], functions: Sequence[int]
+    ):
+        is_bundle = isinstance(kernel, Bundle)
+        members = kernel.members if isinstance(kernel, Bundle) else (kernel,)
+        slots = {v.slot: i for i, v in enumerate(kernel.scalars)}
+        outputs = sum(len(m.outputs) for m in members)
+        chunks = sum(e.chunks for e in emitted)
+        words: list[int] = []
+        moves: list[int] = []
+        self.errors: list[int] = []
+        self.checks = [c for e in emitted for c in e.checks]
+        places = [0] * (outputs + sum(len(m.inputs) for m in members))
+        if is_bundle:
+            table = []
+            words.append(0)
+        function = functions[0]
+        output, input_ = 0, outputs
+        for member, each, native in zip(members, emitted, functions, strict=True):
+            start = len(words)
+            if is_bundle:
+                table += [n for c in range(each.chunks) for n in (native, start, c)]
+            for place, word in enumerate(each.words, start):
+                words.append(self._word(word))
+                if word.role == "buffer":
+                    own = word.value < len(member.outputs)
+                    which = (
+                        output + word.value if own else input_ + word.value - len(member.outputs)
+                    )
+                    places[which] = place
+                elif word.role == "scalar":
+                    assert word.dtype is not None
+                    slot = member.scalars[word.value].slot
+                    moves += [slots[slot], place, _kind(word.dtype)]
+            flags = [i for i, w in enumerate(each.words, start) if w.role == "error"]
+            self.errors += flags[::2]
+            output += len(member.outputs)
+            input_ += len(member.inputs)
+        if is_bundle:
+            self.table = np.array(table, np.int64)
+            words[0] = self.table.ctypes.data
+            function = pool().native["tw_bundle"]
+        self.places = np.array(places or [0], np.int64)
+        self.moves = np.array(moves or [0], np.int64)
+        self.error_places = np.array(self.errors or [0], np.int64)
+        self.template = np.array(words, np.int64)
+        self.descriptor = np.array(
+            [
+                function,
+                chunks,
+                len(words),
+                len(places),
+                len(moves) // 3,
+                len(self.errors),
+                self.places.ctypes.data,
+                self.moves.ctypes.data,
+                self.error_places.ctypes.data,
+                self.template.ctypes.data,
+                int(chunks > 1),
+            ],
+            np.int64,
+        )
+
+    @staticmethod
+    def _word(word: Word) -> int:
+        return int(word.value) if word.role == "size" else 0
+
+    def launch(self) -> Launch:
+        entry = _entry(self.descriptor.ctypes.data)
+        _layouts.append(self)  # the entry point knows it by its address only
+        if self.descriptor[1] > 1:
+            pool().start()
+        if not self.errors:
+            return entry
+
+        def checked(buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
+            words = entry(buffers, scalars)
+            if words is not None:
+                self.fail(words)
+
+        return checked
+
+    def fail(self, words: bytes) -> None:
+        """Raises for the first thing that went wrong.
+
+        Chunks ran in any order, so they are run again one by one, up to the one that fails.
+        """
+        held = np.frombuffer(words, np.int64).copy()
+        held[self.errors] = 0
+        run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(int(self.descriptor[0]))
+        for chunk in range(int(self.descriptor[1])):
+            run(held.ctypes.data, chunk)
+            if held[self.errors].any():
+                break
+        for place, check in zip(self.errors, self.checks):
+            if held[place]:
+                if check.size is None:
+                    raise RuntimeError("ZeroDivisionError: integer division by zero")
+                file, line = check.loc
+                raise IndexError(
+                    f"index {held[place + 1]} is out of bounds for dimension {check.axis} "
+                    f"with size {check.size} ({os.path.basename(file)}:{line})"
+                )
+
+
+_layouts: list[_Layout] = []

@@ -1,0 +1,181 @@
+"""The worker threads that run the chunks of native kernels, and how many there are.
+
+Workers are threads of the operating system that never enter Python: they need no lock of its, and
+can't hold up its exit. TW_NUM_THREADS says how many threads there are, else there is one for each
+core this process may use. A launch made while another thread's launch runs is done by its caller
+alone; the results are the same, because what a chunk is doesn't depend on who runs it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import platform
+import signal
+import sys
+import threading
+from typing import Any
+
+from . import jit, source
+
+_lock = threading.Lock()
+
+
+def _architecture() -> str | None:
+    """The kind of Linux this is; None where the pool's way of waiting isn't known."""
+    if not sys.platform.startswith("linux"):
+        return None
+    return {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}.get(
+        platform.machine().lower()
+    )
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _wanted() -> int:
+    text = os.environ.get("TW_NUM_THREADS", "")
+    return max(int(text), 1) if text.isdigit() else cores()
+
+
+class Pool:
+    """The shared words, and the threads that watch them."""
+
+    def __init__(self) -> None:
+        self.threads = _threads or _wanted()
+        self._memory = ctypes.create_string_buffer(source.SIZE + 128)
+        self.address = (ctypes.addressof(self._memory) + 127) // 128 * 128
+        symbols = {n: _address(getattr(ctypes.pythonapi, n)) for n in source.PYTHON_SYMBOLS}
+        symbols["_Py_NoneStruct"] = id(None)
+        symbols["tw_pool"] = self.address
+        architecture = _architecture()
+        self.native = jit.link(
+            source.text(architecture),
+            *("tw_worker", "tw_stop", "tw_parallel", "tw_launch", "tw_bundle"),
+            imports=symbols,
+        ).addresses
+        self.can_work = architecture is not None
+        self._stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.native["tw_stop"])
+        self._workers: list[Any] = []
+        self._started = False
+
+    def start(self) -> None:
+        """Starts the workers that there should be."""
+        if self._started or not self.can_work:
+            return
+        with _lock:
+            if self._started:
+                return
+            self._started = True
+            for _ in range(self.threads - 1):
+                worker = _start_thread(self.native["tw_worker"], self.address)
+                if worker is None:  # no more threads to be had
+                    break
+                self._workers.append(worker)
+            self._set(source.WORKERS, len(self._workers))
+
+    def resize(self, threads: int) -> None:
+        self.stop()
+        self.threads = threads
+
+    def stop(self) -> None:
+        """Ends the workers, and waits for that. The next launch starts them again."""
+        with _lock:
+            if not self._workers:
+                self._started = False
+                return
+            # From here on launches run in their callers, and one that runs ends first.
+            self._set(source.WORKERS, 0)
+            self._stop(self.address)
+            for worker in self._workers:
+                _join(worker)
+            self._forget()
+
+    def _forget(self) -> None:
+        self._workers, self._started = [], False
+        ctypes.memset(self.address, 0, source.SIZE)
+
+    def after_fork(self) -> None:
+        """In a child, where there are no workers and whoever launched is gone."""
+        self._forget()
+
+    def _set(self, offset: int, value: int) -> None:
+        ctypes.c_int64.from_address(self.address + offset).value = value
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def _pthread(name: str) -> Any:
+    for library in (None, "libpthread.so.0"):
+        found = getattr(ctypes.CDLL(library), name, None)
+        if found is not None:
+            found.restype = ctypes.c_int
+            return found
+    raise OSError(f"no {name} on this system")
+
+
+def _start_thread(function: int, argument: int) -> Any | None:
+    handle = ctypes.c_size_t()
+    # Signals are for Python's threads.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        failed = _pthread("pthread_create")(
+            ctypes.byref(handle), None, ctypes.c_void_p(function), ctypes.c_void_p(argument)
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return None if failed else handle
+
+
+def _join(handle: Any) -> None:
+    _pthread("pthread_join")(handle, None)
+
+
+_pool: Pool | None = None
+_threads: int | None = None
+
+
+def pool() -> Pool:
+    """The pool of this process."""
+    global _pool
+    if _pool is None:
+        with _lock:
+            if _pool is None:
+                _pool = Pool()
+                os.register_at_fork(after_in_child=_after_fork)
+                atexit.register(_pool.stop)
+    return _pool
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    if _pool is not None:
+        _pool.after_fork()
+
+
+def num_threads() -> int:
+    """How many threads run kernels, the launching one included."""
+    if _pool is not None:
+        return _pool.threads
+    return _threads or _wanted()
+
+
+def set_num_threads(threads: int) -> None:
+    """RuntimeError unless `threads` is positive, as in PyTorch."""
+    if threads < 1:
+        raise RuntimeError("set_num_threads expects a positive integer")
+    global _threads
+    _threads = threads
+    if _pool is not None:
+        _pool.resize(threads)

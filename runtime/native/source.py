@@ -1,0 +1,431 @@
+"""The native runtime as LLVM IR: the pool's protocol, and the entry point of launches.
+
+The pool is 512 bytes of shared words. A launch publishes (function, argument, chunks) and then a
+ticket, epoch << 32 | chunks left. Whoever lowers the ticket by compare-and-swap owns a chunk. As
+the swap fails unless epoch and count are what was read, a worker that comes late, with a ticket of
+the launch before, takes nothing; and the function that it read belongs to its ticket, because a
+launch isn't over, and nothing is overwritten, before every chunk of it is done. Completion counts
+chunks, not workers, so a worker that sleeps through a launch costs nothing.
+
+Workers spin for a while after a launch, then sleep on a futex on the epoch.
+"""
+
+from __future__ import annotations
+
+# Where the words of the pool lie, in bytes; those that are written by several have their own line.
+TICKET, DONE, COUNT, FUNCTION, ARGUMENT, STOP = 0, 128, 192, 200, 208, 224
+SLEEPERS, BUSY, WORKERS, SIZE = 256, 320, 384, 512
+
+# Words of a launch's descriptor.
+DESCRIPTOR = (
+    "function", "chunks", "words", "buffers", "moves", "errors", "buffer_places", "move_table",
+    "error_places", "template", "parallel",
+)  # fmt: skip
+
+PAUSE = {
+    "x86_64": ("call void @llvm.x86.sse2.pause()", "declare void @llvm.x86.sse2.pause()"),
+    "aarch64": ('call void asm sideeffect "yield", ""()', ""),
+}
+FUTEX = {"x86_64": 202, "aarch64": 98}
+
+_POOL = """
+declare i64 @syscall(i64, ...)
+declare i32 @sched_yield()
+{pause_declaration}
+
+define internal void @drain(ptr %pool) #0 {{
+entry:
+  %done = getelementptr i8, ptr %pool, i64 {DONE}
+  %count.at = getelementptr i8, ptr %pool, i64 {COUNT}
+  %function.at = getelementptr i8, ptr %pool, i64 {FUNCTION}
+  %argument.at = getelementptr i8, ptr %pool, i64 {ARGUMENT}
+  br label %look
+look:
+  %ticket = load atomic i64, ptr %pool seq_cst, align 8
+  %left = and i64 %ticket, 4294967295
+  %none = icmp eq i64 %left, 0
+  br i1 %none, label %out, label %try
+try:
+  %count = load atomic i64, ptr %count.at monotonic, align 8
+  %function = load atomic ptr, ptr %function.at monotonic, align 8
+  %argument = load atomic ptr, ptr %argument.at monotonic, align 8
+  %lower = sub i64 %ticket, 1
+  %pair = cmpxchg ptr %pool, i64 %ticket, i64 %lower seq_cst seq_cst
+  %mine = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %mine, label %run, label %look
+run:
+  %chunk = sub i64 %count, %left
+  call void %function(ptr %argument, i64 %chunk)
+  %before = atomicrmw add ptr %done, i64 1 acq_rel
+  br label %look
+out:
+  ret void
+}}
+
+define ptr @tw_worker(ptr %pool) #0 {{
+entry:
+  %stop.at = getelementptr i8, ptr %pool, i64 {STOP}
+  %sleepers = getelementptr i8, ptr %pool, i64 {SLEEPERS}
+  %epoch.at = getelementptr i8, ptr %pool, i64 4
+  br label %work
+work:
+  %ticket = load atomic i64, ptr %pool seq_cst, align 8
+  %shifted = lshr i64 %ticket, 32
+  %seen = trunc i64 %shifted to i32
+  call void @drain(ptr %pool)
+  br label %spin
+spin:
+  %turn = phi i64 [ 0, %work ], [ %next, %pause ], [ 0, %park ]
+  %epoch = load atomic i32, ptr %epoch.at acquire, align 4
+  %new = icmp ne i32 %epoch, %seen
+  br i1 %new, label %awake, label %pause
+awake:
+  %stop = load atomic i64, ptr %stop.at acquire, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %out, label %work
+pause:
+  {pause}
+  %next = add i64 %turn, 1
+  %more = icmp ult i64 %next, {spin}
+  br i1 %more, label %spin, label %park
+park:
+  %slept = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  ; FUTEX_WAIT | FUTEX_PRIVATE_FLAG
+  %waited = call i64 (i64, ...) @syscall(
+    i64 {futex}, ptr %epoch.at, i32 128, i32 %seen, ptr null, ptr null, i32 0)
+  %woken = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  br label %spin
+out:
+  ret ptr null
+}}
+
+define internal void @wake(ptr %pool) #0 {{
+entry:
+  %sleepers = getelementptr i8, ptr %pool, i64 {SLEEPERS}
+  %epoch.at = getelementptr i8, ptr %pool, i64 4
+  %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
+  %any = icmp ne i32 %asleep, 0
+  br i1 %any, label %call, label %out
+call:
+  ; FUTEX_WAKE | FUTEX_PRIVATE_FLAG
+  %woken = call i64 (i64, ...) @syscall(
+    i64 {futex}, ptr %epoch.at, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  br label %out
+out:
+  ret void
+}}
+
+; Ends the workers: a new epoch without chunks, after `stop` was set.
+define void @tw_stop(ptr %pool) #0 {{
+entry:
+  %stop.at = getelementptr i8, ptr %pool, i64 {STOP}
+  store atomic i64 1, ptr %stop.at release, align 8
+  %old = atomicrmw add ptr %pool, i64 4294967296 seq_cst
+  call void @wake(ptr %pool)
+  ret void
+}}
+
+define internal void @serial(ptr %function, ptr %argument, i64 %count) #0 {{
+entry:
+  br label %loop
+loop:
+  %chunk = phi i64 [ 0, %entry ], [ %next, %run ]
+  %go = icmp slt i64 %chunk, %count
+  br i1 %go, label %run, label %out
+run:
+  call void %function(ptr %argument, i64 %chunk)
+  %next = add i64 %chunk, 1
+  br label %loop
+out:
+  ret void
+}}
+
+define void @tw_parallel(ptr %pool, ptr %function, ptr %argument, i64 %count) #0 {{
+entry:
+  %done = getelementptr i8, ptr %pool, i64 {DONE}
+  %count.at = getelementptr i8, ptr %pool, i64 {COUNT}
+  %function.at = getelementptr i8, ptr %pool, i64 {FUNCTION}
+  %argument.at = getelementptr i8, ptr %pool, i64 {ARGUMENT}
+  %busy = getelementptr i8, ptr %pool, i64 {BUSY}
+  %workers.at = getelementptr i8, ptr %pool, i64 {WORKERS}
+  %few = icmp sle i64 %count, 1
+  br i1 %few, label %alone, label %ask
+ask:
+  %workers = load atomic i64, ptr %workers.at monotonic, align 8
+  %nobody = icmp eq i64 %workers, 0
+  br i1 %nobody, label %alone, label %lock
+lock:
+  ; Another thread's launch has the pool: this one runs by itself.
+  %pair = cmpxchg ptr %busy, i64 0, i64 1 seq_cst seq_cst
+  %free = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %free, label %publish, label %alone
+alone:
+  call void @serial(ptr %function, ptr %argument, i64 %count)
+  ret void
+publish:
+  store atomic i64 0, ptr %done release, align 8
+  store atomic i64 %count, ptr %count.at release, align 8
+  store atomic ptr %function, ptr %function.at release, align 8
+  store atomic ptr %argument, ptr %argument.at release, align 8
+  %old = load atomic i64, ptr %pool acquire, align 8
+  %epoch = lshr i64 %old, 32
+  %epoch1 = add i64 %epoch, 1
+  %high = shl i64 %epoch1, 32
+  %ticket = or i64 %high, %count
+  %swapped = atomicrmw xchg ptr %pool, i64 %ticket seq_cst
+  call void @wake(ptr %pool)
+  call void @drain(ptr %pool)
+  br label %wait
+wait:
+  %turn = phi i64 [ 0, %publish ], [ %next, %pause ], [ 0, %yield ]
+  %finished = load atomic i64, ptr %done acquire, align 8
+  %all = icmp eq i64 %finished, %count
+  br i1 %all, label %out, label %pause
+pause:
+  {pause}
+  %next = add i64 %turn, 1
+  %more = icmp ult i64 %next, 2000
+  br i1 %more, label %wait, label %yield
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %wait
+out:
+  store atomic i64 0, ptr %busy release, align 8
+  ret void
+}}
+"""
+
+_NO_POOL = """
+define void @tw_parallel(ptr %pool, ptr %function, ptr %argument, i64 %count) #0 {
+entry:
+  br label %loop
+loop:
+  %chunk = phi i64 [ 0, %entry ], [ %next, %run ]
+  %go = icmp slt i64 %chunk, %count
+  br i1 %go, label %run, label %out
+run:
+  call void %function(ptr %argument, i64 %chunk)
+  %next = add i64 %chunk, 1
+  br label %loop
+out:
+  ret void
+}
+define void @tw_stop(ptr %pool) #0 {
+  ret void
+}
+define ptr @tw_worker(ptr %pool) #0 {
+  ret ptr null
+}
+"""
+
+# launch(self, buffers, scalars): self is an int, the address of a descriptor. Fills a copy of the
+# argument words and runs the chunks. Returns None, or the words as bytes if an error is in them.
+_LAUNCH = """
+declare ptr @PySequence_GetItem(ptr, i64)
+declare ptr @PyLong_AsVoidPtr(ptr)
+declare i64 @PyLong_AsUnsignedLongLongMask(ptr)
+declare ptr @PyNumber_Long(ptr)
+declare double @PyFloat_AsDouble(ptr)
+declare i32 @PyObject_IsTrue(ptr)
+declare ptr @PyErr_Occurred()
+declare ptr @PyBytes_FromStringAndSize(ptr, i64)
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare void @Py_IncRef(ptr)
+declare void @Py_DecRef(ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+@_Py_NoneStruct = external global i8
+@tw_pool = external global i8
+
+define internal i64 @word(ptr %base, i64 %place) alwaysinline #0 {
+  %at = getelementptr i64, ptr %base, i64 %place
+  %value = load i64, ptr %at, align 8
+  ret i64 %value
+}
+
+; A bundle's chunk: its table says whose it is: (function, place of the member's words, chunk).
+define void @tw_bundle(ptr %words, i64 %chunk) #0 {
+entry:
+  %table = load ptr, ptr %words, align 8
+  %thrice = mul i64 %chunk, 3
+  %function.i = call i64 @word(ptr %table, i64 %thrice)
+  %function = inttoptr i64 %function.i to ptr
+  %second = add i64 %thrice, 1
+  %place = call i64 @word(ptr %table, i64 %second)
+  %third = add i64 %thrice, 2
+  %own = call i64 @word(ptr %table, i64 %third)
+  %member = getelementptr i64, ptr %words, i64 %place
+  call void %function(ptr %member, i64 %own)
+  ret void
+}
+
+define ptr @tw_launch(ptr %self, ptr %given, i64 %number) #0 {
+entry:
+  %descriptor = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %buffers.at = getelementptr ptr, ptr %given, i64 0
+  %buffers = load ptr, ptr %buffers.at, align 8
+  %scalars.at = getelementptr ptr, ptr %given, i64 1
+  %scalars = load ptr, ptr %scalars.at, align 8
+  %function = load ptr, ptr %descriptor, align 8
+  %chunks = call i64 @word(ptr %descriptor, i64 1)
+  %words.n = call i64 @word(ptr %descriptor, i64 2)
+  %buffers.n = call i64 @word(ptr %descriptor, i64 3)
+  %moves.n = call i64 @word(ptr %descriptor, i64 4)
+  %errors.n = call i64 @word(ptr %descriptor, i64 5)
+  %places.i = call i64 @word(ptr %descriptor, i64 6)
+  %places = inttoptr i64 %places.i to ptr
+  %moves.i = call i64 @word(ptr %descriptor, i64 7)
+  %moves = inttoptr i64 %moves.i to ptr
+  %errors.i = call i64 @word(ptr %descriptor, i64 8)
+  %errors = inttoptr i64 %errors.i to ptr
+  %template.i = call i64 @word(ptr %descriptor, i64 9)
+  %template = inttoptr i64 %template.i to ptr
+  %parallel = call i64 @word(ptr %descriptor, i64 10)
+  %words = alloca i64, i64 %words.n, align 64
+  %bytes = mul i64 %words.n, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr %template, i64 %bytes, i1 false)
+  br label %buffer.loop
+buffer.loop:
+  %b = phi i64 [ 0, %entry ], [ %b.next, %buffer.set ]
+  %b.more = icmp slt i64 %b, %buffers.n
+  br i1 %b.more, label %buffer.get, label %move.loop
+buffer.get:
+  %array = call ptr @PySequence_GetItem(ptr %buffers, i64 %b)
+  %array.none = icmp eq ptr %array, null
+  br i1 %array.none, label %fail, label %buffer.set
+buffer.set:
+  ; PyArrayObject begins with PyObject_HEAD and `char *data`.
+  %data.at = getelementptr i8, ptr %array, i64 16
+  %data = load i64, ptr %data.at, align 8
+  call void @Py_DecRef(ptr %array)
+  %place = call i64 @word(ptr %places, i64 %b)
+  %slot = getelementptr i64, ptr %words, i64 %place
+  store i64 %data, ptr %slot, align 8
+  %b.next = add i64 %b, 1
+  br label %buffer.loop
+move.loop:
+  %m = phi i64 [ 0, %buffer.loop ], [ %m.next, %move.done ]
+  %m.more = icmp slt i64 %m, %moves.n
+  br i1 %m.more, label %move.get, label %ready
+move.get:
+  %m3 = mul i64 %m, 3
+  %m31 = add i64 %m3, 1
+  %m32 = add i64 %m3, 2
+  %m.source = call i64 @word(ptr %moves, i64 %m3)
+  %m.word = call i64 @word(ptr %moves, i64 %m31)
+  %m.kind = call i64 @word(ptr %moves, i64 %m32)
+  %number.at = getelementptr i64, ptr %words, i64 %m.word
+  %item = call ptr @PySequence_GetItem(ptr %scalars, i64 %m.source)
+  %item.none = icmp eq ptr %item, null
+  br i1 %item.none, label %fail, label %move.kind
+move.kind:
+  switch i64 %m.kind, label %as.integer [
+    i64 0, label %as.float
+    i64 1, label %as.double
+    i64 3, label %as.bool
+  ]
+as.float:
+  %f.wide = call double @PyFloat_AsDouble(ptr %item)
+  %f = fptrunc double %f.wide to float
+  store float %f, ptr %number.at, align 8
+  br label %move.done
+as.double:
+  %d = call double @PyFloat_AsDouble(ptr %item)
+  store double %d, ptr %number.at, align 8
+  br label %move.done
+as.bool:
+  %t = call i32 @PyObject_IsTrue(ptr %item)
+  %t.wide = zext i32 %t to i64
+  store i64 %t.wide, ptr %number.at, align 8
+  br label %move.done
+as.integer:
+  %whole = call ptr @PyNumber_Long(ptr %item)
+  %whole.none = icmp eq ptr %whole, null
+  br i1 %whole.none, label %move.done, label %as.bits
+as.bits:
+  %bits = call i64 @PyLong_AsUnsignedLongLongMask(ptr %whole)
+  call void @Py_DecRef(ptr %whole)
+  store i64 %bits, ptr %number.at, align 8
+  br label %move.done
+move.done:
+  call void @Py_DecRef(ptr %item)
+  %m.next = add i64 %m, 1
+  br label %move.loop
+ready:
+  %no.moves = icmp eq i64 %moves.n, 0
+  br i1 %no.moves, label %start, label %verify
+verify:
+  %raised = call ptr @PyErr_Occurred()
+  %wrong = icmp ne ptr %raised, null
+  br i1 %wrong, label %fail, label %start
+start:
+  %long = icmp ne i64 %parallel, 0
+  br i1 %long, label %unlocked, label %locked
+locked:
+  br label %chunk.loop
+chunk.loop:
+  %c = phi i64 [ 0, %locked ], [ %c.next, %chunk.run ]
+  %c.more = icmp slt i64 %c, %chunks
+  br i1 %c.more, label %chunk.run, label %finished
+chunk.run:
+  call void %function(ptr %words, i64 %c)
+  %c.next = add i64 %c, 1
+  br label %chunk.loop
+unlocked:
+  %state = call ptr @PyEval_SaveThread()
+  call void @tw_parallel(ptr @tw_pool, ptr %function, ptr %words, i64 %chunks)
+  call void @PyEval_RestoreThread(ptr %state)
+  br label %finished
+finished:
+  br label %error.loop
+error.loop:
+  %e = phi i64 [ 0, %finished ], [ %e.next, %error.look ]
+  %e.more = icmp slt i64 %e, %errors.n
+  br i1 %e.more, label %error.look, label %fine
+error.look:
+  %e.place = call i64 @word(ptr %errors, i64 %e)
+  %e.word = call i64 @word(ptr %words, i64 %e.place)
+  %e.next = add i64 %e, 1
+  %e.set = icmp ne i64 %e.word, 0
+  br i1 %e.set, label %tell, label %error.loop
+tell:
+  %told = call ptr @PyBytes_FromStringAndSize(ptr %words, i64 %bytes)
+  ret ptr %told
+fine:
+  call void @Py_IncRef(ptr @_Py_NoneStruct)
+  ret ptr @_Py_NoneStruct
+fail:
+  ret ptr null
+}
+"""
+_ATTRIBUTES = "attributes #0 = { nounwind }\n"
+SPIN = 10000  # turns of some 20 ns
+
+PYTHON_SYMBOLS = (
+    "PySequence_GetItem", "PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLongMask", "PyNumber_Long",
+    "PyFloat_AsDouble", "PyObject_IsTrue", "PyErr_Occurred", "PyBytes_FromStringAndSize",
+    "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef", "Py_DecRef",
+)  # fmt: skip
+
+
+def text(architecture: str | None) -> str:
+    """The module. architecture: that of a Linux; None for a machine whose waiting is not known,
+    where the launching thread runs every chunk."""
+    if architecture is None:
+        return _NO_POOL + _LAUNCH + _ATTRIBUTES
+    pause, declaration = PAUSE[architecture]
+    pool = _POOL.format(
+        pause=pause,
+        pause_declaration=declaration,
+        futex=FUTEX[architecture],
+        spin=SPIN,
+        DONE=DONE,
+        COUNT=COUNT,
+        FUNCTION=FUNCTION,
+        ARGUMENT=ARGUMENT,
+        STOP=STOP,
+        SLEEPERS=SLEEPERS,
+        BUSY=BUSY,
+        WORKERS=WORKERS,
+    )
+    return pool + _LAUNCH + _ATTRIBUTES

@@ -1,0 +1,215 @@
+"""Kernels compiled to final binaries for a GPU that need not be there.
+
+Triton's own cache on disk (TRITON_CACHE_DIR) serves a kernel that any process compiled before.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.schedule import Schedule, default_schedule
+from tilewright.codegen.target import CUDA
+from tilewright.codegen.triton import Emitted, emit
+
+from .modules import LOCK, load_source
+
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """All that a compilation depends on; plain data, for other processes."""
+
+    name: str
+    body: str
+    sha: str
+    signature: dict[str, str]
+    constexprs: dict[str, int]
+    divisible: tuple[str, ...]
+    num_warps: int
+    num_stages: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compiled kernel.
+
+    asm: text of each stage by name (ttir, ttgir, llir, and ptx or amdgcn).
+    binary: what a driver loads: a cubin or an hsaco.
+    registers: 32-bit ones of a thread. spills: bytes of them kept in memory (of a thread on
+        NVIDIA's targets, of registers times four on AMD's). shared: bytes of a program.
+    num_warps: warps of a program, after the compiler may have added some.
+    """
+
+    name: str
+    target: str
+    asm: dict[str, str]
+    binary: bytes
+    registers: int
+    spills: int
+    shared: int
+    num_warps: int
+
+
+def request(emitted: Emitted, target: str) -> Request:
+    return Request(
+        name=emitted.name,
+        body=emitted.body,
+        sha=emitted.sha,
+        signature=emitted.signature,
+        constexprs=emitted.constexprs,
+        divisible=emitted.divisible,
+        num_warps=emitted.num_warps,
+        num_stages=emitted.num_stages,
+        target=target,
+    )
+
+
+def compile_offline(
+    kernel: Kernel | Bundle, target: str, schedule: Schedule | None = None
+) -> Compiled:
+    """`kernel` compiled for `target`: sm_80, sm_90, sm_100, gfx942, or another of Triton's."""
+    return compile_request(
+        request(emit(kernel, schedule or default_schedule(kernel, CUDA)), target)
+    )
+
+
+def compile_request(asked: Request) -> Compiled:
+    """Compiles in this process; threads of it wait for one another."""
+    import triton
+    from triton.compiler import ASTSource
+
+    function = getattr(load_source(asked.sha, asked.body), asked.name)
+    names = list(asked.signature)
+    source = ASTSource(
+        function,
+        asked.signature,
+        {(names.index(n),): v for n, v in asked.constexprs.items()},
+        {(names.index(n),): [["tt.divisibility", 16]] for n in asked.divisible},
+    )
+    # Contraction is asked for by name: the default differs between Triton's versions.
+    options = {
+        "num_warps": asked.num_warps,
+        "num_stages": asked.num_stages,
+        "enable_fp_fusion": True,
+    }
+    with LOCK:
+        compiled = triton.compile(source, target=_gpu(asked.target), options=options)
+    asm = {k: v for k, v in compiled.asm.items() if isinstance(v, str)}
+    binary = compiled.asm["hsaco" if asked.target.startswith("gfx") else "cubin"]
+    registers, spills = _usage(asm, binary)
+    return Compiled(
+        name=asked.name,
+        target=asked.target,
+        asm=asm,
+        binary=binary,
+        registers=registers,
+        spills=spills,
+        shared=compiled.metadata.shared,
+        num_warps=compiled.metadata.num_warps,
+    )
+
+
+def _gpu(target: str) -> Any:
+    from triton.backends.compiler import GPUTarget
+
+    if target.startswith("sm_"):
+        return GPUTarget("cuda", int(target[3:]), 32)
+    if target.startswith("gfx"):
+        return GPUTarget("hip", target, 64 if target.startswith("gfx9") else 32)
+    raise ValueError(f"expected a target such as {', '.join(TARGETS)}, got {target!r}")
+
+
+def _usage(asm: dict[str, str], binary: bytes) -> tuple[int, int]:
+    """Registers and bytes of spills."""
+    if "amdgcn" in asm:
+        text = asm["amdgcn"]
+        spilled = sum(int(n) for n in re.findall(r"\.[sv]gpr_spill_count:\s*(\d+)", text))
+        found = re.search(r"\.vgpr_count:\s*(\d+)", text)
+        return int(found[1]) if found else 0, 4 * spilled
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(binary)
+        report = subprocess.run(
+            [str(tool), "-res-usage", str(path)], capture_output=True, text=True, check=True
+        ).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", report)
+    if found is None:
+        raise RuntimeError(f"cuobjdump reported no registers: {report!r}")
+    return int(found[1]), int(found[2])
+
+
+def compile_many(requests: Sequence[Request], processes: int | None = None) -> list[Compiled]:
+    """Compiles in parallel processes (threads of one gain little); results in order.
+
+    The first failure is raised, with the compiler's message.
+    """
+    count = max(1, min(processes or os.cpu_count() or 1, len(requests)))
+    if count == 1:
+        return [compile_request(r) for r in requests]
+    shares = [list(requests[i::count]) for i in range(count)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tilewright.runtime.offline"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        for _ in shares
+    ]
+    for worker, share in zip(workers, shares):
+        assert worker.stdin is not None
+        worker.stdin.write(pickle.dumps(share))
+        worker.stdin.close()
+    out: list[Compiled | None] = [None] * len(requests)
+    failure: Exception | None = None
+    for place, worker in enumerate(workers):
+        assert worker.stdout is not None
+        with worker.stdout:
+            data = worker.stdout.read()
+        if worker.wait() or not data:
+            failure = failure or RuntimeError(f"a compiling process died with {worker.returncode}")
+            continue
+        results = pickle.loads(data)
+        if isinstance(results, Exception):
+            failure = failure or results
+        else:
+            out[place::count] = results
+    if failure is not None:
+        raise failure
+    return [c for c in out if c is not None]
+
+
+def _work() -> None:
+    """A worker: requests from stdin, results (or what went wrong) to stdout."""
+    channel = os.dup(1)
+    os.dup2(2, 1)  # what the compiler prints must not mix with the answer
+    requests = pickle.loads(sys.stdin.buffer.read())
+    try:
+        answer: Any = [compile_request(r) for r in requests]
+    except Exception as error:
+        answer = RuntimeError(f"{type(error).__name__}: {error}")
+    with os.fdopen(channel, "wb") as out:
+        out.write(pickle.dumps(answer))
+
+
+if __name__ == "__main__":
+    # The classes in what is sent must be those of the importable module.
+    from .offline import _work as work
+
+    work()

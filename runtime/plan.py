@@ -1,0 +1,236 @@
+"""Plan: a graph compiled once, replayed each time its nodes are met again.
+
+A plan is cut into segments, one for each device and each step of copying between devices. A
+segment is a flat list of launches over numbered slots; slots that don't leave the segment live in
+the device's arena at places fixed when the plan is made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.node import Node
+
+from . import debug, devices
+from .arena import Arena
+from .device import Device, Launch
+
+if TYPE_CHECKING:
+    from tilewright.codegen.program import Program
+
+CROSSING = 1 << 30
+"""Values that cross from one device to another are leaves with numbers from here on."""
+
+
+@dataclass
+class Segment:
+    """The part of a plan that runs on one device.
+
+    inputs: (slot, source): what is bound to a slot before the run; a source is the number of a
+        leaf, or of a crossing value.
+    results: (slot, shape if it isn't the slot's, whether to copy) of each root. No two values that
+        leave the segment share memory, and none is that of a leaf.
+    donors: (root, leaf) -> slot: where the leaf's buffer may become the root's.
+    """
+
+    device: Device
+    program: Program
+    roots: tuple[Node, ...]
+    inputs: tuple[tuple[int, int], ...]
+    scalars: dict[int, int]
+    launches: list[tuple[Launch, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    results: tuple[tuple[int, tuple[int, ...] | None, bool], ...] = ()
+    donors: dict[tuple[int, int], int] = field(default_factory=dict)
+    arena_slots: dict[int, tuple[int, Any]] = field(default_factory=dict)
+    fresh_slots: tuple[int, ...] = ()
+    arena_bytes: int = 0
+
+
+class Incomplete(Exception):
+    """Some launches of a run failed. values: those of the roots, or the error that each met."""
+
+    def __init__(self, values: list[Any], error: Exception):
+        super().__init__(str(error))
+        self.values, self.error = values, error
+
+
+class Plan:
+    """The compiled form of a tuple of nodes.
+
+    runs, run_seconds: how often and how long it ran; compile_seconds: what it took to make.
+    """
+
+    def __init__(self, roots: Sequence[Node]):
+        # The compiler is loaded when it is first needed: importing the package is fast without it.
+        from tilewright.ir.passes.pipeline import lower_graph
+
+        from .segments import segments_of
+
+        start = time.perf_counter()
+        self.recorded = tuple(roots)
+        self.lowered = tuple(lower_graph(roots, check=debug.level() > 0))
+        self._crossings: dict[Node, int] = {}
+        self.segments = segments_of(self.lowered, self._crossings)
+        self._result_places = self._find_results()
+        # Two tensors of one node get memory of their own, for either may be written to.
+        places = self._result_places
+        self._twins = [i for i, place in enumerate(places) if place in places[:i]]
+        self._taken: dict[Any, list[list[tuple[int, int]]]] = {}
+        self.runs = 0
+        self.run_seconds = 0.0
+        self.compile_seconds = time.perf_counter() - start
+        debug.compiled(self)
+
+    @property
+    def launches(self) -> int:
+        """How many kernels one run launches."""
+        return sum(len(s.launches) for s in self.segments)
+
+    def _find_results(self) -> list[tuple[int, int]]:
+        """(segment, place among its roots) of each root."""
+        where = {r: (i, k) for i, s in enumerate(self.segments) for k, r in enumerate(s.roots)}
+        return [where[r] for r in self.lowered]
+
+    def run(
+        self,
+        buffers: Sequence[Any],
+        scalars: Sequence[Any],
+        donated: Sequence[tuple[int, int]] = (),
+    ) -> list[Any]:
+        """The buffers of the roots. `buffers` and `scalars` are those of the epoch, by number.
+
+        donated: (root, leaf) for leaves that nobody will read again and that the value of the root
+            replaces: where the kernels allow it they are overwritten.
+        """
+        start = time.perf_counter()
+        crossed: dict[int, Any] = {}
+        outputs: list[list[Any]] = []
+        given = self._given(tuple(donated)) if donated else None
+        failures: list[Exception] = []
+        for i, segment in enumerate(self.segments):
+            values = _run(segment, buffers, scalars, crossed, given[i] if given else (), failures)
+            outputs.append(values)
+            for node, number in self._crossings.items():
+                source = node.operands[0]
+                if source in segment.roots:
+                    value = values[segment.roots.index(source)]
+                    if not isinstance(value, Exception):
+                        value = _copied(segment.device, value, devices.get(node.attrs[0]))
+                    crossed[number] = value
+        self.runs += 1
+        self.run_seconds += time.perf_counter() - start
+        values = [outputs[i][k] for i, k in self._result_places]
+        for place in self._twins:
+            if not (failures and isinstance(values[place], Exception)):
+                device = self.segments[self._result_places[place][0]].device
+                values[place] = _copied(device, values[place], device)
+        if failures:
+            raise Incomplete(values, failures[0])
+        return values
+
+    def _given(self, donated: tuple[tuple[int, int], ...]) -> list[list[tuple[int, int]]]:
+        """(slot, leaf) of the donations that each segment takes."""
+        found = self._taken.get(donated)
+        if found is None:
+            found = self._taken[donated] = [[] for _ in self.segments]
+            for root, leaf in donated:
+                i, k = self._result_places[root]
+                slot = self.segments[i].donors.get((k, leaf))
+                if slot is not None:
+                    found[i].append((slot, leaf))
+        return found
+
+
+def _copied(source: Device, buffer: Any, target: Device) -> Any:
+    return target.from_numpy(source.to_numpy(buffer))
+
+
+def _run(
+    segment: Segment,
+    buffers: Sequence[Any],
+    scalars: Sequence[Any],
+    crossed: dict[int, Any],
+    given: Sequence[tuple[int, int]],
+    failures: list[Exception],
+) -> list[Any]:
+    device = segment.device
+    slots: list[Any] = [None] * len(segment.program.slots)
+    for slot, source in segment.inputs:
+        slots[slot] = crossed[source] if source >= CROSSING else buffers[source]
+    for slot, leaf in given:
+        slots[slot] = buffers[leaf]
+    for slot in segment.fresh_slots:
+        if slots[slot] is None:
+            meta = segment.program.slots[slot]
+            slots[slot] = device.empty(meta.shape, meta.dtype)
+    if segment.arena_bytes:
+        Arena.of(device).bind(segment, slots)
+    done = 0
+    try:
+        if failures:  # in an earlier segment
+            raise failures[0]
+        for launch, used, numbers in segment.launches:
+            launch([slots[i] for i in used], [scalars[n] for n in numbers])
+            done += 1
+    except Exception as error:
+        first = None if failures else error
+        failures.append(error)
+        _carry_on(segment, slots, scalars, done, first)
+    out = []
+    for slot, shape, copied in segment.results:
+        value = slots[slot]
+        if failures and isinstance(value, Exception):
+            out.append(value)
+            continue
+        if copied:
+            value = _copied(device, value, device)
+        out.append(value if shape is None else value.reshape(shape))
+    return out
+
+
+def _carry_on(
+    segment: Segment, slots: list[Any], scalars: Sequence[Any], at: int, error: Exception | None
+) -> None:
+    """The launches from `at` on, of which that one met `error`, if any: an error takes the place of
+    what can't be computed.
+
+    A run is not begun again, for it may have overwritten what was donated to it.
+    """
+    for k in range(at, len(segment.launches)):
+        launch, used, numbers = segment.launches[k]
+        outputs = segment.program.steps[k].outputs
+        bound = [slots[i] for i in used]
+        failure: Exception | None = error if k == at else None
+        failure = failure or next((b for b in bound if isinstance(b, Exception)), None)
+        if failure is None:
+            try:
+                launch(bound, [scalars[n] for n in numbers])
+            except Exception as other:
+                failure = other
+        if failure is not None:
+            for i in outputs:
+                slots[i] = failure
+
+
+_plans: dict[Any, Plan] = {}
+
+
+def plan_for(roots: tuple[Node, ...]) -> Plan:
+    """The plan that computes `roots`."""
+    plan = _plans.get(roots)
+    if plan is None:
+        plan = _plans[roots] = Plan(roots)
+    return plan
+
+
+def plans() -> list[Plan]:
+    """Every plan made since the tables were last cleared."""
+    return list(_plans.values())
+
+
+def clear() -> None:
+    """Forget all plans."""
+    _plans.clear()

@@ -1,0 +1,84 @@
+"""The making of a plan's segments: cut by device, compiled, and given their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.codegen.program import Program, compile_graph
+from tilewright.ir import ops
+from tilewright.ir.node import Node, intern, reachable
+from tilewright.ir.op import Kind
+from tilewright.ir.rewrite import substitute
+
+from . import devices
+from .device import Device
+from .memory import donors, place
+from .plan import CROSSING, Segment
+
+
+def segments_of(roots: Sequence[Node], crossings: dict[Node, int]) -> list[Segment]:
+    """One segment for each device and depth of transfers, in the order in which they run."""
+    nodes = reachable(roots)
+    depth: dict[Node, int] = {}
+    for node in nodes:
+        below = max((depth[o] for o in node.operands), default=0)
+        depth[node] = below + (node.op.kind is Kind.TRANSFER)
+    wanted: dict[tuple[int, str], dict[Node, None]] = {}
+    for root in roots:
+        wanted.setdefault((depth[root], root.device or "cpu"), {})[root] = None
+    for node in nodes:
+        if node.op.kind is Kind.TRANSFER:
+            source = node.operands[0]
+            wanted.setdefault((depth[source], source.device or "cpu"), {})[source] = None
+            crossings[node] = CROSSING + len(crossings)
+    stand_ins = {
+        n: intern(ops.leaf, (), (number, n.shape, n.dtype), n.device)
+        for n, number in crossings.items()
+    }
+    out = []
+    for (_, name), members in sorted(wanted.items(), key=lambda item: item[0][0]):
+        out.append(_segment(devices.get(name), tuple(members), stand_ins))
+    return out
+
+
+def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node]) -> Segment:
+    inner = tuple(substitute(roots, stand_ins)) if stand_ins else roots
+    program = compile_graph(inner, device.target)
+    bound = {slot for slot in program.leaves.values()}
+    segment = Segment(
+        device,
+        program,
+        roots,
+        tuple((slot, node.attrs[0]) for node, slot in program.leaves.items()),
+        {},
+    )
+    launches = device.compile_all([step.kernel for step in program.steps])
+    for step, launch in zip(program.steps, launches, strict=True):
+        numbers = tuple(s.slot for s in step.kernel.scalars)
+        segment.launches.append((launch, (*step.outputs, *step.inputs), numbers))
+    escaping = set(program.results)
+    written = dict.fromkeys(i for step in program.steps for i in step.outputs)
+    segment.fresh_slots = tuple(i for i in written if i in escaping and i not in bound)
+    temporary = [i for i in written if i not in escaping and i not in bound]
+    offsets, total = place(program, temporary)
+    segment.arena_bytes = total
+    segment.arena_slots = {i: (offsets[i], program.slots[i]) for i in temporary}
+    # Slots that no step writes and no leaf fills hold no element.
+    known = bound | set(written)
+    empty = tuple(i for i in dict.fromkeys(program.results) if i not in known)
+    segment.fresh_slots += empty
+    segment.results = _results(program, roots, bound)
+    segment.donors = donors(program)
+    return segment
+
+
+def _results(
+    program: Program, roots: tuple[Node, ...], bound: set[int]
+) -> tuple[tuple[int, tuple[int, ...] | None, bool], ...]:
+    seen = set(bound)
+    out = []
+    for slot, root in zip(program.results, roots, strict=True):
+        same = tuple(program.slots[slot].shape) == tuple(root.shape)
+        out.append((slot, None if same else tuple(root.shape), slot in seen))
+        seen.add(slot)
+    return tuple(out)

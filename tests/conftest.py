@@ -1,0 +1,101 @@
+"""What every test file shares: an importable tilewright, the optional oracles, fresh processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Several workers share the cores, and each would start a thread a core. Set before NumPy loads.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+
+# No test may read or fill the user's caches.
+_cache = tempfile.TemporaryDirectory(prefix="tilewright-tests-", ignore_cleanup_errors=True)
+_elsewhere = tempfile.TemporaryDirectory(prefix="tilewright-cwd-")
+os.environ["XDG_CACHE_HOME"] = _cache.name
+os.environ["TRITON_CACHE_DIR"] = os.path.join(_cache.name, "triton")
+os.environ["MPLBACKEND"] = "Agg"
+
+
+def load_script(path: Path) -> ModuleType:
+    """Import a file that belongs to no package, such as one of `tools/`."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _without_install() -> None:
+    """Where tilewright is not installed, take it from the link tree."""
+    if importlib.util.find_spec("tilewright") is None:
+        sys.path.insert(0, str(load_script(ROOT / "tools" / "link_tree.py").build(ROOT)))
+
+
+_without_install()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs an oracle that is not installed, named by marker or by fixture."""
+    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+    for item in items:
+        if "torch" in getattr(item, "fixturenames", ()):
+            item.add_marker("torch")
+        for name in missing:
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=f"{name} is not installed"))
+
+
+@pytest.fixture(scope="session")
+def torch() -> ModuleType:
+    """PyTorch, the oracle; a test that asks for it is skipped where it is not installed."""
+    return pytest.importorskip("torch")
+
+
+RunPython = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def run_python() -> RunPython:
+    """Run code in a fresh interpreter, warnings being errors there too; returns its stdout.
+
+    `run_python(code, *argv, env=None, cwd=None)`. A failing child fails the test with its stderr.
+    """
+    spec = importlib.util.find_spec("tilewright")
+    assert spec is not None and spec.origin is not None
+    inherited = dict(os.environ)
+    tree = Path(spec.origin).parents[1]
+    if tree == ROOT / ".src":
+        inherited["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(tree), os.environ.get("PYTHONPATH")])
+        )
+
+    def run(
+        code: str, *argv: str, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> str:
+        child = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code, *argv],
+            env={**inherited, **(env or {})},
+            # Not the checkout, where `import ir` would succeed, nor the cache, whose folder
+            # `tilewright` would be taken for the package.
+            cwd=cwd or _elsewhere.name,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        if child.returncode:
+            pytest.fail(f"the child process failed:\n{child.stderr}{child.stdout}", pytrace=False)
+        return child.stdout
+
+    return run

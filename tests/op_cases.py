@@ -1,0 +1,410 @@
+"""One case or more for every op record: what it computes, what PyTorch calls it, and its inputs."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from graph_oracle import Case
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+from tilewright.ir.op import REGISTRY, Kind
+from tilewright.ir.shape import Size
+
+INF, NAN = math.inf, math.nan
+
+# The cases. Elementwise records give their own, from their domain.
+
+_RNG = np.random.default_rng(0)
+
+
+def real(*shape: int, low: float = -3, high: float = 3) -> np.ndarray:
+    return _RNG.uniform(low, high, size=shape)
+
+
+def integers(low: int, high: int, *shape: int) -> np.ndarray:
+    return _RNG.integers(low, high, size=shape)
+
+
+def F(name: str, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    """A function of torch.nn.functional with trailing arguments."""
+    return lambda t, *xs: getattr(t.nn.functional, name)(*xs, *args, **kwargs)
+
+
+def T(name: str, *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    """A function of torch with trailing arguments."""
+    return lambda t, *xs: getattr(t, name)(*xs, *args, **kwargs)
+
+
+UNARY = ((), (3, 4), (0, 2))
+BINARY = (((3, 4), (4,)), ((), (2, 1)), ((2, 1), (1, 3)), ((0, 3), (3,)))
+TORCH = {"floor_divide": T("div", rounding_mode="floor")}  # where it goes by another name
+ELEMENTWISE = [
+    op
+    for op in REGISTRY.values()
+    if op.kind is Kind.ELEMENTWISE and op.vjp and not op.params and op.name not in ("where", "zeta")
+]
+
+
+def elementwise_cases() -> list[Case]:
+    cases = []
+    for op in ELEMENTWISE:
+        binary = "{1}" in str(op.numpy)
+        for shapes in BINARY if binary else [(s,) for s in UNARY]:
+            inputs = tuple(real(*s, low=op.domain[0], high=op.domain[1]) for s in shapes)
+            torch = TORCH.get(op.name, T(op.name))
+            cases.append(Case(f"{op.name}{shapes}", op, torch, inputs))
+    return cases
+
+
+def case(name: str, f: Callable[..., Node], torch: Callable[..., Any], *inputs: Any) -> Case:
+    return Case(name, f, torch, tuple(map(np.asarray, inputs)))
+
+
+def act(name: str, torch: Callable[..., Any], *attrs: Any) -> Case:
+    op = getattr(ops, name)
+    return case(f"{name}{attrs}", lambda x: op(x, *attrs), torch, real(4, 5))
+
+
+ACTIVATIONS = [
+    act("gelu", F("gelu"), "none"),
+    act("gelu", F("gelu", approximate="tanh"), "tanh"),
+    act("silu", F("silu")),
+    act("softplus", F("softplus", 2.0, 3.0), 2.0, 3.0),
+    act("logsigmoid", F("logsigmoid")),
+    act("mish", F("mish")),
+    act("softsign", F("softsign")),
+    act("tanhshrink", F("tanhshrink")),
+    act("elu", F("elu", 0.7), 0.7),
+    act("celu", F("celu", 0.5), 0.5),
+    act("selu", F("selu")),
+    act("leaky_relu", F("leaky_relu", 0.1), 0.1),
+    act("hardtanh", F("hardtanh", -1.0, 2.0), -1.0, 2.0),
+    act("relu6", F("relu6")),
+    act("clamp", T("clamp", -1.0, 2.0), -1.0, 2.0),
+    act("clamp", T("clamp", max=1.0), None, 1.0),
+    act("clamp", T("clamp", min=1.0), 1.0, None),
+    act("hardsigmoid", lambda t, x: t.nn.functional.relu6(x + 3) / 6),
+    act("hardswish", F("hardswish")),
+    act("threshold", F("threshold", 0.5, 7.0), 0.5, 7.0),
+    act("hardshrink", F("hardshrink", 0.5), 0.5),
+    act("softshrink", F("softshrink", 0.5), 0.5),
+]
+NORMALIZED = [
+    act("softmax", T("softmax", 1), 1),
+    act("softmax", T("softmax", 0), 0),
+    case("softmax 0-d", lambda x: ops.softmax(x, 0), T("softmax", 0), 0.3),
+    case("softmax empty", lambda x: ops.softmax(x, 1), T("softmax", 1), real(2, 0)),
+    act("log_softmax", T("log_softmax", 1), 1),
+    act("logsumexp", T("logsumexp", (0, 1), True), (0, 1)),
+    act("safe_softmax", T("softmax", 1), 1),
+    act("glu", F("glu", 0), 0),
+    case("prelu", ops.prelu, F("prelu"), real(2, 3), np.array(0.3)),
+    case(
+        "layer_norm",
+        lambda x, w, b: ops.layer_norm(x, 2, w, b),
+        lambda t, x, w, b: t.nn.functional.layer_norm(x, (3, 4), w, b),
+        *(real(2, 3, 4), real(3, 4), real(3, 4)),
+    ),
+    case(
+        "rms_norm",
+        lambda x, w: ops.rms_norm(x, 1, w),
+        lambda t, x, w: t.nn.functional.rms_norm(x, (4,), w, 1e-5),
+        *(real(2, 3, 4), real(4)),
+    ),
+    case(
+        "group_norm",
+        lambda x, w, b: ops.group_norm(x, 3, w, b),
+        lambda t, x, w, b: t.nn.functional.group_norm(x, 3, w, b),
+        *(real(2, 6, 3), real(6), real(6)),
+    ),
+    case(
+        "instance_norm",
+        lambda x, w: ops.instance_norm(x, w),
+        lambda t, x, w: t.nn.functional.instance_norm(x, weight=w),
+        *(real(2, 3, 5), real(3)),
+    ),
+    case(
+        "batch_norm",
+        ops.batch_norm,
+        lambda t, x, w, b: t.nn.functional.batch_norm(x, None, None, w, b, True),
+        *(real(4, 3, 2), real(3), real(3)),
+    ),
+    case(
+        "batch_norm_eval",
+        ops.batch_norm_eval,
+        lambda t, x, m, v, w, b: (x - m) / (v + 1e-5).sqrt() * w + b,
+        *(real(4, 3), real(3), real(3, low=0.2), real(3), real(3)),
+    ),
+    case("batch_mean", ops.batch_mean, T("mean", (0, 2)), real(4, 3, 2)),
+    case("batch_variance", ops.batch_variance, T("var", (0, 2)), real(4, 3, 2)),
+]
+
+
+def along(f: Callable[..., Node], *attrs: Any) -> Callable[[Node], Node]:
+    return lambda x: f(x, *attrs)
+
+
+POSITIVE = real(3, 4, 2, low=0.4, high=1.6)
+ZEROS = np.array([[0.5, 0.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0], [0.0, 1.0, -1.0, 2.0]])
+REDUCED = [
+    *(
+        case(f"{name} {axes}", along(f, axes), T(name, axes, keepdim=True), real(3, 4, 2))
+        for name, f in (("sum", ops.sum), ("mean", ops.mean), ("amax", ops.max), ("amin", ops.min))
+        for axes in ((1,), (0, 2))
+    ),
+    case("sum 0-d", along(ops.sum, ()), T("sum"), 2.0),
+    case("sum empty", along(ops.sum, (0,)), T("sum", 0, keepdim=True), real(0, 3)),
+    case("prod", along(ops.prod, (1,)), T("prod", 1, keepdim=True), POSITIVE),
+    case("prod zeros", along(ops.prod, (1,)), T("prod", 1, keepdim=True), ZEROS),
+    case(
+        "first_max", along(ops.first_max, (1,)), lambda t, x: x.max(1, keepdim=True)[0], real(3, 4)
+    ),
+    case(
+        "first_min", along(ops.first_min, (0,)), lambda t, x: x.min(0, keepdim=True)[0], real(3, 4)
+    ),
+    case("cumsum", along(ops.cumsum, 1), T("cumsum", 1), real(2, 4, 2)),
+    case("cumsum empty", along(ops.cumsum, 0), T("cumsum", 0), real(0, 2)),
+    case("cumprod", along(ops.cumprod, 1), T("cumprod", 1), POSITIVE),
+    case("cumprod zeros", along(ops.cumprod, 1), T("cumprod", 1), ZEROS),
+    case(
+        "sort",
+        lambda x: ops.take_along(x, ops.argsort(x, 1, True), 1),
+        lambda t, x: x.sort(1, descending=True)[0],
+        real(3, 5),
+    ),
+    case(
+        "cummax",
+        lambda x: ops.take_along(x, ops.cummax_index(x, 1), 1),
+        lambda t, x: x.cummax(1)[0],
+        real(3, 5),
+    ),
+]
+INDEX = np.array([[0, 2], [1, 1], [3, 0]])
+MOVED = [
+    case("where", ops.where, T("where"), integers(0, 2, 3, 1) > 0, real(3, 4), real(4)),
+    case("cast", along(ops.cast, dtypes.float64), lambda t, x: x, real(3)),
+    case("reshape", along(ops.reshape, (4, 3)), T("reshape", (4, 3)), real(2, 6)),
+    case("permute", along(ops.permute, (2, 0, 1)), T("permute", (2, 0, 1)), real(2, 3, 4)),
+    case("expand", along(ops.expand, (2, 3, 4)), lambda t, x: x.expand(2, 3, 4), real(3, 1)),
+    case(
+        "slice", along(ops.slice_, (1, 0), (4, 5), (2, 2)), lambda t, x: x[1:4:2, :5:2], real(5, 6)
+    ),
+    case("slice empty", along(ops.slice_axis, 0, 2, 2), lambda t, x: x[2:2], real(5, 6)),
+    case("pad", along(ops.pad, (1, 0), (2, 1)), F("pad", (0, 1, 1, 2)), real(2, 3)),
+    case("flip", along(ops.flip, (0, 1)), T("flip", (0, 1)), real(2, 3)),
+    case("cat", lambda *xs: ops.cat(xs, 1), lambda t, *xs: t.cat(xs, 1), real(2, 3), real(2, 1)),
+    case(
+        "windows",
+        along(ops.windows, (1,), (3,), (2,), (1,)),
+        lambda t, x: x.unfold(1, 3, 2),
+        real(2, 8),
+    ),
+    case(
+        "gather",
+        lambda x, i, j: ops.gather(x, i, j, 0),
+        lambda t, x, i, j: x[i, j],
+        *(real(4, 3, 2), integers(0, 4, 2, 1), integers(0, 3, 3)),
+    ),
+    case(
+        "take_along",
+        lambda x, i: ops.take_along(x, i, 1),
+        lambda t, x, i: x.gather(1, i),
+        *(real(3, 4), INDEX),
+    ),
+    case(
+        "scatter add",
+        lambda x, v, i: ops.scatter(x, v, i, 0, "add"),
+        lambda t, x, v, i: x.index_put((i,), v, accumulate=True),
+        *(real(4, 2), real(5, 2), integers(0, 4, 5)),
+    ),
+    case(
+        "scatter set",
+        lambda x, v, i: ops.scatter(x, v, i, 1, "set"),
+        lambda t, x, v, i: x.index_copy(1, i, v),
+        *(real(2, 4), real(2, 2), np.array([3, 0])),
+    ),
+    case(
+        "put_along",
+        lambda x, v, i: ops.put_along(x, v, i, 1, "add"),
+        lambda t, x, v, i: x.scatter_add(1, i, v),
+        *(real(3, 4), real(3, 2), INDEX),
+    ),
+]
+
+
+def math_attention(t: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
+    """What scaled_dot_product_attention stands for; its fast kernels have no second derivative."""
+    return t.softmax(q @ k.mT / math.sqrt(q.shape[-1]) + mask, -1) @ v
+
+
+CONV = ((2, 1), ((1, 1), (0, 2)), (1, 2), 2)  # stride, padding, dilation, groups
+BELOW = np.tril(np.ones((3, 3))) > 0
+
+
+def torch_conv(t: Any, x: Any, w: Any) -> Any:
+    return t.nn.functional.conv2d(
+        t.nn.functional.pad(x, (0, 2, 1, 1)), w, None, (2, 1), 0, (1, 2), 2
+    )
+
+
+CONTRACTED = [
+    case("matmul", ops.matmul, T("matmul"), real(2, 1, 3, 4), real(5, 4, 2)),
+    case("matmul empty", ops.matmul, T("matmul"), real(3, 0), real(0, 2)),
+    case(
+        "conv", lambda x, w: ops.conv(x, w, *CONV), torch_conv, real(2, 4, 5, 6), real(6, 2, 3, 2)
+    ),
+    case("linear", ops.linear, F("linear"), real(2, 3, 4), real(5, 4), real(5)),
+    case("linear 1-d", ops.linear, F("linear"), real(4), real(5, 4)),
+    case("linear empty", ops.linear, F("linear"), real(0, 4), real(5, 4), real(5)),
+    case("mv", ops.mv, T("mv"), real(3, 4), real(4)),
+    case("dot", ops.dot, T("dot"), real(4), real(4)),
+    case("outer", ops.outer, T("outer"), real(3), real(4)),
+    case(
+        "addmm",
+        lambda c, a, b: ops.addmm(c, a, b, 0.5, 2.0),
+        T("addmm", beta=0.5, alpha=2.0),
+        *(real(5), real(3, 4), real(4, 5)),
+    ),
+    case("addmv", ops.addmv, T("addmv"), real(3), real(3, 4), real(4)),
+    case("addr", ops.addr, T("addr"), real(3, 4), real(3), real(4)),
+    case("baddbmm", ops.baddbmm, T("baddbmm"), real(2, 3, 5), real(2, 3, 4), real(2, 4, 5)),
+    case("addbmm", ops.addbmm, T("addbmm"), real(3, 5), real(2, 3, 4), real(2, 4, 5)),
+    case("bilinear", ops.bilinear, F("bilinear"), real(6, 3), real(6, 2), real(4, 3, 2), real(4)),
+    case(
+        "attention",
+        ops.scaled_dot_product_attention,
+        math_attention,
+        *(real(2, 3, 4), real(2, 5, 4), real(2, 5, 2), real(3, 5)),
+    ),
+    case(
+        "attention causal",
+        lambda q, k, v: ops.scaled_dot_product_attention(q, k, v, causal=True),
+        lambda t, *qkv: math_attention(t, *qkv, t.where(t.tensor(BELOW), 0.0, -INF)),
+        *(real(3, 4), real(3, 4), real(3, 2)),
+    ),
+]
+
+# A kernel of (3, 2), a stride of (2, 3), padding (1, 0), and what ceil_mode adds to it.
+POOL = ((3, 2), (2, 3), ((1, 1), (0, 0)))
+CEIL = (*POOL[:2], tuple(map(ops.pool_padding, (6, 7), *POOL[:2], (1, 0), (1, 1), (True, True))))
+
+
+def pool(name: str, op: Callable[..., Node], *attrs: Any) -> Callable[..., Case]:
+    return lambda torch: case(name, lambda x: op(x, *attrs), torch, real(2, 2, 6, 7))
+
+
+POOLED = [
+    pool("max_pool", ops.max_pool, *POOL, (1, 2))(F("max_pool2d", (3, 2), (2, 3), (1, 0), (1, 2))),
+    pool("max_pool ceil", ops.max_pool, *CEIL, (1, 1))(
+        F("max_pool2d", (3, 2), (2, 3), (1, 0), 1, True)
+    ),
+    pool("avg_pool", ops.avg_pool, *POOL, True, 0)(F("avg_pool2d", (3, 2), (2, 3), (1, 0))),
+    pool("avg_pool ceil", ops.avg_pool, *CEIL, True, 0)(
+        F("avg_pool2d", (3, 2), (2, 3), (1, 0), True)
+    ),
+    pool("avg_pool inner", ops.avg_pool, *CEIL, False, 0)(
+        F("avg_pool2d", (3, 2), (2, 3), (1, 0), True, False)
+    ),
+    pool("avg_pool divisor", ops.avg_pool, *POOL, True, 5)(
+        F("avg_pool2d", (3, 2), (2, 3), (1, 0), divisor_override=5)
+    ),
+    pool("adaptive_avg_pool", ops.adaptive_avg_pool, (4, 7))(F("adaptive_avg_pool2d", (4, 7))),
+    pool("adaptive_avg_pool tiles", ops.adaptive_avg_pool, (3, 1))(
+        F("adaptive_avg_pool2d", (3, 1))
+    ),
+    pool("adaptive_max_pool", ops.adaptive_max_pool, (4, 3))(F("adaptive_max_pool2d", (4, 3))),
+]
+
+
+def loss(
+    name: str,
+    *attrs: Any,
+    torch: Callable[..., Any] | None = None,
+    inputs: Any = None,
+    **named: Any,
+) -> list[Case]:
+    """The loss `name` with each reduction."""
+    op = getattr(ops, name)
+    data = inputs or (real(4, 3), real(4, 3))
+    return [
+        case(
+            f"{name}{attrs} {reduction}",
+            functools.partial(lambda *xs, r: op(*xs, *attrs, r), r=reduction),
+            torch or F(name, reduction=reduction, **named),
+            *data,
+        )
+        for reduction in ("none", "mean", "sum")
+    ]
+
+
+PROBABILITIES = (real(4, 3, low=0.1, high=0.9), real(4, 3, low=0.1, high=0.9))
+CLASSES = np.array([[0, 2], [-1, 4], [3, 3]])
+WEIGHT = real(5, low=0.2, high=1.5)
+
+
+WEIGHT_LEAF = ops.leaf("weight", Size((5,)), dtypes.float64)
+
+
+def weight_like(x: Node) -> Node:
+    """WEIGHT in the dtype of `x`; no gradient is taken in it."""
+    return ops.cast(WEIGHT_LEAF, x.dtype)
+
+
+def classified(name: str, *soft: np.ndarray, **named: Any) -> list[Case]:
+    """nll_loss or cross_entropy of scores [3, 5, 2] with and without weights, each reduction."""
+    op, out = getattr(ops, name), []
+    for reduction in ("none", "mean", "sum"):
+        for weight in (None, WEIGHT):
+            more = {**named, "reduction": reduction} | ({} if soft else {"ignore_index": -1})
+
+            def f(x: Node, target: Node, weight: Any = weight, more: Any = more) -> Node:
+                return op(x, target, None if weight is None else weight_like(x), **more)
+
+            def torch(t: Any, x: Any, target: Any, weight: Any = weight, more: Any = more) -> Any:
+                w = None if weight is None else t.tensor(weight)
+                return getattr(t.nn.functional, name)(x, target, w, **more)
+
+            label = f"{name} {len(soft)} {named} {reduction} {weight is not None}"
+            out.append(case(label, f, torch, real(3, 5, 2), *(soft or (CLASSES,))))
+    return out
+
+
+LOSSES = [
+    *loss("mse_loss"),
+    *loss("l1_loss"),
+    *loss("smooth_l1_loss", 0.7, beta=0.7),
+    *loss("smooth_l1_loss", 0.0, beta=0.0),
+    *loss("huber_loss", 0.7, delta=0.7),
+    *loss("binary_cross_entropy", None, inputs=PROBABILITIES),
+    *loss("binary_cross_entropy_with_logits", None, None),
+    *loss("kl_div", False, inputs=PROBABILITIES),
+    *loss("kl_div", True, log_target=True),
+    *classified("nll_loss"),
+    *classified("cross_entropy"),
+    *classified("cross_entropy", label_smoothing=0.2),
+    *classified("cross_entropy", real(3, 5, 2, low=0), label_smoothing=0.2),
+    case(
+        "pos_weight",
+        lambda x, y: ops.binary_cross_entropy_with_logits(x, y, None, weight_like(x), "sum"),
+        lambda t, x, y: t.nn.functional.binary_cross_entropy_with_logits(
+            x, y, pos_weight=t.tensor(WEIGHT), reduction="sum"
+        ),
+        *(real(4, 5), real(4, 5, low=0.1, high=0.9)),
+    ),
+    case("scores 1-d", ops.cross_entropy, F("cross_entropy"), real(5), np.array(2)),
+]
+
+ZETA = case(
+    "polygamma",
+    lambda x: ops.polygamma(2, x),
+    lambda t, x: t.polygamma(2, x),
+    real(3, 4, low=0.3, high=5),
+)
+COMPOSED = [*ACTIVATIONS, *NORMALIZED, *CONTRACTED[3:], *POOLED, *LOSSES]
+CASES = [*elementwise_cases(), *REDUCED, *MOVED, *CONTRACTED[:3], ZETA, *COMPOSED]

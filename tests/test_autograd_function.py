@@ -1,0 +1,257 @@
+"""autograd.Function: derivatives written by the user, against PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from oracle import agree
+
+import tilewright as tw
+from tilewright import recording
+from tilewright.autograd import gradcheck, gradgradcheck
+
+
+def leaf(m: Any, *values: float) -> Any:
+    return m.tensor(list(values), dtype=m.float64, requires_grad=True)
+
+
+def functions(m: Any) -> Any:
+    """The same classes over either library."""
+
+    class Square(m.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return g * 2 * x
+
+    class Exp(m.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            result = x.exp()
+            ctx.save_for_backward(result)
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (result,) = ctx.saved_tensors
+            return g * result
+
+    class Scaled(m.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, factor: float, name: str) -> Any:
+            ctx.factor = factor
+            assert name == "name" and ctx.needs_input_grad[0] and not ctx.needs_input_grad[1]
+            return x * factor
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * ctx.factor, None, None
+
+    class Two(m.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            ctx.save_for_backward(x, y)
+            return x * y, x + y
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            x, y = ctx.saved_tensors
+            return g * y + h, g * x + h
+
+    class SetUp(m.autograd.Function):
+        @staticmethod
+        def forward(x: Any) -> Any:
+            return x**3
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return 3 * x * x * g
+
+    class Marked(m.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            mask = (x > 1).to(x.dtype)
+            ctx.mark_non_differentiable(mask)
+            ctx.save_for_backward(mask)
+            ctx.set_materialize_grads(False)
+            return x * mask, mask
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, unused: Any) -> Any:
+            assert unused is None
+            return g * ctx.saved_tensors[0]
+
+    class Dirty(m.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            x.mul_(5)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 5
+
+    class Once(m.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @m.autograd.function.once_differentiable
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2 * ctx.saved_tensors[0]
+
+    class ByNumPy(m.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            import numpy as np
+
+            ctx.save_for_backward(x)
+            return m.from_numpy(np.sin(x.detach().numpy()))
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            import numpy as np
+
+            (x,) = ctx.saved_tensors
+            return m.from_numpy(np.cos(x.detach().numpy()) * g.numpy())
+
+    return Square, Exp, Scaled, Two, SetUp, Marked, Dirty, Once, ByNumPy
+
+
+def composed(m: Any, look: bool) -> Any:
+    Square, Exp, Scaled, Two, SetUp, Marked, Dirty, Once, ByNumPy = functions(m)
+    w, v = leaf(m, 1.5, 0.5), leaf(m, 2, -1)
+    a = Square.apply(w)
+    b = Exp.apply(a)
+    if look:
+        b.tolist()
+    c, d = Two.apply(b, v)
+    e = Scaled.apply(c, 3.0, "name") + SetUp.apply(d)
+    f, mask = Marked.apply(e)
+    assert not mask.requires_grad
+    if look:
+        f.tolist()
+    h = v * 1
+    dirty = Dirty.apply(h)
+    out = (f + Once.apply(w) + ByNumPy.apply(v) + dirty).sum()
+    if look:
+        out.item()
+    out.backward()
+    return out, w.grad, v.grad, h
+
+
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("limit", [4096, 0])
+def test_composed_functions(torch: Any, look: bool, limit: int, monkeypatch: Any) -> None:
+    expected = composed(torch, look)
+    monkeypatch.setattr(recording, "LIMIT", limit)
+    monkeypatch.setattr(recording, "_usual_limit", limit)
+    for _ in range(2):
+        agree(composed(tw, look), expected)
+
+
+@pytest.mark.parametrize("index", [0, 1, 3, 4])
+def test_derivatives(index: int) -> None:
+    function = functions(tw)[index]
+    inputs = (leaf(tw, 0.5, 1.5), leaf(tw, 2, 3)) if index == 3 else (leaf(tw, 0.5, 1.5),)
+    assert gradcheck(function.apply, inputs)
+    assert gradgradcheck(function.apply, inputs)
+
+
+@pytest.mark.parametrize("look", [False, True])
+def test_double_backward_through_a_saved_output(torch: Any, look: bool) -> None:
+    def run(m: Any) -> Any:
+        w = leaf(m, 0.5, 1)
+        y = functions(m)[1].apply(w)
+        if look:
+            y.tolist()
+        (g,) = m.autograd.grad(y.sum(), w, create_graph=True)
+        if look:
+            g.tolist()
+        return m.autograd.grad((g * g).sum(), w)
+
+    agree(run(tw), run(torch))
+
+
+def test_once_differentiable_is_an_error_the_second_time(torch: Any) -> None:
+    for m in (torch, tw):
+        w = leaf(m, 1, 2)
+        (g,) = m.autograd.grad(functions(m)[7].apply(w).sum(), w, create_graph=True)
+        with pytest.raises(RuntimeError):
+            g.sum().backward()
+
+
+def test_errors(torch: Any) -> None:
+    for m in (torch, tw):
+
+        class Short(m.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any, y: Any) -> Any:
+                return x * y
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return g
+
+        class Bad(m.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward("text")
+                return x
+
+        with pytest.raises(RuntimeError, match="incorrect number of gradients"):
+            Short.apply(leaf(m, 1), leaf(m, 2)).sum().backward()
+        with pytest.raises(TypeError, match="save_for_backward"):
+            Bad.apply(leaf(m, 1))
+        with pytest.raises(RuntimeError, match="leaf"):
+            functions(m)[6].apply(leaf(m, 1, 2))
+        x = leaf(m, 1, 2) * 1
+        y = functions(m)[0].apply(x)
+        with m.no_grad():
+            x.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace"):
+            y.sum().backward()
+
+
+def test_a_failed_pass_leaves_nothing_behind() -> None:
+    fail = [True]
+
+    class Sometimes(tw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            if fail[0]:
+                raise KeyError("not yet")
+            return g * 2
+
+    w = leaf(tw, 1, 2)
+    y = (Sometimes.apply(w) + Sometimes.apply(w)).sum()
+    with pytest.raises(KeyError):
+        y.backward(retain_graph=True)
+    fail[0] = False
+    y.backward()
+    assert w.grad.tolist() == [4, 4]
+
+
+def test_without_grad_it_is_a_plain_call() -> None:
+    Square = functions(tw)[0]
+    with tw.no_grad():
+        assert not Square.apply(leaf(tw, 1)).requires_grad
+    assert not Square.apply(tw.ones(2)).requires_grad

@@ -1,0 +1,186 @@
+"""What fuses with what, that fusing keeps every value, and how long it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from graphs import check, random_leaves
+
+from tilewright.codegen.kernel import Bundle
+from tilewright.codegen.program import compile_graph
+from tilewright.codegen.target import CUDA, NUMPY, Target
+from tilewright.ir import ops
+from tilewright.ir.dtype import float64, int64
+from tilewright.ir.node import Node
+from tilewright.ir.passes.autodiff import pullback
+from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.ir.shape import Size
+
+TARGETS = pytest.mark.parametrize("target", [NUMPY, CUDA], ids=lambda t: t.name)
+
+
+def leaf(index: int, *shape: int, dtype=float64) -> Node:
+    return ops.leaf(index, Size(shape), dtype)
+
+
+def parameter(index: int, *shape: int, dtype=float64) -> Node:
+    return ops.variable(leaf(index, *shape, dtype=dtype), index)
+
+
+def gradients(loss: Node, inputs: Sequence[Node], seed: Node | None = None) -> list[Node]:
+    found = pullback({loss: ops.full_like(loss, 1) if seed is None else seed}, inputs)
+    return [found[i] for i in inputs]
+
+
+def launches(roots: Sequence[Node], target: Target) -> int:
+    return len(check(roots, target).steps)
+
+
+@TARGETS
+def test_softmax(target: Target) -> None:
+    x = parameter(0, 4, 6)
+    y = ops.softmax(x, 1)
+    assert launches([y], target) == 1
+    assert launches(gradients(y, [x], leaf(1, 4, 6)), target) == 1
+    assert launches([y, *gradients(y, [x], leaf(1, 4, 6))], target) == 1
+
+
+@TARGETS
+def test_layer_norm(target: Target) -> None:
+    x, w, b, g = parameter(0, 3, 4, 6), parameter(1, 6), parameter(2, 6), leaf(3, 3, 4, 6)
+    y = ops.layer_norm(x, 1, w, b, 1e-5)
+    dx, dw, db = gradients(y, [x, w, b], g)
+    assert launches([y], target) == 1
+    assert launches([dx], target) == 1
+    assert launches([db], target) == 1
+    assert launches([dw, db], target) <= 2  # the row statistics, the column sums
+    assert launches([y, dx, dw, db], target) <= 2
+
+
+@TARGETS
+def test_column_sums_that_read_one_buffer_share_a_kernel(target: Target) -> None:
+    g, y = leaf(0, 8, 6), leaf(1, 8, 6)
+    assert launches([ops.sum(g, (0,)), ops.sum(g * y, (0,))], target) == 1
+
+
+@TARGETS
+def test_matmul_with_epilogue(target: Target) -> None:
+    x, w, b = leaf(0, 4, 6), leaf(1, 6, 5), leaf(2, 5)
+    assert launches([ops.relu(ops.matmul(x, w) + b)], target) == 1
+    assert (
+        launches([ops.gelu(ops.matmul(x, ops.transpose(leaf(3, 5, 6))) + b, "tanh")], target) == 1
+    )
+    z = ops.matmul(x, w) + b
+    assert launches([z, ops.exp(z)], target) == 1
+
+
+@TARGETS
+def test_conv_with_epilogue(target: Target) -> None:
+    x, w, b = leaf(0, 2, 4, 5, 5), leaf(1, 6, 2, 3, 3), leaf(2, 6, 1, 1)
+    y = ops.conv(x, w, (1, 1), ((1, 1), (1, 1)), (1, 1), 2)
+    assert launches([ops.relu(y + b)], target) == 1
+
+
+@TARGETS
+def test_batch_norm_in_training(target: Target) -> None:
+    x, w, b = leaf(0, 3, 4, 5, 2), leaf(1, 4), leaf(2, 4)
+    average, variance = leaf(3, 4), leaf(4, 4)
+    y = ops.batch_norm(x, w, b, 1e-5)
+    roots = [
+        ops.relu(y),
+        average * 0.9 + ops.batch_mean(x) * 0.1,
+        variance * 0.9 + ops.batch_variance(x) * 0.1,
+    ]
+    assert launches(roots, target) <= 2
+
+
+@TARGETS
+def test_a_chain_of_updates_is_one_kernel(target: Target) -> None:
+    x = leaf(0, 4, 6)
+    y = x
+    for i in range(20):
+        y = y + leaf(1 + i % 3, 6) * 0.5
+    assert launches([y], target) == 1
+
+
+@TARGETS
+def test_attention(target: Target) -> None:
+    q, k, v = (parameter(i, 2, 3, 4, 5) for i in range(3))
+    scores = ops.matmul(q, ops.transpose(k)) * 0.3
+    y = ops.matmul(ops.softmax(scores, 3), v)
+    assert launches([y], target) == 3
+    assert launches([y, *gradients(y, [q, k, v], leaf(3, 2, 3, 4, 5))], target) <= 8
+
+
+@TARGETS
+def test_a_recomputed_fold_is_refused(target: Target) -> None:
+    """A row's sum that every point of another, larger space reads is computed once."""
+    x, y = leaf(0, 4, 6), leaf(1, 4, 5)
+    program = check([y * ops.sum(x, (1,))], target)
+    assert len(program.steps) == 2
+    assert any("not fused" in line for line in program.report)
+
+
+def test_few_long_rows_are_folded_in_two_steps() -> None:
+    target = replace(CUDA, parallel=4, long_row=64)
+    x, y = leaf(0, 64, 2, 16) * 0.1, leaf(1, 7, 11)
+    folds = (ops.sum, ops.prod, ops.max, ops.min)
+    assert launches([fold(x, (0, 2)) for fold in folds], target) == 2
+    assert launches([ops.sum(x, (0, 1, 2)), ops.sum(y, (0, 1))], target) <= 4
+    assert launches([ops.any(x > 1, (0, 1, 2)), ops.argmax(x, (0, 1, 2))], target) <= 3
+
+
+def adam_step(width: int = 6) -> list[Node]:
+    """Three linear layers, cross entropy and Adam over six parameters."""
+    sizes = [5, width, width, 4]
+    x, target = leaf(0, 8, 5), leaf(1, 8, dtype=int64)
+    index = 2
+    parameters, h = [], x
+    for i in range(3):
+        w, b = parameter(index, sizes[i + 1], sizes[i]), parameter(index + 1, sizes[i + 1])
+        index += 2
+        parameters += [w, b]
+        h = ops.matmul(h, ops.transpose(w)) + b
+        h = ops.relu(h) if i < 2 else h
+    loss = ops.cross_entropy(h, target)
+    return [loss, *adam(parameters, gradients(loss, parameters), index)]
+
+
+def adam(parameters: Sequence[Node], grads: Sequence[Node], index: int) -> list[Node]:
+    lr, step = ops.scalar(100, float64), ops.scalar(101, float64)
+    correction = [1 - ops.pow(ops.constant(beta, float64), step) for beta in (0.9, 0.999)]
+    out = []
+    for p, g in zip(parameters, grads, strict=True):
+        m = leaf(index, *p.shape) * 0.9 + g * 0.1
+        v = leaf(index + 1, *p.shape) * 0.999 + g * g * 0.001
+        index += 2
+        denominator = ops.sqrt(v / correction[1]) + 1e-8
+        out += [p - lr * (m / correction[0]) / denominator, m, v]
+    return out
+
+
+def adam_leaves(roots: Sequence[Node]):
+    values = random_leaves(lower_graph(roots))
+    for node in values:
+        if node.op.name == "scalar":
+            values[node] = np.asarray(3.0 if node.attrs[0] == 101 else 0.1)
+        elif node.dtype.is_floating_point:
+            values[node] = np.abs(values[node])
+    return values
+
+
+@TARGETS
+def test_a_training_step(target: Target) -> None:
+    roots = adam_step()
+    program = check(roots, target, adam_leaves(roots))
+    assert len(program.steps) <= 16, program.report
+    bundles = [s.kernel for s in program.steps if isinstance(s.kernel, Bundle)]
+    assert [len(b.members) for b in bundles] == [6]
+    assert program.scalars == (ops.scalar(100, float64), ops.scalar(101, float64))
+    started = time.perf_counter()
+    compile_graph(lower_graph(roots), target)
+    assert time.perf_counter() - started < 0.5

@@ -1,0 +1,138 @@
+"""The NumPy emitter on kernels made by hand: reductions, running folds, sorting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernels import DEVICE, apply, at, buffer, const, load, run, wide
+
+from tilewright.codegen.index import (
+    Axis,
+    of,
+)
+from tilewright.codegen.kernel import (
+    Kernel,
+    Reduce,
+    Scan,
+    Sort,
+    Store,
+)
+from tilewright.ir import dtype as dt
+from tilewright.ir.dtype import DType
+
+# Folds
+
+
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin"])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.int32, dt.int64, dt.float16], ids=str)
+def test_reduce(op: str, dtype: DType) -> None:
+    p, r, s = Axis("p", 3), Axis("r", 4), Axis("s", 5)
+    result = dt.int64 if op.startswith("arg") else dtype
+    x, y = buffer("x", (4, 3, 5), dtype), buffer("y", (3,), result)
+    value = Reduce(op, load(x, at((r, p, s), (4, 3, 5))), (r, s), wide(result))
+    run(Kernel("reduce", (p,), (r, s), (Store(y, of(p), value),)))
+
+
+@pytest.mark.parametrize("op", ["any", "all", "max", "min"])
+def test_reduce_of_bools(op: str) -> None:
+    p, r = Axis("p", 6), Axis("r", 3)
+    x, y = buffer("x", (6, 3), dt.bool_), buffer("y", (6,), dt.bool_)
+    value = Reduce(op, load(x, at((p, r), (6, 3))), (r,), dt.bool_)
+    run(Kernel("reduce", (p,), (r,), (Store(y, of(p), value),)))
+
+
+def test_reduce_of_what_does_not_vary() -> None:
+    """A sum over an axis the argument does not mention counts it."""
+    p, r = Axis("p", 3), Axis("r", 4)
+    x, y = buffer("x", (3,)), buffer("y", (3,))
+    for arg, op in (
+        (load(x, of(p)), "sum"),
+        (const(2.0), "sum"),
+        (const(2.0), "prod"),
+        (const(2.0), "max"),
+    ):
+        value = Reduce(op, arg, (r,), dt.float32)
+        run(Kernel("count", (p,), (r,), (Store(y, of(p), value),)))
+    y = buffer("y", (3,), dt.int64)
+    value = Reduce("argmax", load(x, of(p)), (r,), dt.int64)
+    run(Kernel("count", (p,), (r,), (Store(y, of(p), value),)))
+
+
+def test_ties_and_nan() -> None:
+    p, r = Axis("p", 4), Axis("r", 5)
+    x = np.array([[1, 3, 3, 0, 2], [1, np.nan, 5, np.nan, 2], [2, 2, 2, 2, 2], [-1, -5, -5, 0, 1]])
+    b = buffer("x", (4, 5))
+    for op in ("max", "min", "argmax", "argmin"):
+        result = dt.int64 if op.startswith("arg") else dt.float32
+        value = Reduce(op, load(b, at((p, r), (4, 5))), (r,), result)
+        out = run(
+            Kernel("ties", (p,), (r,), (Store(buffer("y", (4,), result), of(p), value),)), x=x
+        )
+        if op == "argmax":
+            assert out["y"].tolist() == [1, 1, 0, 4]
+
+
+def softmax_kernel() -> Kernel:
+    p, r = Axis("p", 5), Axis("r", 9)
+    x, y, z = buffer("x", (5, 9)), buffer("y", (5, 9)), buffer("z", (5,))
+    where = at((p, r), (5, 9))
+    top = Reduce("max", load(x, where), (r,), dt.float32)
+    e = apply("exp", apply("sub", load(x, where), top))
+    s = Reduce("sum", e, (r,), dt.float32)
+    stores = (
+        Store(y, where, apply("div", e, s)),
+        Store(z, of(p), apply("add", apply("log", s), top)),
+    )
+    return Kernel("softmax", (p,), (r,), stores)
+
+
+def test_softmax_at_both_levels() -> None:
+    run(softmax_kernel())
+
+
+@pytest.mark.parametrize("op", ["sum", "prod"])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.int64], ids=str)
+def test_scan(op: str, dtype: DType) -> None:
+    p, r = Axis("p", 3), Axis("r", 6)
+    x, y = buffer("x", (6, 3), dtype), buffer("y", (3, 6), dtype)
+    value = Scan(op, load(x, of(r) * 3 + of(p)), r, dtype)
+    value = apply("neg", value)
+    run(Kernel("scan", (p,), (r,), (Store(y, of(p) * 6 + of(r), value),)))
+    count = Scan("sum", const(1, dtype), r, dtype)
+    run(Kernel("scan", (p,), (r,), (Store(y, of(p) * 6 + of(r), count),)))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.int32], ids=str)
+def test_sort(descending: bool, dtype: DType) -> None:
+    """Stable both ways; NaN is the largest."""
+    p, r = Axis("p", 4), Axis("r", 6)
+    b, y = buffer("x", (6, 4), dtype), buffer("y", (4, 6), dt.int64)
+    x = np.array([[1, 2, 1, 2, 0, 1], [3, 3, 3, 3, 3, 3], [5, 4, 3, 2, 1, 0], [0, 7, 7, 0, 7, 0]])
+    x = x.T.astype(np.float64)
+    if dtype is dt.float32:
+        x[1:3, 0], x[4, 2] = np.nan, np.inf
+    value = Sort(load(b, of(r) * 4 + of(p)), r, descending, dt.int64)
+    run(Kernel("sort", (p,), (r,), (Store(y, at((p, r), (4, 6)), value),)), x=x)
+    same = Sort(const(1, dtype), r, descending, dt.int64)
+    run(Kernel("sort", (p,), (r,), (Store(y, at((p, r), (4, 6)), same),)))
+
+
+def test_short_and_tall_folds() -> None:
+    """Shapes that leave NumPy's own reduction: against float64."""
+    rng = np.random.default_rng(0)
+    for shape, reduced in (((3000, 7), 1), ((5000, 3), 0), ((257, 3), 0), ((3000, 2, 3), 1)):
+        axes = [Axis(f"d{i}", n) for i, n in enumerate(shape)]
+        kept = tuple(a for i, a in enumerate(axes) if i < reduced or (reduced == 0 and i > 0))
+        over = tuple(a for a in axes if a not in kept)
+        x = rng.standard_normal(shape).astype(np.float32) + 1
+        dims = tuple(axes.index(a) for a in over)
+        for op in ("sum", "max", "prod"):
+            sizes = [a.extent for a in kept]
+            b, y = buffer("x", shape), buffer("y", sizes)
+            value = Reduce(op, apply("abs", load(b, at(axes, shape))), over, dt.float32)
+            kernel = Kernel("fold", kept, over, (Store(y, at(kept, sizes), value),))
+            out = np.empty(sizes, np.float32)
+            DEVICE.compile(kernel)([out, x], [])
+            expected = getattr(np, op)(np.abs(x.astype(np.float64)), axis=dims)
+            np.testing.assert_allclose(out, expected, rtol=2e-6 if op != "prod" else 1e-2)

@@ -1,0 +1,123 @@
+"""Type promotion, in full, against PyTorch."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from oracle import DTYPES
+
+import tilewright as tw
+
+PAIRS = list(itertools.product(DTYPES, DTYPES))
+SCALARS = (True, 2, 2.5)
+NAMES = {"bool": "bool", "int": "int64", "float": "float32"}
+
+
+def name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def test_promote_types(torch: Any) -> None:
+    for a, b in PAIRS:
+        expected = name(torch.promote_types(getattr(torch, a), getattr(torch, b)))
+        assert name(tw.promote_types(getattr(tw, a), getattr(tw, b))) == expected, (a, b)
+
+
+@pytest.mark.parametrize("ranks", [((2,), (2,)), ((2,), ()), ((), (2,)), ((), ())])
+def test_tensors_of_every_pair_of_dtypes(torch: Any, ranks: Any) -> None:
+    for a, b in PAIRS:
+        theirs = [
+            torch.ones(s, dtype=getattr(torch, d)) for s, d in zip(ranks, (a, b), strict=True)
+        ]
+        ours = [tw.ones(s, dtype=getattr(tw, d)) for s, d in zip(ranks, (a, b), strict=True)]
+        assert name(tw.result_type(*ours)) == name(torch.result_type(*theirs)), (a, b, ranks)
+        for operator in (lambda x, y: x + y, lambda x, y: x * y, lambda x, y: x / y):
+            assert name(operator(*ours).dtype) == name(operator(*theirs).dtype), (a, b, ranks)
+
+
+@pytest.mark.parametrize("shape", [(2,), ()])
+def test_numbers_meet_every_dtype(torch: Any, shape: Any) -> None:
+    for dtype, number in itertools.product(DTYPES, SCALARS):
+        theirs, ours = (
+            torch.ones(shape, dtype=getattr(torch, dtype)),
+            tw.ones(shape, dtype=getattr(tw, dtype)),
+        )
+        assert name(tw.result_type(ours, number)) == name(torch.result_type(theirs, number))
+        for operator in (
+            lambda x, y: x + y, lambda x, y: y + x, lambda x, y: x * y, lambda x, y: x / y,
+            lambda x, y: y / x, lambda x, y: x == y, lambda x, y: x > y,
+        ):  # fmt: skip
+            assert name(operator(ours, number).dtype) == name(operator(theirs, number).dtype)
+        assert name(tw.where(ours > 0, ours, number).dtype) == name(
+            torch.where(theirs > 0, theirs, number).dtype
+        )
+
+
+def test_numbers_of_the_default_dtype(torch: Any) -> None:
+    before = tw.get_default_dtype()
+    try:
+        for dtype in ("float64", "float32"):
+            tw.set_default_dtype(getattr(tw, dtype))
+            torch.set_default_dtype(getattr(torch, dtype))
+            for make in (
+                lambda m: m.ones(2), lambda m: m.tensor(1.5), lambda m: m.tensor([1, 2]) / 2,
+                lambda m: m.tensor([1, 2]) + 0.5, lambda m: m.sqrt(m.tensor([1, 4])),
+                lambda m: m.arange(3.0),
+                lambda m: m.linspace(0, 1, 3), lambda m: m.full((2,), 1.0), lambda m:
+                    m.tensor([True]).exp(),
+            ):  # fmt: skip
+                assert name(make(tw).dtype) == name(make(torch).dtype)
+    finally:
+        tw.set_default_dtype(before)
+        torch.set_default_dtype(torch.float32)
+    with pytest.raises(TypeError):
+        tw.set_default_dtype(tw.int64)
+
+
+def test_results_of_mixed_cat_stack_and_where(torch: Any) -> None:
+    for a, b in PAIRS:
+        for call in (
+            lambda m, x, y: m.cat([x, y]), lambda m, x, y: m.stack([x, y]),
+            lambda m, x, y: m.where(m.tensor([True, False]), x, y),
+        ):  # fmt: skip
+            theirs = call(
+                torch,
+                torch.ones(2, dtype=getattr(torch, a)),
+                torch.zeros(2, dtype=getattr(torch, b)),
+            )
+            ours = call(tw, tw.ones(2, dtype=getattr(tw, a)), tw.zeros(2, dtype=getattr(tw, b)))
+            assert name(ours.dtype) == name(theirs.dtype), (a, b)
+
+
+def test_in_place_writes_keep_the_dtype_or_refuse(torch: Any) -> None:
+    for a, b in PAIRS:
+        for write in ("add_", "mul_", "copy_"):
+            theirs, ours = torch.ones(2, dtype=getattr(torch, a)), tw.ones(2, dtype=getattr(tw, a))
+            try:
+                getattr(theirs, write)(torch.ones(2, dtype=getattr(torch, b)))
+            except RuntimeError:
+                with pytest.raises(RuntimeError, match="can't be cast"):
+                    getattr(ours, write)(tw.ones(2, dtype=getattr(tw, b)))
+            else:
+                getattr(ours, write)(tw.ones(2, dtype=getattr(tw, b)))
+                assert name(ours.dtype) == a
+                assert ours.tolist() == theirs.tolist()
+
+
+def test_can_cast(torch: Any) -> None:
+    for a, b in PAIRS:
+        assert tw.can_cast(getattr(tw, a), getattr(tw, b)) == torch.can_cast(
+            getattr(torch, a), getattr(torch, b)
+        ), (a, b)
+
+
+def test_core_rules_without_an_oracle() -> None:
+    i, f, d, b = (tw.ones(2, dtype=t) for t in (tw.int32, tw.float32, tw.float64, tw.bool))
+    assert (i + f).dtype is tw.float32 and (f + d).dtype is tw.float64
+    assert (i + 1.5).dtype is tw.float32 and (i + 1).dtype is tw.int32
+    assert (b + 1).dtype is tw.int64 and (i / i).dtype is tw.float32
+    assert (f + tw.tensor(1.0, dtype=tw.float64)).dtype is tw.float32
+    assert (tw.ones(2, dtype=tw.float16) + tw.ones(2, dtype=tw.bfloat16)).dtype is tw.float32
+    assert b.sum().dtype is tw.int64

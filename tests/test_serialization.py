@@ -1,0 +1,184 @@
+"""Saving and loading: PyTorch's files both ways, what is refused, and damaged files."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.nn as nn
+
+
+def model():
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def test_state_dicts(tmp_path):
+    one, two = model(), model()
+    path = tmp_path / "model.pt"
+    tw.save(one.state_dict(), path)
+    state = tw.load(path)
+    assert isinstance(state, OrderedDict) and state._metadata[""] == {"version": 1}
+    two.load_state_dict(state)
+    x = tw.randn(5, 3)
+    assert tw.equal(one.eval()(x), two.eval()(x))
+    assert os.listdir(tmp_path) == ["model.pt"]  # nothing temporary is left
+    first = path.read_bytes()
+    tw.save(one.state_dict(), path)
+    assert path.read_bytes() == first
+
+
+def test_checkpoint_with_an_optimizer(tmp_path):
+    net = model()
+    optimizer = tw.optim.AdamW(net.parameters(), lr=0.1)
+    net(tw.randn(5, 3)).sum().backward()
+    optimizer.step()
+    path = str(tmp_path / "checkpoint.pth")
+    tw.save({"epoch": 3, "model": net.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    checkpoint = tw.load(path, weights_only=True)
+    other = tw.optim.AdamW(net.parameters())
+    other.load_state_dict(checkpoint["optimizer"])
+    assert checkpoint["epoch"] == 3 and other.param_groups[0]["lr"] == 0.1
+    assert other.state_dict()["state"][0]["step"].item() == 1
+
+
+def everything(lib):
+    x = lib.arange(12).reshape(3, 4)
+    return {
+        "x": x, "row": x[1:], "transposed": x.t(), "columns": x[:, ::2], "empty": lib.zeros(0, 3),
+        "scalar": lib.tensor(2.5), "bf16": lib.tensor([1.0, 2.0]).to(lib.bfloat16),
+        "f16": lib.tensor([1.0, 2.0]).half(), "bool": lib.tensor([True, False]),
+        "bytes": lib.tensor([1, 2]).to(lib.uint8), "double": lib.tensor([1.0]).double(),
+        "dtype": lib.float32, "size": x.shape, "device": x.device,
+        "parameter": lib.nn.Parameter(lib.ones(2)), "leaf": lib.ones(1, requires_grad=True),
+        "plain": [1, 2.5, "text", None, True, (1, {"k": b"v"}), {1, 2}],
+        "ordered": OrderedDict(a=1),
+    }  # fmt: skip
+
+
+def check(data, lib):
+    assert set(data) == set(everything(lib))
+    x = data["x"]
+    assert x.tolist() == np.arange(12).reshape(3, 4).tolist() and x.dtype is lib.int64
+    assert data["row"].tolist() == x.tolist()[1:]
+    assert data["transposed"].tolist() == np.arange(12).reshape(3, 4).T.tolist()
+    assert data["columns"].tolist() == np.arange(12).reshape(3, 4)[:, ::2].tolist()
+    assert tuple(data["empty"].shape) == (0, 3) and data["scalar"].item() == 2.5
+    assert data["bf16"].dtype is lib.bfloat16 and data["bf16"].tolist() == [1, 2]
+    assert data["f16"].dtype is lib.float16 and data["bool"].tolist() == [True, False]
+    assert data["bytes"].dtype is lib.uint8 and data["double"].dtype is lib.float64
+    assert data["dtype"] is lib.float32 and data["size"] == (3, 4)
+    assert data["device"] == lib.device("cpu")
+    assert isinstance(data["parameter"], lib.nn.Parameter) and data["leaf"].requires_grad
+    assert data["plain"] == [1, 2.5, "text", None, True, (1, {"k": b"v"}), {1, 2}]
+    assert list(data["ordered"]) == ["a"]
+    x[1, 0] = 99  # memory that was shared still is
+    assert data["row"][0, 0].item() == 99 and data["transposed"][0, 1].item() == 99
+
+
+def test_all_kinds_of_objects(tmp_path):
+    tw.save(everything(tw), tmp_path / "a.pt")
+    check(tw.load(tmp_path / "a.pt"), tw)
+
+
+def test_pytorch_reads_our_files(torch, tmp_path):
+    tw.save(everything(tw), tmp_path / "a.pt")
+    check(torch.load(tmp_path / "a.pt", weights_only=True), torch)
+
+
+def test_we_read_pytorchs_files(torch, tmp_path):
+    torch.save(everything(torch), tmp_path / "a.pt")
+    check(tw.load(tmp_path / "a.pt"), tw)
+    theirs = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)
+    )
+    torch.save(theirs.state_dict(), tmp_path / "b.pt")
+    ours = model()
+    ours.load_state_dict(tw.load(tmp_path / "b.pt"))
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(
+        ours.eval()(tw.tensor(x)).detach().numpy(),
+        theirs.eval()(torch.tensor(x)).detach().numpy(),
+        rtol=1e-5,
+    )
+
+
+class Custom(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def test_whole_modules_and_the_allow_list(tmp_path):
+    path = tmp_path / "module.pt"
+    net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    tw.save(net, path)
+    with pytest.raises(tw.serialization.UnpicklingError, match=r"Sequential.*weights_only=False"):
+        tw.load(path)
+    again = tw.load(path, weights_only=False)
+    x = tw.randn(3, 2)
+    assert tw.equal(again(x), net(x)) and again[0].weight.requires_grad
+    with tw.serialization.safe_globals([nn.Sequential, nn.Linear, nn.ReLU, type(net._modules)]):
+        assert isinstance(tw.load(path), nn.Sequential)
+    assert not tw.serialization.get_safe_globals()
+
+
+def test_code_in_a_file_is_not_run(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.system, ("echo evil",)
+
+    tw.save([Evil()], tmp_path / "evil.pt")
+    with pytest.raises(tw.serialization.UnpicklingError, match="system"):
+        tw.load(tmp_path / "evil.pt")
+
+
+def test_file_objects_and_map_location(tmp_path):
+    buffer = io.BytesIO()
+    tw.save({"a": tw.ones(2), "b": [tw.zeros(1)]}, buffer)
+    for where in ("cpu", tw.device("cpu"), {"cpu": "cpu"}, lambda tensor, place: tensor):
+        buffer.seek(0)
+        assert tw.load(buffer, map_location=where)["a"].tolist() == [1, 1]
+    buffer.seek(0)
+    with pytest.raises(RuntimeError, match="No CUDA device"):
+        tw.load(buffer, map_location="cuda")
+
+
+def test_damaged_files(tmp_path):
+    path = tmp_path / "a.pt"
+    tw.save({"w": tw.arange(100).float()}, path)
+    whole = path.read_bytes()
+    for cut in (0, 10, len(whole) // 2, len(whole) - 30):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(RuntimeError, match="not a complete file"):
+            tw.load(path)
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        info = archive.getinfo("a/data/0")
+    at = info.header_offset + 30 + len("a/data/0") + 200
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+    with pytest.raises(RuntimeError, match="damaged"):
+        tw.load(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("other", "x")
+    with pytest.raises(RuntimeError, match=r"no data\.pkl"):
+        tw.load(path)
+    with pytest.raises(FileNotFoundError):
+        tw.load(tmp_path / "missing.pt")
+    with pytest.raises(RuntimeError, match="Parent directory"):
+        tw.save(1, tmp_path / "none" / "a.pt")
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.pt"
+    tw.save([1], path)
+    with pytest.raises(Exception, match="pickle"):
+        tw.save([lambda: 1], path)
+    assert tw.load(path) == [1] and os.listdir(tmp_path) == ["a.pt"]
