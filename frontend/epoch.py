@@ -140,11 +140,12 @@ def hold() -> Iterator[None]:
 
     For what keeps nodes in its hands while it calls code of the user (hooks, backward functions).
     """
-    clock.holding += 1
+    before = clock.holding  # put back, not counted down: an interrupt can't leave it too high
     try:
+        clock.holding = before + 1
         yield
     finally:
-        clock.holding -= 1
+        clock.holding = before
 
 
 # ---- tensors → nodes -------------------------------------------------------------------------

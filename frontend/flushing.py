@@ -65,11 +65,11 @@ def flush() -> None:
         raise _refusal()
     if clock.holding or not (handles or storages or leaves):
         return
-    clock.holding += 1
     try:
+        clock.holding = 1
         error = _flush()
     finally:
-        clock.holding -= 1
+        clock.holding = 0
     if threads.guarded:
         threads.relax()
     if error is not None:
@@ -95,15 +95,12 @@ def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
     """
     global _refusal
     flush()
-    before, _refusal = _refusal, refusal
-    clock.holding += 1
-    looking, clock.looking = clock.looking, True
+    before = _refusal, clock.holding, clock.looking
     try:
+        _refusal, clock.holding, clock.looking = refusal, clock.holding + 1, True
         yield
     finally:
-        _refusal = before
-        clock.holding -= 1
-        clock.looking = looking
+        _refusal, clock.holding, clock.looking = before
         _forget_views()
         _end_epoch()
 

@@ -103,14 +103,15 @@ def _in_place(method: Callable[..., Any]) -> Callable[..., Any]:
 
     def write(self: Any, *args: Any, **options: Any) -> Any:
         # No epoch ends in between: the op reads the old value, it doesn't save it for later.
-        clock.holding += 1
+        before = clock.holding
         try:
+            clock.holding = before + 1
             result = method(self, *args, **options)
             if result is NotImplemented:
                 return result
             node = resolve(result)
         finally:
-            clock.holding -= 1
+            clock.holding = before
         own = self.dtype
         if node.dtype is not own and not can_cast(node.dtype, own):
             raise RuntimeError(

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+import tilewright
+from tilewright import codegen, ir, runtime
 from tilewright.ir import node as graph
 
 from .epoch import clock, tables
@@ -27,7 +29,11 @@ PATIENCE = 60.0
 _owner = get_ident()
 _turn = threading.RLock()
 _modes: dict[int, bool] = {}
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_PACKAGE = tuple(
+    folder + os.sep
+    for part in (tilewright, codegen, ir, runtime)  # an editable install maps them one by one
+    for folder in part.__path__
+)
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 
 
@@ -117,7 +123,7 @@ def _is_in_call(thread: int) -> bool:
     frame = sys._current_frames().get(thread)
     while frame is not None:
         name = frame.f_code.co_filename
-        if name.startswith((_PACKAGE, "<tilewright")):
+        if name.startswith((*_PACKAGE, "<tilewright")):
             return True
         if not name.startswith((_STANDARD, "<frozen")) or "site-packages" in name:
             return False
