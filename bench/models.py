@@ -132,7 +132,7 @@ def lstm(torch: Any, *, layers: int, width: int, vocab: int) -> Any:
 
 
 def filled(torch: Any, model: Any, seed: int = 0) -> Any:
-    """`model` with weights that depend on their shapes and order alone: any framework's are equal."""
+    """`model` with weights that depend on their shapes and order alone, in any framework."""
     import numpy as np
 
     rng = np.random.default_rng(seed)

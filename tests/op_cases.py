@@ -14,6 +14,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind
+from tilewright.ir.ops.recurrence import recurrence_grad
 from tilewright.ir.shape import Size
 
 INF, NAN = math.inf, math.nan
@@ -446,17 +447,18 @@ def recurrent(cell: str, gates: int, count: int, reverse: bool, *valid: np.ndarr
     )
 
 
-def layer_gradient(x: Node, w: Node, h: Node, c: Node) -> Node:
-    from tilewright.ir.passes.autodiff import pullback
-
-    y = layer(False, "lstm", False, x, None, (h, c), w)
-    ones = ops.expand(ops.constant(1, y.dtype), y.shape)
-    return pullback({y: ones}, [w])[w] if y.requires_grad else ops.zeros_like(w)
+def layer_gradient(above: Node, before: Node, kept: Node, carried: Node, w: Node) -> Node:
+    """What walks back through a layer of tanh: recurrence_grad itself, flat."""
+    return recurrence_grad(above, before, kept, carried, w, 3, 1, True, "rnn_tanh")
 
 
-def torch_layer_gradient(t: Any, x: Any, w: Any, h: Any, c: Any) -> Any:
-    w = w.detach().requires_grad_()
-    return t.autograd.grad(layer(True, "lstm", False, x, None, (h, c), w).sum(), w)[0].detach()
+def torch_layer_gradient(t: Any, above: Any, before: Any, kept: Any, carried: Any, w: Any) -> Any:
+    states, products = [], []
+    for i in reversed(range(len(above))):
+        products.insert(0, (above[i] + carried) * (1 - kept[i] ** 2))
+        carried = products[0] @ w
+        states.insert(0, carried)
+    return t.stack(states + products).reshape(-1)
 
 
 VALID = np.array([True, True, True, False, True, False]).reshape(3, 2, 1)
@@ -468,7 +470,7 @@ RECURRENT = [
         "recurrence_grad",
         layer_gradient,
         torch_layer_gradient,
-        *(real(3, 2, 16), real(4, 16), real(2, 4), real(2, 4)),
+        *(real(3, 2, 4), real(3, 2, 4), real(3, 2, 4), real(2, 4), real(4, 4)),
     ),
 ]
 COMPOSED = [*ACTIVATIONS, *NORMALIZED, *CONTRACTED[3:], *POOLED, *LOSSES, *RECURRENT]

@@ -100,7 +100,7 @@ def _step(*args: Any) -> tuple[Node, ...]:
 
 def _grad_step(*args: Any) -> tuple[Node, ...]:
     """The cotangents of the states before a step and of its products, from: cotangents of its
-    states, states before, what it kept, valid?; cotangents that walk back; weight."""
+    states, states before, what it kept, valid?; cotangents that walk back; weight, transposed."""
     *nodes, w, name = args
     cell = CELLS[name]
     count = cell.states
@@ -122,7 +122,7 @@ def _grad_step(*args: Any) -> tuple[Node, ...]:
     found = pullback(seeds, (x, z, *before))
     known = dict(zip((*kept, *before), (*values, *states), strict=True))
     zero = expand(constant(0, dtype), shape)
-    through = matmul(substitute([found[z]], known)[0], transpose(w))
+    through = matmul(substitute([found[z]], known)[0], w)
     first, *direct = substitute([found.get(s, zero) for s in before], known)
     first = first + through if before[0] in found else through
     of_products = [found[x]] if cell.additive else [found[x], found[z]]
@@ -146,7 +146,7 @@ def _vjp(g: Node, out: Node, *_: Any) -> tuple[Node | None, ...]:
     before = [_before(s, i, reverse) for s, i in zip(made, initial, strict=False)]
     given = (*parts(out, g)[:states], *before, *made[states:], *valid)
     nothing = (expand(constant(0, i.dtype), i.shape) for i in initial)
-    back = recurrence_grad(*given, *nothing, w, len(given), states, not reverse, name)
+    back = recurrence_grad(*given, *nothing, transpose(w), len(given), states, not reverse, name)
     # What walks back reaches the initial states in the last step it makes.
     last = order(out.operands[0].shape[0], not reverse)[-1]
     found = parts(back)
