@@ -112,6 +112,13 @@ from .shape import (
     ZeroPad2d,
     ZeroPad3d,
 )
+from .transformer import (
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 
 
 def __getattr__(name: str) -> object:
