@@ -68,7 +68,7 @@ class Handle(State):
     """
 
     _storage: Storage | None = None
-    _chain: views.Chain = None
+    _chain: views.Chain | None = None
     _past: tuple[int, Node] | None = None
     _own: Handle | None = None
     grad: Handle | None = None
@@ -161,7 +161,7 @@ def resolve(t: Any) -> Node:
         storage is not None
         and storage._node is None
         and getrefcount(storage) == 3  # `t`, the local name and the argument
-        and (t._chain is None or views.is_detached(t._chain))
+        and (t._chain is None or t._chain.only_detaches)
         and t._own is None
     ):
         _keep_alone(t, storage)
@@ -199,7 +199,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
         or not buffer.flags.c_contiguous
     ):
         return None
-    layout = views.layout(t._chain)
+    layout = t._chain.layout
     if layout is None or not views.is_contiguous(*layout[:2]):
         return None
     shape, _, start = layout

@@ -341,7 +341,7 @@ def test_dropped_results_are_not_computed() -> None:
     w.add_(1)
     del w
     gc.collect()
-    live, _, _ = flushing._live()
+    live, _ = flushing._live()
     assert live == [z] or [id(t) for t in live] == [id(z)]
 
 
