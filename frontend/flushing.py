@@ -189,10 +189,7 @@ def _forget_views() -> None:
 
 def _live() -> tuple[list[Any], list[tuple[int, int]]]:
     """The tensors and storages whose values somebody can still ask for, or that were mutated; and
-    (place in that list, number of the leaf) for those whose old value was read.
-
-    Reference counts are taken in one go, before anything here refers to what they count.
-    """
+    (place in that list, number of the leaf) for those whose old value was read."""
     base = _BASE_COUNT
     counts = list(map(getrefcount, handles))
     live: list[Any] = [
@@ -217,16 +214,13 @@ def _live() -> tuple[list[Any], list[tuple[int, int]]]:
             if is_leaf:
                 replaced.append((len(live), place))
             live.append(storage)
-    written: list[Any] = [
-        state if state is not None and state._node is not rest else None
-        for state, rest, _ in leaves
-    ]
-    for place, (state, count) in enumerate(zip(written, list(map(getrefcount, written)))):
+    for place, (state, rest, _) in enumerate(leaves):
         if (
             state is not None
-            and count > base + 1  # in `leaves` and in `written`
+            and state._node is not rest
             and state.__class__ is not Storage
-            and state._storage is None
+            and state._storage is None  # type: ignore[attr-defined]
+            and getrefcount(state) > 3  # the tuple, `state` and the argument
         ):
             replaced.append((len(live), place))
             live.append(state)
@@ -306,6 +300,7 @@ def clear_tables() -> None:
         *epoch.tables.values(),
         epoch.sites,
         epoch.leaf_nodes,
+        epoch.latest_nodes,
         epoch.variable_nodes,
         epoch.scalar_nodes,
         _outcomes,
@@ -329,9 +324,7 @@ def dead_leaf_bytes() -> int:
 # ---- what a later backward needs -------------------------------------------------------------
 
 
-def _histories(
-    live: list[Any], nodes: tuple[Any, ...], outcome: _Outcome
-) -> dict[int, History]:
+def _histories(live: list[Any], nodes: tuple[Any, ...], outcome: _Outcome) -> dict[int, History]:
     """For each live tensor whose gradient may still be asked for: how it was computed."""
     out: dict[int, History] = {}
     for i in outcome.tracked:

@@ -26,7 +26,6 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
@@ -158,8 +157,14 @@ def _check_bytes() -> None:
 
 # ---- calls → nodes ---------------------------------------------------------------------------
 
-# Stands in keys for a tensor that has no node yet. None would be found as an argument of None.
-_UNKNOWN = object()
+
+def _first_use(t: Any) -> Node:
+    """The node of a tensor that has none yet in this epoch."""
+    threads.claim()
+    node = resolve(t)
+    if clock.leaf_bytes > clock.checked_bytes:
+        _check_bytes()
+    return node
 
 
 def record(build: Callable[..., Any], *args: Any) -> Any:
@@ -181,7 +186,7 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
 
 def node_of(build: Callable[..., Any], *args: Any) -> Any:
     """As `record`, but the bare node (or nodes)."""
-    key = (build, *[(a._node or _UNKNOWN) if isinstance(a, Handle) else a for a in args])
+    key = (build, *[(a._node or _first_use(a)) if isinstance(a, Handle) else a for a in args])
     try:
         result = _table.get(key)
     except TypeError:  # something that can't be hashed, which no argument should be
@@ -191,7 +196,7 @@ def node_of(build: Callable[..., Any], *args: Any) -> Any:
 
 
 def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """The slow path: tensors that have no node yet, and calls met for the first time."""
+    """The slow path: calls met for the first time, or by a thread that wasn't the owner."""
     threads.claim()
     nodes = [resolve(a) if isinstance(a, Handle) else a for a in args]
     key = (build, *nodes)
@@ -232,11 +237,8 @@ def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
     """The nodes of many tensors."""
-    nodes = [t._node for t in tensors]
-    if None in nodes:
-        threads.claim()
-        return [t._node or resolve(t) for t in tensors]
-    return nodes
+    threads.claim()
+    return epoch.resolve_all(tensors)
 
 
 def lookup(key: Any) -> Any:
@@ -495,7 +497,7 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     v._storage = t._storage or storage_of(t)
     v._chain = chain
     _, dtype, device = t._aval
-    v._aval = (chain.size, dtype, device)
+    v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v
 
 

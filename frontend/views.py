@@ -223,6 +223,11 @@ class Chain:
         "view",
     )
 
+    base: Size
+    layout: Layout | None
+    links: tuple[tuple[View, tuple[Any, ...]], ...]
+    size: Size | None
+
     def __init__(self, parent: Chain | Size, view: View, attrs: tuple[Any, ...]):
         self.parent, self.view, self.attrs = parent, view, attrs
         source: Layout | None
