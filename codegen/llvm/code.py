@@ -47,8 +47,8 @@ class Loop:
 class Code:
     """One function on its way to text."""
 
-    def __init__(self, name: str, parameters: str):
-        self.name, self.parameters = name, parameters
+    def __init__(self, name: str, parameters: str, internal: bool = False):
+        self.name, self.parameters, self.internal = name, parameters, internal
         self.levels = [Level(0, "entry")]
         self.declared: dict[str, None] = {}
         self.functions: dict[str, str] = {}
@@ -202,16 +202,21 @@ class Code:
 
     # The whole.
 
-    def text(self) -> str:
+    def definition(self) -> str:
         assert len(self.levels) == 1, "a loop is still open"
         entry = self.levels[0]
         body = "\n".join(line if line.endswith(":") else f"  {line}" for line in entry.lines)
-        parts = [
-            f"define void @{self.name}({self.parameters}) #0 {{\nentry:\n{body}\n  ret void\n}}"
-        ]
-        parts += self.functions.values()
-        parts += self.declared
-        return "\n".join(parts) + "\n"
+        linkage = "internal " if self.internal else ""
+        head = f"define {linkage}void @{self.name}({self.parameters}) #0"
+        return f"{head} {{\nentry:\n{body}\n  ret void\n}}"
+
+
+def module_text(codes: Sequence[Code]) -> str:
+    """Functions, what they call, and what they declare."""
+    parts = [code.definition() for code in codes]
+    parts += {text: None for code in codes for text in code.functions.values()}
+    parts += {line: None for code in codes for line in code.declared}
+    return "\n".join(parts) + "\n"
 
 
 def zero(kind: str, lanes: int = 1) -> Ref:
