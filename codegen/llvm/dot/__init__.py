@@ -1,0 +1,1 @@
+"""Contractions as native code: packed operands, tiles in registers, epilogues while they are hot."""
