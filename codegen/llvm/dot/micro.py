@@ -38,13 +38,14 @@ class Tile:
 
 
 def tile_for(machine: Machine, kind: str) -> Tile:
-    """The largest tile that fits the registers beside what a step loads."""
+    """A tile whose accumulators fit the registers beside what a step loads, and are enough to keep
+    two units busy while each waits for its sum."""
     lanes = machine.vector_bytes // (8 if kind == "double" else 4)
-    if machine.vector_bytes == 64:  # 32 registers; an element of `a` is an operand from memory
-        return Tile(kind, lanes, 12, 2)
-    if machine.vector_bytes == 32:  # 16 registers
+    if machine.vector_bytes == 64:  # of 32 registers; with 12 rows LLVM's scheduler spills
+        return Tile(kind, lanes, 8, 2)
+    if machine.vector_bytes == 32:  # of 16 registers
         return Tile(kind, lanes, 6, 2)
-    return Tile(kind, lanes, 8, 3)  # 32 registers; products by one lane of a vector of `a`
+    return Tile(kind, lanes, 8, 2)  # of 32 registers; products by one lane of a vector of `a`
 
 
 @dataclass(frozen=True)
