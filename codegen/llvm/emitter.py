@@ -19,8 +19,10 @@ from . import memory, stages
 from .arguments import Check, Word
 from .body import Body
 from .code import module_text
+from .dot import tiling, write
 from .form import Form, form_of
 from .machine import CannotLower, Machine
+from .phases import Written
 from .stages import bind_vector
 from .types import Ref, constant
 from .values import evaluate, load_ahead
@@ -69,18 +71,27 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     """
     _check(kernel)
     form = form_of(kernel, machine, like)
+    cut = tiling(kernel, machine) if like is None else None
+    if cut is not None:
+        return _emitted(kernel, machine, form, write(kernel, machine, cut))
     body = Body(kernel, machine, form)
     _write(body)
-    code = module_text([body.code]) + machine.attributes + METADATA
+    text = module_text([body.code])
+    return _emitted(kernel, machine, form, Written(text, body.arguments, (form.chunks(kernel),)))
+
+
+def _emitted(kernel: Kernel, machine: Machine, form: Form, written: Written) -> Emitted:
+    code = written.text + machine.attributes + METADATA
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
     return Emitted(
         kernel.name,
         code,
         f"; kernel {kernel.name}\n{notes}",
-        tuple(body.arguments.words),
-        tuple(body.arguments.checks),
-        (form.chunks(kernel),),
+        tuple(written.arguments.words),
+        tuple(written.arguments.checks),
+        written.phases,
         form,
+        written.workspace,
     )
 
 

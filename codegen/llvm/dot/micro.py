@@ -134,10 +134,11 @@ def offset(code: Code, tile: Tile, start: Ref, elements: Ref | int) -> Ref:
     return code.let(f"getelementptr {tile.kind}, ptr {start.text}, i64 {text}", "ptr")
 
 
-def load(code: Code, tile: Tile, at: Ref) -> Ref:
+def load(code: Code, tile: Tile, at: Ref, lanes: int = 0) -> Ref:
     full = vector(tile.kind, tile.lanes)
-    text = f"load {full}, ptr {at.text}, align {tile.itemsize}"
-    return code.let(text, tile.kind, tile.lanes)
+    lanes = lanes or tile.lanes
+    text = f"load {vector(tile.kind, lanes)}, ptr {at.text}, align {tile.itemsize}"
+    return code.let(text, tile.kind, lanes)
 
 
 def write_tile(

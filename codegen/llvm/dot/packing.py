@@ -50,7 +50,7 @@ def _load(code: Code, dtype: DType, at: Ref, lanes: int) -> Ref:
     return widened(code, code.let(text, kind, lanes), dtype)
 
 
-def _store(code: Code, value: Ref, at: Ref) -> None:
+def store(code: Code, value: Ref, at: Ref) -> None:
     align = 8 if value.type == "double" else 4
     code.add(f"store {value.typed}, ptr {at.text}, align {align}")
 
@@ -91,7 +91,7 @@ def _one_by_one(
     offset = code.binary("add", code.binary("mul", slow, _argument("stride")), fast)
     value = _load(code, dtype, _at(code, stored(dtype), Ref("%from", "ptr"), offset), 1)
     target = code.binary("mul", k.variable, constant(width, "i64"))
-    _store(code, value, _at(code, value.type, to, code.binary("add", target, i.variable)))
+    store(code, value, _at(code, value.type, to, code.binary("add", target, i.variable)))
     code.close_loop(i)
     code.close_loop(k)
 
@@ -109,7 +109,7 @@ def _across(code: Code, dtype: DType, width: int, lanes: int) -> None:
     k = code.open_loop(block.variable, stop, 1, stem="k")
     offset = code.binary("add", code.binary("mul", k.variable, _argument("stride")), row)
     value = _load(code, dtype, _at(code, stored(dtype), Ref("%from", "ptr"), offset), width)
-    _store(code, value, _at(code, value.type, to, code.binary("mul", k.variable, wide)))
+    store(code, value, _at(code, value.type, to, code.binary("mul", k.variable, wide)))
     code.close_loop(k)
     _otherwise(code, labels)
     _one_by_one(code, dtype, width, row, block.variable, stop, to, along=False)
@@ -142,8 +142,8 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
             for s in starts[first : first + count]
         ]
         for place, column in enumerate(transposed(code, some)):
-            part = column if count == lanes else _head(code, column, count)
-            _store(code, part, _at(code, part.type, base, constant(place * width + first, "i64")))
+            part = column if count == lanes else head(code, column, count)
+            store(code, part, _at(code, part.type, base, constant(place * width + first, "i64")))
     code.close_loop(k)
     _otherwise(code, labels)
     _one_by_one(code, dtype, width, row, ZERO, depth, to, along=True)
@@ -157,7 +157,7 @@ def _shuffle(code: Code, a: Ref, b: Ref, places: Sequence[int]) -> Ref:
     return code.let(text, a.type, len(places))
 
 
-def _head(code: Code, a: Ref, count: int) -> Ref:
+def head(code: Code, a: Ref, count: int) -> Ref:
     return _shuffle(code, a, a, range(count))
 
 
