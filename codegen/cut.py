@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.attention import attention_args
 from tilewright.ir.ops.generate import scalar
 
 from . import movement
@@ -101,6 +102,11 @@ class _Cutter:
         elif kind is Kind.CONTRACTION:
             self.anchors.add(node)
             for operand in node.operands:
+                self._require_factor(operand)
+        elif kind is Kind.ATTENTION:
+            self.anchors.add(node)
+            a = attention_args(*node.operands, *node.attrs)
+            for operand in (a.q, a.k, a.v, *a.rows):
                 self._require_factor(operand)
 
     def _require_factor(self, operand: Node) -> None:

@@ -13,10 +13,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
+from .attention import attention_base, lower_attention
 from .contraction import contraction
 from .cost import kernel_cost
 from .cut import Cut, is_dot, is_fold
@@ -36,7 +38,7 @@ MOST_VALUES = 600
 class Group:
     """Anchors that one kernel computes.
 
-    kind: map, row (folds and scans), dot, update or sort.
+    kind: map, row (folds and scans), dot, update, sort or tiled (attention).
     points, row: its domain's.
     """
 
@@ -83,9 +85,9 @@ class Partition:
         self.group_of: dict[Node, Group] = {}
         self.reasons: dict[tuple[Node, Node], str] = {}
         self._count = 0
-        for anchor in found.anchors:
-            if math.prod(anchor.shape):
-                self._add(self._lowered((anchor,)))
+        for anchors in _together(found.anchors):
+            if math.prod(anchors[0].shape):
+                self._add(self._lowered(anchors))
 
     # Lowering a set of anchors.
 
@@ -102,6 +104,9 @@ class Partition:
         if last.op.kind is Kind.SCATTER:
             kernel, lowering = lower_update(last, buffers[last], source)
             return self._group(anchors, "update", kernel, lowering, outputs)
+        if attention_base(last) is not None:
+            kernel, lowering = lower_attention(outputs, buffers, source)
+            return self._group(anchors, "tiled", kernel, lowering, outputs)
         failure = CannotFuse(last, "no iteration space fits")
         kind = kind_of(anchors)
         for domain in domains(anchors, outputs, kind, source):
@@ -242,7 +247,7 @@ class Partition:
         pairs = [(group, other) for other in dict.fromkeys(near)]
         pairs += (p for p in pairwise(readers) if self._is_small(p[0]) and _alike(*p))
         for a, b in pairs:
-            stays = {"update", "sort"} & {a.kind, b.kind}
+            stays = {"update", "sort", "tiled"} & {a.kind, b.kind}
             if stays or a.is_state is not state_only or b.is_state is not state_only:
                 continue
             later = a.before >> b.index & 1
@@ -341,6 +346,16 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
+
+
+def _together(anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """One group for each anchor, but for the records of one attention, which share its tiles."""
+    groups: dict[Any, list[Node]] = {}
+    for anchor in anchors:
+        base = attention_base(anchor)
+        key = anchor if base is None else (base.operands, base.attrs)
+        groups.setdefault(key, []).append(anchor)
+    return [tuple(group) for group in groups.values()]
 
 
 def kind_of(anchors: Sequence[Node]) -> str:

@@ -68,7 +68,7 @@ def substitute(
     """`roots` with nodes replaced by others (attrs of some changed), in the current grad mode."""
     done = dict(mapping)
     changed = attrs or {}
-    for node in _above(roots, done):
+    for node in above(roots, done):
         operands = tuple(done.get(o, o) for o in node.operands)
         if operands != node.operands or node in changed:
             own = node.device if node.op.kind is Kind.TRANSFER else None
@@ -76,7 +76,7 @@ def substitute(
     return [done.get(r, r) for r in roots]
 
 
-def _above(roots: Sequence[Node], stops: Mapping[Node, Node]) -> list[Node]:
+def above(roots: Sequence[Node], stops: Mapping[Node, Node]) -> list[Node]:
     """The nodes of a graph above `stops`, operands first."""
     seen: set[Node] = set()
     stack = [r for r in roots if r not in stops]
