@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node, format_location, reachable
@@ -11,7 +12,7 @@ from tilewright.ir.op import Kind
 from tilewright.ir.ops.generate import scalar
 
 from .bundle import bundles, keep_updates_apart
-from .canonical import Note, canonical
+from .canonical import Note
 from .cut import cut, is_buffer, memory
 from .fusion import Group, Partition
 from .kernel import Bundle, Kernel
@@ -80,7 +81,6 @@ class _Assembly:
         self.slots: list[Slot] = []
         self.slot_of: dict[Node, int] = {}
         self.leaves = {leaf: self._slot(leaf) for leaf in leaves}
-        self.node_of = {buffer: node for node, buffer in partition.buffers.items()}
 
     def program(
         self, batches: Sequence[list[Group]], results: Sequence[Node], nodes: Sequence[Node]
@@ -96,7 +96,7 @@ class _Assembly:
             outputs = tuple(s for step in made for s in step.outputs)
             inputs = tuple(s for step in made for s in step.inputs)
             kernels = [step.kernel for step in made if isinstance(step.kernel, Kernel)]
-            kernel = kernels[0] if len(kernels) == 1 else Bundle(tuple(kernels))
+            kernel = kernels[0] if len(kernels) == 1 else _bundle(tuple(kernels))
             steps.append(Step(kernel, outputs, inputs))
         found = tuple(self._slot(r) for r in results)
         return Program(
@@ -124,9 +124,10 @@ class _Assembly:
 
     def _member(self, group: Group) -> Step:
         notes = _notes(group)
-        kernel, buffers = canonical(group.kernel, _name(group), notes)
-        outputs = tuple(self._slot(self.node_of[buffers[b]]) for b in kernel.outputs)
-        inputs = tuple(self._slot(self.node_of[buffers[b]]) for b in kernel.inputs)
+        kernel, buffers = group.template.canonical(_name(group), notes)
+        node_of = {group.form.buffer(n): n for n in (*group.outputs, *group.form.loaded)}
+        outputs = tuple(self._slot(node_of[buffers[b]]) for b in kernel.outputs)
+        inputs = tuple(self._slot(node_of[buffers[b]]) for b in kernel.inputs)
         return Step(kernel, outputs, inputs)
 
     def _scalars(self, steps: Sequence[Step], nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -147,6 +148,17 @@ class _Assembly:
                         f"  reads {read.op.name} of step {step_of[read]}, not fused: {reason}"
                     )
         return lines
+
+
+_bundles: WeakValueDictionary[tuple[Kernel, ...], Bundle] = WeakValueDictionary()
+
+
+def _bundle(members: tuple[Kernel, ...]) -> Bundle:
+    """One object for the same members, so that they are compiled once."""
+    found = _bundles.get(members)
+    if found is None:
+        found = _bundles[members] = Bundle(members)
+    return found
 
 
 _SILENT = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE, Kind.MOVEMENT)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
+from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node, intern, reachable
@@ -11,7 +13,7 @@ from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
 
 from . import devices
-from .device import Device
+from .device import Device, Launch
 from .memory import donors, place
 from .plan import CROSSING, Segment
 
@@ -52,7 +54,7 @@ def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node
         tuple((slot, node.attrs[0]) for node, slot in program.leaves.items()),
         {},
     )
-    launches = device.compile_all([step.kernel for step in program.steps])
+    launches = _launches(device, [step.kernel for step in program.steps])
     for step, launch in zip(program.steps, launches, strict=True):
         numbers = tuple(s.slot for s in step.kernel.scalars)
         segment.launches.append((launch, (*step.outputs, *step.inputs), numbers))
@@ -70,6 +72,18 @@ def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node
     segment.results = _results(program, roots, bound)
     segment.donors = donors(program)
     return segment
+
+
+_made: WeakKeyDictionary[Device, WeakKeyDictionary[Kernel | Bundle, Launch]] = WeakKeyDictionary()
+
+
+def _launches(device: Device, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
+    """Each kernel compiled, once for all plans that have it."""
+    made = _made.setdefault(device, WeakKeyDictionary())
+    missing = [k for k in dict.fromkeys(kernels) if k not in made]
+    for kernel, launch in zip(missing, device.compile_all(missing), strict=True):
+        made[kernel] = launch
+    return [made[k] for k in kernels]
 
 
 def _results(
