@@ -189,9 +189,9 @@ def test_a_training_step(target: Target) -> None:
 def test_a_chain_of_residuals_is_kept_on_the_way() -> None:
     """The sum up to each layer is read by the layer and by the next sum. Were it computed again by
     each reader, the last layers would read what all the others have added."""
-    x = leaf(0, 64, 256)
+    x = leaf(0, 1024, 1024)
     for i in range(8):
-        x = x + ops.softmax(ops.matmul(ops.tanh(x), leaf(i + 1, 256, 256)), 1)
+        x = x + ops.softmax(ops.matmul(ops.tanh(x), leaf(i + 1, 1024, 1024)), 1)
     for target in (LLVM, CUDA):
         program = compile_graph(lower_graph([x]), target)
         assert max(len(step.inputs) for step in program.steps) <= 4
