@@ -63,7 +63,8 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """map, row (folds and scans), dot, update, sort or tiled (attention)."""
+        """map, row (folds and scans), dot, update, sort, tiled (attention) or loop, which has no
+        kernel of its own."""
         return self.template.kind
 
     @property
@@ -138,6 +139,10 @@ class Partition:
         """A kernel for the anchors of a form."""
         anchors, outputs, source = form.anchors, form.outputs, form.source
         last = anchors[-1]
+        if last.op.kind is Kind.LOOP:
+            lowering = Lowering(Domain(tuple(last.shape)), source)
+            lowering.nodes[last] = None
+            return self._made("loop", Kernel("", (), (), ()), lowering, form)
         if last.op.kind is Kind.SCATTER:
             kernel, lowering = lower_update(last, form.buffer(last), source)
             return self._made("update", kernel, lowering, form)
@@ -277,7 +282,7 @@ class Partition:
         pairs = [(group, other) for other in dict.fromkeys(near)]
         pairs += (p for p in pairwise(readers) if self._is_small(p[0]) and _alike(*p))
         for a, b in pairs:
-            stays = {"update", "sort", "tiled"} & {a.kind, b.kind}
+            stays = {"update", "sort", "tiled", "loop"} & {a.kind, b.kind}
             if stays or a.is_state is not state_only or b.is_state is not state_only:
                 continue
             later = a.before >> b.index & 1

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.codegen.index import Index
 from tilewright.codegen.kernel import Apply, Buffer, Bundle, Kernel, Load, data_values
-from tilewright.codegen.program import Program, Step
+from tilewright.codegen.program import Loop, Program, Step
 
 ALIGNMENT = 256
 """Bytes; vector loads and GPU transactions want it."""
@@ -92,7 +92,10 @@ def donors(program: Program) -> dict[tuple[int, int], int]:
 
 
 def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int, ...]]]:
-    """Each kernel of a launch with the slots of its outputs and inputs."""
+    """Each kernel of a launch with the slots of its outputs and inputs; none of a loop, whose steps
+    read what others have written."""
+    if isinstance(step.kernel, Loop):
+        return
     output, input_ = 0, 0
     for kernel in _members(step.kernel):
         outputs, inputs = len(kernel.outputs), len(kernel.inputs)
@@ -104,7 +107,9 @@ def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int,
         output, input_ = output + outputs, input_ + inputs
 
 
-def _members(kernel: Kernel | Bundle) -> tuple[Kernel, ...]:
+def _members(kernel: Kernel | Bundle | Loop) -> tuple[Kernel, ...]:
+    if isinstance(kernel, Loop):
+        return tuple(m for k in kernel.kernels for m in _members(k))
     return kernel.members if isinstance(kernel, Bundle) else (kernel,)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
-from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node, intern, reachable
@@ -13,7 +11,8 @@ from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
 
 from . import devices
-from .device import Device, Launch
+from .device import Device
+from .loops import launches_of
 from .memory import donors, place
 from .plan import CROSSING, Segment
 
@@ -54,8 +53,7 @@ def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node
         tuple((slot, node.attrs[0]) for node, slot in program.leaves.items()),
         {},
     )
-    launches = _launches(device, [step.kernel for step in program.steps])
-    for step, launch in zip(program.steps, launches, strict=True):
+    for step, launch in zip(program.steps, launches_of(device, program), strict=True):
         numbers = tuple(s.slot for s in step.kernel.scalars)
         segment.launches.append((launch, (*step.outputs, *step.inputs), numbers))
     escaping = set(program.results)
@@ -72,18 +70,6 @@ def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node
     segment.results = _results(program, roots, bound)
     segment.donors = donors(program)
     return segment
-
-
-_made: WeakKeyDictionary[Device, WeakKeyDictionary[Kernel | Bundle, Launch]] = WeakKeyDictionary()
-
-
-def _launches(device: Device, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
-    """Each kernel compiled, once for all plans that have it."""
-    made = _made.setdefault(device, WeakKeyDictionary())
-    missing = [k for k in dict.fromkeys(kernels) if k not in made]
-    for kernel, launch in zip(missing, device.compile_all(missing), strict=True):
-        made[kernel] = launch
-    return [made[k] for k in kernels]
 
 
 def _results(
