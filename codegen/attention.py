@@ -206,7 +206,7 @@ class Roles:
     products: dot(q, k); scores: these masked; weights: exp(scores - rows).
     causal: the value that is `products` where j <= i and -inf elsewhere, if there is one.
     total: the logsumexp of the scores, in a forward kernel; back: dot(g, v), in a gradient.
-    sums: the contractions over queries or keys that its stores are made of.
+    stores: each store with the contraction over queries or keys that it is made of, if it is.
     """
 
     batch: tuple[Axis, ...]
@@ -220,7 +220,7 @@ class Roles:
     causal: Apply | None
     total: Reduce | None
     back: Dot | None
-    sums: tuple[Dot, ...]
+    stores: tuple[tuple[Store, Dot | None], ...]
 
 
 def roles(kernel: Kernel) -> Roles | None:
@@ -250,10 +250,17 @@ def roles(kernel: Kernel) -> Roles | None:
     inside = {id(products), id(back), id(scores), id(weights)}
     ends = {id(v) for v in (*sums, total)}
     reached = _beneath(*(s.value for s in kernel.stores), stop=ends)
-    if not fits or any(id(v) in inside for v in reached):
+    placed = query in products.a.axes() and key in products.b.axes()
+    if not (fits and placed) or any(id(v) in inside for v in reached):
         return None
+    stores = []
+    for store in kernel.stores:
+        made_of = [d for d in sums if any(v is d for v in _beneath(store.value))]
+        if len(made_of) > 1 or (not made_of and total is None):
+            return None
+        stores.append((store, made_of[0] if made_of else None))
     causal = next((v for v in kernel.values if _is_causal(v, products, query, key)), None)
-    parts = (products, scores, weights, causal, total, back, sums)
+    parts = (products, scores, weights, causal, total, back, tuple(stores))
     return Roles(kernel.parallel[: len(axes) - 4], query, key, inner, outer, *parts)
 
 

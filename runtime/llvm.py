@@ -63,7 +63,7 @@ class LlvmDevice(HostDevice):
 
     def _check(self, kernel: Kernel | Bundle) -> None:
         """CannotLower for what NumPy computes faster."""
-        if self._force or isinstance(kernel, Bundle) or not kernel.has_dot:
+        if self._force or isinstance(kernel, Bundle) or kernel.is_chained or not kernel.has_dot:
             return
         points = math.prod(a.extent for a in (*kernel.parallel, *kernel.reduction))
         dots = sum(isinstance(v, Dot) for v in kernel.values)

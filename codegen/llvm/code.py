@@ -125,6 +125,16 @@ class Code:
     def declare(self, line: str) -> None:
         self.declared[line] = None
 
+    def function(self, name: str, parameters: str, write: Callable[[Code], None]) -> str:
+        """The symbol of an internal function that `write` fills; it returns nothing."""
+        if name not in self.functions:
+            inner = Code(name, parameters)
+            write(inner)
+            self.functions[name] = inner.definition("internal ", "noinline ")
+            self.functions.update(inner.functions)
+            self.declared.update(inner.declared)
+        return f"@{name}"
+
     def define(self, name: str, text: Callable[[], str]) -> None:
         """An internal function that the text calls."""
         if name not in self.functions:
@@ -202,13 +212,18 @@ class Code:
 
     # The whole.
 
-    def text(self) -> str:
+    def definition(self, linkage: str = "", attributes: str = "") -> str:
+        """The function alone."""
         assert len(self.levels) == 1, "a loop is still open"
         entry = self.levels[0]
         body = "\n".join(line if line.endswith(":") else f"  {line}" for line in entry.lines)
-        parts = [
-            f"define void @{self.name}({self.parameters}) #0 {{\nentry:\n{body}\n  ret void\n}}"
-        ]
+        return (
+            f"define {linkage}void @{self.name}({self.parameters}) {attributes}#0 {{\n"
+            f"entry:\n{body}\n  ret void\n}}"
+        )
+
+    def text(self) -> str:
+        parts = [self.definition()]
         parts += self.functions.values()
         parts += self.declared
         return "\n".join(parts) + "\n"

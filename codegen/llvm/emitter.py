@@ -14,8 +14,9 @@ from functools import cached_property
 
 from tilewright.ir.node import format_location
 
+from ..attention import roles
 from ..kernel import Kernel, Sort
-from . import memory, stages
+from . import attention, memory, stages
 from .body import Body, Check, Word
 from .form import Form, form_of
 from .machine import CannotLower, Machine
@@ -60,9 +61,18 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     like: a form whose lanes and loops it should have, if it can, to share its code.
     """
     _check(kernel)
-    form = form_of(kernel, machine, like)
+    parts = roles(kernel)
+    if parts is not None:
+        form = attention.form_of(kernel, parts, machine)
+    elif kernel.is_chained:
+        raise CannotLower("folds over some of the reduction axes that are not those of attention")
+    else:
+        form = form_of(kernel, machine, like)
     body = Body(kernel, machine, form)
-    _write(body)
+    if parts is not None:
+        attention.write(body, parts)
+    else:
+        _write(body)
     code = body.code.text() + machine.attributes + METADATA
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
     return Emitted(
