@@ -292,9 +292,7 @@ class Kernel:
     @cached_property
     def is_chained(self) -> bool:
         """Whether folds are over some of the reduction axes each."""
-        return any(
-            isinstance(v, (Reduce, Dot)) and v.over != self.reduction for v in self.values
-        )
+        return any(isinstance(v, (Reduce, Dot)) and v.over != self.reduction for v in self.values)
 
     @property
     def is_update(self) -> bool:

@@ -132,9 +132,7 @@ class Lowering:
             raise CannotFuse(node, "its shape doesn't fit the kernel's iteration space")
         return self.stored(node, base, place, self.value(base, place), buffer)
 
-    def stored(
-        self, node: Node, base: Node, place: Place, value: Value, buffer: Buffer
-    ) -> Store:
+    def stored(self, node: Node, base: Node, place: Place, value: Value, buffer: Buffer) -> Store:
         """The store of `node`, which is `base` moved, given the element of `base` at `place`."""
         chain = []
         while node is not base:

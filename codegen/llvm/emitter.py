@@ -70,9 +70,10 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
         form = form_of(kernel, machine, like)
     body = Body(kernel, machine, form)
     if parts is not None:
-        attention.write(body, parts)
+        chunks = attention.write(body, parts)
     else:
         _write(body)
+        chunks = form.chunks(kernel)
     code = body.code.text() + machine.attributes + METADATA
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
     return Emitted(
@@ -81,7 +82,7 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
         f"; kernel {kernel.name}\n{notes}",
         tuple(body.words),
         tuple(body.checks),
-        form.chunks(kernel),
+        chunks,
         form,
     )
 

@@ -218,7 +218,10 @@ def _turned(code: Code, rows: list[Ref]) -> list[Ref]:
             a, b = rows[i], rows[i + distance]
             low = [lanes + q - distance if q & distance else q for q in range(lanes)]
             high = [lanes + q if q & distance else q + distance for q in range(lanes)]
-            turned[i], turned[i + distance] = _shuffled(code, a, b, low), _shuffled(code, a, b, high)
+            turned[i], turned[i + distance] = (
+                _shuffled(code, a, b, low),
+                _shuffled(code, a, b, high),
+            )
         rows = turned
         distance //= 2
     return rows
