@@ -17,7 +17,6 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-import tilewright
 from tilewright import codegen, ir, runtime
 from tilewright.ir import node as graph
 
@@ -29,10 +28,9 @@ PATIENCE = 60.0
 _owner = get_ident()
 _turn = threading.RLock()
 _modes: dict[int, bool] = {}
-_PACKAGE = tuple(
-    folder + os.sep
-    for part in (tilewright, codegen, ir, runtime)  # an editable install maps them one by one
-    for folder in part.__path__
+_PACKAGE = tuple(  # an editable install maps its layers one by one
+    os.path.dirname(os.path.abspath(file)) + os.sep
+    for file in (__file__, codegen.__file__, ir.__file__, runtime.__file__)
 )
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 
