@@ -13,8 +13,10 @@ from __future__ import annotations
 from ...attention import Roles
 from ...kernel import Kernel
 from ..body import Body
+from ..code import module_text
 from ..form import Form
 from ..machine import Machine
+from ..phases import Written
 from .forward import Forward
 from .gradient import Gradient
 from .writer import QUERIES
@@ -27,6 +29,7 @@ def form_of(kernel: Kernel, parts: Roles, machine: Machine) -> Form:
     return Form(parts.query, lanes, parts.batch, 1, block, peeled=False)
 
 
-def write(body: Body, parts: Roles) -> int:
-    """Writes the kernel; returns how many chunks it is cut into."""
-    return (Gradient if parts.total is None else Forward)(body, parts).write()
+def write(body: Body, parts: Roles) -> Written:
+    """The kernel, in one phase."""
+    chunks = (Gradient if parts.total is None else Forward)(body, parts).write()
+    return Written(module_text([body.code]), body.arguments, (chunks,))
