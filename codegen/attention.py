@@ -9,7 +9,8 @@ elements of a query and of a value), with s = masked dot_e(q[b, i, e], k[b, j, e
 and its gradient, with i among the reduction axes and the rows' z and delta = sum(g * out) given,
 
     p = exp(s - z[b, i]);  d = p * (dot_c(g[b, i, c], v[b, j, c]) - delta[b, i])
-    store dq[b, i, e] = dot_j(d, k);  store dk[b, j, e] = dot_i(d, q);  store dv[b, j, c] = dot_i(p, g)
+    store dq[b, i, e] = dot_j(d, k);  store dk[b, j, e] = dot_i(d, q)
+    store dv[b, j, c] = dot_i(p, g)
 
 All between memory and contractions is an ordinary expression: how operands are read, masks, what
 dropout does to p, where results are stored. `roles` tells an emitter which value plays which part.
@@ -203,10 +204,10 @@ class Roles:
     """Which value of an attention kernel plays which part.
 
     batch: the parallel axes but that of the queries. query, key, inner, outer: i, j, e and c.
-    products: dot(q, k); scores: these masked; weights: exp(scores - rows).
+    products: dot(q, k); scores: these masked; weights: exp(scores - rows), if they are used.
     causal: the value that is `products` where j <= i and -inf elsewhere, if there is one.
     total: the logsumexp of the scores, in a forward kernel; back: dot(g, v), in a gradient.
-    sums: the contractions over queries or keys that its stores are made of.
+    stores: each store with the contraction over queries or keys that it is made of, if it is.
     """
 
     batch: tuple[Axis, ...]
@@ -216,11 +217,11 @@ class Roles:
     outer: Axis
     products: Dot
     scores: Value
-    weights: Value
+    weights: Apply | None
     causal: Apply | None
     total: Reduce | None
     back: Dot | None
-    sums: tuple[Dot, ...]
+    stores: tuple[tuple[Store, Dot | None], ...]
 
 
 def roles(kernel: Kernel) -> Roles | None:
@@ -250,11 +251,20 @@ def roles(kernel: Kernel) -> Roles | None:
     inside = {id(products), id(back), id(scores), id(weights)}
     ends = {id(v) for v in (*sums, total)}
     reached = _beneath(*(s.value for s in kernel.stores), stop=ends)
-    if not fits or any(id(v) in inside for v in reached):
+    placed = query in products.a.axes() and key in products.b.axes()
+    if not (fits and placed) or any(id(v) in inside for v in reached):
         return None
+    stores = []
+    for store in kernel.stores:
+        made_of = [d for d in sums if any(v is d for v in _beneath(store.value))]
+        if len(made_of) > 1 or (not made_of and total is None):
+            return None
+        stores.append((store, made_of[0] if made_of else None))
     causal = next((v for v in kernel.values if _is_causal(v, products, query, key)), None)
-    parts = (products, scores, weights, causal, total, back, sums)
-    return Roles(kernel.parallel[: len(axes) - 4], query, key, inner, outer, *parts)
+    return Roles(
+        kernel.parallel[: len(axes) - 4], query, key, inner, outer,
+        products, scores, weights, causal, total, back, tuple(stores),
+    )  # fmt: skip
 
 
 def _beneath(*roots: Value, stop: Collection[int] = ()) -> list[Value]:

@@ -182,8 +182,8 @@ def _rebuilt(
     buffers: dict[Buffer, Buffer],
     reduction: tuple[Axis, ...] | None = None,
 ) -> tuple[Store, ...]:
-    """The stores with axes and buffers replaced; `reduction` are the new reduction axes, if not each
-    old one became a new one. (In a chain of folds it always does.)"""
+    """The stores with axes and buffers replaced. reduction: the new reduction axes, if not each old
+    one became a new one; in a chain of folds it always does."""
     made: dict[int, Value] = {}
     known: dict[Index, Index] = {}
 

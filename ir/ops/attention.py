@@ -48,8 +48,8 @@ safe_softmax = composite(
 )
 """safe_softmax(x, axis): softmax, but zero where all of it is -inf (a query that sees no key)."""
 
-# The operands of every record here are (q, k, v, mask?, seed?, offset?), as its attrs tell; those of
-# a gradient end with the rows' logsumexp, the rows' sum of g * out, and g.
+# The operands of every record here are (q, k, v, mask?, seed?, offset?), as its attrs tell. Those
+# of a gradient end with the rows' logsumexp, the rows' sum of g * out, and g.
 _PARAMS = ("scale", "causal", "dropout", "has_mask")
 
 
@@ -131,7 +131,10 @@ def masked_scores(a: AttentionArgs, products: Node) -> Node:
 
 def kept_scale(a: AttentionArgs, dtype: DType) -> Node | None:
     """What dropout multiplies weights by, None without it."""
-    return keep_scale(*a.draw, a.scores_shape, dtype, a.dropout) if a.dropout else None
+    if not a.dropout:
+        return None
+    seed, offset = a.draw
+    return keep_scale(seed, offset, a.scores_shape, dtype, a.dropout)
 
 
 def _dropped(a: AttentionArgs, x: Node) -> Node:
