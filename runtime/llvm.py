@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.codegen.kernel import Bundle, Dot, Kernel
-from tilewright.codegen.llvm import CannotLower, Emitted
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.llvm import CannotLower, Emitted, dot
 from tilewright.codegen.target import LLVM
 
 from . import debug
 from .cpu import NumpyDevice
 from .device import Launch
 from .host import HostDevice
-
-_FEW_PRODUCTS = 1 << 15
-"""Up to here a plain loop beats the calls that NumPy makes."""
 
 
 class LlvmDevice(HostDevice):
@@ -63,12 +59,10 @@ class LlvmDevice(HostDevice):
 
     def _check(self, kernel: Kernel | Bundle) -> None:
         """CannotLower for what NumPy computes faster."""
-        if self._force or isinstance(kernel, Bundle) or not kernel.has_dot:
-            return
-        points = math.prod(a.extent for a in (*kernel.parallel, *kernel.reduction))
-        dots = sum(isinstance(v, Dot) for v in kernel.values)
-        if points * dots > _FEW_PRODUCTS:
-            raise CannotLower("contractions of this size are left to BLAS")
+        from .native import host
+
+        if not self._force and isinstance(kernel, Kernel):
+            dot.check_speed(kernel, host.machine())
 
     def source(self, kernel: Kernel | Bundle) -> str:
         from tilewright.codegen.llvm import emit
@@ -84,23 +78,23 @@ class LlvmDevice(HostDevice):
 
 
 def make(choice: str) -> Any:
-    """The device `cpu`. choice: TW_CPU, `numpy` (the default until the native engine has been
-    proven on more machines), `auto` for native code where it can be and pays, or `llvm` for native
-    code only."""
+    """The device `cpu`.
+
+    choice: TW_CPU. `auto`: native code where it can be and pays; `llvm`: native code, or an error;
+    `numpy`: NumPy programs. By default `auto` on the platforms where native code has been proven,
+    else `numpy`.
+    """
     if choice not in ("", "numpy", "auto", "llvm"):
         raise RuntimeError(f"TW_CPU: expected numpy, auto or llvm, got {choice!r}")
-    if choice in ("", "numpy"):
-        return NumpyDevice()
     from .native import host
 
+    if choice == "numpy" or (choice == "" and not host.is_proven()):
+        return NumpyDevice()
     reason = host.reason_against()
-    if reason is None:
-        try:
-            host.machine()
-        except (ImportError, RuntimeError) as error:
-            reason = str(error)
     if reason is None:
         return LlvmDevice(force=choice == "llvm")
     if choice == "llvm":
         raise RuntimeError(f"TW_CPU=llvm: {reason}")
+    if debug.level():
+        print(f"tilewright: cpu runs on NumPy: {reason}", file=sys.stderr)
     return NumpyDevice()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..index import Atom, Axis, Data, FloorDiv, Index, Mod, walk
-from .body import Body, Check, Mask
+from .arguments import Check
+from .body import Body, Mask
 from .code import Level
 from .types import Ref, constant
 
