@@ -70,13 +70,22 @@ def trained(compiled: bool, steps: int = 7, **options: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"norm": True}])
 def test_training_gives_the_same(options: dict[str, Any]) -> None:
-    assert trained(True, **options) == trained(False, **options)
+    losses, state = trained(True, **options)
+    expected, expected_state = trained(False, **options)
+    close(losses, expected)
+    for name, value in expected_state.items():
+        close(state[name], value)
+
+
+def close(a: Any, b: Any) -> None:
+    """Equal up to rounding: leaves are numbered otherwise, so kernels may be cut otherwise."""
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def check(f: Any, g: Any, *calls: Any) -> None:
     """`f` (compiled) and `g` give the same for each tuple of arguments."""
     for args in calls:
-        assert f(*args).tolist() == g(*args).tolist()
+        close(f(*args).tolist(), g(*args).tolist())
 
 
 def test_modes_are_told_apart() -> None:
@@ -87,7 +96,8 @@ def test_modes_are_told_apart() -> None:
         assert run.training is mode
         expected = net(x_of(5, 4)).tolist() if not mode else None
         got = run(x_of(5, 4)).tolist()
-        assert expected is None or got == expected
+        if expected is not None:
+            close(got, expected)
     assert int(net.norm.num_batches_tracked) == 4
 
 
@@ -98,7 +108,7 @@ def test_what_is_reached_is_guarded() -> None:
 
     def same() -> None:
         for _ in range(4):
-            assert run(x).tolist() == net(x).tolist()
+            check(run, net, (x,))
 
     same()
     before = count(run)
@@ -369,12 +379,13 @@ def test_several_calls_of_an_epoch_and_calls_of_calls() -> None:
         y = x * i
         got = run(run(y)) + run(x) * run(y + 1)
         expected = net(net(y)) + net(x) * net(y + 1)
-        np.testing.assert_array_equal(got.tolist(), expected.tolist())
+        close(got.tolist(), expected.tolist())
         got.sum().backward()
         grads = [p.grad.tolist() for p in net.parameters()]
         net.zero_grad()
         expected.sum().backward()
-        assert [p.grad.tolist() for p in net.parameters()] == grads
+        for p, grad in zip(net.parameters(), grads, strict=True):
+            close(p.grad.tolist(), grad)
         net.zero_grad()
     assert count(run) > 8
 
@@ -413,7 +424,7 @@ def test_a_whole_step() -> None:
         run = wrap(step)
         return [run(x_of(6, 4, seed=i), tw.arange(6) % 3).item() for i in range(6)]
 
-    assert losses(tw.compile) == losses(lambda f: f)
+    close(losses(tw.compile), losses(lambda f: f))
 
 
 def test_values_replaced_from_outside() -> None:
