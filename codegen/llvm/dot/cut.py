@@ -25,7 +25,9 @@ CHUNKS = 16
 PACKED = 1 << 23
 """The most elements of `b` that are packed at a time."""
 PACKING = 1 << 15
-"""Elements that a chunk packs."""
+"""Elements that a chunk packs, at least."""
+GROUP = 8
+"""Panels of `b` that a chunk packs, at least: neighbours are copied by turns."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ class Tiling:
     @property
     def panel_group(self) -> int:
         """How many panels of `b` a chunk packs."""
-        return max(min(PACKING // (self.summed * self.tile.columns), self.panels), 1)
+        enough = max(PACKING // (self.summed * self.tile.columns), GROUP)
+        return min(enough, self.panels)
 
     @property
     def packing_chunks(self) -> int:
@@ -182,10 +185,10 @@ def _block(m: int, n: int, k: int, items: int, tile: Tile) -> tuple[int, int]:
         chunks = items * -(-m // rows) * -(-n // columns)
         if chunks >= CHUNKS or rows * columns * k < 2 * PRODUCTS:
             break
-        if columns >= 2 * rows and columns > 4 * tile.columns:
-            columns = _up(columns // 2, tile.columns)
-        elif rows > 4 * tile.rows:
+        if rows > 4 * tile.rows:
             rows = _up(rows // 2, tile.rows)
+        elif columns > 8 * tile.columns:
+            columns = _up(columns // 2, tile.columns)
         else:
             break
     return _even(m, rows, tile.rows), _even(n, columns, tile.columns)

@@ -8,6 +8,7 @@ the additions follows from the sizes alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...analysis import Analysis
 from ...index import Axis
@@ -20,11 +21,13 @@ from ..form import Form
 from ..machine import Machine
 from ..phases import Phase, Written
 from ..types import Ref, constant
-from . import epilogue, micro, operand
+from . import epilogue, micro, operand, output
 from .cut import COLUMNS, DEPTH, ROWS, Tiling, points
+from .micro import Tile
 from .operand import Operand
+from .output import Target
 
-ZERO = constant(0, "i64")
+ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
 
 def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
@@ -208,25 +211,36 @@ class _Writer:
         each = body.size(cut.columns // tile.columns, "panels of a chunk", baked=False)
         first = code.binary("add", code.binary("mul", own, panels), code.binary("mul", block, each))
         b = micro.offset(code, tile, body.workspace(), code.binary("mul", first, size))
-        self._sum(body, places, (row, height, width, columns), packed, sums, b)
-        given = [places[x].typed for x in cut.outer]
-        given += [r.typed for r in (row, row_end, column, column_end, sums, columns)]
-        code.add(f"call void @{epilogue.NAME}(ptr %args, {', '.join(given)})")
+        target = Target(sums, columns)
+        for axis, position in places.items():
+            body.bind(axis, position)
+        direct = output.direct(body, cut, row, column)
+        self._sum(body, places, Block(row, height, width, target, direct), packed, b)
+        if direct is None:
+            self._finish(body, places, (row, row_end, column, column_end), target)
+        else:
+            # Whole tiles are where they belong; what is left is below them and beside them.
+            low = code.binary("add", row, whole(code, height, tile.rows))
+            right = code.binary("add", column, whole(code, width, tile.columns))
+            below = target.at(code, tile, code.binary("sub", low, row), ZERO)
+            self._finish(body, places, (low, row_end, column, column_end), below)
+            beside = target.at(code, tile, ZERO, code.binary("sub", right, column))
+            self._finish(body, places, (row, low, right, column_end), beside)
         self._end(body, end)
         return code
 
-    def _sum(
-        self,
-        body: Body,
-        places: dict[Axis, Ref],
-        block: tuple[Ref, Ref, Ref, Ref],
-        packed: Ref,
-        sums: Ref,
-        b: Ref,
+    def _finish(
+        self, body: Body, places: dict[Axis, Ref], bounds: tuple[Ref, ...], target: Target
     ) -> None:
-        """Sums a block (its first row, height and width, and the distance of rows in `sums`)."""
+        """Stores the rows and columns within bounds, whose sums are at `target`."""
+        given = [places[x].typed for x in self.cut.outer]
+        given += [r.typed for r in (*bounds, target.start, target.row)]
+        body.code.add(f"call void @{epilogue.NAME}(ptr %args, {', '.join(given)})")
+
+    def _sum(self, body: Body, places: dict[Axis, Ref], block: Block, packed: Ref, b: Ref) -> None:
+        """Sums a block; `packed` has room for its part of `a`, and `b` is packed."""
         cut, code, tile = self.cut, body.code, self.cut.tile
-        row, height, width, distance = block
+        row, height, width = block.row, block.height, block.width
         extent = body.size(cut.k.extent, ("extent of k", cut.k.name), baked=False)
         depth = body.size(cut.depth, "depth", baked=False)
         size = self._panel_size(body)
@@ -243,22 +257,62 @@ class _Writer:
         at_b = micro.offset(
             code, tile, b, code.binary("mul", before, constant(tile.columns, "i64"))
         )
+        # The tiles of a column fetch the next panel of `b`, each a part of it.
+        tiles = code.binary("add", code.binary("udiv", height, constant(tile.rows, "i64")), ONE)
+        part = code.binary("udiv", code.binary("mul", here, constant(tile.columns, "i64")), tiles)
         across = code.open_loop(ZERO, width, tile.columns, [at_b], stem="column")
         ((panel_b, _),) = across.carried
-        down = code.open_loop(ZERO, height, tile.rows, stem="row")
+        next_b = micro.offset(code, tile, panel_b, size)
+        down = code.open_loop(ZERO, height, tile.rows, [next_b], stem="row")
+        ((ahead, _),) = down.carried
         a = micro.offset(code, tile, packed, code.binary("mul", down.variable, depth))
-        c = code.binary("add", code.binary("mul", down.variable, distance), across.variable)
-        c = micro.offset(code, tile, sums, c)
+        c = block.target(code, tile, down.variable, across.variable)
         code.add(
-            f"call void @{micro.name(True, True)}(ptr {a.text}, ptr {panel_b.text}, ptr {c.text}, "
-            f"{distance.typed}, {here.typed}, i1 {fresh.text})"
+            f"call void @{micro.name(True, True)}({a.typed}, {panel_b.typed}, {c.start.typed}, "
+            f"{c.row.typed}, {here.typed}, {fresh.typed}, {ahead.typed})"
         )
-        code.close_loop(down)
-        code.close_loop(across, [micro.offset(code, tile, panel_b, size)])
+        code.close_loop(down, [micro.offset(code, tile, ahead, part)])
+        code.close_loop(across, [next_b])
         code.close_loop(blocks)
         if deep is not None:
             code.close_loop(deep)
 
 
-def most_rows(tile: micro.Tile) -> int:
+@dataclass(frozen=True)
+class Block:
+    """What a chunk computes. scratch: where its sums are kept; direct: where those of whole tiles
+    are, if that is the output."""
+
+    row: Ref
+    height: Ref
+    width: Ref
+    scratch: Target
+    direct: Target | None
+
+    def target(self, code: Code, tile: Tile, row: Ref, column: Ref) -> Target:
+        """Where the tile at a row and a column of the block is summed."""
+        here = self.scratch.at(code, tile, row, column)
+        if self.direct is None:
+            return here
+        there = self.direct.at(code, tile, row, column)
+        inside = [
+            code.compare("icmp ult", place, whole(code, size, step))
+            for place, size, step in (
+                (row, self.height, tile.rows),
+                (column, self.width, tile.columns),
+            )
+        ]
+        full = code.binary("and", *inside)
+        return Target(
+            code.select(full, there.start, here.start), code.select(full, there.row, here.row)
+        )
+
+
+def whole(code: Code, size: Ref, step: int) -> Ref:
+    """The part of a size that is made of whole steps."""
+    rest = code.binary("urem", size, constant(step, "i64"))
+    return code.binary("sub", size, rest)
+
+
+def most_rows(tile: Tile) -> int:
     return -(-ROWS // tile.rows) * tile.rows
