@@ -144,14 +144,15 @@ def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
     rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)
     shared = tuple(x for x in rest if x in mentioned)
     free = tuple(x for x in rest if x not in mentioned)
-    rows, columns = _block(m.extent, n.extent, k.extent * points(deep), points(rest), tile)
+    summed = k.extent * points(deep)
+    rows, columns = _block(m.extent, n.extent, summed, points(rest), tile)
     depth = _even(k.extent, DEPTH, 1)
-    each = k.extent * points(deep) * _up(n.extent, tile.columns)
+    each = summed * _up(n.extent, tile.columns)
     items = max(min(PACKED // each, points(shared)), 1)
     wide = n.extent
-    if items == 1 and each > PACKED:
-        panels = max(PACKED // (k.extent * points(deep) * columns), 1)
-        wide = panels * columns
+    if each > PACKED:
+        columns = min(columns, max(PACKED // summed // tile.columns, 1) * tile.columns)
+        wide = max(PACKED // summed // columns, 1) * columns
     return Tiling(dot, a, b, m, n, k, deep, shared, free, tile, rows, columns, depth, wide, items)
 
 

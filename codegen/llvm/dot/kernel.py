@@ -302,7 +302,7 @@ class Block:
                 (column, self.width, tile.columns),
             )
         ]
-        full = code.binary("and", *inside)
+        full = code.binary("and", inside[0], inside[1])
         return Target(
             code.select(full, there.start, here.start), code.select(full, there.row, here.row)
         )
