@@ -27,6 +27,8 @@ from .micro import Tile
 from .operand import Operand
 from .output import Target
 
+NARROW = 16
+"""Up to so many panels of `b`, packing `a` isn't repaid if its rows can be read as they are."""
 ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
 
@@ -36,9 +38,10 @@ def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
     body = writer.body(Code("kernel", "ptr %args, i64 %chunk"))
     phases.write_kernel(body, steps, cut.rounds)
     codes = [body.code, writer.pack(), writer.tiles()]
-    a, b = Operand(cut, True), Operand(cut, False)
-    codes += operand.write("pack_a", a, kernel, machine, writer.arguments, writer.at_a)
-    codes += operand.write("pack_b", b, kernel, machine, writer.arguments, writer.at_b)
+    codes += operand.write("pack_a", writer.a, kernel, machine, writer.arguments, writer.at_a)
+    codes += operand.write("pack_b", writer.b, kernel, machine, writer.arguments, writer.at_b)
+    if writer.in_place:
+        codes.append(micro.function(cut.tile, a_packed=False))
     codes += [micro.function(cut.tile), epilogue.write(kernel, machine, writer.arguments, cut)]
     return Written(
         module_text(codes),
@@ -54,6 +57,10 @@ class _Writer:
     def __init__(self, kernel: Kernel, machine: Machine, cut: Tiling):
         self.kernel, self.machine, self.cut = kernel, machine, cut
         self.arguments = Arguments(kernel)
+        self.a, self.b = Operand(cut, True), Operand(cut, False)
+        self.in_place = (
+            self.a.in_place and not cut.deep and cut.n.extent <= NARROW * cut.tile.columns
+        )
         analysis = Analysis(kernel)
         # The axes besides the tile's whose positions the operands are packed at.
         places = cut.outer + cut.deep
@@ -251,21 +258,27 @@ class _Writer:
         here = code.intrinsic("umin", [depth, code.binary("sub", extent, blocks.variable)])
         before = code.binary("add", code.binary("mul", number, extent), blocks.variable)
         fresh = code.compare("icmp eq", before, ZERO)
-        given = [places[x].typed for x in self.at_a]
-        given += [r.typed for r in (row, height, blocks.variable, here, packed, panel)]
-        code.add(f"call void @pack_a(ptr %args, {', '.join(given)})")
         at_b = micro.offset(
             code, tile, b, code.binary("mul", before, constant(tile.columns, "i64"))
         )
+        first = ZERO
+        if self.in_place:
+            first = whole(code, height, tile.rows)
+            self._rows_in_place(body, block, (blocks.variable, here, fresh), first, at_b)
+        given = [places[x].typed for x in self.at_a]
+        given += [code.binary("add", row, first).typed, code.binary("sub", height, first).typed]
+        given += [r.typed for r in (blocks.variable, here, packed, panel)]
+        code.add(f"call void @pack_a(ptr %args, {', '.join(given)})")
         # The tiles of a column fetch the next panel of `b`, each a part of it.
         tiles = code.binary("add", code.binary("udiv", height, constant(tile.rows, "i64")), ONE)
         part = code.binary("udiv", code.binary("mul", here, constant(tile.columns, "i64")), tiles)
         across = code.open_loop(ZERO, width, tile.columns, [at_b], stem="column")
         ((panel_b, _),) = across.carried
         next_b = micro.offset(code, tile, panel_b, size)
-        down = code.open_loop(ZERO, height, tile.rows, [next_b], stem="row")
+        down = code.open_loop(first, height, tile.rows, [next_b], stem="row")
         ((ahead, _),) = down.carried
-        a = micro.offset(code, tile, packed, code.binary("mul", down.variable, depth))
+        number = code.binary("sub", down.variable, first)
+        a = micro.offset(code, tile, packed, code.binary("mul", number, depth))
         c = block.target(code, tile, down.variable, across.variable)
         code.add(
             f"call void @{micro.name(True, True)}({a.typed}, {panel_b.typed}, {c.start.typed}, "
@@ -276,6 +289,28 @@ class _Writer:
         code.close_loop(blocks)
         if deep is not None:
             code.close_loop(deep)
+
+    def _rows_in_place(
+        self, body: Body, block: Block, step: tuple[Ref, Ref, Ref], stop: Ref, b: Ref
+    ) -> None:
+        """The tiles up to the row `stop`, whose part of `a` isn't packed. step: the place along K,
+        how many there are, and whether they are the first."""
+        code, tile = body.code, self.cut.tile
+        k, depth, fresh = step
+        start, distance, _ = operand.element(body, self.a, block.row, k)
+        below = code.binary("mul", distance, constant(tile.rows, "i64"))
+        down = code.open_loop(ZERO, stop, tile.rows, [start], stem="row")
+        ((a, _),) = down.carried
+        next_a = micro.offset(code, tile, a, below)
+        across = code.open_loop(ZERO, block.width, tile.columns, [b], stem="column")
+        ((panel, _),) = across.carried
+        c = block.target(code, tile, down.variable, across.variable)
+        code.add(
+            f"call void @{micro.name(False, True)}({a.typed}, {panel.typed}, {c.start.typed}, "
+            f"{c.row.typed}, {depth.typed}, {fresh.typed}, {next_a.typed}, {distance.typed}, i64 1)"
+        )
+        code.close_loop(across, [micro.offset(code, tile, panel, self._panel_size(body))])
+        code.close_loop(down, [next_a])
 
 
 @dataclass(frozen=True)
