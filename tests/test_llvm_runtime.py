@@ -44,6 +44,8 @@ keep("extrema", x.amax(0) - x.amin(0))
 keep("argmax", x.argmax(1))
 keep("transposed", x.t().contiguous() + 1)
 keep("indexed", x[torch.tensor([3, 1, 64, 3])][:, 5:50:3])
+table, rows = torch.rand(7, 40), torch.tensor([6, 0, 3] * 21 + [2, 2])
+keep("guarded", torch.cat([table[rows], x[:, :40]], 1))  # one position for all lanes of a row
 keep("half", (x.half() * 3).float() + x.bfloat16().float())
 keep("whole", (x * 10).to(torch.int64) // 3 % 5)
 keep("double", x.double().exp().log1p().sum(1))
@@ -240,24 +242,6 @@ def test_another_machine_has_other_entries(monkeypatch: pytest.MonkeyPatch) -> N
         assert cache.digest(jit._identity()) != cache.digest(mine)
     finally:
         jit._identity.cache_clear()
-
-
-def test_the_choice_of_emitter(run_python: RunPython) -> None:
-    code = """
-import sys
-from tilewright.runtime import devices
-device = devices.get("cpu")
-print(type(device).__name__, "llvmlite" in sys.modules)
-"""
-    assert run_python(code, env={"TW_CPU": "numpy"}) == "NumpyDevice False\n"
-    assert run_python(code, env={"TW_CPU": "llvm"}) == "LlvmDevice True\n"
-    assert run_python(code, env={"TW_CPU": "auto"}) == "LlvmDevice True\n"
-    without = "import sys\nsys.modules['llvmlite'] = None\n"
-    missing = code.replace('"llvmlite" in sys.modules', "True")
-    assert run_python(without + missing, env={"TW_CPU": "auto"}) == "NumpyDevice True\n"
-    refused = without + "from tilewright.runtime import devices\ntry:\n    devices.get('cpu')\n"
-    refused += "except RuntimeError as error:\n    print(error)\n"
-    assert "llvmlite is not installed" in run_python(refused, env={"TW_CPU": "llvm"})
 
 
 def test_import_stays_light(run_python: RunPython) -> None:
