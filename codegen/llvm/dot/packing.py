@@ -14,8 +14,8 @@ from tilewright.ir.dtype import DType
 
 from ..code import Code, Level
 from ..convert import widened
-from .micro import fetch
 from ..types import Ref, computed, constant, stored, vector
+from .micro import fetch
 
 AHEAD = 256
 """Bytes by which the rows of a panel are fetched before they are packed: more rows than the
