@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import MappingProxyType
 
 from . import index as ix
 from .index import Axis, Data, FloorDiv, Index, Mod
@@ -37,7 +38,7 @@ def canonical(
 ) -> tuple[Kernel, dict[Buffer, Buffer]]:
     """`kernel` in canonical form, and the buffers of the old kernel that its own stand for."""
     kernel = _split(kernel)
-    kernel = _collapse(kernel)
+    kernel = collapsed(kernel, (kernel.parallel, kernel.reduction))
     parallel = [Axis(f"p{i}", axis.extent) for i, axis in enumerate(kernel.parallel)]
     reduction = [Axis(f"r{i}", axis.extent) for i, axis in enumerate(kernel.reduction)]
     old_axes = (*kernel.parallel, *kernel.reduction)
@@ -112,13 +113,13 @@ def _lone_axis(index: Index) -> Axis | None:
     return None
 
 
-def _collapse(kernel: Kernel) -> Kernel:
-    """Makes one axis of two neighbours that every index walks as one."""
+def collapsed(kernel: Kernel, groups: Sequence[Sequence[Axis]]) -> Kernel:
+    """Makes one axis of two neighbours in a group that every index walks as one."""
     whole = _whole(kernel)
     steps = [_coefficients(index) for index in _indices(kernel)]
     axes: dict[Axis, Index] = {}
     kept: dict[Axis, list[Axis]] = {}
-    for group in (kernel.parallel, kernel.reduction):
+    for group in groups:
         run: list[Axis] = []
         for axis in group:
             kept[axis] = []
@@ -133,7 +134,7 @@ def _collapse(kernel: Kernel) -> Kernel:
             _join(run, axes, kept)
             run = [axis]
         _join(run, axes, kept)
-    return _with_axes(kernel, axes, lambda axis: kept[axis])
+    return _with_axes(kernel, axes, lambda axis: kept.get(axis, [axis]))
 
 
 def _coefficients(index: Index) -> dict[object, int]:
@@ -196,7 +197,7 @@ def _rebuilt(
         return found
 
     for value in kernel.values:
-        made[id(value)] = _copy(value, made, moved, buffers, reduction, axes)
+        made[id(value)] = copied(value, made, moved, buffers, reduction, axes)
     return tuple(
         Store(buffers.get(s.buffer, s.buffer), moved(s.offset), made[id(s.value)], s.mode)
         for s in kernel.stores
@@ -221,14 +222,15 @@ def _step(term: tuple[ix.Atom, int]) -> tuple[int, str]:
     return -abs(coefficient), atom.name if isinstance(atom, Axis) else ""
 
 
-def _copy(
+def copied(
     value: Value,
-    made: dict[int, Value],
+    made: Mapping[int, Value],
     moved: Callable[[Index], Index],
-    buffers: dict[Buffer, Buffer],
-    reduction: tuple[Axis, ...],
-    axes: dict[Axis, Index],
+    buffers: Mapping[Buffer, Buffer] = MappingProxyType({}),
+    reduction: tuple[Axis, ...] = (),
+    axes: Mapping[Axis, Index] = MappingProxyType({}),
 ) -> Value:
+    """A value with its indices moved; its operands, by id, are in `made`."""
     if isinstance(value, Load):
         return Load(buffers.get(value.buffer, value.buffer), moved(value.offset), value.dtype)
     if isinstance(value, Apply):

@@ -67,10 +67,14 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
 
     like: a form whose lanes and loops it should have, if it can, to share its code.
     """
+    from . import conv
+
+    if conv.suits(kernel):
+        return conv.emit(kernel, machine)
     _check(kernel)
     form = form_of(kernel, machine, like)
     body = Body(kernel, machine, form)
-    _write(body)
+    write(body)
     code = module_text([body.code]) + machine.attributes + METADATA
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
     return Emitted(
@@ -94,7 +98,7 @@ def _check(kernel: Kernel) -> None:
             raise CannotLower("updates of halves, which are summed in float32")
 
 
-def _write(body: Body) -> None:
+def write(body: Body) -> None:
     code, form, kernel = body.code, body.form, body.kernel
     parallel = form.vector in kernel.parallel
     chunk = Ref("%chunk", "i64")
@@ -110,7 +114,7 @@ def _write(body: Body) -> None:
         last = code.intrinsic("smin", [code.binary("add", first, block), extent])
     loop, following = _open_rows(body, chunk)
     if not parallel:
-        _row(body)
+        write_points(body)
     else:
         assert first is not None and last is not None
         if form.peeled:
@@ -129,13 +133,13 @@ def _along_lanes(body: Body, first: Ref, last: Ref, whole: bool) -> None:
     loop = code.open_loop(first, last, body.lanes, stem=axis.name)
     body.bind(axis, loop.variable)
     bind_vector(body, axis, loop.variable, last, whole)
-    _row(body)
+    write_points(body)
     body.vector = None
     body.folded.clear()
     code.close_loop(loop)
 
 
-def _row(body: Body) -> None:
+def write_points(body: Body) -> None:
     """Everything for one point of the parallel axes, or for as many as there are lanes."""
     body.row_level = body.code.level.depth
     for stage in stages.stages_of(body):

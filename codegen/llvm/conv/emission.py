@@ -1,0 +1,353 @@
+"""A product over windows as a kernel of two phases: laying out the operands, then tiles.
+
+A chunk of the second phase is a block of rows and some panels of columns. Its sums lie in memory of
+its own; the sum is made in pieces of STEPS, so that a panel stays in the first level of cache while
+all rows of the block meet it. In the end each panel is turned around, and what follows the product
+in the kernel is computed along its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.ir.node import format_location
+
+from ... import index as ix
+from ...canonical import collapsed, copied
+from ...index import Axis, Index
+from ...kernel import Buffer, Kernel, Load, Store, Value
+from ..arguments import Arguments
+from ..body import Body
+from ..code import Code, module_text
+from ..emitter import METADATA, Emitted, write, write_points
+from ..form import Form, form_of
+from ..machine import CannotLower, Machine
+from ..phases import Phase, chunks_of, function, write_kernel
+from ..positions import uniform
+from ..stages import bind_vector
+from ..types import Ref, computed, constant
+from . import micro
+from .micro import Tile
+from .operands import image, panels
+from .roles import Product, product, size
+
+STEPS = 256
+"""Steps of the sum that a panel has: 16 KiB of 16 columns."""
+ROWS = 96
+"""Rows of a block, a multiple of any tile's and any vector's."""
+SUMS = 1 << 16
+"""Bytes of sums that a chunk may have on its way: they stay in the second level of cache."""
+CHUNKS, CHUNK = 16, 1 << 20
+"""So many chunks there should be, unless that leaves one fewer products than this."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How the rows and the panels of a product are cut into chunks."""
+
+    rows: int
+    panels: int
+
+    def count(self, m: int, panels: int) -> tuple[int, int]:
+        return -(-m // self.rows), -(-panels // self.panels)
+
+
+def blocks_of(found: Product, tile: Tile) -> Blocks:
+    """By size alone, so that results don't depend on the number of threads."""
+    m, items, k = size(found.m), size(found.batch), size(found.k)
+    count = -(-size(found.n) // tile.width)
+    step = math.lcm(tile.rows, tile.lanes)
+    rows = min(ROWS, -(-m // step) * step)
+    wide = min(count, max(SUMS // (rows * tile.width * tile.itemsize), 1))
+    work = m * count * tile.width * k * items
+
+    def chunks() -> int:
+        return items * -(-m // rows) * -(-count // wide)
+
+    while chunks() < CHUNKS and work // chunks() > 2 * CHUNK:
+        if wide > 1:
+            wide = -(-wide // 2)
+        elif rows > step:
+            rows = -(-rows // 2 // step) * step
+        else:
+            break
+    return Blocks(rows, wide)
+
+
+def emit(kernel: Kernel, machine: Machine) -> Emitted:
+    """The kernel for a machine; CannotLower if it isn't a product over windows."""
+    found = product(kernel)
+    dtype = found.dot.dtype
+    if any(v.dtype is not dtype for v in (found.rows, found.columns)):
+        raise CannotLower("operands of another dtype than their product")
+    tile = micro.tile_of(machine, computed(dtype))
+    arguments = Arguments(kernel)
+    layouts = []
+    copy, rows = image(found, "image")
+    if copy is not None:
+        layouts.append(copy)
+    pack, columns = panels(found, "panels", tile.width)
+    layouts.append(pack)
+    codes: list[Code] = []
+    for each in layouts:
+        arguments.keep(each.outputs[0])
+        codes.append(_layout(each, machine, arguments, form_of(each, machine)))
+    blocks = blocks_of(found, tile)
+    codes.append(_tiles(kernel, machine, arguments, found, tile, blocks, rows, columns))
+    codes.append(micro.write_tile(tile))
+    count = -(-size(found.n) // tile.width)
+    phases = [Phase(k.name, form_of(k, machine).chunks(k)) for k in layouts]
+    chunks = size(found.batch) * math.prod(blocks.count(size(found.m), count))
+    phases.append(Phase("tiles", chunks))
+    form = form_of(kernel, machine)
+    body = Body(kernel, machine, form, arguments)
+    write_kernel(body, phases)
+    notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
+    return Emitted(
+        kernel.name,
+        module_text([body.code, *codes]) + machine.attributes + METADATA,
+        f"; kernel {kernel.name}\n{notes}",
+        tuple(arguments.words),
+        tuple(arguments.checks),
+        chunks_of(phases),
+        form,
+        arguments.space,
+    )
+
+
+def _layout(kernel: Kernel, machine: Machine, arguments: Arguments, form: Form) -> Code:
+    """A function that fills a buffer of the workspace."""
+    body = Body(kernel, machine, form, arguments.part(kernel.name), function(kernel.name))
+    write(body)
+    return body.code
+
+
+def table(axes: Sequence[Axis], offset: Index, pad: int = 1) -> bytes:
+    """What each point of `axes`, in row-major order, adds to an offset: int32, made a multiple of
+    `pad` entries."""
+    total = np.zeros((), np.int64)
+    for axis in axes:
+        total = total[..., None] + np.arange(axis.extent) * offset.coefficient(axis)
+    flat = total.reshape(-1)
+    if flat.max(initial=0) >= 1 << 31 or flat.min(initial=0) < -(1 << 31):
+        raise CannotLower("an operand of more than 2^31 elements")
+    return np.pad(flat.astype(np.int32), (0, -flat.size % pad), "edge").tobytes()
+
+
+def _epilogue(kernel: Kernel, found: Product) -> tuple[Kernel, Load]:
+    """What follows the product: the kernel with a load in the place of it, its rows collapsed."""
+    m, n = size(found.m), size(found.n)
+    # Apart by one more than the rows, so that no column is a row's neighbour.
+    order = [*found.m, *found.n, *found.batch]
+    steps = _steps(found.m, 1) + _steps(found.n, m + 1) + _steps(found.batch, (m + 1) * (n + 1))
+    offset = ix.linearize([ix.of(a) for a in order], steps)
+    sums = Load(Buffer("sums", found.dot.dtype, 0), offset, found.dot.dtype)
+    made: dict[int, Value] = {}
+    for value in kernel.values:
+        done = sums if value is found.dot else copied(value, made, lambda index: index)
+        made[id(value)] = done
+    stores = tuple(Store(s.buffer, s.offset, made[id(s.value)]) for s in kernel.stores)
+    rest = Kernel(kernel.name, (*found.batch, *found.n, *found.m), (), stores)
+    return collapsed(rest, [found.m]), sums
+
+
+def _steps(axes: Sequence[Axis], step: int) -> list[int]:
+    out = []
+    for axis in reversed(axes):
+        out.append(step)
+        step *= axis.extent
+    return out[::-1]
+
+
+def _tiles(
+    kernel: Kernel,
+    machine: Machine,
+    arguments: Arguments,
+    found: Product,
+    tile: Tile,
+    blocks: Blocks,
+    rows: Load,
+    columns: Load,
+) -> Code:
+    rest, _ = _epilogue(kernel, found)
+    (sums,) = (v for v in rest.values if isinstance(v, Load) and v.buffer.name == "sums")
+    along = rest.parallel[-1]
+    outer = tuple(rest.parallel[len(found.batch) + len(found.n) : -1])
+    form = Form(along, tile.lanes, outer, 1, 1, False)
+    part = arguments.part("tiles")
+    body = Body(rest, machine, form, part, function("tiles"))
+    _Tiles(body, found, tile, blocks, rows, columns, sums).write()
+    return body.code
+
+
+class _Tiles:
+    """The function of a chunk of tiles."""
+
+    def __init__(
+        self,
+        body: Body,
+        found: Product,
+        tile: Tile,
+        blocks: Blocks,
+        rows: Load,
+        columns: Load,
+        sums: Load,
+    ):
+        self.body, self.code = body, body.code
+        self.found, self.tile, self.blocks = found, tile, blocks
+        self.rows, self.columns, self.sums = rows, columns, sums
+        self.count = -(-size(found.n) // tile.width)
+        self.m = self.size(size(found.m), "m")
+        self.n = self.size(size(found.n), "n")
+        self.k = self.size(size(found.k), "k")
+
+    def size(self, value: int, key: str) -> Ref:
+        return self.body.size(value, key, baked=False)
+
+    def at(self, base: Ref, place: Ref) -> Ref:
+        text = f"getelementptr {self.tile.kind}, ptr {base.text}, {place.typed}"
+        return self.code.let(text, "ptr")
+
+    def write(self) -> None:
+        code, blocks = self.code, self.blocks
+        m_blocks, n_blocks = blocks.count(size(self.found.m), self.count)
+        by_m, by_n = self.size(m_blocks, "row blocks"), self.size(n_blocks, "column blocks")
+        chunk = Ref("%chunk", "i64")
+        which = code.binary("urem", chunk, by_m)
+        chunk = code.binary("udiv", chunk, by_m)
+        first_panel = code.binary("mul", code.binary("urem", chunk, by_n), self.const(blocks.panels))
+        item = code.binary("udiv", chunk, by_n)
+        self.bind(self.found.batch, item)
+        m0 = code.binary("mul", which, self.const(blocks.rows))
+        m1 = self.least(code.binary("add", m0, self.const(blocks.rows)), self.m)
+        panels_ = self.size(self.count, "panels")
+        last_panel = self.least(
+            code.binary("add", first_panel, self.const(blocks.panels)), panels_
+        )
+        held = blocks.panels * blocks.rows * self.tile.width
+        self.held = self.room(held)
+        self.turned = self.room(self.tile.width * blocks.rows + self.tile.lanes)
+        self.clear(code.binary("sub", last_panel, first_panel))
+        before = code.binary("mul", item, panels_)
+        self.add_products(m0, m1, first_panel, last_panel, before)
+        loop = code.open_loop(first_panel, last_panel, stem="panel")
+        done = code.binary("sub", loop.variable, first_panel)
+        self.turn(self.at(self.held, self.times(done, blocks.rows * self.tile.width)), m0, m1)
+        self.finish(loop.variable, m0, m1)
+        code.close_loop(loop)
+
+    def const(self, value: int) -> Ref:
+        return constant(value, "i64")
+
+    def times(self, ref: Ref, factor: int) -> Ref:
+        return self.code.binary("mul", ref, self.const(factor))
+
+    def least(self, a: Ref, b: Ref) -> Ref:
+        return self.code.intrinsic("smin", [a, b])
+
+    def room(self, count: int) -> Ref:
+        text = f"alloca {self.tile.kind}, i64 {count}, align 64"
+        return self.code.let(text, "ptr", at=self.body.entry)
+
+    def bind(self, axes: Sequence[Axis], place: Ref) -> None:
+        """Binds axes to a place among their points in row-major order."""
+        code = self.code
+        rest = place
+        for axis in reversed(axes[1:]):
+            extent = self.body.extent(axis)
+            self.body.bind(axis, code.binary("urem", rest, extent))
+            rest = code.binary("udiv", rest, extent)
+        if axes:
+            self.body.bind(axes[0], rest)
+
+    def clear(self, panels_: Ref) -> None:
+        code, tile = self.code, self.tile
+        size_ = self.times(panels_, self.blocks.rows * tile.width * tile.itemsize)
+        code.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+        code.add(
+            f"call void @llvm.memset.p0.i64(ptr align 64 {self.held.text}, i8 0, {size_.typed}, "
+            "i1 false)"
+        )
+
+    def add_products(self, m0: Ref, m1: Ref, first: Ref, last: Ref, before: Ref) -> None:
+        """Adds the products of all steps to the sums of the chunk, a piece of steps at a time."""
+        code, body, tile, blocks, found = self.code, self.body, self.tile, self.blocks, self.found
+        offset = self.rows.offset
+        batch = Index(
+            tuple((a, c) for a, c in offset.terms if a in found.batch), offset.const
+        )
+        image_ = self.at(body.buffer(self.rows.buffer), uniform(body, batch, None))
+        packed = body.buffer(self.columns.buffer)
+        row_table = body.table(table(found.m, offset, ROWS), "rows")
+        step_table = body.table(table(found.k, offset), "steps")
+        piece = code.open_loop(self.const(0), self.k, STEPS, stem="piece")
+        left = self.least(code.binary("sub", self.k, piece.variable), self.const(STEPS))
+        steps = self.entry_of(step_table, piece.variable)
+        panel = code.open_loop(first, last, stem="panel")
+        start = code.binary("mul", code.binary("add", before, panel.variable), self.k)
+        start = self.times(code.binary("add", start, piece.variable), tile.width)
+        b = self.at(packed, start)
+        done = code.binary("sub", panel.variable, first)
+        sums = self.at(self.held, self.times(done, blocks.rows * tile.width))
+        row = code.open_loop(m0, m1, tile.rows, stem="row")
+        rows = self.entry_of(row_table, row.variable)
+        own = self.times(code.binary("sub", row.variable, m0), tile.width)
+        code.add(
+            f"call void @{micro.TILE}(ptr {rows.text}, ptr {image_.text}, ptr {steps.text}, "
+            f"ptr {b.text}, {left.typed}, ptr {self.at(sums, own).text})"
+        )
+        for each in (row, panel, piece):
+            code.close_loop(each)
+
+    def entry_of(self, table_: Ref, place: Ref) -> Ref:
+        return self.code.let(f"getelementptr i32, ptr {table_.text}, {place.typed}", "ptr")
+
+    def turn(self, sums: Ref, m0: Ref, m1: Ref) -> None:
+        """A panel's sums, [row, column], as [column, row]."""
+        code, tile, blocks = self.code, self.tile, self.blocks
+        loop = code.open_loop(self.const(0), code.binary("sub", m1, m0), tile.lanes, stem="row")
+        for j in range(tile.vectors):
+            square = []
+            for i in range(tile.lanes):
+                place = code.binary("add", loop.variable, self.const(i))
+                place = code.binary("add", self.times(place, tile.width), self.const(j * tile.lanes))
+                square.append(micro.load(code, tile, self.at(sums, place)))
+            for i, vector in enumerate(micro.transposed(code, square)):
+                column = (j * tile.lanes + i) * blocks.rows
+                place = code.binary("add", loop.variable, self.const(column))
+                micro.store(code, tile, vector, self.at(self.turned, place))
+        code.close_loop(loop)
+
+    def finish(self, panel: Ref, m0: Ref, m1: Ref) -> None:
+        """What follows the product, for the columns of a panel: along the rows that are one axis,
+        for each point of the other axes of rows."""
+        code, body, tile = self.code, self.body, self.tile
+        along = body.form.vector
+        assert along is not None
+        left = self.times(panel, tile.width)
+        columns = self.least(code.binary("sub", self.n, left), self.const(tile.width))
+        run = self.size(along.extent, "run")
+        first = code.binary("udiv", m0, run)
+        last = code.binary("udiv", code.binary("sub", m1, self.const(1)), run)
+        rows = code.open_loop(first, code.binary("add", last, self.const(1)), stem="run")
+        self.bind(body.form.outer, rows.variable)
+        begin = code.binary("mul", rows.variable, run)
+        x0 = code.intrinsic("smax", [code.binary("sub", m0, begin), self.const(0)])
+        x1 = self.least(code.binary("sub", m1, begin), run)
+        column = code.open_loop(self.const(0), columns, stem="column")
+        self.bind(self.found.n, code.binary("add", left, column.variable))
+        own = code.binary("add", self.times(column.variable, self.blocks.rows), begin)
+        own = self.at(self.turned, code.binary("sub", own, m0))
+        lanes = code.open_loop(x0, x1, tile.lanes, stem=along.name)
+        body.bind(along, lanes.variable)
+        bind_vector(body, along, lanes.variable, x1, whole=False)
+        address = self.at(own, lanes.variable)
+        body.kept[id(self.sums)] = lambda value: micro.load(code, tile, address)
+        write_points(body)
+        body.vector = None
+        for each in (lanes, column, rows):
+            code.close_loop(each)

@@ -1,0 +1,188 @@
+"""The operands of a product over windows, as kernels that lay them out, and as loads of that.
+
+The operand of the rows becomes an image: one dimension for each window or single axis, as wide as
+all the positions that are read, zeros included. A load of it is affine, so the place of an element
+is a part of its row and a part of its step. The operand of the columns becomes panels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ... import index as ix
+from ...canonical import copied
+from ...index import Axis, Data, Index
+from ...kernel import (
+    Apply,
+    Buffer,
+    Condition,
+    Constant,
+    Guard,
+    Kernel,
+    Load,
+    Scalar,
+    Store,
+    Value,
+    collect,
+)
+from ..machine import CannotLower
+from .roles import Product, overlaps, size
+
+
+@dataclass(frozen=True)
+class Window:
+    """A dimension of an image: `position`, without its constant, runs from low to high."""
+
+    position: Index
+    low: int
+    high: int
+
+    @property
+    def extent(self) -> int:
+        return self.high - self.low + 1
+
+    @property
+    def axes(self) -> list[Axis]:
+        return [a for a, _ in self.position.terms if isinstance(a, Axis)]
+
+    def factor(self, index: Index) -> int:
+        """How far `index` moves when the position moves by one; CannotLower if it depends on the
+        position's axes in another way."""
+        (axis, step), *_ = self.position.terms
+        factor = index.coefficient(axis) // step
+        if any(index.coefficient(a) != c * factor for a, c in self.position.terms):
+            raise CannotLower("an operand that isn't read through windows alone")
+        return factor
+
+
+def windows(value: Value) -> list[Window]:
+    """The dimensions of the image that an operand is, the slowest first."""
+    loads, conditions = _places(value)
+    found: dict[frozenset[object], Index] = {}
+    for condition in conditions:
+        terms = condition.index.terms
+        found.setdefault(frozenset(terms), Index(terms))
+    taken = {a for position in found.values() for a, _ in position.terms}
+    for load in loads:
+        for group in overlaps(Load(load.buffer, _without(load.offset, taken), load.dtype)):
+            step = math.gcd(*(load.offset.coefficient(a) for a in group))
+            terms = tuple((a, load.offset.coefficient(a) // step) for a in group)
+            found.setdefault(frozenset(terms), Index(terms))
+        taken |= {a for a, _ in load.offset.terms}
+    largest = max(loads, key=lambda load: load.buffer.size)
+    made = [Window(p, *p.bounds()) for p in found.values() if p.terms]
+    axes = [a for w in made for a in w.axes]
+    if len(set(axes)) < len(axes):
+        raise CannotLower("windows that share an axis")
+    return sorted(made, key=lambda w: -abs(w.factor(largest.offset)))
+
+
+def _indices(value: Value) -> list[Index]:
+    found: dict[int, Value] = {}
+    collect(value, found)
+    return [i for v in found.values() for i in v.indices()]
+
+
+def _without(index: Index, axes: set[object]) -> Index:
+    return Index(tuple((a, c) for a, c in index.terms if a not in axes), index.const)
+
+
+def _places(value: Value) -> tuple[list[Load], list[Condition]]:
+    found: dict[int, Value] = {}
+    collect(value, found)
+    loads: list[Load] = []
+    conditions: list[Condition] = []
+    for each in found.values():
+        if not isinstance(each, (Apply, Constant, Guard, Load, Scalar)):
+            raise CannotLower(f"an operand with a {type(each).__name__}")
+        if not all(i.is_affine for i in each.indices()):
+            raise CannotLower("an operand whose places aren't affine")
+        if isinstance(each, Load):
+            loads.append(each)
+        elif isinstance(each, Guard):
+            conditions += each.conditions
+    if not loads:
+        raise CannotLower("an operand without memory")
+    return loads, conditions
+
+
+def rewritten(value: Value, moved: Callable[[Index], Index]) -> Value:
+    """`value` with every index replaced."""
+    found: dict[int, Value] = {}
+    collect(value, found)
+    made: dict[int, Value] = {}
+    for each in found.values():
+        made[id(each)] = copied(each, made, moved)
+    return made[id(value)]
+
+
+def image(product: Product, name: str) -> tuple[Kernel | None, Load]:
+    """The kernel that makes the image of the rows' operand, and a load of it in its place; None
+    for one that is in memory as it should be."""
+    value, dtype = product.rows, product.dot.dtype
+    if isinstance(value, Load) and value.offset.is_affine and value.buffer.dtype is dtype:
+        return None, value
+    found = windows(value)
+    axes = [Axis(f"w{i}", w.extent) for i, w in enumerate(found)]
+    strides = _strides([w.extent for w in found])
+    buffer = Buffer(name, dtype, math.prod(w.extent for w in found))
+
+    def moved(index: Index) -> Index:
+        total = ix.constant(index.const)
+        rest = dict(index.terms)
+        for window, axis in zip(found, axes):
+            factor = window.factor(index)
+            for a in window.axes:
+                rest.pop(a, None)
+            total = total + (ix.of(axis) + window.low) * factor
+        assert not rest, "an axis that no window has"
+        return total
+
+    offset = ix.linearize([ix.of(a) for a in axes], strides)
+    store = Store(buffer, offset, rewritten(value, moved))
+    kernel = Kernel(name, tuple(a for a in axes if a.extent != 1), (), (store,))
+    place = ix.linearize([w.position - w.low for w in found], strides)
+    return kernel, Load(buffer, place, dtype)
+
+
+def panels(product: Product, name: str, width: int) -> tuple[Kernel, Load]:
+    """The kernel that packs the columns' operand in panels of `width` columns, zeros beyond the
+    last one, and a load of it in its place.
+
+    [batch, panel, step, width], the steps of the sum in row-major order.
+    """
+    dtype = product.dot.dtype
+    count = -(-size(product.n) // width)
+    panel, lane = Axis("panel", count), Axis("lane", width)
+    column = ix.of(panel) * width + ix.of(lane)
+    extents = [a.extent for a in product.n]
+    places = ix.delinearize(column, extents)
+    beyond = size(product.n) % width
+    if any(isinstance(atom, Data) for i in _indices(product.columns) for atom in ix.walk(i)):
+        raise CannotLower("an operand whose places are data")
+    axes = dict(zip(product.n, places))
+    value = rewritten(product.columns, lambda index: ix.substitute(index, axes))
+    if beyond:
+        zero = Constant(dtype.np.type(0), value.dtype)
+        value = Guard((Condition(column, 0, size(product.n)),), value, zero, value.dtype)
+    dims = [*product.batch, panel, *product.k, lane]
+    strides = _strides([a.extent for a in dims])
+    buffer = Buffer(name, dtype, math.prod(a.extent for a in dims))
+    offset = ix.linearize([ix.of(a) for a in dims], strides)
+    kernel = Kernel(
+        name, tuple(a for a in dims if a.extent != 1), (), (Store(buffer, offset, value),)
+    )
+    flat = ix.linearize([ix.of(a) for a in product.n], _strides(extents))
+    at = [ix.of(a) for a in dims]
+    at[len(product.batch)], at[-1] = ix.floordiv(flat, width), ix.mod(flat, width)
+    return kernel, Load(buffer, ix.linearize(at, strides), dtype)
+
+
+def _strides(extents: Sequence[int]) -> list[int]:
+    out, step = [], 1
+    for extent in reversed(extents):
+        out.append(step)
+        step *= extent
+    return out[::-1]
