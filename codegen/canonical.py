@@ -102,7 +102,7 @@ def _split(kernel: Kernel) -> Kernel:
         parts = [Axis(f"{axis.name}_{i}", size) for i, size in enumerate(sizes)]
         pieces[axis] = parts[::-1]
         axes[axis] = ix.linearize([ix.of(p) for p in parts], steps[:-1])
-    return _with_axes(kernel, axes, lambda axis: pieces.get(axis, [axis]))
+    return with_axes(kernel, axes, lambda axis: pieces.get(axis, [axis]))
 
 
 def _lone_axis(index: Index) -> Axis | None:
@@ -134,7 +134,7 @@ def collapsed(kernel: Kernel, groups: Sequence[Sequence[Axis]]) -> Kernel:
             _join(run, axes, kept)
             run = [axis]
         _join(run, axes, kept)
-    return _with_axes(kernel, axes, lambda axis: kept.get(axis, [axis]))
+    return with_axes(kernel, axes, lambda axis: kept.get(axis, [axis]))
 
 
 def _coefficients(index: Index) -> dict[object, int]:
@@ -163,7 +163,7 @@ def _join(run: list[Axis], axes: dict[Axis, Index], kept: dict[Axis, list[Axis]]
     axes[run[-1]] = ix.of(joined)
 
 
-def _with_axes(
+def with_axes(
     kernel: Kernel, axes: dict[Axis, Index], become: Callable[[Axis], list[Axis]]
 ) -> Kernel:
     """The kernel with axes replaced: `axes` says by what, `become` which new ones there are."""

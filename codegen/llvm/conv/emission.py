@@ -26,14 +26,15 @@ from ..code import Code, module_text
 from ..emitter import METADATA, Emitted, write, write_points
 from ..form import Form, form_of
 from ..machine import CannotLower, Machine
-from ..phases import Phase, chunks_of, function, write_kernel
+from ..phases import Phase, function, write_kernel
 from ..positions import uniform
 from ..stages import bind_vector
 from ..types import Ref, computed, constant
 from . import micro
 from .micro import Tile
-from .operands import image, panels
-from .roles import Product, product, size
+from .operands import images, panels
+from .residues import split
+from .roles import Product, is_flipped, product, size
 
 STEPS = 256
 """Steps of the sum that a panel has: 16 KiB of 16 columns."""
@@ -80,50 +81,47 @@ def blocks_of(found: Product, tile: Tile) -> Blocks:
 
 def emit(kernel: Kernel, machine: Machine) -> Emitted:
     """The kernel for a machine; CannotLower if it isn't a product over windows."""
-    found = product(kernel)
-    dtype = found.dot.dtype
-    if any(v.dtype is not dtype for v in (found.rows, found.columns)):
-        raise CannotLower("operands of another dtype than their product")
-    tile = micro.tile_of(machine, computed(dtype))
+    flipped = is_flipped(kernel)
+    parts = split(kernel)
+    work = [part for part in parts if part.has_dot]
+    rest = [part for part in parts if not part.has_dot]
+    found = [product(part, flipped) for part in work]
     arguments = Arguments(kernel)
-    layouts = []
-    copy, rows = image(found, "image")
-    if copy is not None:
-        layouts.append(copy)
-    pack, columns = panels(found, "panels", tile.width)
-    layouts.append(pack)
-    codes: list[Code] = []
-    for each in layouts:
-        arguments.keep(each.outputs[0])
-        codes.append(_layout(each, machine, arguments, form_of(each, machine)))
-    blocks = blocks_of(found, tile)
-    codes.append(_tiles(kernel, machine, arguments, found, tile, blocks, rows, columns))
-    codes.append(micro.write_tile(tile))
-    count = -(-size(found.n) // tile.width)
-    phases = [Phase(k.name, form_of(k, machine).chunks(k)) for k in layouts]
-    chunks = size(found.batch) * math.prod(blocks.count(size(found.m), count))
-    phases.append(Phase("tiles", chunks))
+    tile = micro.tile_of(machine, computed(found[0].dot.dtype))
+    layouts, rows = images(found)
+    packed = [panels(p, f"panels{i}", tile.width) for i, p in enumerate(found)]
+    layouts += [pack for pack, _ in packed]
+    for layout in layouts:
+        arguments.keep(layout.outputs[0])
+    before = [_plain(each, each.name, machine, arguments) for each in layouts]
+    after = [_plain(each, f"rest{i}", machine, arguments) for i, each in enumerate(rest)]
+    for i, (part, p, image, (_, panel)) in enumerate(zip(work, found, rows, packed)):
+        after.append(_tiles(part, f"tiles{i}", machine, arguments, p, tile, image, panel))
     form = form_of(kernel, machine)
     body = Body(kernel, machine, form, arguments)
-    write_kernel(body, phases)
+    write_kernel(body, [phase for phase, _ in (*before, *after)])
+    codes = [body.code, *(code for _, code in (*before, *after)), micro.write_tile(tile)]
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
     return Emitted(
         kernel.name,
-        module_text([body.code, *codes]) + machine.attributes + METADATA,
+        module_text(codes) + machine.attributes + METADATA,
         f"; kernel {kernel.name}\n{notes}",
         tuple(arguments.words),
         tuple(arguments.checks),
-        chunks_of(phases),
+        tuple(sum(phase.chunks for phase, _ in each) for each in (before, after)),
         form,
         arguments.space,
     )
 
 
-def _layout(kernel: Kernel, machine: Machine, arguments: Arguments, form: Form) -> Code:
-    """A function that fills a buffer of the workspace."""
-    body = Body(kernel, machine, form, arguments.part(kernel.name), function(kernel.name))
+def _plain(
+    kernel: Kernel, name: str, machine: Machine, arguments: Arguments
+) -> tuple[Phase, Code]:
+    """A function that computes a kernel without products."""
+    form = form_of(kernel, machine)
+    body = Body(kernel, machine, form, arguments.part(name), function(name))
     write(body)
-    return body.code
+    return Phase(name, form.chunks(kernel)), body.code
 
 
 def table(axes: Sequence[Axis], offset: Index, pad: int = 1) -> bytes:
@@ -138,21 +136,28 @@ def table(axes: Sequence[Axis], offset: Index, pad: int = 1) -> bytes:
     return np.pad(flat.astype(np.int32), (0, -flat.size % pad), "edge").tobytes()
 
 
-def _epilogue(kernel: Kernel, found: Product) -> tuple[Kernel, Load]:
+def _epilogue(kernel: Kernel, found: Product) -> Kernel:
     """What follows the product: the kernel with a load in the place of it, its rows collapsed."""
     m, n = size(found.m), size(found.n)
     # Apart by one more than the rows, so that no column is a row's neighbour.
     order = [*found.m, *found.n, *found.batch]
     steps = _steps(found.m, 1) + _steps(found.n, m + 1) + _steps(found.batch, (m + 1) * (n + 1))
     offset = ix.linearize([ix.of(a) for a in order], steps)
-    sums = Load(Buffer("sums", found.dot.dtype, 0), offset, found.dot.dtype)
+    sums = Load(Buffer(_SUMS, found.dot.dtype, 0), offset, found.dot.dtype)
     made: dict[int, Value] = {}
     for value in kernel.values:
         done = sums if value is found.dot else copied(value, made, lambda index: index)
         made[id(value)] = done
     stores = tuple(Store(s.buffer, s.offset, made[id(s.value)]) for s in kernel.stores)
     rest = Kernel(kernel.name, (*found.batch, *found.n, *found.m), (), stores)
-    return collapsed(rest, [found.m]), sums
+    return collapsed(rest, [found.m])
+
+
+_SUMS = "sums"
+
+
+def _is_sums(value: Value) -> bool:
+    return isinstance(value, Load) and value.buffer.name == _SUMS
 
 
 def _steps(axes: Sequence[Axis], step: int) -> list[int]:
@@ -165,23 +170,25 @@ def _steps(axes: Sequence[Axis], step: int) -> list[int]:
 
 def _tiles(
     kernel: Kernel,
+    name: str,
     machine: Machine,
     arguments: Arguments,
     found: Product,
     tile: Tile,
-    blocks: Blocks,
     rows: Load,
     columns: Load,
-) -> Code:
-    rest, _ = _epilogue(kernel, found)
-    (sums,) = (v for v in rest.values if isinstance(v, Load) and v.buffer.name == "sums")
+) -> tuple[Phase, Code]:
+    """A function that computes a block of a product, and what follows it."""
+    rest = _epilogue(kernel, found)
     along = rest.parallel[-1]
     outer = tuple(rest.parallel[len(found.batch) + len(found.n) : -1])
     form = Form(along, tile.lanes, outer, 1, 1, False)
-    part = arguments.part("tiles")
-    body = Body(rest, machine, form, part, function("tiles"))
-    _Tiles(body, found, tile, blocks, rows, columns, sums).write()
-    return body.code
+    body = Body(rest, machine, form, arguments.part(name), function(name))
+    blocks = blocks_of(found, tile)
+    _Tiles(body, found, tile, blocks, rows, columns).write()
+    count = -(-size(found.n) // tile.width)
+    chunks = size(found.batch) * math.prod(blocks.count(size(found.m), count))
+    return Phase(name, chunks), body.code
 
 
 class _Tiles:
@@ -195,11 +202,11 @@ class _Tiles:
         blocks: Blocks,
         rows: Load,
         columns: Load,
-        sums: Load,
     ):
         self.body, self.code = body, body.code
         self.found, self.tile, self.blocks = found, tile, blocks
-        self.rows, self.columns, self.sums = rows, columns, sums
+        self.rows, self.columns = rows, columns
+        self.sums = next(v for v in body.kernel.values if _is_sums(v))
         self.count = -(-size(found.n) // tile.width)
         self.m = self.size(size(found.m), "m")
         self.n = self.size(size(found.n), "n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ... import index as ix
 from ...canonical import copied
@@ -27,13 +27,14 @@ from ...kernel import (
     Value,
     collect,
 )
+from ...structure import describe
 from ..machine import CannotLower
 from .roles import Product, overlaps, size
 
 
 @dataclass(frozen=True)
 class Window:
-    """A dimension of an image: `position`, without its constant, runs from low to high."""
+    """A dimension of an image: `position` runs from low to high."""
 
     position: Index
     low: int
@@ -63,7 +64,8 @@ def windows(value: Value) -> list[Window]:
     found: dict[frozenset[object], Index] = {}
     for condition in conditions:
         terms = condition.index.terms
-        found.setdefault(frozenset(terms), Index(terms))
+        if terms:
+            found.setdefault(frozenset(terms), condition.index)
     taken = {a for position in found.values() for a, _ in position.terms}
     for load in loads:
         for group in overlaps(Load(load.buffer, _without(load.offset, taken), load.dtype)):
@@ -72,7 +74,7 @@ def windows(value: Value) -> list[Window]:
             found.setdefault(frozenset(terms), Index(terms))
         taken |= {a for a, _ in load.offset.terms}
     largest = max(loads, key=lambda load: load.buffer.size)
-    made = [Window(p, *p.bounds()) for p in found.values() if p.terms]
+    made = [Window(p, *p.bounds()) for p in found.values()]
     axes = [a for w in made for a in w.axes]
     if len(set(axes)) < len(axes):
         raise CannotLower("windows that share an axis")
@@ -118,13 +120,38 @@ def rewritten(value: Value, moved: Callable[[Index], Index]) -> Value:
     return made[id(value)]
 
 
-def image(product: Product, name: str) -> tuple[Kernel | None, Load]:
-    """The kernel that makes the image of the rows' operand, and a load of it in its place; None
-    for one that is in memory as it should be."""
-    value, dtype = product.rows, product.dot.dtype
-    if isinstance(value, Load) and value.offset.is_affine and value.buffer.dtype is dtype:
-        return None, value
-    found = windows(value)
+def images(products: Sequence[Product]) -> tuple[list[Kernel], list[Load]]:
+    """The kernels that make the images of the rows' operands, and loads of these in their places.
+
+    Products that read the same image at other places share it. An operand that lies in memory as
+    it should needs none.
+    """
+    if all(_is_image(p) for p in products):
+        return [], [p.rows for p in products if isinstance(p.rows, Load)]
+    found = [windows(p.rows) for p in products]
+    if len({len(each) for each in found}) == 1:
+        ranges = [
+            (min(w.low for w in each), max(w.high for w in each)) for each in zip(*found)
+        ]
+        wide = [[replace(w, low=a, high=b) for w, (a, b) in zip(each, ranges)] for each in found]
+        made = [_image(p, each, "image") for p, each in zip(products, wide)]
+        if len({describe(kernel) for kernel, _ in made}) == 1:
+            return [made[0][0]], [load for _, load in made]
+    made = [_image(p, each, f"image{i}") for i, (p, each) in enumerate(zip(products, found))]
+    return [kernel for kernel, _ in made], [load for _, load in made]
+
+
+def _is_image(product: Product) -> bool:
+    rows = product.rows
+    return (
+        isinstance(rows, Load)
+        and rows.offset.is_affine
+        and rows.buffer.dtype is product.dot.dtype
+    )
+
+
+def _image(product: Product, found: Sequence[Window], name: str) -> tuple[Kernel, Load]:
+    dtype = product.dot.dtype
     axes = [Axis(f"w{i}", w.extent) for i, w in enumerate(found)]
     strides = _strides([w.extent for w in found])
     buffer = Buffer(name, dtype, math.prod(w.extent for w in found))
@@ -136,12 +163,12 @@ def image(product: Product, name: str) -> tuple[Kernel | None, Load]:
             factor = window.factor(index)
             for a in window.axes:
                 rest.pop(a, None)
-            total = total + (ix.of(axis) + window.low) * factor
+            total = total + (ix.of(axis) + window.low - window.position.const) * factor
         assert not rest, "an axis that no window has"
         return total
 
     offset = ix.linearize([ix.of(a) for a in axes], strides)
-    store = Store(buffer, offset, rewritten(value, moved))
+    store = Store(buffer, offset, rewritten(product.rows, moved))
     kernel = Kernel(name, tuple(a for a in axes if a.extent != 1), (), (store,))
     place = ix.linearize([w.position - w.low for w in found], strides)
     return kernel, Load(buffer, place, dtype)

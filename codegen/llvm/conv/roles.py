@@ -37,36 +37,48 @@ def size(axes: Iterable[Axis]) -> int:
     return math.prod(a.extent for a in axes)
 
 
-def product(kernel: Kernel) -> Product:
-    """CannotLower if the kernel isn't one contraction over windows with work around it."""
+def product(kernel: Kernel, flipped: bool) -> Product:
+    """flipped: the rows are the second operand. CannotLower if the kernel isn't one contraction
+    with work around it."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     if len(dots) != 1 or any(isinstance(v, (Reduce, Scan, Sort)) for v in kernel.values):
         raise CannotLower("more than one contraction")
     (dot,) = dots
+    if not dot.dtype.is_floating_point or any(v.dtype is not dot.dtype for v in (dot.a, dot.b)):
+        raise CannotLower("a contraction of integers")
     analysis, summed = Analysis(kernel), set(kernel.reduction)
     for store in kernel.stores:
         axes = analysis.axes(store.value) | analysis.index_axes(store.offset)
         if store.mode is not None or summed & axes:
             raise CannotLower("stores along the axes of a sum")
     found = roles(kernel, analysis, dot)
-    in_a, in_b = (windows_in(v) for v in (dot.a, dot.b))
-    if not dot.dtype.is_floating_point or not in_a and not in_b:
+    if flipped:
+        return Product(dot, dot.b, dot.a, found.batch, found.n, found.m, found.k)
+    return Product(dot, dot.a, dot.b, found.batch, found.m, found.n, found.k)
+
+
+def is_flipped(kernel: Kernel) -> bool:
+    """Whether a contraction's second operand is the one that is read through windows; CannotLower
+    if none is."""
+    dot = next((v for v in kernel.values if isinstance(v, Dot)), None)
+    first, second = (0, 0) if dot is None else (windows_in(dot.a), windows_in(dot.b))
+    if not first and not second:
         raise CannotLower("a contraction without windows")
-    if in_a >= in_b:
-        return Product(dot, dot.a, dot.b, found.batch, found.m, found.n, found.k)
-    return Product(dot, dot.b, dot.a, found.batch, found.n, found.m, found.k)
+    return second > first
 
 
 def windows_in(value: Value) -> int:
-    """In how many places one axis moves along another."""
+    """How many windows an operand is read through: where one axis moves along another, between
+    bounds, or in strides."""
     values: dict[int, Value] = {}
     collect(value, values)
     count = 0
     for each in values.values():
         if isinstance(each, Guard):
-            count += sum(len(c.index.terms) > 1 for c in each.conditions)
+            count += len(each.conditions)
         elif isinstance(each, Load):
             count += sum(len(group) > 1 for group in overlaps(each))
+            count += all(abs(c) > 1 for _, c in each.offset.terms)
     return count
 
 
@@ -87,7 +99,7 @@ def overlaps(load: Load) -> list[list[Axis]]:
 def suits(kernel: Kernel) -> bool:
     """Whether the kernel is a product over windows, and wide enough."""
     try:
-        found = product(kernel)
+        found = product(kernel, is_flipped(kernel))
     except CannotLower:
         return False
     return size(found.n) >= LEAST_COLUMNS and size(found.m) > 1
