@@ -40,7 +40,7 @@ class Loop:
     variable: Ref
     start: Ref
     stop: Ref
-    step: int
+    step: int | Ref
     carried: list[tuple[Ref, Ref]]  # (phi, initial value)
 
 
@@ -160,7 +160,12 @@ class Code:
     # Loops.
 
     def open_loop(
-        self, start: Ref, stop: Ref, step: int = 1, initial: Sequence[Ref] = (), stem: str = "i"
+        self,
+        start: Ref,
+        stop: Ref,
+        step: int | Ref = 1,
+        initial: Sequence[Ref] = (),
+        stem: str = "i",
     ) -> Loop:
         """Begins a loop. `initial` are the values carried into it; `close_loop` takes the next."""
         head = self.fresh_label("loop")
@@ -178,7 +183,8 @@ class Code:
         assert level is loop.level, "loops are closed from the inside out"
         outer = self.level
         after = self.fresh("next")
-        level.lines.append(f"{after} = add nuw nsw i64 {loop.variable.text}, {loop.step}")
+        step = loop.step.text if isinstance(loop.step, Ref) else loop.step
+        level.lines.append(f"{after} = add nuw nsw i64 {loop.variable.text}, {step}")
         level.lines.append(f"br label %{loop.head}")
         phis = [
             f"{loop.variable.text} = phi i64 [ {loop.start.text}, %{outer.label} ], "

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .arguments import Arguments
 from .body import Body
 from .code import Code
 from .types import Ref
@@ -22,6 +23,16 @@ class Phase:
 
     function: str
     chunks: int
+
+
+@dataclass(frozen=True)
+class Written:
+    """The functions of a kernel, and what a launch has to know: see `Emitted`."""
+
+    text: str
+    arguments: Arguments
+    phases: tuple[int, ...]
+    workspace: int = 0
 
 
 def chunks_of(phases: Sequence[Phase], rounds: int = 1) -> tuple[int, ...]:

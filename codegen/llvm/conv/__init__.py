@@ -6,7 +6,7 @@ image is copied once, with its border, so that no product needs a condition; the
 packed in panels of columns that fill registers.
 """
 
-from .emission import emit
-from .roles import suits
+from .kernel import write
+from .plan import Plan, plan
 
-__all__ = ["emit", "suits"]
+__all__ = ["Plan", "plan", "write"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ... import index as ix
 from ...canonical import copied
-from ...index import Axis, Data, Index
+from ...index import Atom, Axis, Data, Index
 from ...kernel import (
     Apply,
     Buffer,
@@ -87,7 +87,7 @@ def _indices(value: Value) -> list[Index]:
     return [i for v in found.values() for i in v.indices()]
 
 
-def _without(index: Index, axes: set[object]) -> Index:
+def _without(index: Index, axes: set[Atom]) -> Index:
     return Index(tuple((a, c) for a, c in index.terms if a not in axes), index.const)
 
 
@@ -130,9 +130,7 @@ def images(products: Sequence[Product]) -> tuple[list[Kernel], list[Load]]:
         return [], [p.rows for p in products if isinstance(p.rows, Load)]
     found = [windows(p.rows) for p in products]
     if len({len(each) for each in found}) == 1:
-        ranges = [
-            (min(w.low for w in each), max(w.high for w in each)) for each in zip(*found)
-        ]
+        ranges = [(min(w.low for w in each), max(w.high for w in each)) for each in zip(*found)]
         wide = [[replace(w, low=a, high=b) for w, (a, b) in zip(each, ranges)] for each in found]
         made = [_image(p, each, "image") for p, each in zip(products, wide)]
         if len({describe(kernel) for kernel, _ in made}) == 1:
@@ -144,9 +142,7 @@ def images(products: Sequence[Product]) -> tuple[list[Kernel], list[Load]]:
 def _is_image(product: Product) -> bool:
     rows = product.rows
     return (
-        isinstance(rows, Load)
-        and rows.offset.is_affine
-        and rows.buffer.dtype is product.dot.dtype
+        isinstance(rows, Load) and rows.offset.is_affine and rows.buffer.dtype is product.dot.dtype
     )
 
 
@@ -174,6 +170,12 @@ def _image(product: Product, found: Sequence[Window], name: str) -> tuple[Kernel
     return kernel, Load(buffer, place, dtype)
 
 
+def check_columns(product: Product) -> None:
+    """CannotLower if the columns' operand can't be packed."""
+    if any(isinstance(atom, Data) for i in _indices(product.columns) for atom in ix.walk(i)):
+        raise CannotLower("an operand whose places are data")
+
+
 def panels(product: Product, name: str, width: int) -> tuple[Kernel, Load]:
     """The kernel that packs the columns' operand in panels of `width` columns, zeros beyond the
     last one, and a load of it in its place.
@@ -187,8 +189,6 @@ def panels(product: Product, name: str, width: int) -> tuple[Kernel, Load]:
     extents = [a.extent for a in product.n]
     places = ix.delinearize(column, extents)
     beyond = size(product.n) % width
-    if any(isinstance(atom, Data) for i in _indices(product.columns) for atom in ix.walk(i)):
-        raise CannotLower("an operand whose places are data")
     axes = dict(zip(product.n, places))
     value = rewritten(product.columns, lambda index: ix.substitute(index, axes))
     if beyond:

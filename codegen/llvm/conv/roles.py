@@ -12,9 +12,6 @@ from ...kernel import Dot, Guard, Kernel, Load, Reduce, Scan, Sort, Value, colle
 from ...roles import roles
 from ..machine import CannotLower
 
-LEAST_COLUMNS = 4
-"""Columns fill registers; with fewer than these, most of it would be computed in vain."""
-
 
 @dataclass(frozen=True)
 class Product:
@@ -83,7 +80,7 @@ def windows_in(value: Value) -> int:
 
 
 def overlaps(load: Load) -> list[list[Axis]]:
-    """The axes of an affine load, those together whose steps overlap: a window's and its place's."""
+    """The axes of an affine load; those together whose steps overlap, as in a window."""
     groups: list[list[Axis]] = []
     span = 0
     steps = [(abs(c), a) for a, c in load.offset.terms if isinstance(a, Axis)]
@@ -94,12 +91,3 @@ def overlaps(load: Load) -> list[list[Axis]]:
             groups.append([axis])
         span += step * (axis.extent - 1)
     return groups
-
-
-def suits(kernel: Kernel) -> bool:
-    """Whether the kernel is a product over windows, and wide enough."""
-    try:
-        found = product(kernel, is_flipped(kernel))
-    except CannotLower:
-        return False
-    return size(found.n) >= LEAST_COLUMNS and size(found.m) > 1

@@ -1,9 +1,9 @@
-"""A product over windows as a kernel of two phases: laying out the operands, then tiles.
+"""The tiles of a product over windows.
 
-A chunk of the second phase is a block of rows and some panels of columns. Its sums lie in memory of
-its own; the sum is made in pieces of STEPS, so that a panel stays in the first level of cache while
-all rows of the block meet it. In the end each panel is turned around, and what follows the product
-in the kernel is computed along its rows.
+A chunk is a block of rows and some panels of columns. Its sums lie in memory of its own; the sum is
+made in pieces of STEPS, so that a panel stays in the first level of cache while all rows of the
+block meet it. In the end each panel is turned around, and what follows the product in the kernel is
+computed along its rows.
 """
 
 from __future__ import annotations
@@ -14,27 +14,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.ir.node import format_location
-
 from ... import index as ix
 from ...canonical import collapsed, copied
 from ...index import Axis, Index
 from ...kernel import Buffer, Kernel, Load, Store, Value
+from .. import points
 from ..arguments import Arguments
 from ..body import Body
-from ..code import Code, module_text
-from ..emitter import METADATA, Emitted, write, write_points
-from ..form import Form, form_of
+from ..code import Code
+from ..dot.micro import Tile, load, offset
+from ..dot.packing import transposed
+from ..form import Form
 from ..machine import CannotLower, Machine
-from ..phases import Phase, function, write_kernel
+from ..phases import Phase, function
 from ..positions import uniform
 from ..stages import bind_vector
-from ..types import Ref, computed, constant
+from ..types import Ref, constant
 from . import micro
-from .micro import Tile
-from .operands import images, panels
-from .residues import split
-from .roles import Product, is_flipped, product, size
+from .plan import Part
+from .roles import Product, size
 
 STEPS = 256
 """Steps of the sum that a panel has: 16 KiB of 16 columns."""
@@ -60,11 +58,11 @@ class Blocks:
 def blocks_of(found: Product, tile: Tile) -> Blocks:
     """By size alone, so that results don't depend on the number of threads."""
     m, items, k = size(found.m), size(found.batch), size(found.k)
-    count = -(-size(found.n) // tile.width)
+    count = -(-size(found.n) // tile.columns)
     step = math.lcm(tile.rows, tile.lanes)
     rows = min(ROWS, -(-m // step) * step)
-    wide = min(count, max(SUMS // (rows * tile.width * tile.itemsize), 1))
-    work = m * count * tile.width * k * items
+    wide = min(count, max(SUMS // (rows * tile.columns * tile.itemsize), 1))
+    work = m * count * tile.columns * k * items
 
     def chunks() -> int:
         return items * -(-m // rows) * -(-count // wide)
@@ -79,49 +77,23 @@ def blocks_of(found: Product, tile: Tile) -> Blocks:
     return Blocks(rows, wide)
 
 
-def emit(kernel: Kernel, machine: Machine) -> Emitted:
-    """The kernel for a machine; CannotLower if it isn't a product over windows."""
-    flipped = is_flipped(kernel)
-    parts = split(kernel)
-    work = [part for part in parts if part.has_dot]
-    rest = [part for part in parts if not part.has_dot]
-    found = [product(part, flipped) for part in work]
-    arguments = Arguments(kernel)
-    tile = micro.tile_of(machine, computed(found[0].dot.dtype))
-    layouts, rows = images(found)
-    packed = [panels(p, f"panels{i}", tile.width) for i, p in enumerate(found)]
-    layouts += [pack for pack, _ in packed]
-    for layout in layouts:
-        arguments.keep(layout.outputs[0])
-    before = [_plain(each, each.name, machine, arguments) for each in layouts]
-    after = [_plain(each, f"rest{i}", machine, arguments) for i, each in enumerate(rest)]
-    for i, (part, p, image, (_, panel)) in enumerate(zip(work, found, rows, packed)):
-        after.append(_tiles(part, f"tiles{i}", machine, arguments, p, tile, image, panel))
-    form = form_of(kernel, machine)
-    body = Body(kernel, machine, form, arguments)
-    write_kernel(body, [phase for phase, _ in (*before, *after)])
-    codes = [body.code, *(code for _, code in (*before, *after)), micro.write_tile(tile)]
-    notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
-    return Emitted(
-        kernel.name,
-        module_text(codes) + machine.attributes + METADATA,
-        f"; kernel {kernel.name}\n{notes}",
-        tuple(arguments.words),
-        tuple(arguments.checks),
-        tuple(sum(phase.chunks for phase, _ in each) for each in (before, after)),
-        form,
-        arguments.space,
-    )
-
-
-def _plain(
-    kernel: Kernel, name: str, machine: Machine, arguments: Arguments
+def write(
+    name: str, part: Part, columns: Load, machine: Machine, arguments: Arguments, tile: Tile
 ) -> tuple[Phase, Code]:
-    """A function that computes a kernel without products."""
-    form = form_of(kernel, machine)
-    body = Body(kernel, machine, form, arguments.part(name), function(name))
-    write(body)
-    return Phase(name, form.chunks(kernel)), body.code
+    """A function that computes blocks of a part, and what follows its product.
+
+    columns: a load of the packed columns, in the place of `part.product.columns`.
+    """
+    found = part.product
+    rest = _epilogue(part.kernel, found)
+    outer = tuple(rest.parallel[len(found.batch) + len(found.n) : -1])
+    form = Form(rest.parallel[-1], tile.lanes, outer, 1, 1, False)
+    body = Body(rest, machine, form, arguments.part(name), function(name))
+    blocks = blocks_of(found, tile)
+    _Tiles(body, found, tile, blocks, part.image, columns).write()
+    count = -(-size(found.n) // tile.columns)
+    chunks = size(found.batch) * math.prod(blocks.count(size(found.m), count))
+    return Phase(name, chunks), body.code
 
 
 def table(axes: Sequence[Axis], offset: Index, pad: int = 1) -> bytes:
@@ -168,29 +140,6 @@ def _steps(axes: Sequence[Axis], step: int) -> list[int]:
     return out[::-1]
 
 
-def _tiles(
-    kernel: Kernel,
-    name: str,
-    machine: Machine,
-    arguments: Arguments,
-    found: Product,
-    tile: Tile,
-    rows: Load,
-    columns: Load,
-) -> tuple[Phase, Code]:
-    """A function that computes a block of a product, and what follows it."""
-    rest = _epilogue(kernel, found)
-    along = rest.parallel[-1]
-    outer = tuple(rest.parallel[len(found.batch) + len(found.n) : -1])
-    form = Form(along, tile.lanes, outer, 1, 1, False)
-    body = Body(rest, machine, form, arguments.part(name), function(name))
-    blocks = blocks_of(found, tile)
-    _Tiles(body, found, tile, blocks, rows, columns).write()
-    count = -(-size(found.n) // tile.width)
-    chunks = size(found.batch) * math.prod(blocks.count(size(found.m), count))
-    return Phase(name, chunks), body.code
-
-
 class _Tiles:
     """The function of a chunk of tiles."""
 
@@ -207,7 +156,7 @@ class _Tiles:
         self.found, self.tile, self.blocks = found, tile, blocks
         self.rows, self.columns = rows, columns
         self.sums = next(v for v in body.kernel.values if _is_sums(v))
-        self.count = -(-size(found.n) // tile.width)
+        self.count = -(-size(found.n) // tile.columns)
         self.m = self.size(size(found.m), "m")
         self.n = self.size(size(found.n), "n")
         self.k = self.size(size(found.k), "k")
@@ -216,8 +165,7 @@ class _Tiles:
         return self.body.size(value, key, baked=False)
 
     def at(self, base: Ref, place: Ref) -> Ref:
-        text = f"getelementptr {self.tile.kind}, ptr {base.text}, {place.typed}"
-        return self.code.let(text, "ptr")
+        return offset(self.code, self.tile, base, place)
 
     def write(self) -> None:
         code, blocks = self.code, self.blocks
@@ -226,24 +174,24 @@ class _Tiles:
         chunk = Ref("%chunk", "i64")
         which = code.binary("urem", chunk, by_m)
         chunk = code.binary("udiv", chunk, by_m)
-        first_panel = code.binary("mul", code.binary("urem", chunk, by_n), self.const(blocks.panels))
+        first_panel = code.binary(
+            "mul", code.binary("urem", chunk, by_n), self.const(blocks.panels)
+        )
         item = code.binary("udiv", chunk, by_n)
         self.bind(self.found.batch, item)
         m0 = code.binary("mul", which, self.const(blocks.rows))
         m1 = self.least(code.binary("add", m0, self.const(blocks.rows)), self.m)
         panels_ = self.size(self.count, "panels")
-        last_panel = self.least(
-            code.binary("add", first_panel, self.const(blocks.panels)), panels_
-        )
-        held = blocks.panels * blocks.rows * self.tile.width
+        last_panel = self.least(code.binary("add", first_panel, self.const(blocks.panels)), panels_)
+        held = blocks.panels * blocks.rows * self.tile.columns
         self.held = self.room(held)
-        self.turned = self.room(self.tile.width * blocks.rows + self.tile.lanes)
+        self.turned = self.room(self.tile.columns * blocks.rows + self.tile.lanes)
         self.clear(code.binary("sub", last_panel, first_panel))
         before = code.binary("mul", item, panels_)
         self.add_products(m0, m1, first_panel, last_panel, before)
         loop = code.open_loop(first_panel, last_panel, stem="panel")
         done = code.binary("sub", loop.variable, first_panel)
-        self.turn(self.at(self.held, self.times(done, blocks.rows * self.tile.width)), m0, m1)
+        self.turn(self.at(self.held, self.times(done, blocks.rows * self.tile.columns)), m0, m1)
         self.finish(loop.variable, m0, m1)
         code.close_loop(loop)
 
@@ -273,7 +221,7 @@ class _Tiles:
 
     def clear(self, panels_: Ref) -> None:
         code, tile = self.code, self.tile
-        size_ = self.times(panels_, self.blocks.rows * tile.width * tile.itemsize)
+        size_ = self.times(panels_, self.blocks.rows * tile.columns * tile.itemsize)
         code.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         code.add(
             f"call void @llvm.memset.p0.i64(ptr align 64 {self.held.text}, i8 0, {size_.typed}, "
@@ -283,28 +231,26 @@ class _Tiles:
     def add_products(self, m0: Ref, m1: Ref, first: Ref, last: Ref, before: Ref) -> None:
         """Adds the products of all steps to the sums of the chunk, a piece of steps at a time."""
         code, body, tile, blocks, found = self.code, self.body, self.tile, self.blocks, self.found
-        offset = self.rows.offset
-        batch = Index(
-            tuple((a, c) for a, c in offset.terms if a in found.batch), offset.const
-        )
+        place = self.rows.offset
+        batch = Index(tuple((a, c) for a, c in place.terms if a in found.batch), place.const)
         image_ = self.at(body.buffer(self.rows.buffer), uniform(body, batch, None))
         packed = body.buffer(self.columns.buffer)
-        row_table = body.table(table(found.m, offset, ROWS), "rows")
-        step_table = body.table(table(found.k, offset), "steps")
+        row_table = body.table(table(found.m, place, ROWS), "rows")
+        step_table = body.table(table(found.k, place), "steps")
         piece = code.open_loop(self.const(0), self.k, STEPS, stem="piece")
         left = self.least(code.binary("sub", self.k, piece.variable), self.const(STEPS))
         steps = self.entry_of(step_table, piece.variable)
         panel = code.open_loop(first, last, stem="panel")
         start = code.binary("mul", code.binary("add", before, panel.variable), self.k)
-        start = self.times(code.binary("add", start, piece.variable), tile.width)
+        start = self.times(code.binary("add", start, piece.variable), tile.columns)
         b = self.at(packed, start)
         done = code.binary("sub", panel.variable, first)
-        sums = self.at(self.held, self.times(done, blocks.rows * tile.width))
+        sums = self.at(self.held, self.times(done, blocks.rows * tile.columns))
         row = code.open_loop(m0, m1, tile.rows, stem="row")
         rows = self.entry_of(row_table, row.variable)
-        own = self.times(code.binary("sub", row.variable, m0), tile.width)
+        own = self.times(code.binary("sub", row.variable, m0), tile.columns)
         code.add(
-            f"call void @{micro.TILE}(ptr {rows.text}, ptr {image_.text}, ptr {steps.text}, "
+            f"call void @{micro.NAME}(ptr {rows.text}, ptr {image_.text}, ptr {steps.text}, "
             f"ptr {b.text}, {left.typed}, ptr {self.at(sums, own).text})"
         )
         for each in (row, panel, piece):
@@ -321,12 +267,15 @@ class _Tiles:
             square = []
             for i in range(tile.lanes):
                 place = code.binary("add", loop.variable, self.const(i))
-                place = code.binary("add", self.times(place, tile.width), self.const(j * tile.lanes))
-                square.append(micro.load(code, tile, self.at(sums, place)))
-            for i, vector in enumerate(micro.transposed(code, square)):
+                place = code.binary(
+                    "add", self.times(place, tile.columns), self.const(j * tile.lanes)
+                )
+                square.append(load(code, tile, self.at(sums, place), tile.lanes))
+            for i, vector in enumerate(transposed(code, square)):
                 column = (j * tile.lanes + i) * blocks.rows
                 place = code.binary("add", loop.variable, self.const(column))
-                micro.store(code, tile, vector, self.at(self.turned, place))
+                at = self.at(self.turned, place)
+                code.add(f"store {vector.typed}, ptr {at.text}, align {tile.itemsize}")
         code.close_loop(loop)
 
     def finish(self, panel: Ref, m0: Ref, m1: Ref) -> None:
@@ -335,8 +284,8 @@ class _Tiles:
         code, body, tile = self.code, self.body, self.tile
         along = body.form.vector
         assert along is not None
-        left = self.times(panel, tile.width)
-        columns = self.least(code.binary("sub", self.n, left), self.const(tile.width))
+        left = self.times(panel, tile.columns)
+        columns = self.least(code.binary("sub", self.n, left), self.const(tile.columns))
         run = self.size(along.extent, "run")
         first = code.binary("udiv", m0, run)
         last = code.binary("udiv", code.binary("sub", m1, self.const(1)), run)
@@ -353,8 +302,8 @@ class _Tiles:
         body.bind(along, lanes.variable)
         bind_vector(body, along, lanes.variable, x1, whole=False)
         address = self.at(own, lanes.variable)
-        body.kept[id(self.sums)] = lambda value: micro.load(code, tile, address)
-        write_points(body)
+        body.kept[id(self.sums)] = lambda value: load(code, tile, address, tile.lanes)
+        points.write_point(body)
         body.vector = None
         for each in (lanes, column, rows):
             code.close_loop(each)
