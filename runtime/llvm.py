@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Dot, Kernel
-from tilewright.codegen.llvm import CannotLower, Emitted
+from tilewright.codegen.llvm import CannotLower, Emitted, conv
 from tilewright.codegen.target import LLVM
 
 from . import debug
@@ -64,6 +64,8 @@ class LlvmDevice(HostDevice):
     def _check(self, kernel: Kernel | Bundle) -> None:
         """CannotLower for what NumPy computes faster."""
         if self._force or isinstance(kernel, Bundle) or not kernel.has_dot:
+            return
+        if conv.plan(kernel) is not None:
             return
         points = math.prod(a.extent for a in (*kernel.parallel, *kernel.reduction))
         dots = sum(isinstance(v, Dot) for v in kernel.values)
