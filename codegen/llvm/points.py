@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from . import memory, stages
 from .body import Body
 from .stages import bind_vector
@@ -9,8 +11,16 @@ from .types import Ref, constant
 from .values import evaluate, load_ahead
 
 
-def write(body: Body) -> None:
-    """Fills a function of `args` and `chunk` that computes one chunk of the kernel."""
+def write(
+    body: Body, point: Callable[[Body], None] | None = None, overlapping: bool = False
+) -> None:
+    """Fills a function of `args` and `chunk` that computes one chunk of the kernel.
+
+    point: writes what is done at a point of the parallel axes, or for as many as there are lanes.
+    overlapping: where lanes would run past the end, they go back to end there, so all of them exist
+    at each step; the axis has at least as many positions.
+    """
+    point = point or write_point
     code, form, kernel = body.code, body.form, body.kernel
     parallel = form.vector in kernel.parallel
     chunk = Ref("%chunk", "i64")
@@ -26,26 +36,37 @@ def write(body: Body) -> None:
         last = code.intrinsic("smin", [code.binary("add", first, block), extent])
     loop, following = _open_rows(body, chunk)
     if not parallel:
-        write_point(body)
+        point(body)
     else:
         assert first is not None and last is not None
         if form.peeled:
             middle = stages.whole_end(body, first, last)
-            _along_lanes(body, first, middle, whole=True)
+            _along_lanes(body, point, first, middle, whole=True)
             first = middle
-        _along_lanes(body, first, last, whole=False)
+        _along_lanes(body, point, first, last, overlapping, overlapping)
     if loop is not None:
         code.close_loop(loop, following())
 
 
-def _along_lanes(body: Body, first: Ref, last: Ref, whole: bool) -> None:
+def _along_lanes(
+    body: Body,
+    point: Callable[[Body], None],
+    first: Ref,
+    last: Ref,
+    whole: bool,
+    overlapping: bool = False,
+) -> None:
     """A loop along the parallel axis that lanes run along."""
     code, axis = body.code, body.form.vector
     assert axis is not None
     loop = code.open_loop(first, last, body.lanes, stem=axis.name)
-    body.bind(axis, loop.variable)
-    bind_vector(body, axis, loop.variable, last, whole)
-    write_point(body)
+    place = loop.variable
+    if overlapping:
+        end = code.binary("sub", last, constant(body.lanes, "i64"))
+        place = code.intrinsic("smin", [place, end])
+    body.bind(axis, place)
+    bind_vector(body, axis, place, last, whole)
+    point(body)
     body.vector = None
     body.folded.clear()
     code.close_loop(loop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...kernel import Kernel
-from .. import points
+from .. import points, turned
 from ..arguments import Arguments
 from ..body import Body
 from ..code import Code, module_text
@@ -22,8 +22,8 @@ def write(kernel: Kernel, machine: Machine, plan: Plan) -> Written:
     tile = tile_for(machine, computed(plan.parts[0].product.dot.dtype))
     packed = [panels(p.product, f"panels{i}", tile.columns) for i, p in enumerate(plan.parts)]
     layouts = [*plan.images, *(pack for pack, _ in packed)]
-    for layout in layouts:
-        arguments.keep(layout.outputs[0])
+    for buffer in dict.fromkeys(layout.outputs[0] for layout in layouts):
+        arguments.keep(buffer)
     before = [_plain(each, each.name, machine, arguments) for each in layouts]
     after = [_plain(each, f"rest{i}", machine, arguments) for i, each in enumerate(plan.rest)]
     for i, (part, (_, columns)) in enumerate(zip(plan.parts, packed)):
@@ -41,7 +41,11 @@ def write(kernel: Kernel, machine: Machine, plan: Plan) -> Written:
 
 def _plain(kernel: Kernel, name: str, machine: Machine, arguments: Arguments) -> tuple[Phase, Code]:
     """A function that computes a kernel without products."""
-    form = form_of(kernel, machine)
+    turn = turned.turn_of(kernel, machine)
+    form = form_of(kernel, machine) if turn is None else turn.form
     body = Body(kernel, machine, form, arguments.part(name), function(name))
-    points.write(body)
+    if turn is None:
+        points.write(body)
+    else:
+        turned.write(body, turn.across)
     return Phase(name, form.chunks(kernel)), body.code

@@ -11,8 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ... import index as ix
-from ...canonical import copied
+from ...canonical import collapsed, copied
 from ...index import Atom, Axis, Data, Index
 from ...kernel import (
     Apply,
@@ -34,15 +36,23 @@ from .roles import Product, overlaps, size
 
 @dataclass(frozen=True)
 class Window:
-    """A dimension of an image: `position` runs from low to high."""
+    """A dimension of an image: `position` runs from low to high; outside of first to last, the
+    image is zero."""
 
     position: Index
     low: int
     high: int
+    first: int
+    last: int
 
     @property
     def extent(self) -> int:
         return self.high - self.low + 1
+
+    @property
+    def inside(self) -> int:
+        """The extent of what isn't border."""
+        return self.last - self.first + 1
 
     @property
     def axes(self) -> list[Axis]:
@@ -73,12 +83,30 @@ def windows(value: Value) -> list[Window]:
             terms = tuple((a, load.offset.coefficient(a) // step) for a in group)
             found.setdefault(frozenset(terms), Index(terms))
         taken |= {a for a, _ in load.offset.terms}
-    largest = max(loads, key=lambda load: load.buffer.size)
-    made = [Window(p, *p.bounds()) for p in found.values()]
+    borders = _borders(value)
+    made = []
+    for position in found.values():
+        low, high = position.bounds()
+        inside = [c for c in borders if c.index == position]
+        first, last = (
+            max([low, *(c.low for c in inside)]),
+            min([high, *(c.high - 1 for c in inside)]),
+        )
+        made.append(Window(position, low, high, first, last))
     axes = [a for w in made for a in w.axes]
     if len(set(axes)) < len(axes):
         raise CannotLower("windows that share an axis")
+    largest = max(loads, key=lambda load: load.buffer.size)
     return sorted(made, key=lambda w: -abs(w.factor(largest.offset)))
+
+
+def _borders(value: Value) -> tuple[Condition, ...]:
+    """The conditions outside of which an operand is zero."""
+    if isinstance(value, Guard) and isinstance(value.outside, Constant):
+        zero = value.outside.value
+        if zero == 0 and not np.signbit(zero):
+            return value.conditions
+    return ()
 
 
 def _indices(value: Value) -> list[Index]:
@@ -130,13 +158,19 @@ def images(products: Sequence[Product]) -> tuple[list[Kernel], list[Load]]:
         return [], [p.rows for p in products if isinstance(p.rows, Load)]
     found = [windows(p.rows) for p in products]
     if len({len(each) for each in found}) == 1:
-        ranges = [(min(w.low for w in each), max(w.high for w in each)) for each in zip(*found)]
-        wide = [[replace(w, low=a, high=b) for w, (a, b) in zip(each, ranges)] for each in found]
+        wide = [[_reaching(w, same) for w, same in zip(each, zip(*found))] for each in found]
         made = [_image(p, each, "image") for p, each in zip(products, wide)]
-        if len({describe(kernel) for kernel, _ in made}) == 1:
-            return [made[0][0]], [load for _, load in made]
+        if len({tuple(map(describe, kernels)) for kernels, _ in made}) == 1:
+            return made[0][0], [load for _, load in made]
     made = [_image(p, each, f"image{i}") for i, (p, each) in enumerate(zip(products, found))]
-    return [kernel for kernel, _ in made], [load for _, load in made]
+    return [kernel for kernels, _ in made for kernel in kernels], [load for _, load in made]
+
+
+def _reaching(window: Window, same: Sequence[Window]) -> Window:
+    """A window over all positions of some."""
+    low, high = min(w.low for w in same), max(w.high for w in same)
+    first, last = min(w.first for w in same), max(w.last for w in same)
+    return replace(window, low=low, high=high, first=first, last=last)
 
 
 def _is_image(product: Product) -> bool:
@@ -146,11 +180,25 @@ def _is_image(product: Product) -> bool:
     )
 
 
-def _image(product: Product, found: Sequence[Window], name: str) -> tuple[Kernel, Load]:
-    dtype = product.dot.dtype
-    axes = [Axis(f"w{i}", w.extent) for i, w in enumerate(found)]
+def _image(product: Product, found: Sequence[Window], name: str) -> tuple[list[Kernel], Load]:
+    """The kernels that fill an image: what isn't border, and the border in each dimension.
+
+    What follows one row in memory and what comes before the next are set to zero as one piece, so
+    there is room for such a piece before the image and behind it.
+    """
+    dtype, value = product.dot.dtype, product.rows
     strides = _strides([w.extent for w in found])
-    buffer = Buffer(name, dtype, math.prod(w.extent for w in found))
+    bordered = all(w.inside > 0 for w in found) and _borders(value) != ()
+    if bordered:
+        assert isinstance(value, Guard)
+        value = value.inside
+    else:
+        found = [replace(w, first=w.low, last=w.high) for w in found]
+    before = max(((w.high - w.last) * step for w, step in zip(found, strides)), default=0)
+    behind = max(((w.first - w.low) * step for w, step in zip(found, strides)), default=0)
+    size_ = before + math.prod(w.extent for w in found) + behind
+    buffer = Buffer(name, dtype, size_)
+    axes = [Axis(f"w{i}", w.inside) for i, w in enumerate(found)]
 
     def moved(index: Index) -> Index:
         total = ix.constant(index.const)
@@ -159,15 +207,28 @@ def _image(product: Product, found: Sequence[Window], name: str) -> tuple[Kernel
             factor = window.factor(index)
             for a in window.axes:
                 rest.pop(a, None)
-            total = total + (ix.of(axis) + window.low - window.position.const) * factor
+            total = total + (ix.of(axis) + window.first - window.position.const) * factor
         assert not rest, "an axis that no window has"
         return total
 
-    offset = ix.linearize([ix.of(a) for a in axes], strides)
-    store = Store(buffer, offset, rewritten(product.rows, moved))
-    kernel = Kernel(name, tuple(a for a in axes if a.extent != 1), (), (store,))
-    place = ix.linearize([w.position - w.low for w in found], strides)
-    return kernel, Load(buffer, place, dtype)
+    places = [ix.of(a) + (w.first - w.low) for a, w in zip(axes, found)]
+    offset = ix.linearize(places, strides, before)
+    stores = (Store(buffer, offset, rewritten(value, moved)),)
+    kernels = [Kernel(name, tuple(a for a in axes if a.extent != 1), (), stores)]
+    for i, (window, step) in enumerate(zip(found, strides)):
+        length = (window.extent - window.inside) * step
+        if length:
+            count = math.prod(w.extent for w in found[:i])
+            row, place = Axis("row", count + 1), Axis("place", length)
+            pitch = window.extent * step
+            start = before - (window.high - window.last) * step
+            offset = ix.of(row) * pitch + ix.of(place) + start
+            zero = Constant(dtype.np.type(0), dtype)
+            parallel = tuple(a for a in (row, place) if a.extent != 1)
+            border = Kernel(f"{name}_border{i}", parallel, (), (Store(buffer, offset, zero),))
+            kernels.append(border)
+    place_ = ix.linearize([w.position - w.low for w in found], strides, before)
+    return [collapsed(k, [k.parallel]) for k in kernels], Load(buffer, place_, dtype)
 
 
 def check_columns(product: Product) -> None:
@@ -198,13 +259,13 @@ def panels(product: Product, name: str, width: int) -> tuple[Kernel, Load]:
     strides = _strides([a.extent for a in dims])
     buffer = Buffer(name, dtype, math.prod(a.extent for a in dims))
     offset = ix.linearize([ix.of(a) for a in dims], strides)
-    kernel = Kernel(
-        name, tuple(a for a in dims if a.extent != 1), (), (Store(buffer, offset, value),)
-    )
+    parallel = tuple(a for a in dims if a.extent != 1)
+    kernel = Kernel(name, parallel, (), (Store(buffer, offset, value),))
     flat = ix.linearize([ix.of(a) for a in product.n], _strides(extents))
     at = [ix.of(a) for a in dims]
     at[len(product.batch)], at[-1] = ix.floordiv(flat, width), ix.mod(flat, width)
-    return kernel, Load(buffer, ix.linearize(at, strides), dtype)
+    within = [a for a in parallel if a is not lane]
+    return collapsed(kernel, [within]), Load(buffer, ix.linearize(at, strides), dtype)
 
 
 def _strides(extents: Sequence[int]) -> list[int]:
