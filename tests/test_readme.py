@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+RUN = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], None, '__main__')"
 
 
 def test_quick_tour(run_python: Any) -> None:
@@ -32,13 +33,22 @@ def test_introduction(run_python: Any) -> None:
 def test_digits(run_python: Any, tmp_path: Path) -> None:
     for package in ("sklearn", "onnxruntime", "triton"):
         pytest.importorskip(package)
-    code = (
-        "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], None, '__main__')"
-    )
     script = str(ROOT / "examples" / "digits.py")
-    out = run_python(code, script, "--out", str(tmp_path))
+    out = run_python(RUN, script, "--out", str(tmp_path))
     score = float(re.search(r"([\d.]+)% right of the held out", out)[1])  # type: ignore[index]
     assert score >= 98
     assert (tmp_path / "digits.onnx").is_file()
     assert (tmp_path / "training_step" / "graph.mlir").is_file()
     assert list((tmp_path / "training_step" / "sm_90").glob("*.py"))
+
+
+@pytest.mark.slow
+def test_gpt(run_python: Any, tmp_path: Path) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "gpt.pt"
+    text.write_text("\n".join(p.read_text() for p in sorted((ROOT / "docs").glob("*.md"))))
+    script = [str(ROOT / "examples" / "gpt.py"), str(text), "--out", str(out)]
+    losses = []
+    for more in (["--steps", "40"], ["--steps", "80", "--resume"]):
+        said = run_python(RUN, *script, *more)
+        losses.append(float(re.search(r"held-out loss ([\d.]+)", said)[1]))  # type: ignore[index]
+    assert losses[1] < losses[0] < 3.6  # a guess among the text's characters costs over 4.3

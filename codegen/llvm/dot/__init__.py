@@ -1,6 +1,7 @@
-"""Contractions as native code: packed operands, tiles in registers, epilogues while they are hot."""
+"""Contractions as native code: packed operands, tiles in registers, epilogues on hot blocks."""
 
+from .choice import check_speed
+from .cut import Tiling, tiling
 from .kernel import write
-from .tiling import Tiling, tiling
 
-__all__ = ["Tiling", "tiling", "write"]
+__all__ = ["Tiling", "check_speed", "tiling", "write"]

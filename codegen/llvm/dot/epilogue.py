@@ -12,8 +12,8 @@ from ..machine import Machine
 from ..stages import bind_vector
 from ..types import Ref
 from ..values import evaluate, load_ahead
+from .cut import Tiling
 from .micro import load, offset
-from .tiling import Tiling
 
 NAME = "epilogue"
 

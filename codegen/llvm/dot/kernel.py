@@ -21,8 +21,8 @@ from ..machine import Machine
 from ..phases import Phase, Written
 from ..types import Ref, constant
 from . import epilogue, micro, operand
+from .cut import COLUMNS, DEPTH, ROWS, Tiling, points
 from .operand import Operand
-from .tiling import COLUMNS, DEPTH, ROWS, Tiling, points
 
 ZERO = constant(0, "i64")
 
@@ -33,12 +33,10 @@ def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
     body = writer.body(Code("kernel", "ptr %args, i64 %chunk"))
     phases.write_kernel(body, steps, cut.rounds)
     codes = [body.code, writer.pack(), writer.tiles()]
-    tile = cut.tile
-    a = Operand(cut.a, cut.m, cut.k, tile, tile.rows)
-    b = Operand(cut.b, cut.n, cut.k, tile, tile.columns)
+    a, b = Operand(cut, True), Operand(cut, False)
     codes += operand.write("pack_a", a, kernel, machine, writer.arguments, writer.at_a)
     codes += operand.write("pack_b", b, kernel, machine, writer.arguments, writer.at_b)
-    codes += [micro.function(tile), epilogue.write(kernel, machine, writer.arguments, cut)]
+    codes += [micro.function(cut.tile), epilogue.write(kernel, machine, writer.arguments, cut)]
     return Written(
         module_text(codes),
         writer.arguments,
@@ -166,9 +164,7 @@ class _Writer:
         blocks = code.open_loop(ZERO, extent, depth, stem="k")
         here = code.intrinsic("umin", [depth, code.binary("sub", extent, blocks.variable)])
         before = code.binary("add", code.binary("mul", number, extent), blocks.variable)
-        at = micro.offset(
-            code, tile, to, code.binary("mul", before, constant(tile.columns, "i64"))
-        )
+        at = micro.offset(code, tile, to, code.binary("mul", before, constant(tile.columns, "i64")))
         given = [places[x].typed for x in self.at_b]
         given += [column.typed, count.typed, blocks.variable.typed, here.typed, f"ptr {at.text}"]
         code.add(f"call void @pack_b(ptr %args, {', '.join(given)}, {size.typed})")
@@ -189,13 +185,16 @@ class _Writer:
         own, free = self._split(body, rest, points(cut.free), "points of free")
         item = code.binary("add", base, own)
         rows, columns = (
-            body.size(n, key, baked=False) for n, key in ((cut.rows, "rows"), (cut.columns, "columns"))
+            body.size(n, key, baked=False)
+            for n, key in ((cut.rows, "rows"), (cut.columns, "columns"))
         )
         row = code.binary("mul", row, rows)
         column = code.binary("add", start, code.binary("mul", block, columns))
         end = self._exists(body, item, column)
         row_end, column_end = (
-            code.intrinsic("umin", [code.binary("add", first, size), body.size(x.extent, ("extent", x.name))])
+            code.intrinsic(
+                "umin", [code.binary("add", first, size), body.size(x.extent, ("extent", x.name))]
+            )
             for first, size, x in ((row, rows, cut.m), (column, columns, cut.n))
         )
         height, width = code.binary("sub", row_end, row), code.binary("sub", column_end, column)
@@ -241,7 +240,9 @@ class _Writer:
         given = [places[x].typed for x in self.at_a]
         given += [r.typed for r in (row, height, blocks.variable, here, packed, panel)]
         code.add(f"call void @pack_a(ptr %args, {', '.join(given)})")
-        at_b = micro.offset(code, tile, b, code.binary("mul", before, constant(tile.columns, "i64")))
+        at_b = micro.offset(
+            code, tile, b, code.binary("mul", before, constant(tile.columns, "i64"))
+        )
         across = code.open_loop(ZERO, width, tile.columns, [at_b], stem="column")
         ((panel_b, _),) = across.carried
         down = code.open_loop(ZERO, height, tile.rows, stem="row")

@@ -135,7 +135,6 @@ def offset(code: Code, tile: Tile, start: Ref, elements: Ref | int) -> Ref:
 
 
 def load(code: Code, tile: Tile, at: Ref, lanes: int = 0) -> Ref:
-    full = vector(tile.kind, tile.lanes)
     lanes = lanes or tile.lanes
     text = f"load {vector(tile.kind, lanes)}, ptr {at.text}, align {tile.itemsize}"
     return code.let(text, tile.kind, lanes)

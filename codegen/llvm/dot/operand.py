@@ -24,15 +24,16 @@ from ..stages import bind_vector
 from ..types import Ref, computed, constant, stored
 from ..values import evaluate, load_ahead
 from . import packing
-from .micro import Tile
-from .tiling import DEPTH
+from .cut import DEPTH, Tiling
 
 
 class Operand:
-    """One operand of a contraction: `row` is its axis of the tile beside `k`."""
+    """One operand of a contraction. row: its axis of the tile beside `k`; width: of a panel."""
 
-    def __init__(self, value: Value, row: Axis, k: Axis, tile: Tile, width: int):
-        self.value, self.row, self.k, self.tile, self.width = value, row, k, tile, width
+    def __init__(self, cut: Tiling, is_a: bool):
+        self.value, self.row = (cut.a, cut.m) if is_a else (cut.b, cut.n)
+        self.k, self.tile = cut.k, cut.tile
+        self.width = cut.tile.rows if is_a else cut.tile.columns
 
     @property
     def in_memory(self) -> bool:

@@ -141,9 +141,9 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
             _load(code, dtype, _at(code, stored(dtype), s, here), lanes)
             for s in starts[first : first + count]
         ]
-        for place, column in enumerate(transposed(code, some)):
+        for number, column in enumerate(transposed(code, some)):
             part = column if count == lanes else head(code, column, count)
-            store(code, part, _at(code, part.type, base, constant(place * width + first, "i64")))
+            store(code, part, _at(code, part.type, base, constant(number * width + first, "i64")))
     code.close_loop(k)
     _otherwise(code, labels)
     _one_by_one(code, dtype, width, row, ZERO, depth, to, along=True)

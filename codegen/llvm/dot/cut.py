@@ -149,9 +149,7 @@ def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
     if items == 1 and each > PACKED:
         panels = max(PACKED // (k.extent * points(deep) * columns), 1)
         wide = panels * columns
-    return Tiling(
-        dot, a, b, m, n, k, deep, shared, free, tile, rows, columns, depth, wide, items
-    )
+    return Tiling(dot, a, b, m, n, k, deep, shared, free, tile, rows, columns, depth, wide, items)
 
 
 def _neighbours(offset, axes: tuple[Axis, ...]) -> list[Axis]:  # type: ignore[no-untyped-def]
