@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --maxprocesses 8
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow check lint format types clean distclean
+.PHONY: help venv demo test test-slow test-numpy check lint format types clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -39,6 +39,12 @@ test: $(VENV)/.dev ## install what tests need and run the fast ones
 
 test-slow: $(VENV)/.dev ## run the slow tests
 	$(PYTEST) -m slow $(PYTEST_ARGS)
+
+# What computes, once more with NumPy programs in place of native kernels.
+COMPUTING := ops autograd nn optim models recording_fuzz random aliasing tensor_api
+
+test-numpy: $(VENV)/.dev ## run the tests of what computes on the NumPy engine
+	TW_CPU=numpy $(PYTEST) -m 'not slow' $(COMPUTING:%=tests/test_%.py) $(PYTEST_ARGS)
 
 check: lint test ## all a commit needs: format, lint, types, layering, fast tests
 

@@ -10,7 +10,8 @@ class Analysis:
     """Facts about each value of a kernel, by identity.
 
     axes: the axes it ranges over.
-    reads: whether memory is read to compute it, so that a guard must mask it.
+    reads: whether memory is read or a position that is data is checked to compute it, so that a
+        guard must mask it.
     depth: how many reductions lie on the way to it.
     """
 
@@ -19,12 +20,12 @@ class Analysis:
         self._reads: dict[int, bool] = {}
         self._depth: dict[int, int] = {}
         for value in kernel.values:
-            below = [*value.operands(), *(d for i in value.indices() for d in data_values(i))]
+            positions = [d for i in value.indices() for d in data_values(i)]
+            below = [*value.operands(), *positions]
             depth = max((self._depth[id(v)] for v in below), default=0)
             self._depth[id(value)] = depth + isinstance(value, (Reduce, Dot))
-            self._reads[id(value)] = isinstance(value, Load) or any(
-                self._reads[id(v)] for v in below
-            )
+            reads = isinstance(value, Load) or bool(positions)
+            self._reads[id(value)] = reads or any(self._reads[id(v)] for v in below)
 
     def axes(self, value: Value) -> frozenset[Axis]:
         return self._axes[id(value)]

@@ -96,7 +96,11 @@ class _Cutter:
     def _require(self, node: Node) -> None:
         """Adds what has to be an anchor because of `node`."""
         kind = node.op.kind
-        if is_fold(node) or kind is Kind.SCATTER or node.op is initial:
+        if kind is Kind.LOOP:
+            # Its steps have kernels of their own, which read memory and nothing else.
+            self.anchors.add(node)
+            self.anchors.update({memory(o) for o in node.operands} - self.leaves)
+        elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
         elif kind is Kind.CONTRACTION:
             self.anchors.add(node)

@@ -36,7 +36,7 @@ MOST_VALUES = 600
 class Group:
     """Anchors that one kernel computes.
 
-    kind: map, row (folds and scans), dot, update or sort.
+    kind: map, row (folds and scans), dot, update, sort or loop (which has no kernel of its own).
     points, row: its domain's.
     """
 
@@ -99,6 +99,10 @@ class Partition:
             return None if node in own else buffers.get(node)
 
         last = anchors[-1]
+        if last.op.kind is Kind.LOOP:
+            lowering = Lowering(Domain(tuple(last.shape)), source)
+            lowering.nodes[last] = None
+            return self._group(anchors, "loop", Kernel("", (), (), ()), lowering, outputs)
         if last.op.kind is Kind.SCATTER:
             kernel, lowering = lower_update(last, buffers[last], source)
             return self._group(anchors, "update", kernel, lowering, outputs)
@@ -242,7 +246,7 @@ class Partition:
         pairs = [(group, other) for other in dict.fromkeys(near)]
         pairs += (p for p in pairwise(readers) if self._is_small(p[0]) and _alike(*p))
         for a, b in pairs:
-            stays = {"update", "sort"} & {a.kind, b.kind}
+            stays = {"update", "sort", "loop"} & {a.kind, b.kind}
             if stays or a.is_state is not state_only or b.is_state is not state_only:
                 continue
             later = a.before >> b.index & 1

@@ -471,6 +471,7 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
     Kind.SCAN: Lowering._scan,
     Kind.CONTRACTION: Lowering._contraction,
     Kind.SCATTER: Lowering._in_memory_only,
+    Kind.LOOP: Lowering._in_memory_only,
 }
 
 _IDENTITY: dict[str, Any] = {"sum": 0, "prod": 1, "all": True, "any": False}

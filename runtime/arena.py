@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ class Arena:
         self.device = device
         self.size = 0
         self.memory: Any = None
-        self.bound: dict[int, list[tuple[int, Any]]] = {}
+        # By identity; the reference takes an entry out before another segment has its place.
+        self.bound: dict[int, tuple[weakref.ref[Segment], list[tuple[int, Any]]]] = {}
 
     @classmethod
     def of(cls, device: Device) -> Arena:
@@ -33,14 +35,18 @@ class Arena:
             self.size = segment.arena_bytes
             self.memory = self.device.arena(self.size)
             self.bound.clear()
-        views = self.bound.get(id(segment))
-        if views is None:
-            views = self.bound[id(segment)] = [
-                (slot, self.device.view(self.memory, offset, meta.shape, meta.dtype))
-                for slot, (offset, meta) in segment.arena_slots.items()
-            ]
-        for slot, view in views:
+        found = self.bound.get(id(segment)) or self._views(segment)
+        for slot, view in found[1]:
             slots[slot] = view
+
+    def _views(self, segment: Segment) -> tuple[weakref.ref[Segment], list[tuple[int, Any]]]:
+        bound, key = self.bound, id(segment)
+        views = [
+            (slot, self.device.view(self.memory, offset, meta.shape, meta.dtype))
+            for slot, (offset, meta) in segment.arena_slots.items()
+        ]
+        bound[key] = weakref.ref(segment, lambda _: bound.pop(key, None)), views
+        return bound[key]
 
     def release(self) -> None:
         """Give the memory back; the next run takes what it needs."""

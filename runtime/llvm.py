@@ -78,23 +78,23 @@ class LlvmDevice(HostDevice):
 
 
 def make(choice: str) -> Any:
-    """The device `cpu`. choice: TW_CPU, `numpy` (the default until the native engine has been
-    proven on more machines), `auto` for native code where it can be and pays, or `llvm` for native
-    code only."""
+    """The device `cpu`.
+
+    choice: TW_CPU. `auto`: native code where it can be and pays; `llvm`: native code, or an error;
+    `numpy`: NumPy programs. By default `auto` on the platforms where native code has been proven,
+    else `numpy`.
+    """
     if choice not in ("", "numpy", "auto", "llvm"):
         raise RuntimeError(f"TW_CPU: expected numpy, auto or llvm, got {choice!r}")
-    if choice in ("", "numpy"):
-        return NumpyDevice()
     from .native import host
 
+    if choice == "numpy" or (choice == "" and not host.is_proven()):
+        return NumpyDevice()
     reason = host.reason_against()
-    if reason is None:
-        try:
-            host.machine()
-        except (ImportError, RuntimeError) as error:
-            reason = str(error)
     if reason is None:
         return LlvmDevice(force=choice == "llvm")
     if choice == "llvm":
         raise RuntimeError(f"TW_CPU=llvm: {reason}")
+    if debug.level():
+        print(f"tilewright: cpu runs on NumPy: {reason}", file=sys.stderr)
     return NumpyDevice()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tilewright.codegen.kernel import Apply, Bundle, Kernel, Load, data_values
-from tilewright.codegen.program import Program
+from tilewright.codegen.program import Loop, Program
 
 ALIGNMENT = 256
 """Bytes; vector loads and GPU transactions want it."""
@@ -84,7 +84,9 @@ def donors(program: Program) -> dict[tuple[int, int], int]:
     return out
 
 
-def _members(kernel: Kernel | Bundle) -> tuple[Kernel, ...]:
+def _members(kernel: Kernel | Bundle | Loop) -> tuple[Kernel, ...]:
+    if isinstance(kernel, Loop):
+        return tuple(m for k in kernel.kernels for m in _members(k))
     return kernel.members if isinstance(kernel, Bundle) else (kernel,)
 
 
@@ -104,6 +106,8 @@ def _may_fail(kernel: Kernel) -> bool:
 def _in_place(program: Program, at: int, source: int, target: int) -> bool:
     """Whether the step reads the slot `source` only where it writes the slot `target`."""
     step = program.steps[at]
+    if isinstance(step.kernel, Loop):
+        return False  # its steps read what others have written
     output, input_ = 0, 0
     for kernel in _members(step.kernel):
         outs = step.outputs[output : output + len(kernel.outputs)]

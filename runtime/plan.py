@@ -87,7 +87,7 @@ class Plan:
     @property
     def launches(self) -> int:
         """How many kernels one run launches."""
-        return sum(len(s.launches) for s in self.segments)
+        return sum(launch_count(s.program) for s in self.segments)
 
     def _find_results(self) -> list[tuple[int, int]]:
         """(segment, place among its roots) of each root."""
@@ -224,6 +224,14 @@ def plan_for(roots: tuple[Node, ...]) -> Plan:
     if plan is None:
         plan = _plans[roots] = Plan(roots)
     return plan
+
+
+def launch_count(program: Program) -> int:
+    """How many kernels one run of a program launches."""
+    from tilewright.codegen.program import Loop
+
+    kernels = (step.kernel for step in program.steps)
+    return sum(k.count * launch_count(k.body) if isinstance(k, Loop) else 1 for k in kernels)
 
 
 def plans() -> list[Plan]:

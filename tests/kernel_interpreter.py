@@ -26,7 +26,8 @@ from tilewright.codegen.kernel import (
     Sort,
     Value,
 )
-from tilewright.codegen.program import Program
+from tilewright.codegen.program import Loop, Program
+from tilewright.ir.loop import order
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import philox4x32
 from tilewright.ir.reference import elementwise_function
@@ -188,6 +189,9 @@ def run_program(
     for node, slot in program.leaves.items():
         memory[slot] = np.ascontiguousarray(leaves[node]).reshape(-1)
     for step in program.steps:
+        if isinstance(step.kernel, Loop):
+            memory[step.outputs[0]] = run_loop(step.kernel, [memory[s] for s in step.inputs])
+            continue
         for slot in step.outputs:
             if memory[slot] is None:
                 size = int(np.prod(program.slots[slot].shape))
@@ -199,3 +203,17 @@ def run_program(
         memory[s] if memory[s] is not None else np.zeros(0, program.slots[s].dtype.np)
         for s in program.results
     ]
+
+
+def run_loop(loop: Loop, operands: Sequence[np.ndarray]) -> np.ndarray:
+    """A loop's output: its results of all steps, one after another."""
+    parts = [a.reshape(loop.count, -1) for a in operands[: loop.sequences]]
+    after = loop.sequences + loop.states
+    now, whole = list(operands[loop.sequences : after]), operands[after:]
+    made: dict[int, list[np.ndarray]] = {}
+    for t in order(loop.count, loop.reverse):
+        bound = [*(p[t] for p in parts), *now, *whole]
+        leaves = {n: bound[n.attrs[0]].reshape(n.shape) for n in loop.body.leaves}
+        made[t] = run_program(loop.body, leaves)
+        now = made[t][: loop.states]
+    return np.concatenate([made[t][k] for k in range(len(loop.shapes)) for t in range(loop.count)])

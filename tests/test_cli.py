@@ -145,7 +145,8 @@ def test_a_script_that_is_not_there(command: str, tmp_path: Path) -> None:
 # ---- explain ---------------------------------------------------------------------------------
 
 
-def test_explain_shows_every_stage(script: Path) -> None:
+def test_explain_shows_every_stage(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TW_CPU", "numpy")
     status, out, err = call("explain", str(script), "--top", "9", "--", "one")
     assert (status, err) == (0, "")
     assert "argv" in out and "'one']" in out

@@ -242,24 +242,6 @@ def test_another_machine_has_other_entries(monkeypatch: pytest.MonkeyPatch) -> N
         jit._identity.cache_clear()
 
 
-def test_the_choice_of_emitter(run_python: RunPython) -> None:
-    code = """
-import sys
-from tilewright.runtime import devices
-device = devices.get("cpu")
-print(type(device).__name__, "llvmlite" in sys.modules)
-"""
-    assert run_python(code, env={"TW_CPU": "numpy"}) == "NumpyDevice False\n"
-    assert run_python(code, env={"TW_CPU": "llvm"}) == "LlvmDevice True\n"
-    assert run_python(code, env={"TW_CPU": "auto"}) == "LlvmDevice True\n"
-    without = "import sys\nsys.modules['llvmlite'] = None\n"
-    missing = code.replace('"llvmlite" in sys.modules', "True")
-    assert run_python(without + missing, env={"TW_CPU": "auto"}) == "NumpyDevice True\n"
-    refused = without + "from tilewright.runtime import devices\ntry:\n    devices.get('cpu')\n"
-    refused += "except RuntimeError as error:\n    print(error)\n"
-    assert "llvmlite is not installed" in run_python(refused, env={"TW_CPU": "llvm"})
-
-
 def test_import_stays_light(run_python: RunPython) -> None:
     code = "import sys, tilewright\nprint(any(m.startswith('llvmlite') for m in sys.modules))"
     assert run_python(code) == "False\n"

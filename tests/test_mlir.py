@@ -149,6 +149,13 @@ def scans() -> list[Node]:
     return [*folds, ops.argsort(x, 0, False), ops.argsort(x, 1, True)]
 
 
+def loops() -> list[Node]:
+    x, h, w = (ops.variable(leaf(i, s), i) for i, s in enumerate(((3, 2, 4), (2, 4), (4, 4))))
+    y, _ = ops.recurrence("rnn_tanh", x, (h,), w, reverse=True)
+    ones = ops.expand(ops.constant(1, y.dtype), y.shape)
+    return [y, *pullback({y: ones}, [x, h, w]).values()]
+
+
 def generated() -> list[Node]:
     seed, offset = ops.scalar(0, dt.int64), ops.scalar(1, dt.int64)
     return [
@@ -199,6 +206,7 @@ GRAPHS = (
     contractions,
     indexing,
     scans,
+    loops,
     generated,
     leaves,
     with_gradient,

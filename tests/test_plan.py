@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
 import tilewright
 from tilewright import recording
-from tilewright.runtime import plan
+from tilewright.runtime import devices, plan
+from tilewright.runtime.arena import Arena
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +56,22 @@ def test_temporaries_share_the_arena():
         int(np.prod(s.shape)) * s.dtype.itemsize for _, s in segment.arena_slots.values()
     )
     assert segment.arena_bytes < temporaries
+
+
+def test_a_plan_that_is_forgotten_leaves_no_temporaries_behind():
+    # Another segment may get its address, and would run in its memory.
+    from tilewright.ir import dtype, ops
+    from tilewright.ir.shape import Size
+
+    arena = Arena.of(devices.get("cpu"))
+    x = ops.leaf(0, Size((7, 7)), dtype.float32)
+    made = plan.Plan([ops.matmul(ops.matmul(x, x), x)])
+    made.run([np.eye(7, dtype=np.float32)], [])
+    key = id(made.segments[0])
+    assert key in arena.bound
+    del made
+    gc.collect()
+    assert key not in arena.bound
 
 
 def test_outputs_of_a_run_are_not_reused_while_they_are_held():

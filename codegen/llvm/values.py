@@ -25,7 +25,7 @@ from . import arithmetic, convert, memory, philox
 from .body import Body, Mask
 from .code import Level
 from .machine import CannotLower
-from .positions import position
+from .positions import level_of_index, position
 from .types import Ref, computed, constant
 
 
@@ -124,12 +124,8 @@ def _guard(body: Body, value: Guard, mask: Mask | None, at: Level) -> Ref:
         body.masks += 1
         return Mask(ref, level.depth, body.masks)
 
-    depth = body.depth_of(
-        frozenset().union(*(body.analysis.index_axes(c.index) for c in value.conditions))
-    )
-    if any(body.analysis.index_reads(c.index) for c in value.conditions):
-        depth = at.depth
-    level = body.code.levels[max(depth, mask.level if mask else 0)]
+    depth = max(level_of_index(body, c.index, mask).depth for c in value.conditions)
+    level = code.levels[max(depth, mask.level if mask else 0)]
     within = code.once(key, level, make)
     inside = evaluate(body, value.inside, within)
     return code.select(holds, inside, outside, at)
@@ -146,12 +142,8 @@ def _conditions(body: Body, conditions: Sequence[Condition], mask: Mask | None) 
             continue
         kind = "i32" if max(-low, high) < 1 << 30 else "i64"
         place = position(body, condition.index, mask, kind)
-        axes = body.analysis.index_axes(condition.index)
-        here = body.depth_of(axes)
-        if body.analysis.index_reads(condition.index):
-            here = body.code.level.depth
-        depth = max(depth, here)
-        level = code.levels[here]
+        level = level_of_index(body, condition.index, mask)
+        depth = max(depth, level.depth)
         start = _bound(body, condition.low, ("low", condition), kind)
         count = _bound(body, condition.high - condition.low, ("span", condition), kind)
         moved = place if start.text == "0" else code.binary("sub", place, start, level)

@@ -152,7 +152,8 @@ def any_empty(shape: Sequence[int], axes: Sequence[int]) -> bool:
 def _arg_numpy(function: Any) -> Any:
     def reduce(x: Any, axes: tuple[int, ...]) -> Any:
         kept = [i for i in range(x.ndim) if i not in axes]
-        flat = np.transpose(x, (*kept, *axes)).reshape([x.shape[i] for i in kept] + [-1])
+        count = math.prod(x.shape[i] for i in axes)
+        flat = np.transpose(x, (*kept, *axes)).reshape([*(x.shape[i] for i in kept), count])
         return function(flat, axis=-1).astype(np.int64).reshape(reduced_shape(x.shape, axes))
 
     return reduce

@@ -22,9 +22,14 @@ def binding() -> Any:
     return llvm
 
 
+def is_proven() -> bool:
+    """Whether native code has been run and measured on machines of this kind."""
+    return sys.platform == "linux" and platform.machine() == "x86_64"
+
+
 @functools.cache
 def reason_against() -> str | None:
-    """Why there can be no native code here, or None. Doesn't load LLVM."""
+    """Why there can be no native code here, or None."""
     if importlib.util.find_spec("llvmlite") is None:
         return "llvmlite is not installed (pip install 'tilewright[cpu]')"
     if platform.python_implementation() != "CPython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -33,6 +38,10 @@ def reason_against() -> str | None:
         return f"no native code for {platform.machine()}"
     if sys.byteorder != "little" or sys.maxsize < 2**32:
         return "native code needs a little-endian 64-bit machine"
+    try:
+        machine()
+    except (ImportError, OSError, RuntimeError) as error:
+        return str(error)
     return None
 
 

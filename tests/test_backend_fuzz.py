@@ -1,0 +1,103 @@
+"""Random programs on native code, NumPy and Triton's interpreter; see fuzz_backends.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fuzz_backends import Failure, attempt, engines_of, of_seed, smallest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_programs import Writer, scope
+from random_steps import STEPS_OF, random_program
+
+from tilewright.runtime.native import host
+
+if host.reason_against() is not None:
+    pytest.skip(str(host.reason_against()), allow_module_level=True)
+
+SLOWLY = [] if importlib.util.find_spec("triton") is None else ["interpret"]
+QUIET = settings(
+    deadline=None,
+    derandomize=True,
+    print_blob=False,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def holds(choose: random.Random, small: bool = False) -> None:
+    program = random_program(choose, small)
+    engines = ["numpy", "llvm"] + (SLOWLY if small else [])
+    try:
+        attempt(program, engines)
+    except Exception as error:
+        pytest.fail(f"{type(error).__name__}: {error}\n{smallest(program, engines)}")
+
+
+@settings(QUIET, max_examples=150)
+@given(st.randoms(use_true_random=False))
+def test_native_code_and_numpy_agree(choose: random.Random) -> None:
+    holds(choose)
+
+
+@settings(QUIET, max_examples=15)
+@given(st.randoms(use_true_random=False))
+def test_the_interpreter_agrees(choose: random.Random) -> None:
+    holds(choose, small=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "count"),
+    [(0, 60), *(pytest.param(n, 200, marks=pytest.mark.slow) for n in range(1000, 3000, 200))],
+)
+def test_many_programs(first: int, count: int) -> None:
+    for seed in range(first, first + count):
+        program = of_seed(seed)
+        engines = [e for e in engines_of(seed) if e != "interpret" or SLOWLY]
+        try:
+            attempt(program, engines)
+        except Exception as error:
+            text = f"seed {seed}: {type(error).__name__}: {error}\n{smallest(program, engines)}"
+            pytest.fail(text)
+
+
+@pytest.mark.parametrize("step", [step for step, _ in STEPS_OF], ids=lambda s: s.__name__)
+def test_every_kind_of_step_is_taken(step) -> None:  # type: ignore[no-untyped-def]
+    """Each adds lines, so that none has quietly become nothing."""
+    w = Writer(random.Random(7))
+    w.leaf((3, 4), "float32")
+    w.leaf((3, 4), "int32")
+    before = len(w.program.lines)
+    for _ in range(30):
+        step(w)
+    assert len(w.program.lines) > before + 10
+
+
+def test_a_wrong_result_is_found_and_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fuzz_backends
+
+    w = Writer(random.Random(0))
+    x = w.leaf((5,), "float32", np.arange(5) / 4)
+    for _ in range(4):
+        x = w.line(f"ops.add({x.name}, {x.name})", x.bound * 2, x.grid)
+    program = replace(w.program, roots=[x.name])
+    fuzz_backends.attempt(program, ["numpy", "llvm"])
+
+    right = fuzz_backends.run
+
+    def wrong(program, device):  # type: ignore[no-untyped-def]
+        values = right(program, device)
+        if device is fuzz_backends.device("llvm") and "n4" in program.roots:
+            values = [v + 1 for v in values]
+        return values
+
+    monkeypatch.setattr(fuzz_backends, "run", wrong)
+    with pytest.raises(Failure, match="n4 on llvm: 5 of 5 differ"):
+        fuzz_backends.attempt(program, ["numpy", "llvm"])
+    found = smallest(program, ["numpy", "llvm"])
+    assert [text for _, text in found.lines] == ["leaf(1, (5,), float32)", "ops.add(n3, n3)"]
+    assert scope(True)["float32"].name == "float64"
