@@ -61,7 +61,9 @@ class LlvmDevice(HostDevice):
         """CannotLower for what NumPy computes faster."""
         from .native import host
 
-        if not self._force and isinstance(kernel, Kernel) and conv.plan(kernel) is None:
+        if self._force or isinstance(kernel, Bundle) or kernel.is_chained:
+            return
+        if conv.plan(kernel) is None:
             dot.check_speed(kernel, host.machine())
 
     def source(self, kernel: Kernel | Bundle) -> str:

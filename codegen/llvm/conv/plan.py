@@ -44,7 +44,7 @@ def plan(kernel: Kernel) -> Plan | None:
 
 
 def _plan(kernel: Kernel) -> Plan | None:
-    if not kernel.has_dot:
+    if not kernel.has_dot or kernel.is_chained:
         return None
     flipped = is_flipped(kernel)
     parts = split(kernel)

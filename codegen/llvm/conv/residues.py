@@ -139,7 +139,7 @@ def _simplified(kernel: Kernel) -> Kernel:
     can read one image."""
     made: dict[int, Value] = {}
     for value in kernel.values:
-        done = copied(value, made, lambda index: index, reduction=kernel.reduction)
+        done = copied(value, made, lambda index: index)
         if isinstance(done, Guard):
             vary = tuple(_divided(c) for c in done.conditions if c.index.terms)
             if simplified(done.conditions) is None:
