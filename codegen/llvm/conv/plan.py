@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...kernel import Kernel, Load
+from ...canonical import copied
+from ...kernel import Kernel, Load, Store, Value
 from ..machine import CannotLower
 from .operands import check_columns, images
 from .residues import split
 from .roles import Product, is_flipped, product, size
 
-LEAST_COLUMNS = 4
-"""Columns fill registers; with fewer than these, most of it would be computed in vain."""
+LEAST_COLUMNS = 2
+"""Columns fill registers; with fewer than these, as in a depthwise convolution, tiles don't pay."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """parts: products; rest: kernels of points for which no product is left; images: the kernels
-    that lay out the rows."""
+    """parts: products; rest: kernels that are computed point by point, as no product is left in
+    them or one too narrow; images: the kernels that lay out the rows."""
 
     parts: Sequence[Part]
     rest: Sequence[Kernel]
@@ -36,7 +37,7 @@ class Plan:
 
 
 def plan(kernel: Kernel) -> Plan | None:
-    """None if the kernel isn't a product over windows, or too narrow."""
+    """None if the kernel isn't a product over windows."""
     try:
         return _plan(kernel)
     except CannotLower:
@@ -50,12 +51,26 @@ def _plan(kernel: Kernel) -> Plan | None:
     parts = split(kernel)
     work = [part for part in parts if part.has_dot]
     products = [product(part, flipped) for part in work]
-    if not work or max(size(p.n) for p in products) < LEAST_COLUMNS:
-        return None
-    if any(size(p.m) < 2 or not size(p.k) * size(p.n) * size(p.batch) for p in products):
+    rest = [part for part in parts if not part.has_dot]
+    if not work or any(
+        size(p.m) < 2 or not size(p.k) * size(p.n) * size(p.batch) for p in products
+    ):
         return None
     for each in products:
         check_columns(each)
     kernels, loads = images(products)
     made = [Part(*each) for each in zip(work, products, loads, strict=True)]
-    return Plan(made, [part for part in parts if not part.has_dot], kernels)
+    if size(products[0].n) < LEAST_COLUMNS:
+        return Plan([], [*rest, *(_of_image(part) for part in made)], kernels)
+    return Plan(made, rest, kernels)
+
+
+def _of_image(part: Part) -> Kernel:
+    """The kernel of a part with its rows read from their image."""
+    kernel, found = part.kernel, part.product
+    made: dict[int, Value] = {}
+    for value in kernel.values:
+        done = part.image if value is found.rows else copied(value, made, lambda index: index)
+        made[id(value)] = done
+    stores = tuple(Store(s.buffer, s.offset, made[id(s.value)]) for s in kernel.stores)
+    return Kernel(kernel.name, kernel.parallel, kernel.reduction, stores, kernel.notes)

@@ -60,7 +60,7 @@ def blocks_of(found: Product, tile: Tile) -> Blocks:
     m, items, k = size(found.m), size(found.batch), size(found.k)
     count = -(-size(found.n) // tile.columns)
     step = math.lcm(tile.rows, tile.lanes)
-    rows = min(ROWS, -(-m // step) * step)
+    rows = min(ROWS // step, -(-m // step)) * step
     wide = min(count, max(SUMS // (rows * tile.columns * tile.itemsize), 1))
     work = m * count * tile.columns * k * items
 
@@ -237,8 +237,10 @@ class _Tiles:
         packed = body.buffer(self.columns.buffer)
         row_table = body.table(table(found.m, place, ROWS), "rows")
         step_table = body.table(table(found.k, place), "steps")
-        piece = code.open_loop(self.const(0), self.k, STEPS, stem="piece")
-        left = self.least(code.binary("sub", self.k, piece.variable), self.const(STEPS))
+        pieces = -(-size(found.k) // STEPS)
+        most = self.size(-(-size(found.k) // pieces), "steps of a piece")
+        piece = code.open_loop(self.const(0), self.k, most, stem="piece")
+        left = self.least(code.binary("sub", self.k, piece.variable), most)
         steps = self.entry_of(step_table, piece.variable)
         panel = code.open_loop(first, last, stem="panel")
         start = code.binary("mul", code.binary("add", before, panel.variable), self.k)
