@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.llvm import CannotLower, Emitted, dot
+from tilewright.codegen.llvm import CannotLower, Emitted, conv, dot
 from tilewright.codegen.target import LLVM
 
 from . import debug
@@ -61,7 +61,9 @@ class LlvmDevice(HostDevice):
         """CannotLower for what NumPy computes faster."""
         from .native import host
 
-        if not self._force and isinstance(kernel, Kernel) and not kernel.is_chained:
+        if self._force or isinstance(kernel, Bundle) or kernel.is_chained:
+            return
+        if conv.plan(kernel) is None:
             dot.check_speed(kernel, host.machine())
 
     def source(self, kernel: Kernel | Bundle) -> str:

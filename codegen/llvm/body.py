@@ -86,7 +86,22 @@ class Body:
         return found
 
     def buffer(self, buffer: Buffer) -> Ref:
-        return self._word(self.arguments.buffer(buffer), "ptr")
+        start = self.arguments.kept.get(buffer)
+        if start is None:
+            return self._word(self.arguments.buffer(buffer), "ptr")
+        entry, code = self.entry, self.code
+
+        def make() -> Ref:
+            place = self.size(start, ("start of", buffer.name), baked=False)
+            text = f"getelementptr i8, ptr {self.workspace().text}, i64 {place.text}"
+            return code.let(text, "ptr", at=entry)
+
+        found: Ref = code.once(("kept", buffer), entry, make)
+        return found
+
+    def table(self, values: bytes, key: Any) -> Ref:
+        """The address of constant data."""
+        return self._word(self.arguments.table(values, key), "ptr")
 
     def workspace(self) -> Ref:
         """Memory of the launch, its address a multiple of 64."""

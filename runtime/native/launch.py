@@ -106,6 +106,7 @@ class _Layout:
         phases = (chunks,) if is_bundle else emitted[0].phases
         self.space = 0 if is_bundle else emitted[0].workspace
         space_place = 0
+        self.tables: list[Any] = []
         words: list[int] = []
         moves: list[int] = []
         self.errors: list[int] = []
@@ -134,6 +135,9 @@ class _Layout:
                     moves += [slots[slot], place, _kind(word.dtype)]
                 elif word.role == "workspace":
                     space_place = place
+                elif word.role == "table":
+                    self.tables.append(np.frombuffer(word.value, np.uint8))
+                    words[place] = self.tables[-1].ctypes.data
             flags = [i for i, w in enumerate(each.words, start) if w.role == "error"]
             self.errors += flags[::2]
             output += len(member.outputs)
