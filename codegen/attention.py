@@ -83,13 +83,13 @@ def attention_base(node: Node) -> Node | None:
 
 def lower_attention(
     anchors: Sequence[Node],
-    buffers: dict[Node, Buffer],
+    buffer: Callable[[Node], Buffer],
     source: Callable[[Node], Buffer | None],
 ) -> tuple[Kernel, Lowering]:
     """The kernel of `anchors`: records of attention of the same operands, or such a record through
     movement that only changes where its elements are stored."""
     template = _Template(_base(anchors[0]), source)
-    stores = tuple(template.store(anchor, buffers[anchor]) for anchor in anchors)
+    stores = tuple(template.store(anchor, buffer(anchor)) for anchor in anchors)
     domain = template.lowering.domain
     return Kernel("", domain.parallel, domain.reduction, stores), template.lowering
 

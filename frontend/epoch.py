@@ -103,6 +103,9 @@ storages: list[Storage] = []  # storages with a node
 windows: list[Storage] = []  # storages of which a part was read as a leaf of its own
 variables: list[Handle | History] = []  # where gradients go: to a leaf tensor, or on to a history
 scalars: list[Any] = []  # numbers bound at run time
+drawn: dict[
+    int, str
+] = {}  # those that are "seed" or "offset" of the default generator, or "another's"
 mutated: set[Node] = set()  # values that were overwritten, for the check in backward
 freed: list[tuple[Node, int]] = []  # roots of backward passes and how many handles there were
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
@@ -123,6 +126,7 @@ class Clock:
     """number: of the epoch. holding: depth of the blocks in which it must not end.
     leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
     looking: whether calls are recorded only to be looked at.
+    effects: how often a value was read, or a generator set: what no node tells of.
     """
 
     number = 0
@@ -130,6 +134,7 @@ class Clock:
     leaf_bytes = 0
     checked_bytes = BYTES
     looking = False
+    effects = 0
 
 
 clock = Clock()

@@ -20,6 +20,7 @@ from .epoch import (
     Storage,
     calls,
     clock,
+    drawn,
     freed,
     handles,
     hooked,
@@ -50,7 +51,7 @@ def _calibrate() -> int:
     return next(iter(list(map(getrefcount, probe))))
 
 
-_BASE_COUNT = _calibrate()  # what getrefcount says of an object that only a list holds
+BASE_COUNT = _calibrate()  # what getrefcount says of an object that only a list holds
 _refusal: Callable[[], Exception] | None = None
 
 
@@ -190,7 +191,7 @@ def _forget_views() -> None:
 def _live() -> tuple[list[Any], list[tuple[int, int]]]:
     """The tensors and storages whose values somebody can still ask for, or that were mutated; and
     (place in that list, number of the leaf) for those whose old value was read."""
-    base = _BASE_COUNT
+    base = BASE_COUNT
     counts = list(map(getrefcount, handles))
     live: list[Any] = [
         t
@@ -282,6 +283,7 @@ def _end_epoch() -> None:
         windows,
         variables,
         scalars,
+        drawn,
         freed,
         calls,
         mutated,

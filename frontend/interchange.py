@@ -15,12 +15,13 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import recording, shaping, views
-from .epoch import Failed, SharedMemory, Storage
+from .epoch import Failed, SharedMemory, Storage, clock
 from .flushing import value_of
 
 
 def array_of(t: Any) -> np.ndarray:
     """The values as an array that must not be written: computed first, copied from a device."""
+    clock.effects += 1
     if t._node is not None:
         recording.flush()
     if t._node is not None:  # the epoch is held: this value alone

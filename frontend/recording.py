@@ -548,7 +548,7 @@ def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
             else:
                 _remember_view(key, input, result)
             return result
-        again = _unread_view if node is None else _again
+        again = _unread_view if node is None else view_again
         if type(found) is list:
             return tuple([again(input, each) for each in found])
         return again(input, found)
@@ -586,7 +586,7 @@ def _remember_view(key: Any, source: Any, result: Any) -> None:
         _table[key] = made if type(result) is tuple else made[0]
 
 
-def _again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any:
+def view_again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any:
     node, chain, shares = found
     if not shares:
         return wrap(node)

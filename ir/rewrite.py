@@ -12,13 +12,22 @@ Rule = Callable[[Node], Node | None]
 """Returns the replacement of a node whose operands are already rewritten, or None."""
 
 
+_done: dict[tuple[Rule, ...], dict[Node, Node]] = {}
+
+
+def clear() -> None:
+    """Forget what became of nodes."""
+    _done.clear()
+
+
 def rewrite(roots: Sequence[Node], rules: Sequence[Rule]) -> list[Node]:
     """`roots` with the first rule that fires applied at each node until none does.
 
     A replacement is rewritten in turn, so a rule may answer with nodes that other rules apply to.
-    The result is for compilation: its nodes carry no gradient.
+    The result is for compilation: its nodes carry no gradient. What became of a node is remembered
+    for the next graph that has it.
     """
-    done: dict[Node, Node] = {}
+    done = _done.setdefault(tuple(rules), {})
     before = set_location(None)
     try:
         with grad_mode(False):
