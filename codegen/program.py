@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from tilewright.ir import loop as loops
 from tilewright.ir.dtype import DType
@@ -13,7 +14,7 @@ from tilewright.ir.ops.generate import scalar
 from tilewright.ir.passes.pipeline import lower_graph
 
 from .bundle import bundles, keep_updates_apart
-from .canonical import Note, canonical
+from .canonical import Note
 from .cut import cut, is_buffer, memory
 from .fusion import Group, Partition
 from .kernel import Bundle, Kernel, Scalar
@@ -119,7 +120,6 @@ class _Assembly:
         self.slots: list[Slot] = []
         self.slot_of: dict[Node, int] = {}
         self.leaves = {leaf: self._slot(leaf) for leaf in leaves}
-        self.node_of = {buffer: node for node, buffer in partition.buffers.items()}
 
     def program(
         self, batches: Sequence[list[Group]], results: Sequence[Node], nodes: Sequence[Node]
@@ -136,7 +136,7 @@ class _Assembly:
             inputs = tuple(s for step in made for s in step.inputs)
             kernel = made[0].kernel
             if len(made) > 1:
-                kernel = Bundle(tuple(s.kernel for s in made if isinstance(s.kernel, Kernel)))
+                kernel = _bundle(tuple(s.kernel for s in made if isinstance(s.kernel, Kernel)))
             steps.append(Step(kernel, outputs, inputs))
             if isinstance(kernel, Loop):
                 report += [f"  {line}" for line in kernel.body.report]
@@ -168,9 +168,10 @@ class _Assembly:
         if group.kind == "loop":
             return self._loop(group.anchors[0])
         notes = _notes(group)
-        kernel, buffers = canonical(group.kernel, _name(group), notes)
-        outputs = tuple(self._slot(self.node_of[buffers[b]]) for b in kernel.outputs)
-        inputs = tuple(self._slot(self.node_of[buffers[b]]) for b in kernel.inputs)
+        kernel, buffers = group.template.canonical(_name(group), notes)
+        node_of = {group.form.buffer(n): n for n in (*group.outputs, *group.form.loaded)}
+        outputs = tuple(self._slot(node_of[buffers[b]]) for b in kernel.outputs)
+        inputs = tuple(self._slot(node_of[buffers[b]]) for b in kernel.inputs)
         return Step(kernel, outputs, inputs)
 
     def _loop(self, node: Node) -> Step:
@@ -212,6 +213,17 @@ class _Assembly:
                         f"  reads {read.op.name} of step {step_of[read]}, not fused: {reason}"
                     )
         return lines
+
+
+_bundles: WeakValueDictionary[tuple[Kernel, ...], Bundle] = WeakValueDictionary()
+
+
+def _bundle(members: tuple[Kernel, ...]) -> Bundle:
+    """One object for the same members, so that they are compiled once."""
+    found = _bundles.get(members)
+    if found is None:
+        found = _bundles[members] = Bundle(members)
+    return found
 
 
 _SILENT = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE, Kind.MOVEMENT)

@@ -66,7 +66,7 @@ class LlvmDevice(HostDevice):
         """CannotLower for what NumPy computes faster."""
         from .native import host
 
-        if not self._force and isinstance(kernel, Kernel):
+        if not self._force and isinstance(kernel, Kernel) and not kernel.is_chained:
             dot.check_speed(kernel, host.machine())
 
     def source(self, kernel: Kernel | Bundle) -> str:

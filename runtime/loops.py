@@ -5,20 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program
 from tilewright.ir.loop import order
 
 from .device import Device, Launch
 from .memory import place
 
+_made: WeakKeyDictionary[Device, WeakKeyDictionary[Kernel | Bundle, Launch]] = WeakKeyDictionary()
+
 
 def launches_of(device: Device, program: Program) -> list[Launch]:
-    """The launch of each step of a program."""
+    """The launch of each step of a program; a kernel is compiled once for all that have it."""
+    made = _made.setdefault(device, WeakKeyDictionary())
     kernels = [s.kernel for s in program.steps if not isinstance(s.kernel, Loop)]
-    made = iter(device.compile_all(kernels))
+    missing = [k for k in dict.fromkeys(kernels) if k not in made]
+    for kernel, launch in zip(missing, device.compile_all(missing), strict=True):
+        made[kernel] = launch
     return [
-        bind(device, s.kernel) if isinstance(s.kernel, Loop) else next(made) for s in program.steps
+        bind(device, s.kernel) if isinstance(s.kernel, Loop) else made[s.kernel]
+        for s in program.steps
     ]
 
 

@@ -252,5 +252,10 @@ def plans() -> list[Plan]:
 
 
 def clear() -> None:
-    """Forget all plans."""
+    """Forget all plans, and what was found out while they were made."""
+    from tilewright.codegen import twins
+    from tilewright.ir import rewrite
+
     _plans.clear()
+    rewrite.clear()
+    twins.clear()

@@ -98,15 +98,15 @@ class _Run:
 
     def fold(self, value: Value, at: Point) -> Any:
         if isinstance(value, Dot):
-            assert value.over == self.kernel.reduction
             wide = np.float64 if value.dtype.is_floating_point else value.dtype.np.type
             points = self.points(value.over, at)
             return sum(wide(self.value(value.a, p)) * wide(self.value(value.b, p)) for p in points)
         if isinstance(value, Reduce):
-            assert value.over == self.kernel.reduction
             row = np.array([self.value(value.arg, p) for p in self.points(value.over, at)])
             if value.op in ("sum", "prod") and row.dtype.kind == "f":
                 row = row.astype(np.float64)
+            if value.op == "logsumexp":
+                return np.logaddexp.reduce(row.astype(np.float64))
             return getattr(np, value.op)(row)
         row = np.array([self.value(value.arg, p) for p in self.points((value.along,), at)])
         if isinstance(value, Scan):
@@ -132,7 +132,10 @@ class _Run:
         written: dict[str, set[int]] = {}
         for store in kernel.stores:
             full = (store.offset.axes() | set(self.axes[id(store.value)])) & set(kernel.reduction)
-            axes = (*kernel.parallel, *(kernel.reduction if full or store.mode else ()))
+            if kernel.is_chained:
+                axes = (*kernel.parallel, *(a for a in kernel.reduction if a in full))
+            else:
+                axes = (*kernel.parallel, *(kernel.reduction if full or store.mode else ()))
             out = self.buffers[store.buffer.name]
             for at in self.points(axes, {}):
                 offset, value = self.offset(store.offset, at), self.value(store.value, at)

@@ -135,6 +135,12 @@ def contractions() -> list[Node]:
     ]
 
 
+def attention() -> list[Node]:
+    q, k = (ops.variable(leaf(i, (2, 3, 4)), i) for i in range(2))
+    y = ops.scaled_dot_product_attention(q, k, leaf(2, (2, 3, 5)), causal=True)
+    return [y, *pullback({y: leaf(3, (2, 3, 5))}, [q, k], create_graph=True).values()]
+
+
 def indexing() -> list[Node]:
     x, i = leaf(0, (5, 6, 7)), leaf(1, (3, 1), dt.int64)
     j = ops.iota(4)
@@ -204,6 +210,7 @@ GRAPHS = (
     movement,
     reductions,
     contractions,
+    attention,
     indexing,
     scans,
     loops,

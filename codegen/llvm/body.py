@@ -168,3 +168,11 @@ class Body:
         if mask is None:
             return lanes
         return self.code.binary("and", lanes, mask.ref, at=at)
+
+    def some_lane(self, mask: Mask, at: Level) -> Ref:
+        """Whether `mask` lets any lane through: for what is the same in all of them."""
+        if mask.ref.lanes == 1:
+            return mask.ref
+        lanes = self.and_lanes(mask, at)
+        bits = self.code.let(f"bitcast {lanes.typed} to i{lanes.lanes}", f"i{lanes.lanes}", at=at)
+        return self.code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)

@@ -125,6 +125,16 @@ class Code:
     def declare(self, line: str) -> None:
         self.declared[line] = None
 
+    def function(self, name: str, parameters: str, write: Callable[[Code], None]) -> str:
+        """The symbol of an internal function that `write` fills; it returns nothing."""
+        if name not in self.functions:
+            inner = Code(name, parameters, internal=True)
+            write(inner)
+            self.functions[name] = inner.definition()
+            self.functions.update(inner.functions)
+            self.declared.update(inner.declared)
+        return f"@{name}"
+
     def define(self, name: str, text: Callable[[], str]) -> None:
         """An internal function that the text calls."""
         if name not in self.functions:

@@ -14,8 +14,9 @@ from functools import cached_property
 
 from tilewright.ir.node import format_location
 
+from ..attention import roles
 from ..kernel import Kernel, Sort
-from . import memory, stages
+from . import attention, memory, stages
 from .arguments import Check, Word
 from .body import Body
 from .code import module_text
@@ -70,6 +71,12 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     like: a form whose lanes and loops it should have, if it can, to share its code.
     """
     _check(kernel)
+    parts = roles(kernel)
+    if parts is not None:
+        body = Body(kernel, machine, attention.form_of(kernel, parts, machine))
+        return _emitted(kernel, machine, body.form, attention.write(body, parts))
+    if kernel.is_chained:
+        raise CannotLower("folds over some of the reduction axes that are not those of attention")
     form = form_of(kernel, machine, like)
     cut = tiling(kernel, machine) if like is None else None
     if cut is not None:

@@ -75,14 +75,14 @@ def _differentiable(roots: Collection[Node], stops: set[Node]) -> list[Node]:
 def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     """Cotangents of the operands, each of its operand's shape."""
     op = node.op
-    if op.vjp is None:
+    parts = NotImplemented if op.vjp is None else op.vjp(g, node, *node.operands, *node.attrs)
+    if parts is NotImplemented:
         if op.decompose is None:
             raise NotImplementedError(
                 f"the derivative of {op.name} is not implemented "
                 f"(recorded at {format_location(node.loc)})"
             )
         return through_decomposition(node, g)
-    parts = op.vjp(g, node, *node.operands, *node.attrs)
     if op.kind is not Kind.ELEMENTWISE:
         return parts
     return tuple(

@@ -77,17 +77,18 @@ work:
   %ticket = load atomic i64, ptr %pool seq_cst, align 8
   %shifted = lshr i64 %ticket, 32
   %seen = trunc i64 %shifted to i32
+  ; After the epoch was read: a worker that begins when the end has come sees it too.
+  %stop = load atomic i64, ptr %stop.at acquire, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %out, label %drain
+drain:
   call void @drain(ptr %pool)
   br label %spin
 spin:
-  %turn = phi i64 [ 0, %work ], [ %next, %pause ], [ 0, %park ]
+  %turn = phi i64 [ 0, %drain ], [ %next, %pause ], [ 0, %park ]
   %epoch = load atomic i32, ptr %epoch.at acquire, align 4
   %new = icmp ne i32 %epoch, %seen
-  br i1 %new, label %awake, label %pause
-awake:
-  %stop = load atomic i64, ptr %stop.at acquire, align 8
-  %stopped = icmp ne i64 %stop, 0
-  br i1 %stopped, label %out, label %work
+  br i1 %new, label %work, label %pause
 pause:
   {pause}
   %next = add i64 %turn, 1
