@@ -194,3 +194,16 @@ class Body:
         if mask is None:
             return lanes
         return self.code.binary("and", lanes, mask.ref, at=at)
+
+    def some_lane(self, mask: Mask, at: Level) -> Ref:
+        """Whether `mask` lets any lane through: what all lanes share is computed then."""
+        if mask.ref.lanes == 1:
+            return mask.ref
+        code = self.code
+
+        def make() -> Ref:
+            live = self.and_lanes(mask, at)
+            bits = code.let(f"bitcast {live.typed} to i{live.lanes}", f"i{live.lanes}", at=at)
+            return code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)
+
+        return code.once(("some lane", mask.number), at, make)

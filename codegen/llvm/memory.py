@@ -35,7 +35,7 @@ def load(body: Body, value: Load, mask: Mask | None) -> Ref:
 
 
 def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
-    if not body.in_lanes(body.analysis.axes(value)) and (mask is None or mask.ref.lanes == 1):
+    if not body.in_lanes(body.analysis.axes(value)):
         return _scalar(body, value.buffer, value.offset, mask, at)
     if stride_of(body, value.offset) != 1:
         return _gather(body, value.buffer, value.offset, mask, at)
@@ -145,7 +145,7 @@ def _scalar(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Le
     where = uniform(body, offset, mask)
     if mask is not None:
         # Outside of the guard, the first element is read instead and dropped.
-        where = code.select(mask.ref, where, constant(0, "i64"), at)
+        where = code.select(body.some_lane(mask, at), where, constant(0, "i64"), at)
     base = body.buffer(buffer)
     place = code.let(f"getelementptr {kind}, ptr {base.text}, i64 {where.text}", "ptr", at=at)
     return code.let(f"load {kind}, ptr {place.text}, align {buffer.dtype.itemsize}", kind, at=at)

@@ -208,8 +208,8 @@ def fail(body: Body, bad: Ref, value: Ref, check: Check, mask: Mask | None, at: 
     """Records `value` of the first lane that is `bad`, if any is, unless there was a failure."""
     code = body.code
     lanes = bad.lanes
-    if mask is not None and (lanes > 1 or mask.ref.lanes == 1):
-        bad = code.binary("and", bad, mask.ref, at)
+    if mask is not None:
+        bad = code.binary("and", bad, mask.ref if lanes > 1 else body.some_lane(mask, at), at)
     if lanes > 1:
         bad = code.binary("and", bad, body.lane_mask(at), at)
         bits = code.let(f"bitcast {bad.typed} to i{lanes}", f"i{lanes}", at=at)
