@@ -77,15 +77,15 @@ work:
   %ticket = load atomic i64, ptr %pool seq_cst, align 8
   %shifted = lshr i64 %ticket, 32
   %seen = trunc i64 %shifted to i32
-  ; After the epoch was read: a worker that begins when the end has come sees it too.
+  ; After the ticket: a worker that begins when it is already to stop has seen the last epoch.
   %stop = load atomic i64, ptr %stop.at acquire, align 8
   %stopped = icmp ne i64 %stop, 0
-  br i1 %stopped, label %out, label %drain
-drain:
+  br i1 %stopped, label %out, label %go
+go:
   call void @drain(ptr %pool)
   br label %spin
 spin:
-  %turn = phi i64 [ 0, %drain ], [ %next, %pause ], [ 0, %park ]
+  %turn = phi i64 [ 0, %go ], [ %next, %pause ], [ 0, %park ]
   %epoch = load atomic i32, ptr %epoch.at acquire, align 4
   %new = icmp ne i32 %epoch, %seen
   br i1 %new, label %work, label %pause
@@ -121,10 +121,21 @@ out:
   ret void
 }}
 
-; Ends the workers: a new epoch without chunks, after `stop` was set.
+; Ends the workers: a new epoch without chunks, after `stop` was set. The launch that has the pool
+; ends first, and none has it from then on.
 define void @tw_stop(ptr %pool) #0 {{
 entry:
   %stop.at = getelementptr i8, ptr %pool, i64 {STOP}
+  %busy = getelementptr i8, ptr %pool, i64 {BUSY}
+  br label %take
+take:
+  %pair = cmpxchg ptr %busy, i64 0, i64 1 seq_cst seq_cst
+  %free = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %free, label %end, label %yield
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %take
+end:
   store atomic i64 1, ptr %stop.at release, align 8
   %old = atomicrmw add ptr %pool, i64 4294967296 seq_cst
   call void @wake(ptr %pool)
