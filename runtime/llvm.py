@@ -12,7 +12,7 @@ from tilewright.codegen.target import LLVM
 
 from . import debug
 from .cpu import NumpyDevice
-from .device import Launch
+from .device import Bound, Launch, Run
 from .host import HostDevice
 
 
@@ -43,6 +43,11 @@ class LlvmDevice(HostDevice):
             self._numpy.compile(kernel) if found is None else launch.bind(kernel, found)
             for kernel, found in zip(kernels, emitted)
         ]
+
+    def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
+        from .native import launch
+
+        return launch.runs(launches)
 
     def _emitted(self, kernel: Kernel | Bundle) -> list[Emitted] | None:
         """The kernel as LLVM IR; None if NumPy takes it."""

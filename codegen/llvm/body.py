@@ -185,9 +185,14 @@ class Body:
         return self.code.binary("and", lanes, mask.ref, at=at)
 
     def some_lane(self, mask: Mask, at: Level) -> Ref:
-        """Whether `mask` lets any lane through: for what is the same in all of them."""
+        """Whether `mask` lets any lane through: what all lanes share is computed then."""
         if mask.ref.lanes == 1:
             return mask.ref
-        lanes = self.and_lanes(mask, at)
-        bits = self.code.let(f"bitcast {lanes.typed} to i{lanes.lanes}", f"i{lanes.lanes}", at=at)
-        return self.code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)
+        code = self.code
+
+        def make() -> Ref:
+            live = self.and_lanes(mask, at)
+            bits = code.let(f"bitcast {live.typed} to i{live.lanes}", f"i{live.lanes}", at=at)
+            return code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)
+
+        return code.once(("some lane", mask.number), at, make)
