@@ -1,186 +1,173 @@
-"""CPU rows of the goals beside PyTorch eager: the same work, data and threads, interleaved.
+"""The CPU rows of the goals beside PyTorch eager: the same work, data and threads, interleaved.
 
-    python bench/cpu.py [--json FILE] [--threads N] [NAME ...]
+    python bench/cpu.py [--json FILE] [--threads N] [--compile] [NAME ...]
 
-Results are compared before anything is timed. Ours end with a flush, which computes what was
-recorded; buffers come from each framework's own allocator.
+Results are compared before anything is timed: of models the losses of several steps of training.
+Ours end with a flush, which computes what was recorded; buffers come from each framework's own
+allocator. TW_CPU chooses our engine (numpy, auto, llvm). Rows are saved one by one.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
+import statistics
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(__file__))
 
+import numpy as np
+import overhead
+import processes
 import timing
+import workloads
+from workloads import Row
+
+COLUMNS = ("name", "ours_ms", "torch_ms", "ratio", "goal")
 
 
-@dataclass(frozen=True)
-class Row:
-    """One comparison. make(torch) -> (step, results): `step()` is timed, `results()` compared."""
-
-    name: str
-    goal: float
-    make: Callable[[Any], tuple[Callable[[], Any], Callable[[], list[Any]]]]
-    rounds: int = 15
-    inner: int = 5
+def _flat(results: Any) -> Iterator[np.ndarray]:
+    """The values of tensors in nested lists."""
+    if isinstance(results, (list, tuple)):
+        for each in results:
+            yield from _flat(each)
+    else:
+        yield np.asarray(results.detach().numpy(), np.float64)
 
 
-def _inputs(torch: Any, *shapes: tuple[int, ...], grad: bool = False) -> list[Any]:
-    """The same numbers for both frameworks."""
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    out = []
-    for shape in shapes:
-        tensor = torch.tensor(rng.standard_normal(shape).astype(np.float32))
-        out.append(tensor.requires_grad_() if grad else tensor)
-    return out
+def compare(row: Row, ours: Any, theirs: Any) -> None:
+    """AssertionError unless both results are close, in units of their largest element."""
+    for a, b in zip(_flat(ours), _flat(theirs), strict=True):
+        scale = max(1.0, float(np.abs(b).max(initial=0)))
+        np.testing.assert_allclose(
+            a / scale, b / scale, rtol=row.tolerance, atol=row.tolerance, err_msg=row.name
+        )
 
 
-def _forward(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[Any], Any]:
-    """function(torch, *tensors), without gradients."""
-
-    def make(torch: Any) -> Any:
-        tensors = _inputs(torch, *shapes)
-
-        def step() -> Any:
-            with torch.no_grad():
-                return function(torch, *tensors)
-
-        return step, lambda: [step()]
-
-    return make
-
-
-def _both_ways(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Callable[[Any], Any]:
-    """function(torch, *tensors), then the gradients of its sum weighted by fixed numbers."""
-
-    def make(torch: Any) -> Any:
-        tensors = _inputs(torch, *shapes, grad=True)
-        (weight,) = _inputs(torch, shapes[0])
-
-        def step() -> list[Any]:
-            for t in tensors:
-                t.grad = None
-            y = function(torch, *tensors)
-            if y.dim():
-                y.backward(weight)
-            else:
-                y.backward()
-            return [y.detach(), *(t.grad for t in tensors)]
-
-        return step, step
-
-    return make
-
-
-def _cross_entropy(torch: Any) -> Any:
-    logits = _inputs(torch, (2048, 1000), grad=True)[0]
-    import numpy as np
-
-    targets = torch.tensor(np.random.default_rng(1).integers(0, 1000, 2048))
-
-    def step() -> list[Any]:
-        logits.grad = None
-        loss = torch.nn.functional.cross_entropy(logits, targets)
-        loss.backward()
-        return [loss.detach(), logits.grad]
-
-    return step, step
-
-
-def _adam(fused: bool) -> Callable[[Any], Any]:
-    def make(torch: Any) -> Any:
-        sizes = [(1024, 1024)] * 9 + [(1024, 512), (512,), (1024,)]
-        parameters = _inputs(torch, *sizes, grad=True)
-        gradients = _inputs(torch, *sizes)
-        for p, g in zip(parameters, gradients):
-            p.grad = g
-        options = {"fused": True} if fused and torch.__name__ == "torch" else {}
-        optimizer = torch.optim.Adam(parameters, lr=1e-3, **options)
-        return optimizer.step, lambda: [p.detach() for p in parameters[-3:]]
-
-    return make
-
-
-def _gelu(torch: Any, x: Any, w: Any, b: Any) -> Any:
-    return torch.nn.functional.gelu(x * w + b, approximate="tanh")
-
-
-def _layer_norm(torch: Any, x: Any, w: Any, b: Any) -> Any:
-    return torch.nn.functional.layer_norm(x, (x.shape[-1],), w, b)
-
-
-def _softmax(torch: Any, x: Any) -> Any:
-    return torch.nn.functional.softmax(x, -1)
-
-
-ROWS = [
-    Row("fused chain, forward", 4, _forward(_gelu, (4096, 1024), (1024,), (1024,))),
-    Row("fused chain, both ways", 4, _both_ways(_gelu, (4096, 1024), (1024,), (1024,))),
-    Row("layer norm, forward", 1.6, _forward(_layer_norm, (4096, 768), (768,), (768,))),
-    Row("layer norm, both ways", 1.6, _both_ways(_layer_norm, (4096, 768), (768,), (768,))),
-    Row("softmax, forward", 2, _forward(_softmax, (3072, 256))),
-    Row("softmax, both ways", 2, _both_ways(_softmax, (3072, 256))),
-    Row("cross entropy, both ways", 2, _cross_entropy),
-    Row("Adam 10M, against fused", 1.0, _adam(fused=True), rounds=9, inner=2),
-    Row("Adam 10M, against default", 6, _adam(fused=False), rounds=9, inner=2),
-]
-
-
-def measure(row: Row, ours: Any, theirs: Any) -> dict[str, Any]:
-    import numpy as np
-
+def measure(row: Row, tw: Any, torch: Any, compiled: bool = False) -> dict[str, Any]:
+    """One row of the table: milliseconds of each, how many times as fast ours is, and the goal."""
     from tilewright import recording
 
-    mine, my_results = row.make(ours)
-    other, other_results = row.make(theirs)
-    mine()
-    other()
-    for a, b in zip(my_results(), other_results(), strict=True):
-        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-4, atol=2e-4, err_msg=row.name)
+    mine = row.make(tw, lambda f: f)
+    theirs = row.make(torch, lambda f: f)
+    expected = theirs.results()
+    compare(row, mine.results(), expected)
 
     def flushed() -> None:
-        result = mine()
+        result = mine.step()
         recording.flush()
         del result
 
-    seconds = timing.interleaved(
-        {"ours": flushed, "torch": other}, rounds=row.rounds, inner=row.inner
-    )
+    candidates = {"ours": flushed, "torch": theirs.step}
+    if compiled:
+        other = row.make(torch, torch.compile)
+        compare(row, other.results(), expected)
+        candidates["compile"] = other.step
+    seconds = timing.interleaved(candidates, rounds=row.rounds, inner=row.inner)
+    found: dict[str, Any] = {"name": row.name}
+    found |= {f"{name}_ms": s * 1e3 for name, s in seconds.items()}
+    found["ratio"] = seconds["torch"] / seconds["ours"]
+    found["goal"] = row.goal
+    if compiled:
+        found["compile_ratio"] = seconds["compile"] / seconds["ours"]
+    return found
+
+
+def _row(name: str, ours: float, theirs: float | None, goal: float, unit: str) -> dict[str, Any]:
+    """A row whose goal is a figure of ours in `unit` (ms or mb), not a ratio."""
+    ratio = None if theirs is None else theirs / ours
     return {
-        "name": row.name,
-        "ours_ms": seconds["ours"] * 1e3,
-        "torch_ms": seconds["torch"] * 1e3,
-        "ratio": seconds["torch"] / seconds["ours"],
-        "goal": row.goal,
+        "name": name,
+        f"ours_{unit}": ours,
+        f"torch_{unit}": theirs,
+        "ratio": ratio,
+        "goal": goal,
+        "goal_unit": unit,
     }
 
 
+def recording_rows(tw: Any, torch: Any) -> Iterator[dict[str, Any]]:
+    """What Python costs beside the kernels."""
+    for name, ours, theirs in overhead.op_rows(tw, torch):
+        yield _row(f"recording {name}", ours * 1e3, theirs * 1e3, 0.3e-3, "ms")
+    ours, theirs = overhead.gpt_steps(tw, torch)["Python"]
+    yield _row("recording a GPT step, width 8", ours * 1e3, theirs * 1e3, 0.2, "ms")
+
+
+def process_rows(compiled: bool) -> Iterator[dict[str, Any]]:
+    """What takes a process of its own; medians of interleaved children."""
+    found: dict[str, list[dict[str, float]]] = {"tilewright": [], "torch": []}
+    for _ in range(5):
+        for framework, seen in found.items():
+            seen.append(processes.measure("import", framework))
+    for unit, goal in (("ms", 200.0), ("mb", 40.0)):
+        ours, theirs = (statistics.median(f[unit] for f in seen) for seen in found.values())
+        yield _row(f"import, {unit}", ours, theirs, goal, unit)
+
+    mode = "compile" if compiled else "eager"
+    steps: dict[str, list[float]] = {"ours": [], "torch": [], "ours warm": [], "torch warm": []}
+    for _ in range(3):
+        for who, framework, how in (("ours", "tilewright", "eager"), ("torch", "torch", mode)):
+            with tempfile.TemporaryDirectory() as cache:
+                for label in (who, f"{who} warm"):
+                    child = processes.measure("first", framework, how, cache=cache)
+                    steps[label].append(child["ms"])
+    for label, goal in (("", 300.0), (" warm", 100.0)):
+        ours, theirs = (statistics.median(steps[who + label]) for who in ("ours", "torch"))
+        name = "first step of a 2-layer MLP, " + ("disk cache warm" if label else "nothing cached")
+        yield _row(name, ours, theirs, goal, "ms")
+
+    for model in workloads.TRAINING:
+        ours_mb, torch_mb = (processes.measure("peak", f, model) for f in ("tilewright", "torch"))
+        for field, what in (("mb", "process"), ("step_mb", "beyond the import")):
+            row = _row(f"peak memory, {model}, {what}", ours_mb[field], torch_mb[field], 1, "mb")
+            yield {**row, "goal_unit": "ratio"}
+
+
 def main() -> None:
-    parser = timing.parser(__doc__ or "")
+    parser = timing.parser((__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows whose name contains this")
     parser.add_argument("--threads", type=int, default=0, help="threads of both (default: cores)")
+    parser.add_argument("--compile", action="store_true", help="beside torch.compile too")
     options: argparse.Namespace = parser.parse_args()
     import torch
 
     import tilewright as tw
-    import tilewright.nn
 
+    for part in ("nn", "optim"):
+        importlib.import_module(f"tilewright.{part}")
     threads = options.threads or tw.get_num_threads()
     tw.set_num_threads(threads)
     torch.set_num_threads(threads)
-    rows = []
-    for row in ROWS:
-        if not options.names or any(n in row.name for n in options.names):
-            rows.append(measure(row, tw, torch))
-    timing.report(rows, ("name", "ours_ms", "torch_ms", "ratio", "goal"), options)
+    rows: list[dict[str, Any]] = []
+
+    def chosen(*names: str) -> bool:
+        return not options.names or any(n in name for n in options.names for name in names)
+
+    def add(row: dict[str, Any]) -> None:
+        rows.append(row)
+        timing.save(rows, options)
+        figures = "  ".join(f"{k} {timing.text(v)}" for k, v in row.items() if k != "name")
+        print(f"{row['name']}: {figures}", file=sys.stderr, flush=True)
+
+    for row in workloads.ROWS:
+        if chosen(row.name):
+            try:
+                add(measure(row, tw, torch, options.compile))
+            except Exception as error:  # the other rows are still worth having
+                add({"name": row.name, "goal": row.goal, "error": f"{error}"[:500]})
+    if chosen("recording"):
+        for found in recording_rows(tw, torch):
+            add(found)
+    if chosen("import", "first step", "peak memory"):
+        for found in process_rows(options.compile):
+            add(found)
+    columns = (*COLUMNS, "compile_ms", "compile_ratio") if options.compile else COLUMNS
+    timing.report(rows, columns, options)
 
 
 if __name__ == "__main__":

@@ -68,3 +68,83 @@ def mlp(torch: Any, *widths: int) -> Any:
     for a, b in itertools.pairwise(widths):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def resnet18(torch: Any, *, classes: int = 10) -> Any:
+    """ResNet-18 (He et al., arXiv 1512.03385) for images of 3 x 32 x 32: the first convolution is
+    3x3 without stride, and no pooling follows it."""
+    nn = torch.nn
+
+    class Block(nn.Module):
+        def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+            super().__init__()
+            self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+            self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+            self.bn1, self.bn2 = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+            self.relu = nn.ReLU(inplace=True)
+            self.downsample = None
+            if stride != 1 or inputs != outputs:
+                self.downsample = nn.Sequential(
+                    nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+                )
+
+        def forward(self, x: Any) -> Any:
+            y = self.relu(self.bn1(self.conv1(x)))
+            y = self.bn2(self.conv2(y))
+            y += x if self.downsample is None else self.downsample(x)
+            return self.relu(y)
+
+    stem = [nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
+    blocks, width = [], 64
+    for stage, outputs in enumerate((64, 128, 256, 512)):
+        for stride in (2 if stage else 1, 1):
+            blocks.append(Block(width, outputs, stride))
+            width = outputs
+    return nn.Sequential(
+        *stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes)
+    )
+
+
+def encoder(torch: Any, *, layers: int, heads: int, width: int, hidden: int) -> Any:
+    """A stack of transformer encoder layers as in BERT, over [batch, time, width]."""
+    layer = torch.nn.TransformerEncoderLayer(
+        width, heads, hidden, activation="gelu", batch_first=True
+    )
+    return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+
+def lstm(torch: Any, *, layers: int, width: int, vocab: int) -> Any:
+    """A language model over tokens[time, batch]; the loss against targets of that shape."""
+    nn = torch.nn
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens = nn.Embedding(vocab, width)
+            self.lstm = nn.LSTM(width, width, layers)
+            self.head = nn.Linear(width, vocab)
+
+        def forward(self, tokens: Any, targets: Any) -> Any:
+            y, _ = self.lstm(self.tokens(tokens))
+            return nn.functional.cross_entropy(self.head(y).view(-1, vocab), targets.view(-1))
+
+    return Model()
+
+
+def filled(torch: Any, model: Any, seed: int = 0) -> Any:
+    """`model` with weights that depend on their shapes and order alone, in any framework."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    state = {}
+    for name, value in model.named_parameters():
+        shape = tuple(value.shape)
+        if len(shape) > 1:
+            array = rng.standard_normal(shape) / math.sqrt(math.prod(shape[1:]))
+        elif "bias" in name:
+            array = 0.1 * rng.standard_normal(shape)
+        else:  # the scale of a normalization
+            array = 1 + 0.1 * rng.standard_normal(shape)
+        state[name] = torch.tensor(array.astype(np.float32))
+    model.load_state_dict(state, strict=False)
+    return model

@@ -12,13 +12,13 @@ import contextlib
 import importlib
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(__file__))
 
 import models
+import processes
 import timing
 
 SHAPE = {"layers": 4, "heads": 2, "width": 8, "context": 8, "vocab": 16}
@@ -99,17 +99,26 @@ def plan_hit(torch: Any) -> Callable[[], Any]:
     return read
 
 
-def first_step(torch: Any) -> float:
-    """Seconds of the first training step of a 2-layer MLP in this process."""
-    start = time.perf_counter()
-    model = models.mlp(torch, 64, 128, 10)
-    optimizer = torch.optim.Adam(model.parameters())
-    x, y = torch.randn(32, 64), torch.randint(0, 10, (32,))
-    loss = torch.nn.functional.cross_entropy(model(x), y)
-    loss.backward()
-    optimizer.step()
-    loss.item()
-    return time.perf_counter() - start
+def op_rows(tilewright: Any, torch: Any) -> Iterator[tuple[str, float, float]]:
+    """Each common op, and the seconds it takes us to record and PyTorch to run it."""
+    mine, peers = op_times(tilewright), op_times(torch)
+    for name, function in mine.items():
+        found = timing.interleaved({"ours": function, "torch": peers[name]})
+        yield name, found["ours"] / 1000, found["torch"] / 1000
+
+
+def gpt_steps(tilewright: Any, torch: Any) -> dict[str, tuple[float, float]]:
+    """Seconds of a step of the small GPT, ours and PyTorch's: of Python alone, and in all."""
+    ours, theirs = step_of(tilewright), step_of(torch)
+    for _ in range(3):
+        ours()
+    whole = timing.interleaved({"ours": ours, "torch": theirs})
+    with kernels_left_out():
+        python = timing.interleaved({"ours": ours, "torch": theirs}, inner=10)
+    return {
+        "Python": (python["ours"], python["torch"]),
+        "with kernels": (whole["ours"], whole["torch"]),
+    }
 
 
 def main() -> None:
@@ -118,63 +127,27 @@ def main() -> None:
 
     importlib.import_module("tilewright.nn")
     importlib.import_module("tilewright.optim")
-    cold = first_step(tilewright)
-    try:
-        import torch
-    except ImportError:
-        torch = None
-        print("torch is not installed: its column stays empty", file=sys.stderr)
-    else:
-        # Tensors this small gain nothing from threads, and waking them would count against it.
-        torch.set_num_threads(1)
+    cold = processes.first_step(tilewright)
+    import torch
+
+    # Tensors this small gain nothing from threads, and waking them would count against it.
+    torch.set_num_threads(1)
     rows = []
 
-    def row(
-        name: str, ours: float, theirs: float | None, scale: float, unit: str, goal: str
-    ) -> None:
-        rows.append(
-            {
-                "what": name,
-                "ours": ours * scale,
-                "torch": None if theirs is None else theirs * scale,
-                "unit": unit,
-                "ratio": None if theirs is None else theirs / ours,
-                "goal": goal,
-            }
-        )
+    def row(what: str, ours: float, theirs: float, unit: str, goal: str = "") -> None:
+        scale = {"µs": 1e6, "ms": 1e3}[unit]
+        each = {"ours": ours * scale, "torch": theirs * scale, "unit": unit}
+        rows.append({"what": what, **each, "ratio": theirs / ours, "goal": goal})
+        timing.save(rows, options)
 
-    mine = op_times(tilewright)
-    peers = op_times(torch) if torch else {}
-    for name, function in mine.items():
-        candidates = {"ours": function}
-        if torch:
-            candidates["torch"] = peers[name]
-        found = timing.interleaved(candidates)
-        goal = "0.3" if name == "a + b" else ""
-        row(
-            f"record {name}",
-            found["ours"] / 1000,
-            found.get("torch", 0) / 1000 or None,
-            1e6,
-            "µs",
-            goal,
-        )
-    candidates = {"ours": plan_hit(tilewright)}
-    if torch:
-        candidates["torch"] = plan_hit(torch)
+    for name, ours, theirs in op_rows(tilewright, torch):
+        row(f"record {name}", ours, theirs, "µs", "0.3" if name == "a + b" else "")
+    candidates = {"ours": plan_hit(tilewright), "torch": plan_hit(torch)}
     found = timing.interleaved(candidates, inner=50)
-    row("read one value, plan hit", found["ours"], found.get("torch"), 1e6, "µs", "")
-    ours = step_of(tilewright)
-    for _ in range(3):
-        ours()
-    peer = step_of(torch) if torch else None
-    whole = timing.interleaved({"ours": ours, **({"torch": peer} if peer else {})})
-    with kernels_left_out():
-        candidates = {"ours": ours, **({"torch": peer} if peer else {})}
-        found = timing.interleaved(candidates, inner=10)
-    row("GPT step, width 8: Python", found["ours"], found.get("torch"), 1e3, "ms", "0.2")
-    row("GPT step, width 8: with kernels", whole["ours"], whole.get("torch"), 1e3, "ms", "")
-    row("first step of a 2-layer MLP", cold, first_step(torch) if torch else None, 1e3, "ms", "300")
+    row("read one value, plan hit", found["ours"], found["torch"], "µs")
+    for what, (ours, theirs) in gpt_steps(tilewright, torch).items():
+        row(f"GPT step, width 8: {what}", ours, theirs, "ms", "0.2" if what == "Python" else "")
+    row("first step of a 2-layer MLP", cold, processes.first_step(torch), "ms", "300")
     timing.report(rows, ("what", "ours", "torch", "unit", "ratio", "goal"), options)
 
 

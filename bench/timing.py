@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import platform
 import statistics
 import sys
@@ -42,8 +43,6 @@ def machine() -> dict[str, Any]:
             )
     except (OSError, StopIteration):
         pass
-    import os
-
     return {"processor": processor, "cores": os.cpu_count(), "system": platform.system()}
 
 
@@ -60,28 +59,41 @@ def report(
     rows: Sequence[dict[str, Any]], columns: Sequence[str], options: argparse.Namespace
 ) -> None:
     """A table on the terminal and, with --json FILE, the same as data."""
+    table(rows, columns)
+    save(rows, options)
+
+
+def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    """A table on the terminal."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table()
+    made = Table()
     for column in columns:
-        table.add_column(column, justify="left" if column == columns[0] else "right")
+        made.add_column(column, justify="left" if column == columns[0] else "right")
     for row in rows:
-        table.add_row(*[_text(row.get(column)) for column in columns])
-    Console().print(table)
-    if options.json:
-        data = {
-            "rows": list(rows),
-            "machine": machine(),
-            "versions": versions("numpy", "torch", "tilewright", "triton", "llvmlite"),
-            "date": datetime.date.today().isoformat(),
-        }
-        with open(options.json, "w") as f:
-            json.dump(data, f, indent=1)
-            f.write("\n")
+        made.add_row(*[text(row.get(column)) for column in columns])
+    Console().print(made)
 
 
-def _text(value: Any) -> str:
+def save(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+    """With --json FILE, the rows so far as data. The file is whole at any moment."""
+    if not options.json:
+        return
+    data = {
+        "rows": list(rows),
+        "machine": machine(),
+        "versions": versions("numpy", "torch", "tilewright", "triton", "llvmlite"),
+        "date": datetime.date.today().isoformat(),
+    }
+    beside = f"{options.json}.part"
+    with open(beside, "w") as f:
+        json.dump(data, f, indent=1)
+        f.write("\n")
+    os.replace(beside, options.json)
+
+
+def text(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -10,11 +10,9 @@ import math
 
 from tilewright.ir.node import Node
 
-from .canonical import canonical
 from .cut import is_buffer
 from .fusion import Group, Partition
 from .order import ordered
-from .structure import structure
 
 
 def keep_updates_apart(partition: Partition) -> None:
@@ -32,7 +30,7 @@ def keep_updates_apart(partition: Partition) -> None:
     alike: dict[tuple[str, tuple[int, ...]], list[Group]] = {}
     for group in partition.groups.values():
         if group.is_state and _updates_leaf(group):
-            alike.setdefault(_structure(group), []).append(group)
+            alike.setdefault(group.template.structure, []).append(group)
     kept = {g for groups in alike.values() for g in groups if len(groups) > 1}
     for group in partition.groups.values():
         group.is_state = group in kept
@@ -42,19 +40,13 @@ def _updates_leaf(group: Group) -> bool:
     return any(is_buffer(r) and math.prod(r.shape) == group.points for r in group.reads)
 
 
-def _structure(group: Group) -> tuple[str, tuple[int, ...]]:
-    """What members of a bundle have in common: all but sizes and buffers."""
-    kernel, _ = canonical(group.kernel, "", ())
-    return structure(kernel), tuple(s.slot for s in kernel.scalars)
-
-
 def bundles(partition: Partition) -> list[list[Group]]:
     """The groups in the order of launch, those of one launch together."""
     batches: list[list[Group]] = []
     alike: dict[tuple[str, tuple[int, ...]], list[list[Group]]] = {}
     for (group,) in ordered(partition, [[g] for g in partition.groups.values()]):
         if group.kind == "map":
-            fitting = alike.setdefault(_structure(group), [])
+            fitting = alike.setdefault(group.template.structure, [])
             if any(partition.tie(batch, group) for batch in fitting):
                 continue
             fitting.append([group])

@@ -66,7 +66,9 @@ def _nested(index: Index) -> Iterator[Index]:
 
 
 def _whole(kernel: Kernel) -> set[Axis]:
-    """Axes that have to stay as they are: what a scan runs along."""
+    """Axes that have to stay as they are: what a scan runs along, and those of a chain of folds."""
+    if kernel.is_chained:
+        return set(kernel.reduction)
     return {v.along for v in kernel.values if isinstance(v, (Scan, Sort))}
 
 
@@ -180,11 +182,10 @@ def _rebuilt(
     buffers: dict[Buffer, Buffer],
     reduction: tuple[Axis, ...] | None = None,
 ) -> tuple[Store, ...]:
-    """The stores with axes and buffers replaced; `reduction` are the new reduction axes."""
+    """The stores with axes and buffers replaced. reduction: the new reduction axes, if not each old
+    one became a new one; in a chain of folds it always does."""
     made: dict[int, Value] = {}
     known: dict[Index, Index] = {}
-    if reduction is None:
-        reduction = tuple(_axis_of(axes.get(r, ix.of(r))) for r in kernel.reduction)
 
     def data(atom: Data) -> Data:
         return replace(atom, value=made[id(atom.value)])
@@ -195,8 +196,13 @@ def _rebuilt(
             found = known[index] = _sorted(ix.substitute(index, axes, data))
         return found
 
+    def folded(over: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        if reduction is not None and not kernel.is_chained:
+            return reduction
+        return tuple(_axis_of(axes.get(axis, ix.of(axis))) for axis in over)
+
     for value in kernel.values:
-        made[id(value)] = _copy(value, made, moved, buffers, reduction, axes)
+        made[id(value)] = _copy(value, made, moved, buffers, folded, axes)
     return tuple(
         Store(buffers.get(s.buffer, s.buffer), moved(s.offset), made[id(s.value)], s.mode)
         for s in kernel.stores
@@ -226,7 +232,7 @@ def _copy(
     made: dict[int, Value],
     moved: Callable[[Index], Index],
     buffers: dict[Buffer, Buffer],
-    reduction: tuple[Axis, ...],
+    folded: Callable[[tuple[Axis, ...]], tuple[Axis, ...]],
     axes: dict[Axis, Index],
 ) -> Value:
     if isinstance(value, Load):
@@ -241,10 +247,10 @@ def _copy(
         inside, outside = made[id(value.inside)], made[id(value.outside)]
         return Guard(conditions, inside, outside, value.dtype)
     if isinstance(value, Reduce):
-        return Reduce(value.op, made[id(value.arg)], reduction, value.dtype)
+        return Reduce(value.op, made[id(value.arg)], folded(value.over), value.dtype)
     if isinstance(value, Dot):
         a, b = made[id(value.a)], made[id(value.b)]
-        return Dot(a, b, reduction, value.dtype, value.input_dtype)
+        return Dot(a, b, folded(value.over), value.dtype, value.input_dtype)
     if isinstance(value, (Scan, Sort)):
         along = _axis_of(axes.get(value.along, ix.of(value.along)))
         return replace(value, arg=made[id(value.arg)], along=along)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.attention import attention_args
 from tilewright.ir.ops.generate import scalar
 
 from . import movement
@@ -76,12 +77,11 @@ class _Cutter:
         self.fixed = set(self.anchors)
 
     def cut(self) -> Cut:
-        # What is shared decides how far the values above it reach, so the second round sees more.
+        # Who reads a value is known once those above it are cut, so the second round sees more.
         for _ in range(2):
-            cones = self._cones()
+            readers = self._readers()
             self.anchors = set(self.fixed)
-            self._share(cones)
-        cones = self._cones()
+            cones = self._cones(readers)
         found = Cut([n for n in self.nodes if n in self.anchors])
         mask = 0
         for node in self.realized:
@@ -96,11 +96,20 @@ class _Cutter:
     def _require(self, node: Node) -> None:
         """Adds what has to be an anchor because of `node`."""
         kind = node.op.kind
-        if is_fold(node) or kind is Kind.SCATTER or node.op is initial:
+        if kind is Kind.LOOP:
+            # Its steps have kernels of their own, which read memory and nothing else.
+            self.anchors.add(node)
+            self.anchors.update({memory(o) for o in node.operands} - self.leaves)
+        elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
         elif kind is Kind.CONTRACTION:
             self.anchors.add(node)
             for operand in node.operands:
+                self._require_factor(operand)
+        elif kind is Kind.ATTENTION:
+            self.anchors.add(node)
+            a = attention_args(*node.operands, *node.attrs)
+            for operand in (a.q, a.k, a.v, *a.rows):
                 self._require_factor(operand)
 
     def _require_factor(self, operand: Node) -> None:
@@ -127,27 +136,42 @@ class _Cutter:
         if top is not None and node in self.anchors:
             self.anchors.add(top)
 
-    def _cones(self) -> dict[Node, int]:
-        """For each node, as bits, what computing it takes: nodes, down to anchors and leaves."""
-        cones: dict[Node, int] = {}
-        for node in self.nodes:
-            own = self.bit[node]
-            if node in self.anchors or node in self.leaves:
-                cones[node] = own
-                continue
-            cone = own
+    def _readers(self) -> dict[Node, int]:
+        """For each node, as bits, the anchors that compute it or read it."""
+        readers = dict.fromkeys(self.nodes, 0)
+        for node in reversed(self.nodes):
+            seen = self.bit[node] if node in self.anchors else readers[node]
             for operand in node.operands:
-                cone |= cones[operand]
-            cones[node] = cone
-            kind = node.op.kind
-            if kind is Kind.ELEMENTWISE and (
-                cone.bit_count() > MOST_NODES or self._is_repeated(node, cone)
-            ):
-                self.anchors.add(node)
-                self.fixed.add(node)
-                cones[node] = own
+                readers[operand] |= seen
+        return readers
+
+    def _cones(self, readers: dict[Node, int]) -> dict[Node, int]:
+        """For each node, as bits, what computing it takes: nodes, down to anchors and leaves.
+
+        On the way it makes anchors of the nodes that several anchors read and that are not cheap,
+        and of those that take too much.
+        """
+        cones: dict[Node, int] = {}
         self.realized = self.anchors | self.leaves
+        for node in self.nodes:
+            cone = self.bit[node]
+            if node not in self.realized:
+                for operand in node.operands:
+                    cone |= cones[operand]
+                if self._is_kept(node, cone, readers[node].bit_count()):
+                    self.anchors.add(node)
+                    self.realized.add(node)
+                    cone = self.bit[node]
+            cones[node] = cone
         return cones
+
+    def _is_kept(self, node: Node, cone: int, readers: int) -> bool:
+        """Whether a node that could be computed wherever it is read had better be in memory."""
+        if node.op.kind is Kind.ELEMENTWISE and (
+            cone.bit_count() > MOST_NODES or self._is_repeated(node, cone)
+        ):
+            return True
+        return readers > 1 and _can_be_shared(node) and not self._is_cheap(node, cone, readers)
 
     def _is_repeated(self, node: Node, cone: int) -> bool:
         """Overlapping windows read an element again and again: is computing it as often dear?"""
@@ -156,28 +180,13 @@ class _Cutter:
         cost, _ = self._effort(node, cone)
         return cost * self.target.op_cost > 2 * node.dtype.itemsize
 
-    def _share(self, cones: dict[Node, int]) -> None:
-        """Makes anchors of the nodes that several anchors read and that are not cheap."""
-        readers = dict.fromkeys(self.nodes, 0)
-        for node in reversed(self.nodes):
-            if (
-                node not in self.anchors
-                and readers[node].bit_count() > 1
-                and _can_be_shared(node)
-                and not self._is_cheap(node, cones, readers[node].bit_count())
-            ):
-                self.anchors.add(node)
-            seen = self.bit[node] if node in self.anchors else readers[node]
-            for operand in node.operands:
-                readers[operand] |= seen
-
-    def _is_cheap(self, node: Node, cones: dict[Node, int], readers: int) -> bool:
+    def _is_cheap(self, node: Node, cone: int, readers: int) -> bool:
         """Whether computing a node once a reader moves no more bytes than keeping it.
 
         Kept, it is written once, and read by all but the kernel that computes it.
         """
         elements = math.prod(node.shape)
-        cost, loaded = self._effort(node, cones[node])
+        cost, loaded = self._effort(node, cone)
         if elements <= 1:
             return cost <= MOST_SCALAR_COST
         if cost > MOST_COST:

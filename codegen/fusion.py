@@ -13,10 +13,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
+from .attention import attention_base, lower_attention
 from .contraction import contraction
 from .cost import kernel_cost
 from .cut import Cut, is_dot, is_fold
@@ -24,6 +26,7 @@ from .domain import Domain
 from .kernel import Buffer, Kernel
 from .lower import CannotFuse, Lowering, stored_base
 from .target import Target
+from .twins import Form, Refusal, Template, outcomes
 from .update import lower_update
 
 # Readers of one buffer that are tried as siblings of a group, the nearest ones.
@@ -32,25 +35,45 @@ MOST_SIBLINGS = 4
 MOST_VALUES = 600
 
 
+class TooDear(Exception):
+    """A kernel costs more than those it would replace."""
+
+    def __init__(self, cost: float):
+        super().__init__(cost)
+        self.cost = cost
+
+
 @dataclass(eq=False)
 class Group:
     """Anchors that one kernel computes.
 
-    kind: map, row (folds and scans), dot, update or sort.
-    points, row: its domain's.
+    template: the kernel, and how it is shared with groups like this one.
+    nodes: all that it computes. outputs: what it stores, of its anchors.
     """
 
     index: int
     anchors: tuple[Node, ...]
-    kind: str
-    kernel: Kernel
-    domain: Domain
+    template: Template
+    form: Form
     nodes: tuple[Node, ...]
     outputs: tuple[Node, ...]
-    cost: float
     reads: dict[Node, None] = field(default_factory=dict)
     before: int = 0  # the groups it depends on, as bits
     is_state: bool = False  # kept for a multi-tensor update
+
+    @property
+    def kind(self) -> str:
+        """map, row (folds and scans), dot, update, sort, tiled (attention) or loop, which has no
+        kernel of its own."""
+        return self.template.kind
+
+    @property
+    def domain(self) -> Domain:
+        return self.template.domain
+
+    @property
+    def cost(self) -> float:
+        return self.template.cost
 
     @property
     def points(self) -> int:
@@ -76,45 +99,69 @@ class Partition:
         for anchor in found.anchors:
             for read in self.reads[anchor]:
                 self.readers.setdefault(read, []).append(anchor)
-        self.buffers = {
-            n: Buffer(f"n{n.seq}", n.dtype, math.prod(n.shape)) for n in (*leaves, *found.anchors)
+        self.memory = {  # what is in memory between kernels, and how many bytes of it
+            n: math.prod(n.shape) * n.dtype.itemsize for n in (*leaves, *found.anchors)
         }
         self.groups: dict[int, Group] = {}
         self.group_of: dict[Node, Group] = {}
         self.reasons: dict[tuple[Node, Node], str] = {}
+        self._outcomes = outcomes(target)
         self._count = 0
-        for anchor in found.anchors:
-            if math.prod(anchor.shape):
-                self._add(self._lowered((anchor,)))
+        for anchors in _together(found.anchors):
+            if math.prod(anchors[0].shape):
+                self._add(self._lowered(anchors))
 
     # Lowering a set of anchors.
 
-    def _lowered(self, anchors: tuple[Node, ...]) -> Group:
-        """The group of these anchors; CannotFuse if no single kernel computes them."""
+    def _lowered(self, anchors: tuple[Node, ...], limit: float = math.inf) -> Group:
+        """The group of these anchors; CannotFuse if no single kernel computes them, TooDear if it
+        costs more than `limit`."""
         own = set(anchors)
         outputs = tuple(a for a in anchors if self._is_output(a, own))
-        buffers = self.buffers
+        form = Form(anchors, outputs, self.memory)
+        outcome = self._outcomes.get(form.key)
+        if outcome is None or (isinstance(outcome, float) and outcome <= limit):
+            try:
+                outcome = self._template(form)
+            except CannotFuse as error:
+                outcome = Refusal(form.number.get(error.node, error.node), error.reason)
+            self._outcomes[form.key] = outcome
+        if isinstance(outcome, Refusal):
+            raise outcome.error(form)
+        cost = outcome if isinstance(outcome, float) else outcome.cost
+        if isinstance(outcome, float) or cost > limit:
+            self._outcomes[form.key] = cost  # the kernel isn't kept
+            raise TooDear(cost)
+        nodes = tuple(n if isinstance(n, Node) else form.nodes[n] for n in outcome.nodes)
+        return Group(-1, anchors, outcome, form, nodes, outputs)
 
-        def source(node: Node) -> Buffer | None:
-            return None if node in own else buffers.get(node)
-
+    def _template(self, form: Form) -> Template:
+        """A kernel for the anchors of a form."""
+        anchors, outputs, source = form.anchors, form.outputs, form.source
         last = anchors[-1]
+        if last.op.kind is Kind.LOOP:
+            lowering = Lowering(Domain(tuple(last.shape)), source)
+            lowering.nodes[last] = None
+            return self._made("loop", Kernel("", (), (), ()), lowering, form)
         if last.op.kind is Kind.SCATTER:
-            kernel, lowering = lower_update(last, buffers[last], source)
-            return self._group(anchors, "update", kernel, lowering, outputs)
+            kernel, lowering = lower_update(last, form.buffer(last), source)
+            return self._made("update", kernel, lowering, form)
+        if attention_base(last) is not None:
+            kernel, lowering = lower_attention(outputs, form.buffer, source)
+            return self._made("tiled", kernel, lowering, form)
         failure = CannotFuse(last, "no iteration space fits")
         kind = kind_of(anchors)
         for domain in domains(anchors, outputs, kind, source):
             lowering = Lowering(domain, source)
             try:
-                stores = tuple(lowering.store(o, buffers[o]) for o in outputs)
+                stores = tuple(lowering.store(o, form.buffer(o)) for o in outputs)
             except CannotFuse as error:
                 failure = error
                 continue
             kernel = Kernel("", domain.parallel, domain.reduction, stores)
             if len(anchors) > 1:
                 self._check_size(kernel, last)
-            return self._group(anchors, kind, kernel, lowering, outputs)
+            return self._made(kind, kernel, lowering, form)
         raise failure
 
     def _check_size(self, kernel: Kernel, node: Node) -> None:
@@ -123,17 +170,10 @@ class Partition:
         if len(kernel.values) > MOST_VALUES:
             raise CannotFuse(node, f"more than {MOST_VALUES} values")
 
-    def _group(
-        self,
-        anchors: tuple[Node, ...],
-        kind: str,
-        kernel: Kernel,
-        lowering: Lowering,
-        outputs: tuple[Node, ...],
-    ) -> Group:
+    def _made(self, kind: str, kernel: Kernel, lowering: Lowering, form: Form) -> Template:
         cost = kernel_cost(kernel, lowering.domain, self.target)
-        nodes = tuple(lowering.nodes)
-        return Group(-1, anchors, kind, kernel, lowering.domain, nodes, outputs, cost)
+        nodes = tuple(form.number.get(n, n) for n in lowering.nodes)
+        return Template(kind, kernel, lowering.domain, nodes, cost)
 
     def _is_output(self, anchor: Node, own: set[Node]) -> bool:
         return anchor in self.results or any(r not in own for r in self.readers.get(anchor, ()))
@@ -242,7 +282,7 @@ class Partition:
         pairs = [(group, other) for other in dict.fromkeys(near)]
         pairs += (p for p in pairwise(readers) if self._is_small(p[0]) and _alike(*p))
         for a, b in pairs:
-            stays = {"update", "sort"} & {a.kind, b.kind}
+            stays = {"update", "sort", "tiled", "loop"} & {a.kind, b.kind}
             if stays or a.is_state is not state_only or b.is_state is not state_only:
                 continue
             later = a.before >> b.index & 1
@@ -261,7 +301,7 @@ class Partition:
         own = {*a.anchors, *b.anchors}
         saved = 0
         for read in b.reads:
-            size = self.buffers[read].size * read.dtype.itemsize
+            size = self.memory[read]
             if read in a.reads:
                 saved += size
             elif read in own:
@@ -277,13 +317,11 @@ class Partition:
         if reason is None:
             anchors = tuple(sorted((*a.anchors, *b.anchors), key=lambda n: n.seq))
             try:
-                merged = self._lowered(anchors)
+                return self._lowered(anchors, limit=a.cost + b.cost)
             except CannotFuse as error:
                 reason = str(error)
-            else:
-                if merged.cost <= a.cost + b.cost:
-                    return merged
-                reason = f"would move {_bytes(merged.cost)} instead of {_bytes(a.cost + b.cost)}"
+            except TooDear as error:
+                reason = f"would move {_bytes(error.cost)} instead of {_bytes(a.cost + b.cost)}"
         for anchor in b.anchors:
             for read in self.reads[anchor]:
                 if read in a.anchors:
@@ -341,6 +379,16 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
+
+
+def _together(anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """One group for each anchor, but for the records of one attention, which share its tiles."""
+    groups: dict[Any, list[Node]] = {}
+    for anchor in anchors:
+        base = attention_base(anchor)
+        key = anchor if base is None else (base.operands, base.attrs)
+        groups.setdefault(key, []).append(anchor)
+    return [tuple(group) for group in groups.values()]
 
 
 def kind_of(anchors: Sequence[Node]) -> str:

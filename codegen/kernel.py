@@ -3,7 +3,8 @@
 A kernel runs its stores for every point of its parallel axes. A value may also range over the
 reduction axes; Reduce and Dot fold them away, Scan runs along them. What a value ranges over
 follows from the axes it mentions: a store whose offset mentions a reduction axis is made for each
-of its points ("full" level), any other once per parallel point ("row" level). So softmax is
+of its points ("full" level), any other once per parallel point ("row" level). Folds are over all
+reduction axes, but in a chained kernel: attention, see codegen/attention.py. So softmax is
 
     parallel p, reduction r
     x = load X[p*R + r];  m = reduce max x;  e = exp(x - m);  s = reduce sum e
@@ -156,9 +157,9 @@ class Guard(_Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reduce(_Value):
-    """A fold over all reduction axes: op is sum, prod, max, min, any, all, argmax or argmin.
+    """A fold over reduction axes: op is sum, prod, max, min, any, all, argmax, argmin or logsumexp.
 
-    argmax and argmin give the row-major position among the reduction axes (int64).
+    argmax and argmin give the row-major position among these axes (int64).
     """
 
     op: str
@@ -208,7 +209,7 @@ class Sort(_Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Dot(_Value):
-    """The sum of a * b over all reduction axes.
+    """The sum of a * b over reduction axes.
 
     Parallel axes that only `a` mentions are its rows (M), that only `b` mentions its columns (N),
     that both mention its batch. Inputs of half types are multiplied as such (`input_dtype`) and
@@ -287,6 +288,11 @@ class Kernel:
     @property
     def has_dot(self) -> bool:
         return any(isinstance(v, Dot) for v in self.values)
+
+    @cached_property
+    def is_chained(self) -> bool:
+        """Whether folds are over some of the reduction axes each."""
+        return any(isinstance(v, (Reduce, Dot)) and v.over != self.reduction for v in self.values)
 
     @property
     def is_update(self) -> bool:

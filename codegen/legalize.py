@@ -11,19 +11,38 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT, int64
 from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Kind
+from tilewright.ir.passes.autodiff import decomposed
+from tilewright.ir.passes.legalize import decompose_composites
+from tilewright.ir.passes.simplify import RULES
 from tilewright.ir.rewrite import Rule, rewrite
 
+from .attention import has_template
 from .lower import initial
 from .target import Target
 
 
 def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     """`roots` over ops that this target has kernels for."""
+    attentions = [n for n in reachable(roots) if n.op.kind is Kind.ATTENTION]
+    if any(not has_template(n, target) for n in attentions):
+        roots = rewrite(roots, [DecomposeAttention(target), decompose_composites, *RULES])
     roots = turn_products(roots)
     rules: list[Rule] = [running_extremum_by_rows, give_memory, SplitFolds(target)]
     if not target.native_sort:
         rules.append(sort_by_counting)
     return rewrite(roots, rules)
+
+
+@dataclass(frozen=True)
+class DecomposeAttention:
+    """Attention as primitives, where no template is."""
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        if node.op.kind is not Kind.ATTENTION or has_template(node, self.target):
+            return None
+        return decomposed(node)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,10 @@ class Lowering:
         place = self.domain.place(base.shape)
         if place is None:
             raise CannotFuse(node, "its shape doesn't fit the kernel's iteration space")
-        value = self.value(base, place)
+        return self.stored(node, base, place, self.value(base, place), buffer)
+
+    def stored(self, node: Node, base: Node, place: Place, value: Value, buffer: Buffer) -> Store:
+        """The store of `node`, which is `base` moved, given the element of `base` at `place`."""
         chain = []
         while node is not base:
             chain.append(node)
@@ -471,6 +474,8 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
     Kind.SCAN: Lowering._scan,
     Kind.CONTRACTION: Lowering._contraction,
     Kind.SCATTER: Lowering._in_memory_only,
+    Kind.ATTENTION: Lowering._in_memory_only,
+    Kind.LOOP: Lowering._in_memory_only,
 }
 
 _IDENTITY: dict[str, Any] = {"sum": 0, "prod": 1, "all": True, "any": False}

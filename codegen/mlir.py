@@ -267,5 +267,5 @@ def _may_make(name: str, value: Value) -> bool:
         # A sum of equal elements and an outer product are lowered to a product.
         return name == op or (op == "mul" and (name == "sum" or kind is Kind.CONTRACTION))
     if isinstance(value, Dot):
-        return kind is Kind.CONTRACTION
+        return kind in (Kind.CONTRACTION, Kind.ATTENTION)
     return isinstance(value, (Scan, Sort)) and kind is Kind.SCAN

@@ -56,7 +56,7 @@ T = TypeVar("T")
 Named = Axis | Data | Buffer | Value
 
 INDEX = ScalarType("index")
-FOLDS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin")
+FOLDS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "logsumexp")
 SCANS = ("sum", "prod")
 _VALUES = get_args(Value)
 MODES = ("set", "add", "mul", "max", "min")

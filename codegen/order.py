@@ -40,7 +40,8 @@ class _Scheduler:
             outputs = [o for g in batch for o in g.outputs]
             # What a scatter starts from is made when nothing else is left to do before it.
             last = all(o.op is initial for o in outputs)
-            self.gain.append(-sum(map(self._size, outputs)) - (last << 60))
+            written = sum(partition.memory[o] for o in outputs)
+            self.gain.append(-written - (last << 60))
             for read in self._reads(batch):
                 self.readers.setdefault(read, set()).add(i)
         for read, readers in self.readers.items():
@@ -79,13 +80,10 @@ class _Scheduler:
         """`read` dies with its last reader, unless it is a result."""
         (last,) = readers
         if read not in self.partition.results:
-            self.gain[last] += self._size(read)
+            self.gain[last] += self.partition.memory[read]
         return last
 
     def _reads(self, batch: Batch) -> dict[Node, None]:
         """The values of other launches that one reads."""
         group_of = self.partition.group_of
         return {read: None for group in batch for read in group.reads if read in group_of}
-
-    def _size(self, node: Node) -> int:
-        return self.partition.buffers[node].size * node.dtype.itemsize

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
+from tilewright.ir import loop as loops
 from tilewright.ir.dtype import DType
-from tilewright.ir.node import Node, format_location, reachable
+from tilewright.ir.node import Node, format_location, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.generate import scalar
+from tilewright.ir.passes.pipeline import lower_graph
 
 from .bundle import bundles, keep_updates_apart
-from .canonical import Note, canonical
+from .canonical import Note
 from .cut import cut, is_buffer, memory
 from .fusion import Group, Partition
-from .kernel import Bundle, Kernel
+from .kernel import Bundle, Kernel, Scalar
 from .legalize import legalize
 from .lower import initial
 from .target import Target
@@ -24,9 +27,38 @@ from .target import Target
 class Step:
     """One launch: the slots of its kernel's outputs and inputs, in the kernel's order."""
 
-    kernel: Kernel | Bundle
+    kernel: Kernel | Bundle | Loop
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """The launches of one step of a loop node, made once for each place of its sequences.
+
+    body: the step; its leaves are numbered as the loop's operands, of which the first `sequences`
+        are walked through and the next `states` are where the states begin.
+    shapes: those of its results, which lie in the loop's output one after another, each
+        [count, *shape].
+    """
+
+    name: str
+    body: Program
+    count: int
+    sequences: int
+    states: int
+    reverse: bool
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """None: whatever a step reads is an operand."""
+        return ()
+
+    @property
+    def kernels(self) -> tuple[Kernel | Bundle, ...]:
+        """Those of one step, also of loops in it."""
+        return launched(self.body)
 
 
 @dataclass(frozen=True)
@@ -59,6 +91,14 @@ class Program:
     report: tuple[str, ...] = field(default=())
 
 
+def launched(program: Program) -> tuple[Kernel | Bundle, ...]:
+    """The kernels of a program in the order of launch, those of a loop's step once."""
+    found: list[Kernel | Bundle] = []
+    for step in program.steps:
+        found += step.kernel.kernels if isinstance(step.kernel, Loop) else (step.kernel,)
+    return tuple(found)
+
+
 def compile_graph(roots: Sequence[Node], target: Target) -> Program:
     """Kernels that compute `roots`, a graph of primitives, on `target`."""
     legal = legalize(roots, target)
@@ -80,7 +120,6 @@ class _Assembly:
         self.slots: list[Slot] = []
         self.slot_of: dict[Node, int] = {}
         self.leaves = {leaf: self._slot(leaf) for leaf in leaves}
-        self.node_of = {buffer: node for node, buffer in partition.buffers.items()}
 
     def program(
         self, batches: Sequence[list[Group]], results: Sequence[Node], nodes: Sequence[Node]
@@ -95,9 +134,12 @@ class _Assembly:
                 step_of.update(dict.fromkeys(group.anchors, len(steps)))
             outputs = tuple(s for step in made for s in step.outputs)
             inputs = tuple(s for step in made for s in step.inputs)
-            kernels = [step.kernel for step in made if isinstance(step.kernel, Kernel)]
-            kernel = kernels[0] if len(kernels) == 1 else Bundle(tuple(kernels))
+            kernel = made[0].kernel
+            if len(made) > 1:
+                kernel = _bundle(tuple(s.kernel for s in made if isinstance(s.kernel, Kernel)))
             steps.append(Step(kernel, outputs, inputs))
+            if isinstance(kernel, Loop):
+                report += [f"  {line}" for line in kernel.body.report]
         found = tuple(self._slot(r) for r in results)
         return Program(
             tuple(self.slots),
@@ -123,11 +165,35 @@ class _Assembly:
         return found
 
     def _member(self, group: Group) -> Step:
+        if group.kind == "loop":
+            return self._loop(group.anchors[0])
         notes = _notes(group)
-        kernel, buffers = canonical(group.kernel, _name(group), notes)
-        outputs = tuple(self._slot(self.node_of[buffers[b]]) for b in kernel.outputs)
-        inputs = tuple(self._slot(self.node_of[buffers[b]]) for b in kernel.inputs)
+        kernel, buffers = group.template.canonical(_name(group), notes)
+        node_of = {group.form.buffer(n): n for n in (*group.outputs, *group.form.loaded)}
+        outputs = tuple(self._slot(node_of[buffers[b]]) for b in kernel.outputs)
+        inputs = tuple(self._slot(node_of[buffers[b]]) for b in kernel.inputs)
         return Step(kernel, outputs, inputs)
+
+    def _loop(self, node: Node) -> Step:
+        sequences, states, reverse = node.attrs[:3]
+        _, results = loops.body(node.op, node.operands, node.attrs)
+        roots = lower_graph(results)
+        # Each result has memory of its own.
+        roots = [
+            intern(initial, (r,), (i,)) if is_buffer(memory(r)) or r in roots[:i] else r
+            for i, r in enumerate(roots)
+        ]
+        loop = Loop(
+            node.op.name,
+            compile_graph(roots, self.partition.target),
+            node.operands[0].shape[0],
+            sequences,
+            states,
+            reverse,
+            tuple(tuple(r.shape) for r in results),
+        )
+        inputs = tuple(self._slot(memory(o)) for o in node.operands)
+        return Step(loop, (self._slot(node),), inputs)
 
     def _scalars(self, steps: Sequence[Step], nodes: Sequence[Node]) -> tuple[Node, ...]:
         used = {s.slot for step in steps for s in step.kernel.scalars}
@@ -147,6 +213,17 @@ class _Assembly:
                         f"  reads {read.op.name} of step {step_of[read]}, not fused: {reason}"
                     )
         return lines
+
+
+_bundles: WeakValueDictionary[tuple[Kernel, ...], Bundle] = WeakValueDictionary()
+
+
+def _bundle(members: tuple[Kernel, ...]) -> Bundle:
+    """One object for the same members, so that they are compiled once."""
+    found = _bundles.get(members)
+    if found is None:
+        found = _bundles[members] = Bundle(members)
+    return found
 
 
 _SILENT = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE, Kind.MOVEMENT)

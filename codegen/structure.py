@@ -109,6 +109,10 @@ class _Writer:
     def _at(self, buffer: Buffer, offset: Index) -> str:
         return f"{buffer.name}[{self._index(offset)}]"
 
+    def _over(self, axes: tuple[Axis, ...]) -> str:
+        """What is folded, where that isn't all."""
+        return f" over {', '.join(a.name for a in axes)}" if self.kernel.is_chained else ""
+
     def _value(self, value: Value) -> str:
         args = ", ".join(self.names[id(v)] for v in value.operands())
         if isinstance(value, Load):
@@ -132,9 +136,9 @@ class _Writer:
             )
             return f"guard({args}) if {conditions}"
         if isinstance(value, Reduce):
-            return f"reduce {value.op}({args})"
+            return f"reduce {value.op}({args}){self._over(value.over)}"
         if isinstance(value, Dot):
-            return f"dot({args}) of {value.input_dtype.short}"
+            return f"dot({args}) of {value.input_dtype.short}{self._over(value.over)}"
         if isinstance(value, Scan):
             return f"scan {value.op}({args}) along {value.along.name}"
         assert isinstance(value, Sort)

@@ -20,6 +20,7 @@ class Target:
     row_limit: the most elements of a row that stay on chip between two passes over it.
     tile_limit: the most elements that one program of a Triton kernel holds at a time.
     large_programs: whether a program costs so much that few large ones beat many small ones.
+    tiled_attention: whether its emitter computes attention by tiles; otherwise it is decomposed.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Target:
     row_limit: int = 1 << 14
     tile_limit: int = 1 << 14
     large_programs: bool = False
+    tiled_attention: bool = False
 
 
 # In NumPy each op is a pass over memory, so nothing is worth computing twice, and rows stay in it.
@@ -62,5 +64,6 @@ LLVM = Target(
     op_cost=0.4,
     parallel=8,
     row_limit=1 << 15,
+    tiled_attention=True,
 )
 CUDA = Target("cuda", "triton", native_sort=False, launch_cost=1 << 22)

@@ -72,9 +72,11 @@ _SUBMODULES = (
     "random",
     "serialization",
     "linalg",
+    "compiler",
     "testing",
 )
 _LAZY = {
+    "compile": "compiler",
     "explain": "explanation",
     "save": "serialization",
     "load": "serialization",

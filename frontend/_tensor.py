@@ -94,7 +94,7 @@ class Tensor(Handle):
             base = storage._requires_grad or storage._history is not None
         if not base:
             return False
-        return all(kind is not views.DETACH for kind, _ in views.links(self._chain))
+        return self._chain is None or not self._chain.detaches
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:

@@ -8,7 +8,7 @@ bound methods of them, by name.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ class Handle(State):
     """
 
     _storage: Storage | None = None
-    _chain: views.Chain = None
+    _chain: views.Chain | None = None
     _past: tuple[int, Node] | None = None
     _own: Handle | None = None
     grad: Handle | None = None
@@ -103,6 +103,9 @@ storages: list[Storage] = []  # storages with a node
 windows: list[Storage] = []  # storages of which a part was read as a leaf of its own
 variables: list[Handle | History] = []  # where gradients go: to a leaf tensor, or on to a history
 scalars: list[Any] = []  # numbers bound at run time
+drawn: dict[
+    int, str
+] = {}  # those that are "seed" or "offset" of the default generator, or "another's"
 mutated: set[Node] = set()  # values that were overwritten, for the check in backward
 freed: list[tuple[Node, int]] = []  # roots of backward passes and how many handles there were
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
@@ -111,6 +114,7 @@ calls: list[Any] = []  # contexts of autograd.Function calls
 tables: dict[bool, dict[Any, Any]] = {True: {}, False: {}}  # results of calls, by grad mode
 sites: dict[Any, set[Any]] = {}  # numbers met at a place
 leaf_nodes: dict[Any, Node] = {}
+latest_nodes: dict[int, tuple[Aval, Node]] = {}  # of each place, by the identity of its aval
 variable_nodes: dict[Any, Node] = {}
 scalar_nodes: dict[Any, Node] = {}
 
@@ -122,6 +126,7 @@ class Clock:
     """number: of the epoch. holding: depth of the blocks in which it must not end.
     leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
     looking: whether calls are recorded only to be looked at.
+    effects: how often a value was read, or a generator set: what no node tells of.
     """
 
     number = 0
@@ -129,6 +134,7 @@ class Clock:
     leaf_bytes = 0
     checked_bytes = BYTES
     looking = False
+    effects = 0
 
 
 clock = Clock()
@@ -161,7 +167,7 @@ def resolve(t: Any) -> Node:
         storage is not None
         and storage._node is None
         and getrefcount(storage) == 3  # `t`, the local name and the argument
-        and (t._chain is None or views.is_detached(t._chain))
+        and (t._chain is None or t._chain.only_detaches)
         and t._own is None
     ):
         _keep_alone(t, storage)
@@ -199,7 +205,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
         or not buffer.flags.c_contiguous
     ):
         return None
-    layout = views.layout(t._chain)
+    layout = t._chain.layout
     if layout is None or not views.is_contiguous(*layout[:2]):
         return None
     shape, _, start = layout
@@ -209,7 +215,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
     shared = storage._shared is not None and not storage._shared.released()
     part = buffer.reshape(-1)[start : start + count].reshape(shape)
     _, dtype, device = t._aval
-    node = _leaf_node(Size(shape), dtype, device)
+    node = _leaf_node((Size(shape), dtype, device))
     if shared:
         leaves.append((None, node, part.copy()))
         return node
@@ -221,12 +227,18 @@ def _window(t: Any, storage: Storage) -> Node | None:
     return node
 
 
-def _leaf_node(shape: Size, dtype: dtypes.DType, device: str) -> Node:
+def _leaf_node(aval: Aval) -> Node:
     """The node of the next leaf."""
-    key = (len(leaves), (shape, dtype, device))
+    place = len(leaves)
+    known = latest_nodes.get(place)
+    if known is not None and known[0] is aval:
+        return known[1]
+    key = (place, aval)
     node = leaf_nodes.get(key)
     if node is None:
-        node = leaf_nodes[key] = intern(ops.leaf, (), (len(leaves), shape, dtype), device)
+        shape, dtype, device = aval
+        node = leaf_nodes[key] = intern(ops.leaf, (), (place, shape, dtype), device)
+    latest_nodes[place] = aval, node
     return node
 
 
@@ -254,6 +266,26 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
     return node
 
 
+def resolve_all(tensors: Sequence[Any]) -> list[Node]:
+    """The nodes of many tensors; those that are their own storage are numbered in one go."""
+    nodes = [t._node for t in tensors]
+    if None not in nodes:
+        return nodes
+    for i, t in enumerate(tensors):
+        if nodes[i] is not None:
+            continue
+        if t._node or t._storage or t._shared or t._history or t._buffer.__class__ in _NONE:
+            nodes[i] = resolve(t)
+            continue
+        node = _leaf_node(t._aval)
+        if t._requires_grad:
+            node = variable(node, t)
+        nodes[i] = t._node = node
+        t._place = len(leaves)
+        leaves.append((t, node, t._buffer))
+    return nodes
+
+
 def resolve_state(state: Any) -> Node:
     """The node of a tensor or of a storage."""
     if isinstance(state, Handle):
@@ -265,6 +297,9 @@ def resolve_state(state: Any) -> Node:
         state._node = node
         storages.append(state)
     return state._node
+
+
+_NONE = (type(None), Failed)  # classes of what is no buffer
 
 
 def leaf(state: Any, owner: Any) -> Node:
@@ -283,18 +318,13 @@ def leaf(state: Any, owner: Any) -> Node:
             state._buffer = buffer = np.asarray(buffer, order="C")
         else:
             buffer = np.array(buffer, copy=True, order="C")
-    place = len(leaves)
-    key = (place, state._aval)
-    node = leaf_nodes.get(key)
-    if node is None:
-        shape, dtype, device = state._aval
-        node = leaf_nodes[key] = intern(ops.leaf, (), (place, shape, dtype), device)
+    node = _leaf_node(state._aval)
     if state._history is not None:
         node = variable(node, state._history)
     elif state._requires_grad and owner is not None:
         node = variable(node, owner)
     if shared is None:
-        state._place = place
+        state._place = len(leaves)
         leaves.append((state, node, buffer))
     else:
         leaves.append((None, node, buffer))

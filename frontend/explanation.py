@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.mlir import print_kernel
-from tilewright.codegen.program import Program, compile_graph
+from tilewright.codegen.program import Program, compile_graph, launched
 from tilewright.codegen.structure import describe
 from tilewright.ir import ops
 from tilewright.ir.mlir import print_graph
@@ -133,8 +133,8 @@ class PlanReport:
 
     def _kernels(self, target: str | None) -> Iterator[tuple[Segment, Kernel | Bundle]]:
         for segment, program in self._programs(target):
-            for step in program.steps:
-                yield segment, step.kernel
+            for kernel in launched(program):
+                yield segment, kernel
 
     def _programs(self, target: str | None) -> Iterator[tuple[Segment, Program]]:
         for segment in self.plan.segments:

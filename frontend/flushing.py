@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from sys import getrefcount
@@ -19,6 +20,7 @@ from .epoch import (
     Storage,
     calls,
     clock,
+    drawn,
     freed,
     handles,
     hooked,
@@ -49,7 +51,7 @@ def _calibrate() -> int:
     return next(iter(list(map(getrefcount, probe))))
 
 
-_BASE_COUNT = _calibrate()  # what getrefcount says of an object that only a list holds
+BASE_COUNT = _calibrate()  # what getrefcount says of an object that only a list holds
 _refusal: Callable[[], Exception] | None = None
 
 
@@ -109,16 +111,14 @@ class _Outcome:
     """What is known of a tuple of live nodes: their avals, and which can be differentiated
     later."""
 
-    __slots__ = ("avals", "kept", "tracked")
+    __slots__ = ("avals", "plain", "tracked")
 
     def __init__(self, nodes: tuple[Node, ...]):
         self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
         # Places that collect gradients keep their flag; every other value comes without one ...
-        self.kept = [n.op is ops.variable for n in nodes]
+        self.plain = [i for i, n in enumerate(nodes) if n.op is not ops.variable]
         # ... unless it has a history.
-        self.tracked = [
-            i for i, n in enumerate(nodes) if n.requires_grad and n.op is not ops.variable
-        ]
+        self.tracked = [i for i in self.plain if nodes[i].requires_grad]
 
 
 _outcomes: dict[tuple[Node, ...], _Outcome] = {}
@@ -126,12 +126,12 @@ _outcomes: dict[tuple[Node, ...], _Outcome] = {}
 
 def _flush() -> Exception | None:
     _forget_views()
-    live, replaced, seen_at = _live()
+    live, replaced = _live()
     nodes = tuple([s._node for s in live])
     outcome = _outcomes.get(nodes)
     if outcome is None:
         outcome = _outcomes[nodes] = _Outcome(nodes)
-    histories = _histories(live, nodes, outcome, seen_at) if outcome.tracked else {}
+    histories = _histories(live, nodes, outcome) if outcome.tracked else {}
     extra = tuple(dict.fromkeys(n for h in histories.values() for n in h.saved_nodes))
     roots = (*nodes, *extra) if extra else nodes
     error = None
@@ -188,37 +188,33 @@ def _forget_views() -> None:
         storage._views.clear()
 
 
-def _live() -> tuple[list[Any], list[tuple[int, int]], dict[int, int]]:
-    """The tensors and storages whose values somebody can still ask for, or that were mutated;
-    (place in that list, number of the leaf) for those whose old value was read; and where in
-    `handles` a tensor that requires a gradient first appears, by the id of its state."""
-    live: list[Any] = []
+def _live() -> tuple[list[Any], list[tuple[int, int]]]:
+    """The tensors and storages whose values somebody can still ask for, or that were mutated; and
+    (place in that list, number of the leaf) for those whose old value was read."""
+    base = BASE_COUNT
+    counts = list(map(getrefcount, handles))
+    live: list[Any] = [
+        t
+        for t, count in zip(handles, counts, strict=True)
+        if count > base and t._storage is None and t._node is not None
+    ]
     replaced: list[tuple[int, int]] = []
-    orphans: dict[int, int] = {}
-    seen_at: dict[int, int] = {}
-    base = _BASE_COUNT
-    for i, (t, count) in enumerate(zip(handles, list(map(getrefcount, handles)), strict=True)):
-        storage = t._storage
-        if storage is not None:
-            seen_at.setdefault(id(storage), i)
-            if count <= base:
-                orphans[id(storage)] = orphans.get(id(storage), 0) + 1
-        elif count > base and t._node is not None:
-            live.append(t)
-            if t._node.requires_grad:
-                seen_at[id(t)] = i
-    t = storage = None  # type: ignore[assignment]
-    # A storage is referred to by `storages`, by `leaves` if it was read, and by its tensors.
+    # A storage is referred to by `storages`, by `leaves` if it was read, and by its tensors, of
+    # which some live in `handles` only.
+    orphans = Counter([
+        id(t._storage)
+        for t, count in zip(handles, counts, strict=True)
+        if count <= base and t._storage is not None
+    ])  # fmt: skip
     for storage, count in zip(storages, list(map(getrefcount, storages)), strict=True):
         place = storage._place
         is_leaf = 0 <= place < len(leaves) and leaves[place][0] is storage
         if is_leaf and leaves[place][1] is storage._node:
             continue
-        if storage._node is not None and count > base + is_leaf + orphans.get(id(storage), 0):
+        if storage._node is not None and count > base + is_leaf + orphans[id(storage)]:
             if is_leaf:
                 replaced.append((len(live), place))
             live.append(storage)
-    storage = None  # type: ignore[assignment]
     for place, (state, rest, _) in enumerate(leaves):
         if (
             state is not None
@@ -229,7 +225,7 @@ def _live() -> tuple[list[Any], list[tuple[int, int]], dict[int, int]]:
         ):
             replaced.append((len(live), place))
             live.append(state)
-    return live, replaced, seen_at
+    return live, replaced
 
 
 def _donations(live: list[Any], replaced: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -251,16 +247,18 @@ def _hand_out(
     histories: dict[int, History],
     values: list[Any],
 ) -> None:
-    for s, value, aval, kept in zip(live, values, outcome.avals, outcome.kept):
+    for s, value, aval in zip(live, values, outcome.avals):
         s._node = None
         if type(value) is Failed and s._buffer is not None:
             continue  # the writes of this epoch are lost, its old value is not
         s._buffer = value
         s._aval = aval
-        if not kept:
-            s._requires_grad = False
         if s._history is not None:
             s._history = None
+    for i in outcome.plain:
+        s = live[i]
+        if s._requires_grad and s._buffer is values[i]:
+            s._requires_grad = False
     for i in outcome.tracked:
         s = live[i]
         if s._buffer is values[i]:
@@ -285,6 +283,7 @@ def _end_epoch() -> None:
         windows,
         variables,
         scalars,
+        drawn,
         freed,
         calls,
         mutated,
@@ -303,6 +302,7 @@ def clear_tables() -> None:
         *epoch.tables.values(),
         epoch.sites,
         epoch.leaf_nodes,
+        epoch.latest_nodes,
         epoch.variable_nodes,
         epoch.scalar_nodes,
         _outcomes,
@@ -326,22 +326,21 @@ def dead_leaf_bytes() -> int:
 # ---- what a later backward needs -------------------------------------------------------------
 
 
-def _histories(
-    live: list[Any], nodes: tuple[Any, ...], outcome: _Outcome, seen_at: dict[int, int]
-) -> dict[int, History]:
+def _histories(live: list[Any], nodes: tuple[Any, ...], outcome: _Outcome) -> dict[int, History]:
     """For each live tensor whose gradient may still be asked for: how it was computed."""
     out: dict[int, History] = {}
     for i in outcome.tracked:
-        if not _is_freed(live[i], nodes[i], seen_at):
+        if not _is_freed(live[i], nodes[i]):
             out[id(live[i])] = History(nodes[i], clock.number, saved_nodes(nodes[i]))
     return out
 
 
-def _is_freed(state: Any, node: Node, seen_at: dict[int, int]) -> bool:
+def _is_freed(state: Any, node: Node) -> bool:
     """Whether a backward pass went through `node`, and took along what it needs."""
-    through = getattr(state, "_grad_freed", False) or any(
-        seen_at.get(id(state), 0) < count and node in ancestors(root) for root, count in freed
-    )
+    through = getattr(state, "_grad_freed", False)
+    if not through and freed:
+        seen_at = next((i for i, t in enumerate(handles) if t is state or t._storage is state), 0)
+        through = any(seen_at < count and node in ancestors(root) for root, count in freed)
     return through and saves(node)
 
 

@@ -19,6 +19,7 @@ from tilewright.ir.node import Node
 
 from . import recording
 from .devices import device as Device
+from .epoch import clock, drawn, scalars
 
 _DEFAULT_SEED = 67280421310721  # of a new Generator, as in PyTorch
 _WORD = 1 << 64
@@ -40,8 +41,7 @@ class Generator:
                 f"Overflow when unpacking long: the seed {seed} has more than 64 bits"
                 f"{at_user_line()}"
             )
-        self._seed = seed % _WORD
-        self._offset = 0
+        self._set(seed % _WORD, 0)
         return self
 
     def seed(self) -> int:
@@ -67,7 +67,7 @@ class Generator:
                 "RNG state is wrong size: expected the 16 bytes that get_state returns, got "
                 f"{state.size} elements of {state.dtype}{at_user_line()}"
             )
-        self._seed, self._offset = (int(v) for v in state.copy().view("<u8"))
+        self._set(*(int(v) for v in state.copy().view("<u8")))
         return self
 
     def clone_state(self) -> Generator:
@@ -84,6 +84,10 @@ class Generator:
 
     def __repr__(self) -> str:
         return f"<torch.Generator device={self.device} seed={self._seed} offset={self._offset}>"
+
+    def _set(self, seed: int, offset: int) -> None:
+        self._seed, self._offset = seed, offset
+        clock.effects += 1
 
     def _take(self, draws: int = 1) -> int:
         """The offset of the next `draws` draws."""
@@ -129,7 +133,7 @@ def fork_rng(devices: Any = None, enabled: bool = True, **_: Any) -> Iterator[No
         yield
     finally:
         if enabled:
-            default_generator._seed, default_generator._offset = before
+            default_generator._set(*before)
 
 
 def draw(generator: Generator | None = None, device: str | None = None) -> tuple[Node, Node]:
@@ -138,18 +142,21 @@ def draw(generator: Generator | None = None, device: str | None = None) -> tuple
     device: where the numbers are to be, unless an operand tells.
     """
     source = default_generator if generator is None else generator
-    offset = source._take()
-    return (
-        recording.scalar(_signed(source._seed), dtypes.int64, device),
-        recording.scalar(offset, dtypes.int64, device),
-    )
+    drawn[len(scalars)] = "seed" if source is default_generator else "another's"
+    seed = recording.scalar(signed(source._seed), dtypes.int64, device)
+    return seed, _offset(source, device)
 
 
 def two_draws(generator: Generator | None, device: str) -> tuple[Node, Node, Node]:
     first = draw(generator, device)
-    source = default_generator if generator is None else generator
-    return (*first, recording.scalar(source._take(), dtypes.int64, device))
+    return (*first, _offset(default_generator if generator is None else generator, device))
 
 
-def _signed(word: int) -> int:
+def _offset(source: Generator, device: str | None) -> Node:
+    drawn[len(scalars)] = "offset" if source is default_generator else "another's"
+    return recording.scalar(source._take(), dtypes.int64, device)
+
+
+def signed(word: int) -> int:
+    """A word of 64 bits as the int64 of the same bits."""
     return word - _WORD if word >= _WORD >> 1 else word

@@ -20,10 +20,10 @@ class GradFn:
         self._view = view
 
     @staticmethod
-    def of(node: Node, chain: views.Chain = None) -> GradFn:
+    def of(node: Node, chain: views.Chain | None = None) -> GradFn:
         """The call that computed `node`, or the last view of `chain`; across the ends of epochs."""
-        if type(chain) is tuple and chain[1] not in (views.DETACH, views.OWN):
-            return GradFn(node, chain[1])
+        if chain is not None and chain.view not in (views.DETACH, views.OWN):
+            return GradFn(node, chain.view)
         while node.op is ops.variable:
             target = recording.variable_target(node.attrs[0])
             if not isinstance(target, History):

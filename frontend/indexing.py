@@ -24,6 +24,8 @@ def getitem(t: Any, key: Any) -> Any:
     """t[key]: ints, slices, None, ... and bool give views; tensors, arrays and lists copies."""
     if type(key) is int:
         return shaping.select(t, 0, key)
+    if type(key) is slice and t.shape:
+        return _slice(t, 0, key)
     base, advanced = _basic(t, key)
     if not advanced:
         return base

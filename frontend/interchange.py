@@ -15,12 +15,13 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import recording, shaping, views
-from .epoch import Failed, SharedMemory, Storage
+from .epoch import Failed, SharedMemory, Storage, clock
 from .flushing import value_of
 
 
 def array_of(t: Any) -> np.ndarray:
     """The values as an array that must not be written: computed first, copied from a device."""
+    clock.effects += 1
     if t._node is not None:
         recording.flush()
     if t._node is not None:  # the epoch is held: this value alone
@@ -48,7 +49,7 @@ def array_of(t: Any) -> np.ndarray:
 
 def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
     """The view of an array that is not contiguous (one shared with NumPy)."""
-    for kind, attrs in views.links(chain):
+    for kind, attrs in chain.links:
         strides = tuple(s // array.itemsize for s in array.strides)
         found = kind.layout((array.shape, strides, 0), *attrs)
         if found is None:
@@ -177,7 +178,7 @@ def rebuild_storage(array: np.ndarray, dtype: DType, device: str) -> Storage:
     return storage
 
 
-def _looking(storage: Storage, chain: views.Chain, aval: Any) -> Any:
+def _looking(storage: Storage, chain: views.Chain | None, aval: Any) -> Any:
     out = recording._new(recording.tensor_type)
     out._storage, out._chain, out._aval = storage, chain, aval
     return out
@@ -198,7 +199,7 @@ def reduced_storage(storage: Storage) -> tuple[Any, ...]:
 
 
 def rebuild_view(
-    storage: Storage, chain: views.Chain, aval: Any, requires_grad: bool, cls: type
+    storage: Storage, chain: views.Chain | None, aval: Any, requires_grad: bool, cls: type
 ) -> Any:
     """The unpickled form of a tensor that shares its memory."""
     t = _looking(storage, chain, aval)

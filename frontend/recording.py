@@ -26,7 +26,6 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
@@ -158,8 +157,14 @@ def _check_bytes() -> None:
 
 # ---- calls → nodes ---------------------------------------------------------------------------
 
-# Stands in keys for a tensor that has no node yet. None would be found as an argument of None.
-_UNKNOWN = object()
+
+def _first_use(t: Any) -> Node:
+    """The node of a tensor that has none yet in this epoch."""
+    threads.claim()
+    node = resolve(t)
+    if clock.leaf_bytes > clock.checked_bytes:
+        _check_bytes()
+    return node
 
 
 def record(build: Callable[..., Any], *args: Any) -> Any:
@@ -181,7 +186,7 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
 
 def node_of(build: Callable[..., Any], *args: Any) -> Any:
     """As `record`, but the bare node (or nodes)."""
-    key = (build, *[(a._node or _UNKNOWN) if isinstance(a, Handle) else a for a in args])
+    key = (build, *[(a._node or _first_use(a)) if isinstance(a, Handle) else a for a in args])
     try:
         result = _table.get(key)
     except TypeError:  # something that can't be hashed, which no argument should be
@@ -191,7 +196,7 @@ def node_of(build: Callable[..., Any], *args: Any) -> Any:
 
 
 def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """The slow path: tensors that have no node yet, and calls met for the first time."""
+    """The slow path: calls met for the first time, or by a thread that wasn't the owner."""
     threads.claim()
     nodes = [resolve(a) if isinstance(a, Handle) else a for a in args]
     key = (build, *nodes)
@@ -232,11 +237,8 @@ def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
     """The nodes of many tensors."""
-    nodes = [t._node for t in tensors]
-    if None in nodes:
-        threads.claim()
-        return [t._node or resolve(t) for t in tensors]
-    return nodes
+    threads.claim()
+    return epoch.resolve_all(tensors)
 
 
 def lookup(key: Any) -> Any:
@@ -444,22 +446,22 @@ def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Ca
 
 def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     """A tensor that shares the memory of `t`."""
-    if t._node is None:
-        v = _unread_view(t, kind, attrs)
-        if v is not None:
-            return v
-    node = _table.get((kind, t._node, attrs))
+    source = t._node
+    if source is None and _is_unread(t):
+        chain = views.chained(t._chain or t.shape, kind, attrs)
+        if chain.layout is not None:
+            return _unread_view(t, chain)
+    node = _table.get((kind, source, attrs))
     if node is None:
         node = _record_view(t, kind, attrs)
     storage = t._storage or storage_of(t)
-    parent = t._chain
-    if parent is None:
-        parent = t.shape
+    parent = t._chain or t.shape
     if not graph.grad_enabled() and t.requires_grad:
-        parent = (parent, views.DETACH, ())  # what is seen without grad mode has no history
+        # What is seen without grad mode has no history.
+        parent = views.chained(parent, views.DETACH, ())
     v = _new(tensor_type)
     v._storage = storage
-    v._chain = (parent, kind, attrs)
+    v._chain = views.chained(parent, kind, attrs)
     v._aval = (node.shape, node.dtype, node.device or "cpu")
     if storage._shared is None:
         v._node = node
@@ -472,12 +474,11 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     return v
 
 
-def _unread_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Any:
-    """A view of memory that nothing of this epoch has read: it has no node until it is read itself.
-
-    None where gradients are at stake, or values are pending.
-    """
-    state = t if t._storage is None else t._storage
+def _is_unread(t: Any) -> bool:
+    """Whether nothing of this epoch has read or written the memory of `t`, and no gradient is at
+    stake."""
+    storage = t._storage
+    state = t if storage is None else storage
     if (
         state._node is not None
         or state._history is not None
@@ -485,16 +486,18 @@ def _unread_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Any:
         or t._requires_grad
         or t._own is not None
     ):
-        return None
+        return False
     threads.claim()
-    chain = (t.shape if t._chain is None else t._chain, kind, attrs)
-    layout = views.layout(chain)
-    if layout is None:
-        return None
+    return True
+
+
+def _unread_view(t: Any, chain: views.Chain) -> Any:
+    """A view of memory that nothing has read: it has no node until it is read itself."""
     v = _new(tensor_type)
-    v._storage = storage_of(t)
+    v._storage = t._storage or storage_of(t)
     v._chain = chain
-    v._aval = (Size(layout[0]), *t._aval[1:])
+    _, dtype, device = t._aval
+    v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v
 
 
@@ -514,9 +517,12 @@ def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
     return node
 
 
+_unread_chains: dict[Any, Any] = {}  # what a view function makes of unread memory, by its layout
+
+
 def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that returns views (or copies) of its first argument, remembered by what it sees:
-    the node, the layout and the other arguments."""
+    the node (or, of unread memory, that there is none), the layout and the other arguments."""
 
     @functools.wraps(function)
     def call(input: Any, *args: Any, **options: Any) -> Any:
@@ -524,21 +530,45 @@ def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(input, *args, **options)
         node = input._node
         if node is None:
-            return function(input, *args)
-        key = (call, node, input._chain, args)
+            if not _is_unread(input):
+                return function(input, *args)
+            table = _unread_chains
+            key: Any = (call, input._chain or input._aval[0], args)  # type: ignore[index]
+        else:
+            table = _table
+            key = (call, node, input._chain, args)
         try:
-            found = _table.get(key)
+            found = table.get(key)
         except TypeError:  # sizes given as a list
             return function(input, *args)
         if found is None:
             result = function(input, *args)
-            _remember_view(key, input, result)
+            if node is None:
+                _remember_chains(key, input, result)
+            else:
+                _remember_view(key, input, result)
             return result
+        again = _unread_view if node is None else view_again
         if type(found) is list:
-            return tuple([_again(input, *each) for each in found])
-        return _again(input, *found)
+            return tuple([again(input, each) for each in found])
+        return again(input, found)
 
     return call
+
+
+def _remember_chains(key: Any, source: Any, result: Any) -> None:
+    results = result if type(result) is tuple else (result,)
+    if all(
+        r is not source
+        and r._node is None
+        and r._chain is not None
+        and r._storage is source._storage
+        for r in results
+    ):
+        if len(_unread_chains) >= views.REMEMBERED:
+            _unread_chains.clear()
+        chains = [r._chain for r in results]
+        _unread_chains[key] = chains if type(result) is tuple else chains[0]
 
 
 def _remember_view(key: Any, source: Any, result: Any) -> None:
@@ -556,7 +586,8 @@ def _remember_view(key: Any, source: Any, result: Any) -> None:
         _table[key] = made if type(result) is tuple else made[0]
 
 
-def _again(source: Any, node: Node, chain: views.Chain, shares: bool) -> Any:
+def view_again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any:
+    node, chain, shares = found
     if not shares:
         return wrap(node)
     storage = source._storage or storage_of(source)

@@ -28,7 +28,7 @@ def layout_of(t: Handle) -> views.Layout:
     if t._chain is None:
         shape = tuple(t.shape)
         return shape, contiguous_strides(shape), 0
-    found = views.layout(t._chain)
+    found = t._chain.layout
     assert found is not None, "views are made only where strides exist"
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -201,64 +200,84 @@ UNFOLD = WINDOWS
 OWN = _Own()
 TRANSPOSE, T = _Permute("transpose"), _Permute("t")
 
-Chain = Any
-"""(parent, view, attrs), outermost last, down to the shape of the base; None is the base itself."""
+
+class Chain:
+    """A view of a view of a base: `view` with `attrs` of `parent`, a chain or the base's shape.
+
+    Equal chains are one object as a rule (`chained` makes them), so they are told apart by identity
+    and keep what is known of them.
+    links: (view, attrs) from the base outwards. layout: in a contiguous base; None if no strides
+    give it. size: the shape, where the layout is known. only_detaches: whether it sees every
+    element as the base has it; detaches: whether a detach() is among its links.
+    """
+
+    __slots__ = (
+        "attrs",
+        "base",
+        "detaches",
+        "layout",
+        "links",
+        "only_detaches",
+        "parent",
+        "size",
+        "view",
+    )
+
+    base: Size
+    layout: Layout | None
+    links: tuple[tuple[View, tuple[Any, ...]], ...]
+    size: Size | None
+
+    def __init__(self, parent: Chain | Size, view: View, attrs: tuple[Any, ...]):
+        self.parent, self.view, self.attrs = parent, view, attrs
+        source: Layout | None
+        if isinstance(parent, Chain):
+            self.base, source = parent.base, parent.layout
+            self.links = (*parent.links, (view, attrs))
+        else:
+            self.base, source = parent, (tuple(parent), contiguous_strides(parent), 0)
+            self.links = ((view, attrs),)
+        self.detaches = any(v is DETACH for v, _ in self.links)
+        self.only_detaches = all(v is DETACH for v, _ in self.links)
+        self.layout = None if source is None else view.layout(source, *attrs)
+        self.size = None if self.layout is None else Size(self.layout[0])
+
+    def __reduce__(self) -> Any:
+        return chained, (self.parent, self.view, self.attrs)
 
 
-def base_shape(chain: Chain) -> Size:
-    """The shape of the base that `chain` looks at."""
-    while type(chain) is tuple:
-        chain = chain[0]
-    return chain
+_chains: dict[Any, Chain] = {}
+REMEMBERED = 8192
+"""Chains that are kept: a loop that slices at a new place each time needs no more memory for it."""
 
 
-def links(chain: Chain) -> list[tuple[View, tuple[Any, ...]]]:
-    """The chain's views from the base outwards."""
-    out = []
-    while type(chain) is tuple:
-        chain, view, attrs = chain
-        out.append((view, attrs))
-    out.reverse()
-    return out
+def chained(parent: Chain | Size, view: View, attrs: tuple[Any, ...]) -> Chain:
+    """The chain that goes on from `parent` with `view`."""
+    key = (parent, view, attrs)
+    found = _chains.get(key)
+    if found is None:
+        if len(_chains) >= REMEMBERED:
+            _chains.clear()
+        found = _chains[key] = Chain(parent, view, attrs)
+    return found
 
 
-def is_detached(chain: Chain) -> bool:
-    """Whether the chain only detaches: the same elements without the history."""
-    while type(chain) is tuple:
-        chain, view, _ = chain
-        if view is not DETACH:
-            return False
-    return True
-
-
-def apply(base: Node, chain: Chain) -> Node:
+def apply(base: Node, chain: Chain | None) -> Node:
     """The view of `base` that `chain` describes."""
-    for view, attrs in links(chain):
+    for view, attrs in chain.links if chain is not None else ():
         base = view.node(base, *attrs)
     return base
 
 
-def write(base: Node, chain: Chain, value: Node) -> Node:
+def write(base: Node, chain: Chain | None, value: Node) -> Node:
     """`base` with what the chain sees of it replaced by `value`."""
-    steps = links(chain)
+    links = chain.links if chain is not None else ()
     stages = [base]
-    for view, attrs in steps:
+    for view, attrs in links:
         stages.append(view.node(stages[-1], *attrs))
-    for (view, attrs), stage in zip(reversed(steps), reversed(stages[:-1]), strict=True):
+    for (view, attrs), stage in zip(reversed(links), reversed(stages[:-1]), strict=True):
         value = view.write(stage, value, *attrs)
     return value
-
-
-@functools.lru_cache(maxsize=8192)
-def layout(chain: Chain) -> Layout | None:
-    """The memory layout of a view of a contiguous base."""
-    shape = base_shape(chain)
-    current: Layout | None = (tuple(shape), contiguous_strides(shape), 0)
-    for view, attrs in links(chain):
-        if current is None:
-            return None
-        current = view.layout(current, *attrs)
-    return current
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -106,7 +106,7 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     read = {value_node(n) for n in before if reads(value, n)} if value.requires_grad else ()
     owner = leaf_tensor(base) if base.requires_grad else None
     recorded = graph.grad_enabled()
-    through_detach = any(kind is views.DETACH for kind, _ in views.links(t._chain))
+    through_detach = t._chain is not None and t._chain.detaches
     if through_detach and recorded and (value.requires_grad or t._own is not None):
         _write_history(t, value)
         value = ops.detach(value) if value.requires_grad else value
@@ -144,7 +144,8 @@ def _write_history(t: Any, value: Node) -> None:
     own._node = value
     handles.append(own)
     t._own = own
-    t._chain = (t._chain, views.OWN, ())
+    assert t._chain is not None, "a write through detach()"
+    t._chain = views.chained(t._chain, views.OWN, ())
 
 
 def _write_through(state: Any, node: Node) -> None:

@@ -29,6 +29,8 @@ class Kind(enum.Enum):
     GATHER = "gather"  # reads at positions that are data
     SCATTER = "scatter"  # writes at positions that are data
     SCAN = "scan"  # sequential along one axis: cumulative sums, sorting
+    ATTENTION = "attention"  # contractions around a softmax; decomposed where no template is
+    LOOP = "loop"  # one step for each place of a leading axis, each from the states before it
     COMPOSITE = "composite"  # a function over primitives, decomposed when compiled
     TRANSFER = "transfer"  # the same value on another device
     MARKER = "marker"  # an identity that means something to autograd only
@@ -40,13 +42,16 @@ class Op:
 
     infer(*operands, *attrs) -> (shape, dtype) checks the operands and raises in the user's line.
     vjp(g, out, *operands, *attrs) -> a cotangent (or None) for each operand. The sum that undoes
-        broadcasting is taken by the caller. None: not differentiable.
+        broadcasting is taken by the caller. None: not differentiable, but by decomposition. It may
+        answer NotImplemented, for operands whose cotangents are those of the decomposition.
     numpy: for elementwise ops a NumPy expression over `{0}`, `{1}`, …; for others a function of
         (*arrays, *attrs), the reference by which every emitter is judged.
     triton: for elementwise ops a Triton expression over `{0}`, `{1}`, …
     llvm: for elementwise ops the name of the scalar routine of the LLVM emitter.
     onnx: the ONNX operator, or a function that adds it to an export; None if there is none.
-    decompose(*operands, *attrs) -> Node, for composites.
+    decompose(*operands, *attrs) -> Node, for composites and attention; what a loop's derivative
+        is taken of.
+    step(*operands, *attrs) -> nodes, for loops: one step; see `ir/loop.py`.
     domain: the open interval from which float test inputs are drawn, for each operand alike.
     cost: arithmetic per output element, in units of one add.
     """
@@ -61,6 +66,7 @@ class Op:
     llvm: str | None = None
     onnx: str | Callable[..., Any] | None = None
     decompose: Callable[..., Node] | None = None
+    step: Callable[..., tuple[Node, ...]] | None = None
     domain: tuple[float, float] = (-3.0, 3.0)
     cost: int = 1
     commutative: bool = False

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from . import special
-from .node import Node
+from .node import Node, grad_mode
 from .op import Kind, Op
+from .ops.generate import constant_value
+from .rewrite import above
 
 
 @functools.cache
@@ -28,7 +30,23 @@ def evaluate(node: Node, operands: Sequence[Any]) -> Any:
     op = node.op
     if op.kind is Kind.ELEMENTWISE:
         result = elementwise_function(op, len(operands))(*operands, node.dtype.np)
+    elif op.decompose is not None:
+        result = _decomposed(node, operands)
+    elif op.kind is Kind.CONSTANT:
+        result = constant_value(node)
     else:
         assert callable(op.numpy), f"{op.name} can't be evaluated"
         result = op.numpy(*operands, *node.attrs)
     return np.asarray(result).astype(node.dtype.np, copy=False)
+
+
+def _decomposed(node: Node, operands: Sequence[Any]) -> Any:
+    """The value of the primitives that `node` stands for."""
+    assert node.op.decompose is not None
+    with grad_mode(False):
+        inner = node.op.decompose(*node.operands, *node.attrs)
+    known = dict(zip(node.operands, operands, strict=True))
+    with np.errstate(all="ignore"):
+        for each in above([inner], known):
+            known[each] = evaluate(each, [known[o] for o in each.operands])
+    return known[inner]

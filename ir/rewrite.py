@@ -12,13 +12,22 @@ Rule = Callable[[Node], Node | None]
 """Returns the replacement of a node whose operands are already rewritten, or None."""
 
 
+_done: dict[tuple[Rule, ...], dict[Node, Node]] = {}
+
+
+def clear() -> None:
+    """Forget what became of nodes."""
+    _done.clear()
+
+
 def rewrite(roots: Sequence[Node], rules: Sequence[Rule]) -> list[Node]:
     """`roots` with the first rule that fires applied at each node until none does.
 
     A replacement is rewritten in turn, so a rule may answer with nodes that other rules apply to.
-    The result is for compilation: its nodes carry no gradient.
+    The result is for compilation: its nodes carry no gradient. What became of a node is remembered
+    for the next graph that has it.
     """
-    done: dict[Node, Node] = {}
+    done = _done.setdefault(tuple(rules), {})
     before = set_location(None)
     try:
         with grad_mode(False):
@@ -68,7 +77,7 @@ def substitute(
     """`roots` with nodes replaced by others (attrs of some changed), in the current grad mode."""
     done = dict(mapping)
     changed = attrs or {}
-    for node in _above(roots, done):
+    for node in above(roots, done):
         operands = tuple(done.get(o, o) for o in node.operands)
         if operands != node.operands or node in changed:
             own = node.device if node.op.kind is Kind.TRANSFER else None
@@ -76,7 +85,7 @@ def substitute(
     return [done.get(r, r) for r in roots]
 
 
-def _above(roots: Sequence[Node], stops: Mapping[Node, Node]) -> list[Node]:
+def above(roots: Sequence[Node], stops: Mapping[Node, Node]) -> list[Node]:
     """The nodes of a graph above `stops`, operands first."""
     seen: set[Node] = set()
     stack = [r for r in roots if r not in stops]

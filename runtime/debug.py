@@ -25,6 +25,8 @@ def compiled(plan: Plan) -> None:
     verbosity = level()
     if not verbosity:
         return
+    from tilewright.codegen.program import launched
+
     devices = ", ".join(dict.fromkeys(s.device.name for s in plan.segments)) or "no device"
     print(
         f"tilewright: compiled {len(plan.recorded)} results to {plan.launches} launches on "
@@ -32,6 +34,5 @@ def compiled(plan: Plan) -> None:
         file=sys.stderr,
     )
     for segment in plan.segments:
-        for step in segment.program.steps:
-            if verbosity > 1:
-                print(segment.device.source(step.kernel), file=sys.stderr)
+        for kernel in launched(segment.program) if verbosity > 1 else ():
+            print(segment.device.source(kernel), file=sys.stderr)

@@ -38,6 +38,10 @@ class Device(abc.ABC):
         """The buffer at byte `offset` of an arena."""
 
     @abc.abstractmethod
+    def rows(self, buffer: Any, count: int, start: int = 0, stop: int | None = None) -> Any:
+        """The elements [start, stop) of a buffer as `count` buffers of one size, in order."""
+
+    @abc.abstractmethod
     def from_numpy(self, array: np.ndarray) -> Any:
         """A new buffer with a copy of `array`."""
 

@@ -55,6 +55,11 @@ class HostDevice(Device):
     def view(self, arena: Any, offset: int, shape: Sequence[int], dtype: DType) -> np.ndarray:
         return np.ndarray(tuple(shape), dtype.np, arena, offset)
 
+    def rows(
+        self, buffer: np.ndarray, count: int, start: int = 0, stop: int | None = None
+    ) -> list[np.ndarray]:
+        return list(buffer.reshape(-1)[start:stop].reshape(count, -1))
+
     def from_numpy(self, array: np.ndarray) -> np.ndarray:
         return np.array(array, dtype=from_numpy(array.dtype).np, order="C", copy=True)
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.codegen.kernel import Bundle, Dot, Kernel
-from tilewright.codegen.llvm import CannotLower, Emitted
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.llvm import CannotLower, Emitted, dot
 from tilewright.codegen.target import LLVM
 
 from . import debug
 from .cpu import NumpyDevice
 from .device import Launch
 from .host import HostDevice
-
-_FEW_PRODUCTS = 1 << 15
-"""Up to here a plain loop beats the calls that NumPy makes."""
 
 
 class LlvmDevice(HostDevice):
@@ -63,12 +59,10 @@ class LlvmDevice(HostDevice):
 
     def _check(self, kernel: Kernel | Bundle) -> None:
         """CannotLower for what NumPy computes faster."""
-        if self._force or isinstance(kernel, Bundle) or not kernel.has_dot:
-            return
-        points = math.prod(a.extent for a in (*kernel.parallel, *kernel.reduction))
-        dots = sum(isinstance(v, Dot) for v in kernel.values)
-        if points * dots > _FEW_PRODUCTS:
-            raise CannotLower("contractions of this size are left to BLAS")
+        from .native import host
+
+        if not self._force and isinstance(kernel, Kernel) and not kernel.is_chained:
+            dot.check_speed(kernel, host.machine())
 
     def source(self, kernel: Kernel | Bundle) -> str:
         from tilewright.codegen.llvm import emit

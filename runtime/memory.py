@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-from tilewright.codegen.kernel import Apply, Bundle, Kernel, Load, data_values
-from tilewright.codegen.program import Program
+from tilewright.codegen.index import Index
+from tilewright.codegen.kernel import Apply, Buffer, Bundle, Kernel, Load, data_values
+from tilewright.codegen.program import Loop, Program, Step
 
 ALIGNMENT = 256
 """Bytes; vector loads and GPU transactions want it."""
@@ -58,33 +60,56 @@ def donors(program: Program) -> dict[tuple[int, int], int]:
     place where it writes, and no step from there on may fail: a run that fails is tried again.
     """
     last_reader: dict[int, int] = {}
-    writer: dict[int, int] = {}
+    last_writer: dict[int, int] = {}
     last_fallible = -1
     for at, step in enumerate(program.steps):
-        for slot in step.inputs:
-            last_reader[slot] = at
-        for slot in step.outputs:
-            writer[slot] = at
+        last_reader.update(dict.fromkeys(step.inputs, at))
+        last_writer.update(dict.fromkeys(step.outputs, at))
         if any(_may_fail(k) for k in _members(step.kernel)):
             last_fallible = at
+    results = Counter(program.results)
+    roots = {s: i for i, s in enumerate(program.results) if results[s] == 1}
+    leaves = {s: leaf.attrs[0] for leaf, s in program.leaves.items() if s not in results}
     out: dict[tuple[int, int], int] = {}
-    for leaf, source in program.leaves.items():
-        at = last_reader.get(source, -1)
-        if at <= last_fallible or source in program.results:
-            continue
-        for root, slot in enumerate(program.results):
-            if writer.get(slot) == at and program.results.count(slot) == 1:
-                a, b = program.slots[source], program.slots[slot]
-                if (
-                    a.shape == b.shape
-                    and a.dtype is b.dtype
-                    and _in_place(program, at, source, slot)
-                ):
-                    out[root, leaf.attrs[0]] = slot
+    for at, step in enumerate(program.steps[last_fallible + 1 :], last_fallible + 1):
+        reads = Counter(step.inputs)
+        for kernel, written, read in _by_member(step):
+            sources = [
+                (b, s)
+                for b, s in zip(kernel.inputs, read, strict=True)
+                if s in leaves and reads[s] == 1 and last_reader[s] == at
+            ]
+            targets = [
+                (b, s)
+                for b, s in zip(kernel.outputs, written, strict=True)
+                if s in roots and last_writer[s] == at
+            ]
+            if sources and targets and not kernel.has_dot and not kernel.is_update:
+                for source, target in _in_place(kernel, sources, targets):
+                    if program.slots[source].shape == program.slots[target].shape:
+                        out[roots[target], leaves[source]] = target
     return out
 
 
-def _members(kernel: Kernel | Bundle) -> tuple[Kernel, ...]:
+def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int, ...]]]:
+    """Each kernel of a launch with the slots of its outputs and inputs; none of a loop, whose steps
+    read what others have written."""
+    if isinstance(step.kernel, Loop):
+        return
+    output, input_ = 0, 0
+    for kernel in _members(step.kernel):
+        outputs, inputs = len(kernel.outputs), len(kernel.inputs)
+        yield (
+            kernel,
+            step.outputs[output : output + outputs],
+            step.inputs[input_ : input_ + inputs],
+        )
+        output, input_ = output + outputs, input_ + inputs
+
+
+def _members(kernel: Kernel | Bundle | Loop) -> tuple[Kernel, ...]:
+    if isinstance(kernel, Loop):
+        return tuple(m for k in kernel.kernels for m in _members(k))
     return kernel.members if isinstance(kernel, Bundle) else (kernel,)
 
 
@@ -101,22 +126,16 @@ def _may_fail(kernel: Kernel) -> bool:
     return False
 
 
-def _in_place(program: Program, at: int, source: int, target: int) -> bool:
-    """Whether the step reads the slot `source` only where it writes the slot `target`."""
-    step = program.steps[at]
-    output, input_ = 0, 0
-    for kernel in _members(step.kernel):
-        outs = step.outputs[output : output + len(kernel.outputs)]
-        ins = step.inputs[input_ : input_ + len(kernel.inputs)]
-        output, input_ = output + len(kernel.outputs), input_ + len(kernel.inputs)
-        if source not in ins and target not in outs:
-            continue
-        if ins.count(source) != 1 or target not in outs or kernel.has_dot or kernel.is_update:
-            return False
-        read = kernel.inputs[ins.index(source)]
-        written = kernel.outputs[outs.index(target)]
-        place = next(s.offset for s in kernel.stores if s.buffer == written)
-        loads = [v for v in kernel.values if isinstance(v, Load) and v.buffer == read]
-        if any(v.offset != place for v in loads):
-            return False
-    return True
+def _in_place(
+    kernel: Kernel, sources: Sequence[tuple[Buffer, int]], targets: Sequence[tuple[Buffer, int]]
+) -> Iterator[tuple[int, int]]:
+    """The slots of those sources that are read only where such a target is written."""
+    places = {s.buffer: s.offset for s in reversed(kernel.stores)}
+    offsets: dict[Buffer, set[Index]] = {}
+    for value in kernel.values:
+        if isinstance(value, Load):
+            offsets.setdefault(value.buffer, set()).add(value.offset)
+    for source, from_slot in sources:
+        for target, to_slot in targets:
+            if source.dtype is target.dtype and offsets[source] == {places[target]}:
+                yield from_slot, to_slot

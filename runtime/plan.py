@@ -87,7 +87,7 @@ class Plan:
     @property
     def launches(self) -> int:
         """How many kernels one run launches."""
-        return sum(len(s.launches) for s in self.segments)
+        return sum(launch_count(s.program) for s in self.segments)
 
     def _find_results(self) -> list[tuple[int, int]]:
         """(segment, place among its roots) of each root."""
@@ -226,11 +226,24 @@ def plan_for(roots: tuple[Node, ...]) -> Plan:
     return plan
 
 
+def launch_count(program: Program) -> int:
+    """How many kernels one run of a program launches."""
+    from tilewright.codegen.program import Loop
+
+    kernels = (step.kernel for step in program.steps)
+    return sum(k.count * launch_count(k.body) if isinstance(k, Loop) else 1 for k in kernels)
+
+
 def plans() -> list[Plan]:
     """Every plan made since the tables were last cleared."""
     return list(_plans.values())
 
 
 def clear() -> None:
-    """Forget all plans."""
+    """Forget all plans, and what was found out while they were made."""
+    from tilewright.codegen import twins
+    from tilewright.ir import rewrite
+
     _plans.clear()
+    rewrite.clear()
+    twins.clear()

@@ -12,6 +12,7 @@ from tilewright.ir.rewrite import substitute
 
 from . import devices
 from .device import Device
+from .loops import launches_of
 from .memory import donors, place
 from .plan import CROSSING, Segment
 
@@ -52,8 +53,7 @@ def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node
         tuple((slot, node.attrs[0]) for node, slot in program.leaves.items()),
         {},
     )
-    launches = device.compile_all([step.kernel for step in program.steps])
-    for step, launch in zip(program.steps, launches, strict=True):
+    for step, launch in zip(program.steps, launches_of(device, program), strict=True):
         numbers = tuple(s.slot for s in step.kernel.scalars)
         segment.launches.append((launch, (*step.outputs, *step.inputs), numbers))
     escaping = set(program.results)

@@ -26,7 +26,8 @@ from tilewright.codegen.kernel import (
     Sort,
     Value,
 )
-from tilewright.codegen.program import Program
+from tilewright.codegen.program import Loop, Program
+from tilewright.ir.loop import order
 from tilewright.ir.node import Node
 from tilewright.ir.ops.generate import philox4x32
 from tilewright.ir.reference import elementwise_function
@@ -97,15 +98,15 @@ class _Run:
 
     def fold(self, value: Value, at: Point) -> Any:
         if isinstance(value, Dot):
-            assert value.over == self.kernel.reduction
             wide = np.float64 if value.dtype.is_floating_point else value.dtype.np.type
             points = self.points(value.over, at)
             return sum(wide(self.value(value.a, p)) * wide(self.value(value.b, p)) for p in points)
         if isinstance(value, Reduce):
-            assert value.over == self.kernel.reduction
             row = np.array([self.value(value.arg, p) for p in self.points(value.over, at)])
             if value.op in ("sum", "prod") and row.dtype.kind == "f":
                 row = row.astype(np.float64)
+            if value.op == "logsumexp":
+                return np.logaddexp.reduce(row.astype(np.float64))
             return getattr(np, value.op)(row)
         row = np.array([self.value(value.arg, p) for p in self.points((value.along,), at)])
         if isinstance(value, Scan):
@@ -131,7 +132,10 @@ class _Run:
         written: dict[str, set[int]] = {}
         for store in kernel.stores:
             full = (store.offset.axes() | set(self.axes[id(store.value)])) & set(kernel.reduction)
-            axes = (*kernel.parallel, *(kernel.reduction if full or store.mode else ()))
+            if kernel.is_chained:
+                axes = (*kernel.parallel, *(a for a in kernel.reduction if a in full))
+            else:
+                axes = (*kernel.parallel, *(kernel.reduction if full or store.mode else ()))
             out = self.buffers[store.buffer.name]
             for at in self.points(axes, {}):
                 offset, value = self.offset(store.offset, at), self.value(store.value, at)
@@ -188,6 +192,9 @@ def run_program(
     for node, slot in program.leaves.items():
         memory[slot] = np.ascontiguousarray(leaves[node]).reshape(-1)
     for step in program.steps:
+        if isinstance(step.kernel, Loop):
+            memory[step.outputs[0]] = run_loop(step.kernel, [memory[s] for s in step.inputs])
+            continue
         for slot in step.outputs:
             if memory[slot] is None:
                 size = int(np.prod(program.slots[slot].shape))
@@ -199,3 +206,17 @@ def run_program(
         memory[s] if memory[s] is not None else np.zeros(0, program.slots[s].dtype.np)
         for s in program.results
     ]
+
+
+def run_loop(loop: Loop, operands: Sequence[np.ndarray]) -> np.ndarray:
+    """A loop's output: its results of all steps, one after another."""
+    parts = [a.reshape(loop.count, -1) for a in operands[: loop.sequences]]
+    after = loop.sequences + loop.states
+    now, whole = list(operands[loop.sequences : after]), operands[after:]
+    made: dict[int, list[np.ndarray]] = {}
+    for t in order(loop.count, loop.reverse):
+        bound = [*(p[t] for p in parts), *now, *whole]
+        leaves = {n: bound[n.attrs[0]].reshape(n.shape) for n in loop.body.leaves}
+        made[t] = run_program(loop.body, leaves)
+        now = made[t][: loop.states]
+    return np.concatenate([made[t][k] for k in range(len(loop.shapes)) for t in range(loop.count)])

@@ -14,6 +14,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind
+from tilewright.ir.ops.recurrence import recurrence_grad
 from tilewright.ir.shape import Size
 
 INF, NAN = math.inf, math.nan
@@ -406,5 +407,71 @@ ZETA = case(
     lambda t, x: t.polygamma(2, x),
     real(3, 4, low=0.3, high=5),
 )
-COMPOSED = [*ACTIVATIONS, *NORMALIZED, *CONTRACTED[3:], *POOLED, *LOSSES]
+
+
+def layer(torch: bool, cell: str, reverse: bool, x: Any, valid: Any, states: Any, w: Any) -> Any:
+    """A recurrent layer, ours as one node or step by step with PyTorch."""
+    if not torch:
+        y, last = ops.recurrence(cell, x, states, w, valid=valid, reverse=reverse)
+        return ops.cat([ops.reshape(n, (-1,)) for n in (y, *last)], 0)
+    import torch as t
+
+    rows: list[Any] = [None] * len(x)
+    for i in range(len(x))[:: -1 if reverse else 1]:
+        h, z = states[0], states[0] @ w
+        if cell == "lstm":
+            a, f, g, o = (x[i] + z).chunk(4, 1)
+            c = f.sigmoid() * states[1] + a.sigmoid() * g.tanh()
+            new = [o.sigmoid() * c.tanh(), c]
+        elif cell == "gru":
+            (xr, xu, xn), (zr, zu, zn) = x[i].chunk(3, 1), z.chunk(3, 1)
+            u = (xu + zu).sigmoid()
+            new = [(1 - u) * (xn + (xr + zr).sigmoid() * zn).tanh() + u * h]
+        else:
+            new = [(x[i] + z).tanh()]
+        if valid is not None:
+            new = [t.where(valid[i], a, b) for a, b in zip(new, states)]
+        rows[i], states = new[0], new
+    return t.cat([n.reshape(-1) for n in (t.stack(rows), *states)])
+
+
+def recurrent(cell: str, gates: int, count: int, reverse: bool, *valid: np.ndarray) -> Case:
+    def f(torch: bool, x: Any, w: Any, *rest: Any) -> Any:
+        return layer(torch, cell, reverse, x, rest[count] if valid else None, rest[:count], w)
+
+    return case(
+        f"recurrence {cell}",
+        functools.partial(f, False),
+        lambda t, *xs: f(True, *xs),
+        *(real(3, 2, gates * 4), real(4, gates * 4), *(real(2, 4) for _ in range(count)), *valid),
+    )
+
+
+def layer_gradient(above: Node, before: Node, kept: Node, carried: Node, w: Node) -> Node:
+    """What walks back through a layer of tanh: recurrence_grad itself, flat."""
+    return recurrence_grad(above, before, kept, carried, w, 3, 1, True, "rnn_tanh")
+
+
+def torch_layer_gradient(t: Any, above: Any, before: Any, kept: Any, carried: Any, w: Any) -> Any:
+    states, products = [], []
+    for i in reversed(range(len(above))):
+        products.insert(0, (above[i] + carried) * (1 - kept[i] ** 2))
+        carried = products[0] @ w
+        states.insert(0, carried)
+    return t.stack(states + products).reshape(-1)
+
+
+VALID = np.array([True, True, True, False, True, False]).reshape(3, 2, 1)
+RECURRENT = [
+    recurrent("lstm", 4, 2, False),
+    recurrent("gru", 3, 1, True, VALID),
+    recurrent("rnn_tanh", 1, 1, False, VALID),
+    case(
+        "recurrence_grad",
+        layer_gradient,
+        torch_layer_gradient,
+        *(real(3, 2, 4), real(3, 2, 4), real(3, 2, 4), real(2, 4), real(4, 4)),
+    ),
+]
+COMPOSED = [*ACTIVATIONS, *NORMALIZED, *CONTRACTED[3:], *POOLED, *LOSSES, *RECURRENT]
 CASES = [*elementwise_cases(), *REDUCED, *MOVED, *CONTRACTED[:3], ZETA, *COMPOSED]

@@ -12,7 +12,7 @@ from graphs import check, random_leaves
 
 from tilewright.codegen.kernel import Bundle
 from tilewright.codegen.program import compile_graph
-from tilewright.codegen.target import CUDA, NUMPY, Target
+from tilewright.codegen.target import CUDA, LLVM, NUMPY, Target
 from tilewright.ir import ops
 from tilewright.ir.dtype import float64, int64
 from tilewright.ir.node import Node
@@ -184,3 +184,14 @@ def test_a_training_step(target: Target) -> None:
     started = time.perf_counter()
     compile_graph(lower_graph(roots), target)
     assert time.perf_counter() - started < 0.5
+
+
+def test_a_chain_of_residuals_is_kept_on_the_way() -> None:
+    """The sum up to each layer is read by the layer and by the next sum. Were it computed again by
+    each reader, the last layers would read what all the others have added."""
+    x = leaf(0, 1024, 1024)
+    for i in range(8):
+        x = x + ops.softmax(ops.matmul(ops.tanh(x), leaf(i + 1, 1024, 1024)), 1)
+    for target in (LLVM, CUDA):
+        program = compile_graph(lower_graph([x]), target)
+        assert max(len(step.inputs) for step in program.steps) <= 4

@@ -43,6 +43,8 @@ keep("extrema", x.amax(0) - x.amin(0))
 keep("argmax", x.argmax(1))
 keep("transposed", x.t().contiguous() + 1)
 keep("indexed", x[torch.tensor([3, 1, 64, 3])][:, 5:50:3])
+table, rows = torch.rand(7, 40), torch.tensor([6, 0, 3] * 21 + [2, 2])
+keep("guarded", torch.cat([table[rows], x[:, :40]], 1))  # one position for all lanes of a row
 keep("half", (x.half() * 3).float() + x.bfloat16().float())
 keep("whole", (x * 10).to(torch.int64) // 3 % 5)
 keep("double", x.double().exp().log1p().sum(1))

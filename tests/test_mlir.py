@@ -135,6 +135,12 @@ def contractions() -> list[Node]:
     ]
 
 
+def attention() -> list[Node]:
+    q, k = (ops.variable(leaf(i, (2, 3, 4)), i) for i in range(2))
+    y = ops.scaled_dot_product_attention(q, k, leaf(2, (2, 3, 5)), causal=True)
+    return [y, *pullback({y: leaf(3, (2, 3, 5))}, [q, k], create_graph=True).values()]
+
+
 def indexing() -> list[Node]:
     x, i = leaf(0, (5, 6, 7)), leaf(1, (3, 1), dt.int64)
     j = ops.iota(4)
@@ -147,6 +153,13 @@ def scans() -> list[Node]:
     x = leaf(0, (3, 4))
     folds = [op(x, 1) for op in (ops.cumsum, ops.cumprod, ops.cummax_index, ops.cummin_index)]
     return [*folds, ops.argsort(x, 0, False), ops.argsort(x, 1, True)]
+
+
+def loops() -> list[Node]:
+    x, h, w = (ops.variable(leaf(i, s), i) for i, s in enumerate(((3, 2, 4), (2, 4), (4, 4))))
+    y, _ = ops.recurrence("rnn_tanh", x, (h,), w, reverse=True)
+    ones = ops.expand(ops.constant(1, y.dtype), y.shape)
+    return [y, *pullback({y: ones}, [x, h, w]).values()]
 
 
 def generated() -> list[Node]:
@@ -197,8 +210,10 @@ GRAPHS = (
     movement,
     reductions,
     contractions,
+    attention,
     indexing,
     scans,
+    loops,
     generated,
     leaves,
     with_gradient,

@@ -15,6 +15,7 @@ from tilewright.codegen.target import CUDA, NUMPY, Target
 from tilewright.ir.dtype import bfloat16, float16, float32
 from tilewright.ir.node import Node
 from tilewright.runtime.cpu import NumpyDevice
+from tilewright.runtime.loops import launches_of
 
 TARGETS = pytest.mark.parametrize("target", [NUMPY, CUDA], ids=lambda t: t.name)
 
@@ -27,13 +28,12 @@ def run_program(
     memory: list[Any] = [None] * len(program.slots)
     for node, slot in program.leaves.items():
         memory[slot] = np.ascontiguousarray(leaves[node])
-    for step in program.steps:
+    for step, launch in zip(program.steps, launches_of(device, program), strict=True):
         for slot in step.outputs:
             if memory[slot] is None:
                 held = program.slots[slot]
                 memory[slot] = np.full(held.shape, 77, dtype=held.dtype.np)
         numbers = [np.asarray((scalars or {})[s.slot]).item() for s in step.kernel.scalars]
-        launch = device.compile(step.kernel)
         with np.errstate(all="raise"):
             launch([memory[s] for s in (*step.outputs, *step.inputs)], numbers)
     return [

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import epoch, flushing, interrupts, recording, threads
+from tilewright import epoch, flushing, interrupts, recording, threads, views
 from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.runtime import plan as plans
@@ -341,7 +341,7 @@ def test_dropped_results_are_not_computed() -> None:
     w.add_(1)
     del w
     gc.collect()
-    live, _, _ = flushing._live()
+    live, _ = flushing._live()
     assert live == [z] or [id(t) for t in live] == [id(z)]
 
 
@@ -701,3 +701,33 @@ def test_marks_vanish_when_compiled() -> None:
 
     (lowered,) = lower_graph([node])
     assert not any(n.op is ops.clone for n in graph.reachable([lowered]))
+
+
+def test_a_tensor_that_is_named_twice_is_one_leaf() -> None:
+    x, y = tw.tensor([1.0]), tw.tensor([2.0], requires_grad=True)
+    recording.flush()
+    nodes = recording.resolve_all([x, y, x, y])
+    assert nodes[0] is nodes[2] and nodes[1] is nodes[3] and nodes[1].requires_grad
+    assert len(recording.leaves) == 2
+
+
+def test_views_of_unread_memory_are_the_same_each_time() -> None:
+    data = tw.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    for _ in range(3):  # the second and third time from what is remembered of the layout
+        assert data.view(6).tolist() == [1, 2, 3, 4, 5, 6]
+        assert data.t()[1].tolist() == [2, 5]
+        assert [part.tolist() for part in data.split(2, dim=1)] == [[[1, 2], [4, 5]], [[3], [6]]]
+        assert data.t().reshape(-1).tolist() == [1, 4, 2, 5, 3, 6]  # a copy, no strides give it
+    row = data[1]
+    row.zero_()
+    assert data.tolist() == [[1, 2, 3], [0, 0, 0]]
+    assert data.view(6)[3:].tolist() == [0, 0, 0]
+
+
+def test_slices_at_ever_new_places_need_no_more_memory(monkeypatch: Any) -> None:
+    monkeypatch.setattr(views, "REMEMBERED", 50)
+    data = tw.arange(400.0)
+    data.sum().item()
+    for i in range(300):
+        assert data[i : i + 2].tolist() == [i, i + 1]
+    assert len(views._chains) <= 50 and len(recording._unread_chains) <= 50

@@ -18,6 +18,7 @@ from tilewright.ir import ops
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime.interpret import InterpretDevice
+from tilewright.runtime.loops import launches_of
 
 pytestmark = pytest.mark.triton
 
@@ -37,12 +38,12 @@ def interpret(
     memory: list[Any] = [None] * len(program.slots)
     for node, slot in program.leaves.items():
         memory[slot] = np.ascontiguousarray(values[node])
-    for step in program.steps:
+    for step, launch in zip(program.steps, launches_of(device, program), strict=True):
         for slot in step.outputs:
             if memory[slot] is None:
                 memory[slot] = np.full(program.slots[slot].shape, 77, program.slots[slot].dtype.np)
         buffers = [memory[s] for s in (*step.outputs, *step.inputs)]
-        device.compile(step.kernel)(buffers, [values[s.slot] for s in step.kernel.scalars])
+        launch(buffers, [values[s.slot] for s in step.kernel.scalars])
     return [memory[s] for s in program.results]
 
 

@@ -1,7 +1,7 @@
-"""The function of one kernel while it is written: its arguments, its axes, its masks.
+"""A function of a kernel while it is written: its arguments, its axes, its masks.
 
-The function is `void kernel(ptr args, i64 chunk)`. `args` are 64-bit words: addresses of buffers,
-numbers passed at launch, sizes, and pairs of words in which it records what went wrong.
+Most kernels are one function, `void kernel(ptr args, i64 chunk)`; others have parts with parameters
+of their own, but the same `args` (see arguments.py).
 """
 
 from __future__ import annotations
@@ -10,34 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir.dtype import DType
-
 from ..analysis import Analysis
 from ..index import Axis
 from ..kernel import Buffer, Kernel, Scalar, Value
 from ..structure import SMALL
+from .arguments import Arguments, Check
 from .code import Code, Level
 from .form import Form
 from .machine import Machine
 from .types import Ref, computed, constant
-
-
-@dataclass(frozen=True)
-class Word:
-    """One word of the arguments. role: buffer (by place), scalar (by place), size, error."""
-
-    role: str
-    value: Any = None
-    dtype: DType | None = None
-
-
-@dataclass(frozen=True)
-class Check:
-    """What may go wrong: a position out of range, or (without size) a division by zero."""
-
-    size: int | None
-    axis: int
-    loc: tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -69,13 +50,19 @@ class Vector:
 class Body:
     """What the parts of the emitter share."""
 
-    def __init__(self, kernel: Kernel, machine: Machine, form: Form):
+    def __init__(
+        self,
+        kernel: Kernel,
+        machine: Machine,
+        form: Form,
+        arguments: Arguments | None = None,
+        code: Code | None = None,
+    ):
         self.kernel, self.machine, self.form = kernel, machine, form
         self.lanes = form.lanes
-        self.code = Code("kernel", "ptr %args, i64 %chunk")
+        self.code = code or Code("kernel", "ptr %args, i64 %chunk")
         self.analysis = Analysis(kernel)
-        self.words: list[Word] = []
-        self.checks: list[Check] = []
+        self.arguments = arguments or Arguments(kernel)
         self.axes: dict[Axis, tuple[Level, Ref]] = {}
         self.vector: Vector | None = None
         self.folded: dict[int, Ref] = {}  # reductions done, and running folds, by id
@@ -83,14 +70,6 @@ class Body:
         self.kept: dict[int, Callable[[Value], Ref]] = {}  # how they are read again
         self.row_level = 0  # values that depend on a reduction stand here or deeper
         self.masks = 0
-        self._arguments: dict[Any, Ref] = {}
-        places = (*kernel.outputs, *kernel.inputs)
-        self._buffers = {b: i for i, b in enumerate(places)}
-        for i in range(len(places)):
-            self.words.append(Word("buffer", i))
-        self._scalars = {v.slot: i for i, v in enumerate(kernel.scalars)}
-        for i, v in enumerate(kernel.scalars):
-            self.words.append(Word("scalar", i, v.dtype))
 
     # Arguments.
 
@@ -98,24 +77,25 @@ class Body:
     def entry(self) -> Level:
         return self.code.levels[0]
 
-    def _load_word(self, place: int, kind: str) -> Ref:
-        at = self.code.let(f"getelementptr i64, ptr %args, i64 {place}", "ptr", at=self.entry)
-        return self.code.let(f"load {kind}, ptr {at.text}, align 8", kind, at=self.entry)
+    def _word(self, place: int, kind: str) -> Ref:
+        def make() -> Ref:
+            at = self.code.let(f"getelementptr i64, ptr %args, i64 {place}", "ptr", at=self.entry)
+            return self.code.let(f"load {kind}, ptr {at.text}, align 8", kind, at=self.entry)
 
-    def _argument(self, key: Any, place: int, kind: str) -> Ref:
-        found = self._arguments.get(key)
-        if found is None:
-            found = self._arguments[key] = self._load_word(place, kind)
+        found: Ref = self.code.once(("word", place), self.entry, make)
         return found
 
     def buffer(self, buffer: Buffer) -> Ref:
-        place = self._buffers[buffer]
-        return self._argument(("buffer", place), place, "ptr")
+        return self._word(self.arguments.buffer(buffer), "ptr")
+
+    def workspace(self) -> Ref:
+        """Memory of the launch, its address a multiple of 64."""
+        return self._word(self.arguments.workspace(), "ptr")
 
     def scalar(self, value: Scalar) -> Ref:
-        place = len(self._buffers) + self._scalars[value.slot]
+        place = self.arguments.scalar(value)
         kind = computed(value.dtype)
-        loaded = self._argument(("scalar", place), place, "i8" if kind == "i1" else kind)
+        loaded = self._word(place, "i8" if kind == "i1" else kind)
         if kind != "i1":
             return loaded
         entry = self.entry
@@ -129,11 +109,7 @@ class Body:
         """A number that follows from sizes: 0 and 1 are part of the code, others are passed."""
         if baked and value in (0, 1):
             return constant(value, "i64")
-        found = self._arguments.get(key)
-        if found is None:
-            self.words.append(Word("size", value))
-            found = self._arguments[key] = self._load_word(len(self.words) - 1, "i64")
-        return found
+        return self._word(self.arguments.size(value, key), "i64")
 
     def extent(self, axis: Axis) -> Ref:
         if axis in self.kernel.reduction and axis.extent <= SMALL:
@@ -142,9 +118,7 @@ class Body:
 
     def check(self, check: Check) -> Ref:
         """The address of the pair of words in which a failure is recorded."""
-        place = len(self.words)
-        self.words += [Word("error"), Word("error")]
-        self.checks.append(check)
+        place = self.arguments.check(check)
         return self.code.let(f"getelementptr i64, ptr %args, i64 {place}", "ptr", at=self.entry)
 
     # Where things stand.
@@ -196,14 +170,9 @@ class Body:
         return self.code.binary("and", lanes, mask.ref, at=at)
 
     def some_lane(self, mask: Mask, at: Level) -> Ref:
-        """Whether `mask` lets any lane through: what all lanes share is computed then."""
+        """Whether `mask` lets any lane through: for what is the same in all of them."""
         if mask.ref.lanes == 1:
             return mask.ref
-        code = self.code
-
-        def make() -> Ref:
-            live = self.and_lanes(mask, at)
-            bits = code.let(f"bitcast {live.typed} to i{live.lanes}", f"i{live.lanes}", at=at)
-            return code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)
-
-        return code.once(("some lane", mask.number), at, make)
+        lanes = self.and_lanes(mask, at)
+        bits = self.code.let(f"bitcast {lanes.typed} to i{lanes.lanes}", f"i{lanes.lanes}", at=at)
+        return self.code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)

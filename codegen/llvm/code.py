@@ -40,15 +40,15 @@ class Loop:
     variable: Ref
     start: Ref
     stop: Ref
-    step: int
+    step: int | Ref
     carried: list[tuple[Ref, Ref]]  # (phi, initial value)
 
 
 class Code:
     """One function on its way to text."""
 
-    def __init__(self, name: str, parameters: str):
-        self.name, self.parameters = name, parameters
+    def __init__(self, name: str, parameters: str, internal: bool = False):
+        self.name, self.parameters, self.internal = name, parameters, internal
         self.levels = [Level(0, "entry")]
         self.declared: dict[str, None] = {}
         self.functions: dict[str, str] = {}
@@ -125,6 +125,16 @@ class Code:
     def declare(self, line: str) -> None:
         self.declared[line] = None
 
+    def function(self, name: str, parameters: str, write: Callable[[Code], None]) -> str:
+        """The symbol of an internal function that `write` fills; it returns nothing."""
+        if name not in self.functions:
+            inner = Code(name, parameters, internal=True)
+            write(inner)
+            self.functions[name] = inner.definition()
+            self.functions.update(inner.functions)
+            self.declared.update(inner.declared)
+        return f"@{name}"
+
     def define(self, name: str, text: Callable[[], str]) -> None:
         """An internal function that the text calls."""
         if name not in self.functions:
@@ -160,7 +170,12 @@ class Code:
     # Loops.
 
     def open_loop(
-        self, start: Ref, stop: Ref, step: int = 1, initial: Sequence[Ref] = (), stem: str = "i"
+        self,
+        start: Ref,
+        stop: Ref,
+        step: int | Ref = 1,
+        initial: Sequence[Ref] = (),
+        stem: str = "i",
     ) -> Loop:
         """Begins a loop. `initial` are the values carried into it; `close_loop` takes the next."""
         head = self.fresh_label("loop")
@@ -178,7 +193,8 @@ class Code:
         assert level is loop.level, "loops are closed from the inside out"
         outer = self.level
         after = self.fresh("next")
-        level.lines.append(f"{after} = add nuw nsw i64 {loop.variable.text}, {loop.step}")
+        step = loop.step.text if isinstance(loop.step, Ref) else loop.step
+        level.lines.append(f"{after} = add nuw nsw i64 {loop.variable.text}, {step}")
         level.lines.append(f"br label %{loop.head}")
         phis = [
             f"{loop.variable.text} = phi i64 [ {loop.start.text}, %{outer.label} ], "
@@ -202,16 +218,21 @@ class Code:
 
     # The whole.
 
-    def text(self) -> str:
+    def definition(self) -> str:
         assert len(self.levels) == 1, "a loop is still open"
         entry = self.levels[0]
         body = "\n".join(line if line.endswith(":") else f"  {line}" for line in entry.lines)
-        parts = [
-            f"define void @{self.name}({self.parameters}) #0 {{\nentry:\n{body}\n  ret void\n}}"
-        ]
-        parts += self.functions.values()
-        parts += self.declared
-        return "\n".join(parts) + "\n"
+        linkage = "internal " if self.internal else ""
+        head = f"define {linkage}void @{self.name}({self.parameters}) #0"
+        return f"{head} {{\nentry:\n{body}\n  ret void\n}}"
+
+
+def module_text(codes: Sequence[Code]) -> str:
+    """Functions, what they call, and what they declare."""
+    parts = [code.definition() for code in codes]
+    parts += {text: None for code in codes for text in code.functions.values()}
+    parts += {line: None for code in codes for line in code.declared}
+    return "\n".join(parts) + "\n"
 
 
 def zero(kind: str, lanes: int = 1) -> Ref:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from tilewright.ir.dtype import BOOL, FLOAT, SIGNED, DType, bfloat16, float16, float32
 
 from .body import Body
-from .code import Level
+from .code import Code, Level
 from .types import Ref, computed, constant, stored
 
 
 def from_memory(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
     """An element as it was loaded, in the type it is computed with."""
-    code = body.code
+    return widened(body.code, ref, dtype, at)
+
+
+def widened(code: Code, ref: Ref, dtype: DType, at: Level | None = None) -> Ref:
     if dtype is float16:
         return code.convert("fpext", ref, "float", at)
     if dtype is bfloat16:

@@ -2,8 +2,8 @@
 
     void kernel(i64* args, i64 chunk)
 
-Chunks are independent and may run in any order, on any thread. Sizes are arguments, so kernels of
-one structure share their code.
+Chunks of a phase are independent and may run in any order, on any thread; most kernels have one
+phase. Sizes are arguments, so kernels of one structure share their code.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from functools import cached_property
 
 from tilewright.ir.node import format_location
 
+from ..attention import roles
 from ..kernel import Kernel, Sort
-from . import memory, stages
-from .body import Body, Check, Word
+from . import attention, memory, stages
+from .arguments import Check, Word
+from .body import Body
+from .code import module_text
+from .dot import tiling, write
 from .form import Form, form_of
 from .machine import CannotLower, Machine
+from .phases import Written
 from .stages import bind_vector
 from .types import Ref, constant
 from .values import evaluate, load_ahead
@@ -33,7 +38,8 @@ class Emitted:
     """A kernel as LLVM IR.
 
     code: the function, called `kernel`, and what it calls. notes: a comment with the user's lines.
-    words: what the arguments are, in order. chunks: how many there are.
+    words: what the arguments are, in order. phases: how many chunks each has; a phase begins when
+    the one before has ended. workspace: bytes of memory that a launch needs.
     """
 
     name: str
@@ -41,8 +47,13 @@ class Emitted:
     notes: str
     words: tuple[Word, ...]
     checks: tuple[Check, ...]
-    chunks: int
+    phases: tuple[int, ...]
     form: Form
+    workspace: int = 0
+
+    @property
+    def chunks(self) -> int:
+        return sum(self.phases)
 
     @cached_property
     def sha(self) -> str:
@@ -60,19 +71,34 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     like: a form whose lanes and loops it should have, if it can, to share its code.
     """
     _check(kernel)
+    parts = roles(kernel)
+    if parts is not None:
+        body = Body(kernel, machine, attention.form_of(kernel, parts, machine))
+        return _emitted(kernel, machine, body.form, attention.write(body, parts))
+    if kernel.is_chained:
+        raise CannotLower("folds over some of the reduction axes that are not those of attention")
     form = form_of(kernel, machine, like)
+    cut = tiling(kernel, machine) if like is None else None
+    if cut is not None:
+        return _emitted(kernel, machine, form, write(kernel, machine, cut))
     body = Body(kernel, machine, form)
     _write(body)
-    code = body.code.text() + machine.attributes + METADATA
+    text = module_text([body.code])
+    return _emitted(kernel, machine, form, Written(text, body.arguments, (form.chunks(kernel),)))
+
+
+def _emitted(kernel: Kernel, machine: Machine, form: Form, written: Written) -> Emitted:
+    code = written.text + machine.attributes + METADATA
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
     return Emitted(
         kernel.name,
         code,
         f"; kernel {kernel.name}\n{notes}",
-        tuple(body.words),
-        tuple(body.checks),
-        form.chunks(kernel),
+        tuple(written.arguments.words),
+        tuple(written.arguments.checks),
+        written.phases,
         form,
+        written.workspace,
     )
 
 

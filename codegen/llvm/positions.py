@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..index import Atom, Axis, Data, FloorDiv, Index, Mod, walk
-from .body import Body, Check, Mask
+from .arguments import Check
+from .body import Body, Mask
 from .code import Level
 from .types import Ref, constant
 
@@ -209,7 +210,8 @@ def fail(body: Body, bad: Ref, value: Ref, check: Check, mask: Mask | None, at: 
     code = body.code
     lanes = bad.lanes
     if mask is not None:
-        bad = code.binary("and", bad, mask.ref if lanes > 1 else body.some_lane(mask, at), at)
+        live = mask.ref if lanes > 1 else body.some_lane(mask, at)
+        bad = code.binary("and", bad, live, at)
     if lanes > 1:
         bad = code.binary("and", bad, body.lane_mask(at), at)
         bits = code.let(f"bitcast {bad.typed} to i{lanes}", f"i{lanes}", at=at)

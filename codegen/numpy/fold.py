@@ -55,6 +55,10 @@ def reduce(e: Emission, value: Reduce, context: Context) -> Array:
         return e.cast(out, wanted)
     if not dims:
         return e.cast(arg, wanted)
+    if value.op == "logsumexp":
+        e.program.may_warn = True
+        call = f"support.logsumexp({arg.name}, {dims})"
+        return e.let(call, wanted, extent, (arg,), stem=stem, by_rows=0 not in dims)
     options = f"axis=({', '.join(map(str, dims))},), keepdims=True"
     dtype = arg.dtype
     if value.op in ("sum", "prod"):

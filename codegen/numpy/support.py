@@ -16,6 +16,7 @@ __all__ = [
     "blas",
     "check",
     "fold",
+    "logsumexp",
     "overlap_add",
     "philox",
     "sort_positions",
@@ -172,3 +173,10 @@ def update_rows(memory: Any, position: Any, value: Any, mode: str) -> None:
             wide[place] = ufunc.reduce(held) if in_order else ufunc.accumulate(held)[-1]
     if half:
         rows[...] = wide
+
+
+def logsumexp(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    """log(sum(exp(x))) over `dims`, which stay with size 1; -inf where all of it is."""
+    top = np.maximum.reduce(x, axis=dims, keepdims=True)
+    shift = np.where(np.isneginf(top), 0, top).astype(x.dtype, copy=False)
+    return shift + np.log(np.add.reduce(np.exp(x - shift), axis=dims, keepdims=True))

@@ -7,12 +7,10 @@ convolution is a contraction whose operands are loaded through divisions and gua
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewright.ir.dtype import DType
 
-from ..index import Axis
 from ..kernel import Apply, Dot, Guard, Load, Value
+from ..roles import Roles, roles
 from ..schedule import Schedule
 from .pointwise import _extent
 from .scope import Body, Guards, Ref, Scope, Tile
@@ -22,33 +20,11 @@ from .values import evaluate, guarded, is_zero, load
 OUT = frozenset({"m", "n"})
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
-    """Which parallel axes a contraction's operands share."""
-
-    batch: tuple[Axis, ...]
-    m: tuple[Axis, ...]
-    n: tuple[Axis, ...]
-    k: tuple[Axis, ...]
-
-
-def roles(body: Body, dot: Dot) -> Roles:
-    kernel = body.kernel
-    in_a, in_b = body.analysis.axes(dot.a), body.analysis.axes(dot.b)
-    parallel = tuple(a for a in kernel.parallel if a.extent != 1)
-    return Roles(
-        batch=tuple(a for a in parallel if (a in in_a) == (a in in_b)),
-        m=tuple(a for a in parallel if a in in_a and a not in in_b),
-        n=tuple(a for a in parallel if a in in_b and a not in in_a),
-        k=tuple(a for a in dot.over if a.extent != 1),
-    )
-
-
 def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
     """Writes the kernel; returns its constexprs and the number of programs."""
     found = [v for v in body.kernel.values if isinstance(v, Dot)]
-    role = roles(body, found[0])
-    if any(roles(body, d) != role for d in found):
+    role = roles(body.kernel, body.analysis, found[0])
+    if any(roles(body.kernel, body.analysis, d) != role for d in found):
         raise NotImplementedError(
             f"{body.kernel.name}: contractions of different axes in one kernel"
         )

@@ -160,6 +160,10 @@ from .random import (
     randperm,
     uniform,
 )
+from .recurrence import (
+    CELLS,
+    recurrence,
+)
 from .reduce import (
     all,
     any,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from ..dtype import BOOL
+from ..dtype import BOOL, DType, accumulator
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -15,11 +16,11 @@ from .binary import eq
 from .composite import as_dtype, composite, like_first, require_float, widen
 from .contraction import matmul
 from .generate import constant, iota
-from .movement import reshape, transpose
+from .movement import reshape, sum_to, transpose
 from .random import keep_scale
 from .reduce import max, sum
 from .ternary import where
-from .unary import exp, zeros_like
+from .unary import exp, full_like, log, zeros_like
 
 
 def _safe_softmax(x: Node, axis: int) -> Node:
@@ -47,20 +48,49 @@ safe_softmax = composite(
 )
 """safe_softmax(x, axis): softmax, but zero where all of it is -inf (a query that sees no key)."""
 
-# The record's operands are (q, k, v, mask?, seed?, offset?), as its attrs tell.
+# The operands of every record here are (q, k, v, mask?, seed?, offset?), as its attrs tell. Those
+# of a gradient end with the rows' logsumexp, the rows' sum of g * out, and g.
 _PARAMS = ("scale", "causal", "dropout", "has_mask")
 
 
-def _split(args: Sequence[Any]) -> tuple[Node | None, tuple[Node, ...], tuple[Any, ...]]:
-    """mask, (seed, offset), (scale, causal, dropout) of what follows q, k, v."""
-    *nodes, scale, causal, dropout, has_mask = args
-    mask = nodes[0] if has_mask else None
-    return mask, tuple(nodes[1:] if has_mask else nodes), (scale, causal, dropout)
+@dataclass(frozen=True)
+class AttentionArgs:
+    """The operands and attrs of a record of attention, by name.
+
+    rows: (logsumexp[..., L, 1], sum of g * out[..., L, 1], g[..., L, Ev]) of a gradient, else ().
+    """
+
+    q: Node
+    k: Node
+    v: Node
+    mask: Node | None
+    draw: tuple[Node, ...]
+    rows: tuple[Node, ...]
+    scale: float
+    causal: bool
+    dropout: float
+
+    @property
+    def batch(self) -> Size:
+        return broadcast(self.q.shape[:-2], self.k.shape[:-2], self.v.shape[:-2])
+
+    @property
+    def scores_shape(self) -> Size:
+        return Size((*self.batch, self.q.shape[-2], self.k.shape[-2]))
 
 
-def _attention_infer(q: Node, k: Node, v: Node, *args: Any) -> Aval:
+def attention_args(*args: Any) -> AttentionArgs:
+    """What the operands and attrs of a record are."""
+    q, k, v, *nodes, scale, causal, dropout, has_mask = args
+    mask = nodes.pop(0) if has_mask else None
+    draw = tuple(nodes[:2]) if dropout else ()
+    return AttentionArgs(q, k, v, mask, draw, tuple(nodes[len(draw) :]), scale, causal, dropout)
+
+
+def _attention_infer(*args: Any) -> Aval:
     name = "scaled_dot_product_attention"
-    mask, _, _ = _split(args)
+    a = attention_args(*args)
+    q, k, v, mask = a.q, a.k, a.v, a.mask
     require_float(name, q, k, v)
     if q.dtype is not k.dtype or q.dtype is not v.dtype:
         raise RuntimeError(
@@ -73,8 +103,7 @@ def _attention_infer(q: Node, k: Node, v: Node, *args: Any) -> Aval:
             f"{name}: expected query (..., L, E), key (..., S, E) and value (..., S, Ev), "
             f"got {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}{at_user_line()}"
         )
-    batch = broadcast(q.shape[:-2], k.shape[:-2], v.shape[:-2])
-    scores = Size((*batch, q.shape[-2], k.shape[-2]))
+    scores = a.scores_shape
     if mask is not None:
         if mask.dtype.category != BOOL:
             require_float(name, mask)
@@ -83,36 +112,130 @@ def _attention_infer(q: Node, k: Node, v: Node, *args: Any) -> Aval:
                 f"{name}: a mask of shape {tuple(mask.shape)} doesn't broadcast to the scores' "
                 f"{tuple(scores)}{at_user_line()}"
             )
-    return Size((*batch, q.shape[-2], v.shape[-1])), q.dtype
+    return Size((*a.batch, q.shape[-2], v.shape[-1])), q.dtype
 
 
-def _attention(q: Node, k: Node, v: Node, *args: Any) -> Node:
-    mask, draw, (scale, causal, dropout) = _split(args)
-    # The query is scaled before the product, whose terms a float16 may not hold otherwise.
-    scores = widen(matmul(q * scale, transpose(k)))
+def masked_scores(a: AttentionArgs, products: Node) -> Node:
+    """The scores, given the scaled products of queries and keys: -inf where nothing is seen."""
+    scores, mask = products, a.mask
     nothing = constant(-math.inf, scores.dtype)
-    if causal:
-        row = reshape(iota(q.shape[-2]), (q.shape[-2], 1))
-        scores = where(row >= iota(k.shape[-2]), scores, nothing)
+    if a.causal:
+        row = reshape(iota(a.q.shape[-2]), (a.q.shape[-2], 1))
+        scores = where(row >= iota(a.k.shape[-2]), scores, nothing)
     if mask is not None and mask.dtype.category == BOOL:
         scores = where(mask, scores, nothing)
     elif mask is not None:
         scores = scores + as_dtype(mask, scores.dtype)
-    weights = safe_softmax(scores, scores.rank - 1)
-    if dropout:
-        seed, offset = draw
-        weights = weights * keep_scale(seed, offset, weights.shape, weights.dtype, dropout)
-    return matmul(as_dtype(weights, v.dtype), v)
+    return scores
 
 
-_attention_op = Op(
-    "attention",
-    Kind.COMPOSITE,
-    _attention_infer,
-    params=_PARAMS,
-    decompose=_attention,
-    cost=40,
+def kept_scale(a: AttentionArgs, dtype: DType) -> Node | None:
+    """What dropout multiplies weights by, None without it."""
+    if not a.dropout:
+        return None
+    seed, offset = a.draw
+    return keep_scale(seed, offset, a.scores_shape, dtype, a.dropout)
+
+
+def _dropped(a: AttentionArgs, x: Node) -> Node:
+    kept = kept_scale(a, x.dtype)
+    return x if kept is None else x * kept
+
+
+def _scores(a: AttentionArgs) -> Node:
+    # The query is scaled before the product, whose terms a float16 may not hold otherwise.
+    return masked_scores(a, widen(matmul(a.q * a.scale, transpose(a.k))))
+
+
+def _weights(a: AttentionArgs) -> Node:
+    scores = _scores(a)
+    return safe_softmax(scores, scores.rank - 1)
+
+
+def _attention(*args: Any) -> Node:
+    a = attention_args(*args)
+    return matmul(as_dtype(_dropped(a, _weights(a)), a.v.dtype), a.v)
+
+
+def _attention_vjp(g: Node, out: Node, *args: Any) -> Any:
+    a = attention_args(*args)
+    if a.mask is not None and a.mask.requires_grad:
+        return NotImplemented  # its gradient is as large as the scores: nothing is to be saved
+    rows = (
+        attention_logsumexp(*args),
+        sum(widen(g) * widen(out), (out.rank - 1,)),
+        g,
+    )
+    nodes, attrs = args[: -len(_PARAMS)], args[-len(_PARAMS) :]
+    grads = (attention_query_grad, attention_key_grad, attention_value_grad)
+    parts = [
+        sum_to(grad(*nodes, *rows, *attrs), x.shape) if x.requires_grad else None
+        for grad, x in zip(grads, (a.q, a.k, a.v))
+    ]
+    return *parts, *(None for _ in nodes[len(parts) :])
+
+
+def _record(
+    name: str, infer: Callable[..., Aval], decompose: Callable[..., Node], **more: Any
+) -> Op:
+    return Op(name, Kind.ATTENTION, infer, params=_PARAMS, decompose=decompose, cost=40, **more)
+
+
+attention = _record("attention", _attention_infer, _attention, vjp=_attention_vjp)
+
+
+def _logsumexp_infer(*args: Any) -> Aval:
+    (*batch, rows, _), dtype = _attention_infer(*args)
+    return Size((*batch, rows, 1)), accumulator(dtype)
+
+
+def _logsumexp(*args: Any) -> Node:
+    scores = _scores(attention_args(*args))
+    axes = (scores.rank - 1,)
+    if 0 in scores.shape:
+        return full_like(sum(scores, axes), 0)
+    top = max(scores, axes)
+    empty = eq(top, constant(-math.inf, top.dtype))
+    found = top + log(sum(exp(scores - top), axes))
+    return where(empty, zeros_like(top), found)
+
+
+attention_logsumexp = _record("attention_logsumexp", _logsumexp_infer, _logsumexp)
+"""attention_logsumexp(operands of attention) -> [..., L, 1]: log of the sum of the exponentials of
+a row of scores, 0 where a query sees nothing. float32 for half types."""
+
+
+def _gradient(name: str, which: str, decompose: Callable[[AttentionArgs], Node]) -> Op:
+    """The record of one cotangent, of the whole batch: what broadcasting did is not undone."""
+
+    def infer(*args: Any) -> Aval:
+        a = attention_args(*args)
+        x = getattr(a, which)
+        return Size((*a.batch, *x.shape[-2:])), x.dtype
+
+    return _record(name, infer, lambda *args: decompose(attention_args(*args)))
+
+
+def _scores_grad(a: AttentionArgs) -> Node:
+    """The cotangent of the scores, as q's dtype. Weights come from the scores again, as in the
+    forward pass, with which they are shared; a template has them from the rows' logsumexp."""
+    _, delta, g = a.rows
+    back = _dropped(a, widen(matmul(g, transpose(a.v))))
+    return as_dtype(_weights(a) * (back - delta), a.q.dtype)
+
+
+attention_query_grad = _gradient(
+    "attention_query_grad", "q", lambda a: matmul(_scores_grad(a), a.k) * a.scale
 )
+attention_key_grad = _gradient(
+    "attention_key_grad", "k", lambda a: matmul(transpose(_scores_grad(a)), a.q * a.scale)
+)
+attention_value_grad = _gradient(
+    "attention_value_grad",
+    "v",
+    lambda a: matmul(transpose(as_dtype(_dropped(a, _weights(a)), a.v.dtype)), a.rows[2]),
+)
+ATTENTION_GRADS = (attention_query_grad, attention_key_grad, attention_value_grad)
 
 
 def scaled_dot_product_attention(
@@ -134,6 +257,10 @@ def scaled_dot_product_attention(
     A query that sees nothing gets zeros. `scale` is 1 / sqrt(E) by default. With `dropout` a
     share of the weights is zeroed, drawn by `seed` and `offset`. The softmax of half types is taken
     in float32.
+
+    Its gradient computes the weights again, from what it keeps of a row of scores, their logsumexp
+    (Dao et al., arXiv 2205.14135). So a target that has a template for `Kind.ATTENTION` never holds
+    the scores; the others compute the primitives that the records decompose into.
     """
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
@@ -142,4 +269,4 @@ def scaled_dot_product_attention(
         assert seed is not None and offset is not None, "dropout is drawn by a seed and an offset"
         extra += [seed, offset]
     attrs = (float(scale), bool(causal), float(dropout), mask is not None)
-    return _attention_op(q, k, v, *extra, *attrs)
+    return attention(q, k, v, *extra, *attrs)

@@ -75,14 +75,14 @@ def _differentiable(roots: Collection[Node], stops: set[Node]) -> list[Node]:
 def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     """Cotangents of the operands, each of its operand's shape."""
     op = node.op
-    if op.vjp is None:
+    parts = NotImplemented if op.vjp is None else op.vjp(g, node, *node.operands, *node.attrs)
+    if parts is NotImplemented:
         if op.decompose is None:
             raise NotImplementedError(
                 f"the derivative of {op.name} is not implemented "
                 f"(recorded at {format_location(node.loc)})"
             )
-        return _composite_vjp(node, g)
-    parts = op.vjp(g, node, *node.operands, *node.attrs)
+        return through_decomposition(node, g)
     if op.kind is not Kind.ELEMENTWISE:
         return parts
     return tuple(
@@ -91,8 +91,8 @@ def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     )
 
 
-def _composite_vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
-    """A composite's cotangents are those of its decomposition."""
+def through_decomposition(node: Node, g: Node) -> tuple[Node | None, ...]:
+    """The cotangents of a composite's operands as those of its decomposition."""
     inner = decomposed(node)
     found = _pullback({inner: g}, set(node.operands), set(node.operands), {})
     return tuple(found.get(o) for o in node.operands)

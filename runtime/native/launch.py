@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import Emitted, emit, form_of
-from tilewright.codegen.llvm.body import Word
+from tilewright.codegen.llvm.arguments import Word
 from tilewright.ir.dtype import BOOL, FLOAT, DType
 
 from ..device import Launch
@@ -102,6 +102,10 @@ class _Layout:
         slots = {v.slot: i for i, v in enumerate(kernel.scalars)}
         outputs = sum(len(m.outputs) for m in members)
         chunks = sum(e.chunks for e in emitted)
+        # Members of a bundle are done side by side.
+        phases = (chunks,) if is_bundle else emitted[0].phases
+        self.space = 0 if is_bundle else emitted[0].workspace
+        space_place = 0
         words: list[int] = []
         moves: list[int] = []
         self.errors: list[int] = []
@@ -128,6 +132,8 @@ class _Layout:
                     assert word.dtype is not None
                     slot = member.scalars[word.value].slot
                     moves += [slots[slot], place, _kind(word.dtype)]
+                elif word.role == "workspace":
+                    space_place = place
             flags = [i for i, w in enumerate(each.words, start) if w.role == "error"]
             self.errors += flags[::2]
             output += len(member.outputs)
@@ -140,6 +146,7 @@ class _Layout:
         self.moves = np.array(moves or [0], np.int64)
         self.error_places = np.array(self.errors or [0], np.int64)
         self.template = np.array(words, np.int64)
+        self.ends = np.cumsum(np.array(phases, np.int64))
         self.descriptor = np.array(
             [
                 function,
@@ -152,7 +159,11 @@ class _Layout:
                 self.moves.ctypes.data,
                 self.error_places.ctypes.data,
                 self.template.ctypes.data,
-                int(chunks > 1),
+                int(any(n > 1 for n in phases)),
+                len(phases),
+                self.ends.ctypes.data,
+                self.space,
+                space_place,
             ],
             np.int64,
         )
@@ -183,6 +194,9 @@ class _Layout:
         """
         held = np.frombuffer(words, np.int64).copy()
         held[self.errors] = 0
+        if self.space:
+            memory = np.empty(self.space + 63, np.uint8)
+            held[self.descriptor[14]] = -(-memory.ctypes.data // 64) * 64
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(int(self.descriptor[0]))
         for chunk in range(int(self.descriptor[1])):
             run(held.ctypes.data, chunk)

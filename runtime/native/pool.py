@@ -19,6 +19,7 @@ import threading
 from typing import Any
 
 from . import jit, source
+from .workspace import Workspaces
 
 _lock = threading.Lock()
 
@@ -55,6 +56,8 @@ class Pool:
         symbols = {n: _address(getattr(ctypes.pythonapi, n)) for n in source.PYTHON_SYMBOLS}
         symbols["_Py_NoneStruct"] = id(None)
         symbols["tw_pool"] = self.address
+        self.workspaces = Workspaces()
+        symbols["tw_spaces"] = self.workspaces.address
         architecture = _architecture()
         self.native = jit.link(
             source.text(architecture),

@@ -8,18 +8,23 @@ launch isn't over, and nothing is overwritten, before every chunk of it is done.
 chunks, not workers, so a worker that sleeps through a launch costs nothing.
 
 Workers spin for a while after a launch, then sleep on a futex on the epoch.
+
+A kernel may have several phases, each a range of its chunks, that begins when all chunks of the one
+before are done; and a workspace (runtime/native/workspace.py).
 """
 
 from __future__ import annotations
 
+from . import workspace
+
 # Where the words of the pool lie, in bytes; those that are written by several have their own line.
-TICKET, DONE, COUNT, FUNCTION, ARGUMENT, STOP = 0, 128, 192, 200, 208, 224
+TICKET, DONE, END, FUNCTION, ARGUMENT, STOP = 0, 128, 192, 200, 208, 224
 SLEEPERS, BUSY, WORKERS, SIZE = 256, 320, 384, 512
 
 # Words of a launch's descriptor.
 DESCRIPTOR = (
     "function", "chunks", "words", "buffers", "moves", "errors", "buffer_places", "move_table",
-    "error_places", "template", "parallel",
+    "error_places", "template", "parallel", "phases", "phase_ends", "space", "space_place",
 )  # fmt: skip
 
 PAUSE = {
@@ -36,7 +41,7 @@ declare i32 @sched_yield()
 define internal void @drain(ptr %pool) #0 {{
 entry:
   %done = getelementptr i8, ptr %pool, i64 {DONE}
-  %count.at = getelementptr i8, ptr %pool, i64 {COUNT}
+  %end.at = getelementptr i8, ptr %pool, i64 {END}
   %function.at = getelementptr i8, ptr %pool, i64 {FUNCTION}
   %argument.at = getelementptr i8, ptr %pool, i64 {ARGUMENT}
   br label %look
@@ -46,7 +51,7 @@ look:
   %none = icmp eq i64 %left, 0
   br i1 %none, label %out, label %try
 try:
-  %count = load atomic i64, ptr %count.at monotonic, align 8
+  %end = load atomic i64, ptr %end.at monotonic, align 8
   %function = load atomic ptr, ptr %function.at monotonic, align 8
   %argument = load atomic ptr, ptr %argument.at monotonic, align 8
   %lower = sub i64 %ticket, 1
@@ -54,7 +59,7 @@ try:
   %mine = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %mine, label %run, label %look
 run:
-  %chunk = sub i64 %count, %left
+  %chunk = sub i64 %end, %left
   call void %function(ptr %argument, i64 %chunk)
   %before = atomicrmw add ptr %done, i64 1 acq_rel
   br label %look
@@ -72,15 +77,15 @@ work:
   %ticket = load atomic i64, ptr %pool seq_cst, align 8
   %shifted = lshr i64 %ticket, 32
   %seen = trunc i64 %shifted to i32
-  ; After the ticket: a worker that begins when it is already to stop has seen the last epoch.
+  ; After the epoch was read: a worker that begins when the end has come sees it too.
   %stop = load atomic i64, ptr %stop.at acquire, align 8
   %stopped = icmp ne i64 %stop, 0
-  br i1 %stopped, label %out, label %go
-go:
+  br i1 %stopped, label %out, label %drain
+drain:
   call void @drain(ptr %pool)
   br label %spin
 spin:
-  %turn = phi i64 [ 0, %go ], [ %next, %pause ], [ 0, %park ]
+  %turn = phi i64 [ 0, %drain ], [ %next, %pause ], [ 0, %park ]
   %epoch = load atomic i32, ptr %epoch.at acquire, align 4
   %new = icmp ne i32 %epoch, %seen
   br i1 %new, label %work, label %pause
@@ -137,12 +142,12 @@ end:
   ret void
 }}
 
-define internal void @serial(ptr %function, ptr %argument, i64 %count) #0 {{
+define internal void @serial(ptr %function, ptr %argument, i64 %first, i64 %end) #0 {{
 entry:
   br label %loop
 loop:
-  %chunk = phi i64 [ 0, %entry ], [ %next, %run ]
-  %go = icmp slt i64 %chunk, %count
+  %chunk = phi i64 [ %first, %entry ], [ %next, %run ]
+  %go = icmp slt i64 %chunk, %end
   br i1 %go, label %run, label %out
 run:
   call void %function(ptr %argument, i64 %chunk)
@@ -152,10 +157,12 @@ out:
   ret void
 }}
 
-define void @tw_parallel(ptr %pool, ptr %function, ptr %argument, i64 %count) #0 {{
+; Runs the chunks from first up to end, which is what the pool is told.
+define void @tw_parallel(ptr %pool, ptr %function, ptr %argument, i64 %first, i64 %end) #0 {{
 entry:
+  %count = sub i64 %end, %first
   %done = getelementptr i8, ptr %pool, i64 {DONE}
-  %count.at = getelementptr i8, ptr %pool, i64 {COUNT}
+  %end.at = getelementptr i8, ptr %pool, i64 {END}
   %function.at = getelementptr i8, ptr %pool, i64 {FUNCTION}
   %argument.at = getelementptr i8, ptr %pool, i64 {ARGUMENT}
   %busy = getelementptr i8, ptr %pool, i64 {BUSY}
@@ -172,11 +179,11 @@ lock:
   %free = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %free, label %publish, label %alone
 alone:
-  call void @serial(ptr %function, ptr %argument, i64 %count)
+  call void @serial(ptr %function, ptr %argument, i64 %first, i64 %end)
   ret void
 publish:
   store atomic i64 0, ptr %done release, align 8
-  store atomic i64 %count, ptr %count.at release, align 8
+  store atomic i64 %end, ptr %end.at release, align 8
   store atomic ptr %function, ptr %function.at release, align 8
   store atomic ptr %argument, ptr %argument.at release, align 8
   %old = load atomic i64, ptr %pool acquire, align 8
@@ -208,12 +215,12 @@ out:
 """
 
 _NO_POOL = """
-define void @tw_parallel(ptr %pool, ptr %function, ptr %argument, i64 %count) #0 {
+define void @tw_parallel(ptr %pool, ptr %function, ptr %argument, i64 %first, i64 %end) #0 {
 entry:
   br label %loop
 loop:
-  %chunk = phi i64 [ 0, %entry ], [ %next, %run ]
-  %go = icmp slt i64 %chunk, %count
+  %chunk = phi i64 [ %first, %entry ], [ %next, %run ]
+  %go = icmp slt i64 %chunk, %end
   br i1 %go, label %run, label %out
 run:
   call void %function(ptr %argument, i64 %chunk)
@@ -243,6 +250,7 @@ declare ptr @PyErr_Occurred()
 declare ptr @PyBytes_FromStringAndSize(ptr, i64)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
+declare ptr @PyErr_NoMemory()
 declare void @Py_IncRef(ptr)
 declare void @Py_DecRef(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
@@ -293,6 +301,12 @@ entry:
   %template.i = call i64 @word(ptr %descriptor, i64 9)
   %template = inttoptr i64 %template.i to ptr
   %parallel = call i64 @word(ptr %descriptor, i64 10)
+  %phases.n = call i64 @word(ptr %descriptor, i64 11)
+  %ends.i = call i64 @word(ptr %descriptor, i64 12)
+  %ends = inttoptr i64 %ends.i to ptr
+  %space.bytes = call i64 @word(ptr %descriptor, i64 13)
+  %space.place = call i64 @word(ptr %descriptor, i64 14)
+  %own.space = alloca i64, i64 4, align 8  ; a block
   %words = alloca i64, i64 %words.n, align 64
   %bytes = mul i64 %words.n, 8
   call void @llvm.memcpy.p0.p0.i64(ptr %words, ptr %template, i64 %bytes, i1 false)
@@ -371,6 +385,21 @@ verify:
   %wrong = icmp ne ptr %raised, null
   br i1 %wrong, label %fail, label %start
 start:
+  %spacious = icmp ne i64 %space.bytes, 0
+  br i1 %spacious, label %take, label %begin
+take:
+  %space = call ptr @take(i64 %space.bytes, ptr %own.space)
+  %aligned.at = getelementptr i64, ptr %space, i64 2
+  %aligned = load i64, ptr %aligned.at, align 8
+  %space.word = getelementptr i64, ptr %words, i64 %space.place
+  store i64 %aligned, ptr %space.word, align 8
+  %starved = icmp eq i64 %aligned, 0
+  br i1 %starved, label %no.memory, label %begin
+no.memory:
+  %raised.memory = call ptr @PyErr_NoMemory()
+  ret ptr null
+begin:
+  %held = phi ptr [ null, %start ], [ %space, %take ]
   %long = icmp ne i64 %parallel, 0
   br i1 %long, label %unlocked, label %locked
 locked:
@@ -385,13 +414,27 @@ chunk.run:
   br label %chunk.loop
 unlocked:
   %state = call ptr @PyEval_SaveThread()
-  call void @tw_parallel(ptr @tw_pool, ptr %function, ptr %words, i64 %chunks)
+  br label %phase.loop
+phase.loop:
+  %p = phi i64 [ 0, %unlocked ], [ %p.next, %phase.run ]
+  %p.first = phi i64 [ 0, %unlocked ], [ %p.end, %phase.run ]
+  %p.more = icmp slt i64 %p, %phases.n
+  br i1 %p.more, label %phase.run, label %relock
+phase.run:
+  %p.end = call i64 @word(ptr %ends, i64 %p)
+  call void @tw_parallel(ptr @tw_pool, ptr %function, ptr %words, i64 %p.first, i64 %p.end)
+  %p.next = add i64 %p, 1
+  br label %phase.loop
+relock:
   call void @PyEval_RestoreThread(ptr %state)
   br label %finished
 finished:
+  br i1 %spacious, label %give, label %error.loop
+give:
+  call void @give(ptr %held, ptr %own.space)
   br label %error.loop
 error.loop:
-  %e = phi i64 [ 0, %finished ], [ %e.next, %error.look ]
+  %e = phi i64 [ 0, %finished ], [ 0, %give ], [ %e.next, %error.look ]
   %e.more = icmp slt i64 %e, %errors.n
   br i1 %e.more, label %error.look, label %fine
 error.look:
@@ -416,7 +459,8 @@ SPIN = 10000  # turns of some 20 ns
 PYTHON_SYMBOLS = (
     "PySequence_GetItem", "PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLongMask", "PyNumber_Long",
     "PyFloat_AsDouble", "PyObject_IsTrue", "PyErr_Occurred", "PyBytes_FromStringAndSize",
-    "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef", "Py_DecRef",
+    "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef", "Py_DecRef", "PyErr_NoMemory",
+    "PyMem_RawMalloc", "PyMem_RawFree",
 )  # fmt: skip
 
 
@@ -424,7 +468,7 @@ def text(architecture: str | None) -> str:
     """The module. architecture: that of a Linux; None for a machine whose waiting is not known,
     where the launching thread runs every chunk."""
     if architecture is None:
-        return _NO_POOL + _LAUNCH + _ATTRIBUTES
+        return _NO_POOL + workspace.text() + _LAUNCH + _ATTRIBUTES
     pause, declaration = PAUSE[architecture]
     pool = _POOL.format(
         pause=pause,
@@ -432,7 +476,7 @@ def text(architecture: str | None) -> str:
         futex=FUTEX[architecture],
         spin=SPIN,
         DONE=DONE,
-        COUNT=COUNT,
+        END=END,
         FUNCTION=FUNCTION,
         ARGUMENT=ARGUMENT,
         STOP=STOP,
@@ -440,4 +484,4 @@ def text(architecture: str | None) -> str:
         BUSY=BUSY,
         WORKERS=WORKERS,
     )
-    return pool + _LAUNCH + _ATTRIBUTES
+    return pool + workspace.text() + _LAUNCH + _ATTRIBUTES

@@ -62,6 +62,20 @@ def exp(x: Expr) -> Expr:
     return out
 
 
+@function("exp_flushed", inline=True)
+def exp_flushed(x: Expr) -> Expr:
+    """exp of what isn't above 87, in one way for all lanes; zero below -87, that is 1.6e-38."""
+    clipped = x.least(-87.0)
+    shifted = fma(clipped, LOG2_E, ROUND32)
+    found = _reduced_exp(clipped, shifted)
+    return where(x < -87.0, 0.0, (found.bits() + shifted.bits().shift_left(23)).bits())
+
+
+@function("exp_flushed", "double", inline=True)
+def exp_flushed64(x: Expr) -> Expr:
+    return x.call("exp")
+
+
 def _reduced_exp(x: Expr, shifted: Expr) -> Expr:
     n = shifted - ROUND32
     r = fma(n, -0.693145751953125, x)

@@ -1,4 +1,4 @@
-"""Functions over the parameters of a model."""
+"""Functions over the parameters of a model and their gradients."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tilewright.ir.dtype import accumulator
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from .. import recording
-from ..promotion import to
-from ..recording import Handle, record
+from ... import recording
+from ...promotion import to
+from ...recording import Handle, record
 
 
 def _gradients(parameters: Any) -> list[Any]:
@@ -41,19 +41,30 @@ def _total_norm(*args: Any) -> Node:
     return ops.pow(total, ops.constant(1 / p, total.dtype))
 
 
-def _clipped(*args: Any) -> tuple[Node, ...]:
-    *grads, max_norm, p = args
-    norm = _total_norm(*grads, p)
-    scale = max_norm / (norm + 1e-6)
-    scale = ops.minimum(scale, ops.full_like(scale, 1))
-    return (norm, *(to(to(g, scale.dtype) * scale, g.dtype) for g in grads))
-
-
 def get_total_norm(tensors: Any, norm_type: float = 2.0, **_: Any) -> Any:
     """The norm of all elements of all tensors."""
     listed = [tensors] if isinstance(tensors, Handle) else list(tensors)
     with recording.grad_mode(False):
         return record(_total_norm, *listed, float(norm_type))
+
+
+def _scaled(*args: Any) -> tuple[Node, ...]:
+    norm, *grads, max_norm = args
+    scale = max_norm / (norm + 1e-6)
+    scale = ops.minimum(scale, ops.full_like(scale, 1))
+    return tuple(to(to(g, scale.dtype) * scale, g.dtype) for g in grads)
+
+
+def clip_grads_with_norm_(
+    parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
+) -> None:
+    """Scale all gradients, whose common norm is `total_norm`, so that it is at most `max_norm`."""
+    grads = _gradients(parameters)
+    if not grads:
+        return
+    with recording.grad_mode(False):
+        scaled = record(_scaled, total_norm, *grads, float(max_norm))
+        recording.assign_all(grads, [recording.resolve(s) for s in scaled])
 
 
 def clip_grad_norm_(
@@ -66,17 +77,16 @@ def clip_grad_norm_(
     """Scale all gradients so that their common norm is at most `max_norm`; returns the norm."""
     grads = _gradients(parameters)
     if not grads:
-        from ..creation import tensor
+        from ...creation import tensor
 
         return tensor(0.0)
-    with recording.grad_mode(False):
-        norm, *scaled = record(_clipped, *grads, float(max_norm), float(norm_type))
-        if error_if_nonfinite and not math.isfinite(norm.item()):
-            raise RuntimeError(
-                f"The total norm of order {norm_type} for gradients from `parameters` is "
-                f"non-finite, so it cannot be clipped{at_user_line()}"
-            )
-        recording.assign_all(grads, [recording.resolve(s) for s in scaled])
+    norm = get_total_norm(grads, norm_type)
+    if error_if_nonfinite and not math.isfinite(norm.item()):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is "
+            f"non-finite, so it cannot be clipped{at_user_line()}"
+        )
+    clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
 
 
@@ -97,7 +107,7 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Any:
     """All parameters flattened into one vector."""
-    from ..copying import cat
+    from ...copying import cat
 
     return cat([p.reshape(-1) for p in parameters])
 

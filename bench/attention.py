@@ -1,0 +1,100 @@
+"""Scaled dot product attention beside PyTorch eager on the CPU, interleaved.
+
+    python bench/attention.py [--json FILE] [--threads N]
+
+Forward, and forward with backward. Results are compared before anything is timed. `temporaries` is
+what our plan needs beside operands and results, `scores` the size of the matrix it never holds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+import timing
+
+SHAPES = ((4, 12, 256, 64), (4, 12, 1024, 64), (12, 4, 64, 32), (1, 16, 2048, 128))
+MB = 1 << 20
+
+
+def make(torch: Any, shape: tuple[int, ...], causal: bool, backward: bool) -> Callable[[], Any]:
+    """A step on the same numbers for both frameworks; it returns what it computed."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    q, k, v, g = (torch.tensor(rng.standard_normal(shape).astype(np.float32)) for _ in range(4))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    for x in (q, k, v):
+        x.requires_grad_(backward)
+
+    def step() -> list[Any]:
+        for x in (q, k, v):
+            x.grad = None
+        y = attend(q, k, v, is_causal=causal)
+        if not backward:
+            return [y]
+        y.backward(g)
+        return [y.detach(), q.grad, k.grad, v.grad]
+
+    return step
+
+
+def measure(shape: tuple[int, ...], causal: bool, backward: bool) -> dict[str, Any]:
+    import numpy as np
+    import torch
+
+    import tilewright as tw
+    from tilewright import recording
+    from tilewright.runtime.plan import plans
+
+    mine, theirs = (make(t, shape, causal, backward) for t in (tw, torch))
+    for a, b in zip(mine(), theirs(), strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-4, atol=2e-4)
+
+    def flushed() -> None:
+        result = mine()
+        recording.flush()
+        del result
+
+    seconds = timing.interleaved({"ours": flushed, "torch": theirs}, rounds=7, inner=3)
+    temporaries = max(s.arena_bytes for s in plans()[-1].segments)
+    return {
+        "shape": "x".join(map(str, shape)) + (" causal" if causal else ""),
+        "step": "both ways" if backward else "forward",
+        "ours_ms": seconds["ours"] * 1e3,
+        "torch_ms": seconds["torch"] * 1e3,
+        "ratio": seconds["torch"] / seconds["ours"],
+        "temporaries_MB": temporaries / MB,
+        "scores_MB": math.prod(shape[:3]) * shape[2] * 4 / MB,
+    }
+
+
+def main() -> None:
+    parser = timing.parser(__doc__ or "")
+    parser.add_argument("--threads", type=int, default=0, help="threads of both (default: cores)")
+    options = parser.parse_args()
+    os.environ.setdefault("TW_CPU", "auto")
+    import torch
+
+    import tilewright as tw
+    import tilewright.nn
+
+    threads = options.threads or tw.get_num_threads()
+    tw.set_num_threads(threads)
+    torch.set_num_threads(threads)
+    rows = [
+        measure(shape, causal, backward)
+        for shape in SHAPES
+        for causal in (False, True)
+        for backward in (False, True)
+    ]
+    timing.report(rows, list(rows[0]), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Attention by tiles: scores exist for a block of queries and a block of keys at a time.
+
+A tile of scores has a row for each key and its lanes run along the queries (s^T = k q^T), so the
+softmax is arithmetic between registers, and the tile is at once the transposed left operand of the
+product with the values. Operands are first written to scratch tiles, rows of float32 or float64
+padded with zeros; whatever expression, layout or dtype they are read from, the products are alike.
+
+This is FlashAttention (Dao et al., arXiv 2205.14135). Blocks that a causal mask hides are skipped.
+"""
+
+from __future__ import annotations
+
+from ...attention import Roles
+from ...kernel import Kernel
+from ..body import Body
+from ..code import module_text
+from ..form import Form
+from ..machine import Machine
+from ..phases import Written
+from .forward import Forward
+from .gradient import Gradient
+from .writer import QUERIES
+
+
+def form_of(kernel: Kernel, parts: Roles, machine: Machine) -> Form:
+    """Lanes along the queries."""
+    lanes = machine.vector_bytes // parts.products.dtype.itemsize
+    block = min(QUERIES, -(-parts.query.extent // lanes) * lanes)
+    return Form(parts.query, lanes, parts.batch, 1, block, peeled=False)
+
+
+def write(body: Body, parts: Roles) -> Written:
+    """The kernel, in one phase."""
+    chunks = (Gradient if parts.total is None else Forward)(body, parts).write()
+    return Written(module_text([body.code]), body.arguments, (chunks,))

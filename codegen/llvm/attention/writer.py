@@ -1,0 +1,149 @@
+"""What both directions of attention are written with: tiles, blocks, loops, operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ...attention import Roles
+from ...index import Axis
+from ...kernel import Dot, Store, Value
+from .. import memory, tile
+from ..body import Body
+from ..code import Loop, zero
+from ..math.expression import call
+from ..stages import bind_vector
+from ..tile import Factor, Tile
+from ..types import Ref, computed, constant
+from ..values import evaluate
+
+QUERIES, KEYS = 64, 128
+"""The most columns and rows of a tile of scores: 32 KB."""
+
+
+class Writer:
+    """What both directions share."""
+
+    def __init__(self, body: Body, parts: Roles):
+        self.body, self.code, self.parts = body, body.code, parts
+        self.kind = computed(parts.products.dtype)
+        self.lanes = body.lanes
+        self.queries = body.form.block
+        self.keys = min(KEYS, -(-parts.key.extent // 8) * 8)
+        self.inner, self.outer = (self._padded(a.extent) for a in (parts.inner, parts.outer))
+
+    def _padded(self, extent: int) -> int:
+        return -(-extent // self.lanes) * self.lanes
+
+    def tile(self, rows: int | Ref, stride: int) -> Tile:
+        return tile.scratch(self.code, rows, stride, self.kind, self.lanes)
+
+    def number(self, value: int) -> Ref:
+        return constant(value, "i64")
+
+    def add(self, a: Ref, b: Ref) -> Ref:
+        return self.code.binary("add", a, b)
+
+    def least(self, a: Ref, b: Ref) -> Ref:
+        return self.code.intrinsic("smin", [a, b])
+
+    def most(self, a: Ref, b: Ref) -> Ref:
+        return self.code.intrinsic("smax", [a, b])
+
+    def count(self, first: Ref, block: int, stop: Ref) -> Ref:
+        """How many positions a block has that begins at `first`."""
+        return self.least(self.code.binary("sub", stop, first), self.number(block))
+
+    def batch_point(self, point: Ref) -> None:
+        """The batch axes at a point of them."""
+        for axis in reversed(self.parts.batch):
+            extent = self.body.extent(axis)
+            self.body.bind(axis, self.code.binary("urem", point, extent))
+            point = self.code.binary("udiv", point, extent)
+
+    @contextmanager
+    def along(self, axis: Axis, first: Ref, count: Ref) -> Iterator[Ref]:
+        """A loop over positions of an axis from `first` on; yields how far it is."""
+        loop = self.code.open_loop(self.number(0), count, stem=axis.name)
+        self.body.bind(axis, self.add(first, loop.variable))
+        yield loop.variable
+        del self.body.axes[axis]
+        self.code.close_loop(loop)
+
+    @contextmanager
+    def lanes_along(self, axis: Axis, first: Ref, count: Ref | int) -> Iterator[Ref]:
+        """The same in steps of lanes."""
+        stop = self.number(count) if isinstance(count, int) else count
+        loop = self.code.open_loop(self.number(0), stop, self.lanes, stem=axis.name)
+        start = self.add(first, loop.variable)
+        self.body.bind(axis, start)
+        bind_vector(self.body, axis, start, self.body.extent(axis), whole=False)
+        yield loop.variable
+        self.body.vector = None
+        del self.body.axes[axis]
+        self.code.close_loop(loop)
+
+    @contextmanager
+    def known(self, *pairs: tuple[Value | None, Ref]) -> Iterator[None]:
+        """What values are, for the expressions that they occur in."""
+        folded = self.body.folded
+        added = {id(value): ref for value, ref in pairs if value is not None}
+        folded |= added
+        yield
+        for key in added:
+            del folded[key]
+
+    def here(self, value: Value) -> Ref:
+        """A value in lanes."""
+        return self.code.spread(evaluate(self.body, value), self.lanes)
+
+    def weight(self, score: Ref, shift: Ref) -> Ref:
+        """exp(score - shift), for a shift that no score exceeds by much."""
+        return call(self.code, "exp_flushed", [self.code.binary("fsub", score, shift)])
+
+    def fill(
+        self, out: Tile, value: Value, row: Axis, first: Ref, count: Ref, column: Axis
+    ) -> None:
+        """An operand's elements at `count` rows and all columns, zero beyond the last column."""
+        with (
+            self.along(row, first, count) as r,
+            self.lanes_along(column, self.number(0), out.stride) as c,
+        ):
+            found = self.here(value)
+            if column.extent % self.lanes:
+                exists = self.body.lane_mask(self.code.level)
+                found = self.code.select(exists, found, zero(self.kind, self.lanes))
+            tile.store(self.code, out, r, c, found)
+
+    def write_out(
+        self, store: Store, of: Dot, held: Tile, row: Axis, first: Ref, count: Ref, column: Axis,
+        scale: Callable[[Ref, Ref], Ref] = lambda value, row: value,
+    ) -> None:  # fmt: skip
+        """A store's elements at `count` rows and all columns, from its sums in a tile."""
+        with (
+            self.along(row, first, count) as r,
+            self.lanes_along(column, self.number(0), held.stride) as c,
+        ):
+            value = scale(tile.load(self.code, held, r, c), r)
+            with self.known((of, value)):
+                memory.store(self.body, [(store, evaluate(self.body, store.value))])
+
+    def fold_keys(
+        self, first: Ref, count: Ref, start: Sequence[Ref],
+        step: Callable[[Ref, list[Ref]], list[Ref]],
+    ) -> list[Ref]:  # fmt: skip
+        """A loop over keys that carries values along: step(how far it is, held) -> held."""
+        key = self.parts.key
+        loop = self.code.open_loop(self.number(0), count, 1, start, stem=key.name)
+        self.body.bind(key, self.add(first, loop.variable))
+        held = step(loop.variable, [phi for phi, _ in loop.carried])
+        del self.body.axes[key]
+        return self.code.close_loop(loop, held)
+
+    def multiply(
+        self, out: Tile, a: Factor, b: Tile, rows: Ref, inner: Ref, fresh: bool = False
+    ) -> None:
+        tile.multiply(self.code, self.body.machine, out, a, b, rows, inner, fresh)
+
+    def open_blocks(self, axis: Axis, first: Ref, stop: Ref, block: int) -> Loop:
+        return self.code.open_loop(first, stop, block, stem=f"{axis.name}_block")

@@ -1,0 +1,191 @@
+"""How a contraction is cut: into tiles, blocks that stay in a cache, chunks, and rounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ...analysis import Analysis
+from ...index import Axis
+from ...kernel import Dot, Kernel, Reduce, Scan, Sort, Value
+from ...roles import roles
+from ..machine import Machine
+from ..types import computed
+from .micro import Tile, tile_for
+
+DEPTH = 256
+"""Places of K a block sums at a time: a panel of `b` stays in the first cache."""
+ROWS = 96
+COLUMNS = 512
+"""The largest block of the result that a chunk computes."""
+PRODUCTS = 1 << 19
+"""From so many products on a chunk is worth its start: some 20 µs."""
+CHUNKS = 16
+"""How many chunks there should be, if they can be large enough."""
+PACKED = 1 << 23
+"""The most elements of `b` that are packed at a time."""
+PACKING = 1 << 15
+"""Elements that a chunk packs."""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """One contraction, cut.
+
+    a, b: the operands, so turned that the stores write neighbours along n. m, n, k: the axes that
+    tiles are made of. deep: other axes that are summed over. shared: other axes that `b` mentions;
+    free: those it doesn't, for all of whose points it is the same.
+    rows, columns: of a chunk. depth: of a block of K. wide, items: the columns and the points of
+    `shared` that a round takes.
+    """
+
+    dot: Dot
+    a: Value
+    b: Value
+    m: Axis
+    n: Axis
+    k: Axis
+    deep: tuple[Axis, ...]
+    shared: tuple[Axis, ...]
+    free: tuple[Axis, ...]
+    tile: Tile
+    rows: int
+    columns: int
+    depth: int
+    wide: int
+    items: int
+
+    @property
+    def outer(self) -> tuple[Axis, ...]:
+        return self.shared + self.free
+
+    @property
+    def summed(self) -> int:
+        """The places of K, of all axes that are summed over."""
+        return self.k.extent * points(self.deep)
+
+    @property
+    def row_blocks(self) -> int:
+        return -(-self.m.extent // self.rows)
+
+    @property
+    def column_blocks(self) -> int:
+        """In a round."""
+        return -(-min(self.wide, self.n.extent) // self.columns)
+
+    @property
+    def panels(self) -> int:
+        """Panels of `b` in a round, for each point of `shared`."""
+        return -(-min(self.wide, self.n.extent) // self.tile.columns)
+
+    @property
+    def wide_rounds(self) -> int:
+        return -(-self.n.extent // self.wide)
+
+    @property
+    def item_rounds(self) -> int:
+        return -(-points(self.shared) // self.items)
+
+    @property
+    def rounds(self) -> int:
+        return self.wide_rounds * self.item_rounds
+
+    @property
+    def panel_group(self) -> int:
+        """How many panels of `b` a chunk packs."""
+        return max(min(PACKING // (self.summed * self.tile.columns), self.panels), 1)
+
+    @property
+    def packing_chunks(self) -> int:
+        return self.items * -(-self.panels // self.panel_group)
+
+    @property
+    def chunks(self) -> int:
+        return self.items * points(self.free) * self.row_blocks * self.column_blocks
+
+    @property
+    def workspace(self) -> int:
+        """Bytes that the packed `b` of a round takes."""
+        panel = self.summed * self.tile.columns * self.tile.itemsize
+        return self.items * self.panels * panel
+
+
+def points(axes: tuple[Axis, ...]) -> int:
+    return math.prod(a.extent for a in axes)
+
+
+def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
+    """How the kernel is cut if it is one contraction for which tiles pay."""
+    dots = [v for v in kernel.values if isinstance(v, Dot)]
+    others = (Reduce, Scan, Sort)
+    if len(dots) != 1 or kernel.is_update or any(isinstance(v, others) for v in kernel.values):
+        return None
+    (dot,) = dots
+    kind = computed(dot.dtype)
+    if kind not in ("float", "double"):
+        return None
+    role = roles(kernel, Analysis(kernel), dot)
+    if not (role.m and role.n and role.k) or not points(kernel.parallel + kernel.reduction):
+        return None
+    offset = kernel.stores[0].offset
+    a, b, m_axes, n_axes = dot.a, dot.b, role.m, role.n
+    if _neighbours(offset, m_axes) and not _neighbours(offset, n_axes):
+        a, b, m_axes, n_axes = b, a, n_axes, m_axes
+    n = next(iter(_neighbours(offset, n_axes)), None) or _longest(n_axes)
+    m, k = _longest(m_axes), _longest(role.k)
+    if not _pays(m.extent, n.extent, k.extent):
+        return None
+    tile = tile_for(machine, kind)
+    deep = tuple(x for x in role.k if x is not k)
+    mentioned = Analysis(kernel).axes(b)
+    rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)
+    shared = tuple(x for x in rest if x in mentioned)
+    free = tuple(x for x in rest if x not in mentioned)
+    rows, columns = _block(m.extent, n.extent, k.extent * points(deep), points(rest), tile)
+    depth = _even(k.extent, DEPTH, 1)
+    each = k.extent * points(deep) * _up(n.extent, tile.columns)
+    items = max(min(PACKED // each, points(shared)), 1)
+    wide = n.extent
+    if items == 1 and each > PACKED:
+        panels = max(PACKED // (k.extent * points(deep) * columns), 1)
+        wide = panels * columns
+    return Tiling(dot, a, b, m, n, k, deep, shared, free, tile, rows, columns, depth, wide, items)
+
+
+def _neighbours(offset, axes: tuple[Axis, ...]) -> list[Axis]:  # type: ignore[no-untyped-def]
+    return [x for x in axes if offset.coefficient(x) == 1]
+
+
+def _longest(axes: tuple[Axis, ...]) -> Axis:
+    return max(axes, key=lambda x: x.extent)
+
+
+def _pays(m: int, n: int, k: int) -> bool:
+    """Whether tiles are filled well enough to repay packing."""
+    return m >= 4 and n >= 8 and k >= 4 and m * n * k >= 1 << 12
+
+
+def _up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def _even(extent: int, most: int, multiple: int) -> int:
+    """The size of equal pieces of an extent, none larger than `most`."""
+    pieces = -(-extent // most)
+    return _up(-(-extent // pieces), multiple)
+
+
+def _block(m: int, n: int, k: int, items: int, tile: Tile) -> tuple[int, int]:
+    """The rows and columns of a chunk: as many as it may have, unless there were too few chunks."""
+    rows, columns = _up(min(m, ROWS), tile.rows), _up(min(n, COLUMNS), tile.columns)
+    while True:
+        chunks = items * -(-m // rows) * -(-n // columns)
+        if chunks >= CHUNKS or rows * columns * k < 2 * PRODUCTS:
+            break
+        if columns >= 2 * rows and columns > 4 * tile.columns:
+            columns = _up(columns // 2, tile.columns)
+        elif rows > 4 * tile.rows:
+            rows = _up(rows // 2, tile.rows)
+        else:
+            break
+    return _even(m, rows, tile.rows), _even(n, columns, tile.columns)

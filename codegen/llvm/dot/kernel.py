@@ -1,0 +1,264 @@
+"""A contraction as a kernel of two phases: `b` is packed, then each chunk computes a block.
+
+A chunk packs the rows of `a` that it needs by itself, a block of K at a time, and sums a block of
+the result in memory of its own. When that is done, the epilogue takes it from there. The order of
+the additions follows from the sizes alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...analysis import Analysis
+from ...index import Axis
+from ...kernel import Kernel
+from .. import phases
+from ..arguments import Arguments
+from ..body import Body
+from ..code import Code, module_text
+from ..form import Form
+from ..machine import Machine
+from ..phases import Phase, Written
+from ..types import Ref, constant
+from . import epilogue, micro, operand
+from .cut import COLUMNS, DEPTH, ROWS, Tiling, points
+from .operand import Operand
+
+ZERO = constant(0, "i64")
+
+
+def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
+    writer = _Writer(kernel, machine, cut)
+    steps = [Phase("pack", cut.packing_chunks), Phase("tiles", cut.chunks)]
+    body = writer.body(Code("kernel", "ptr %args, i64 %chunk"))
+    phases.write_kernel(body, steps, cut.rounds)
+    codes = [body.code, writer.pack(), writer.tiles()]
+    a, b = Operand(cut, True), Operand(cut, False)
+    codes += operand.write("pack_a", a, kernel, machine, writer.arguments, writer.at_a)
+    codes += operand.write("pack_b", b, kernel, machine, writer.arguments, writer.at_b)
+    codes += [micro.function(cut.tile), epilogue.write(kernel, machine, writer.arguments, cut)]
+    return Written(
+        module_text(codes),
+        writer.arguments,
+        phases.chunks_of(steps, cut.rounds),
+        cut.workspace,
+    )
+
+
+class _Writer:
+    """The phases of a contraction."""
+
+    def __init__(self, kernel: Kernel, machine: Machine, cut: Tiling):
+        self.kernel, self.machine, self.cut = kernel, machine, cut
+        self.arguments = Arguments(kernel)
+        analysis = Analysis(kernel)
+        # The axes besides the tile's whose positions the operands are packed at.
+        places = cut.outer + cut.deep
+        self.at_a = tuple(x for x in places if x in analysis.axes(cut.a) or x in cut.deep)
+        self.at_b = cut.shared + cut.deep
+
+    def body(self, code: Code) -> Body:
+        form = Form(None, 1, (), 1, 1, False)
+        return Body(self.kernel, self.machine, form, self.arguments, code)
+
+    # What the phases have in common.
+
+    def _round(self, body: Body) -> tuple[Ref, Ref]:
+        """The first point of `shared`, and the first column, of a round."""
+        cut, code, turn = self.cut, body.code, Ref("%round", "i64")
+        if cut.rounds == 1:
+            return ZERO, ZERO
+        if cut.item_rounds == 1:
+            return ZERO, code.binary("mul", turn, body.size(cut.wide, "wide", baked=False))
+        return code.binary("mul", turn, body.size(cut.items, "items", baked=False)), ZERO
+
+    def _exists(self, body: Body, item: Ref, column: Ref) -> str | None:
+        """Begins the block for a chunk that isn't beyond the end, as those of the last round may
+        be; returns the label of what comes after it."""
+        cut, code = self.cut, body.code
+        if cut.rounds == 1:
+            return None
+        position, count = (
+            (column, body.size(cut.n.extent, ("extent", cut.n.name)))
+            if cut.item_rounds == 1
+            else (item, body.size(points(cut.shared), "points of shared", baked=False))
+        )
+        inside = code.compare("icmp ult", position, count)
+        go, end = code.fresh_label("inside"), code.fresh_label("end")
+        code.add(f"br i1 {inside.text}, label %{go}, label %{end}")
+        code.level.block(go)
+        return end
+
+    @staticmethod
+    def _end(body: Body, label: str | None) -> None:
+        if label is not None:
+            body.code.add(f"br label %{label}")
+            body.code.level.block(label)
+
+    def _positions(self, body: Body, axes: Sequence[Axis], number: Ref) -> dict[Axis, Ref]:
+        """Where along each of `axes` the point of a row-major number is."""
+        code, out = body.code, {}
+        for axis in reversed(axes[1:]):
+            extent = body.extent(axis)
+            out[axis] = code.binary("urem", number, extent)
+            number = code.binary("udiv", number, extent)
+        if axes:
+            out[axes[0]] = number
+        return out
+
+    def _over_deep(self, body: Body):  # type: ignore[no-untyped-def]
+        """A loop over the points of the further axes of K: (loop or None, its number)."""
+        if not self.cut.deep:
+            return None, ZERO
+        count = body.size(points(self.cut.deep), "points of deep", baked=False)
+        loop = body.code.open_loop(ZERO, count, 1, stem="deep")
+        return loop, loop.variable
+
+    def _split(self, body: Body, number: Ref, count: int, key: str) -> tuple[Ref, Ref]:
+        """The quotient and the remainder of a number by one that depends on sizes."""
+        if count == 1:
+            # Part of the code: whether there is more than one changes little, but often is known.
+            return number, ZERO
+        divisor = body.size(count, key, baked=False)
+        code = body.code
+        return code.binary("udiv", number, divisor), code.binary("urem", number, divisor)
+
+    def _panel_size(self, body: Body) -> Ref:
+        """Elements of a packed panel of `b`."""
+        return body.size(self.cut.summed * self.cut.tile.columns, "panel of b", baked=False)
+
+    # Phases.
+
+    def pack(self) -> Code:
+        """Chunks are groups of panels."""
+        cut = self.cut
+        body = self.body(phases.function("pack"))
+        code, tile = body.code, cut.tile
+        base, start = self._round(body)
+        groups = -(-cut.panels // cut.panel_group)
+        own, group = self._split(body, Ref("%chunk", "i64"), groups, "groups")
+        item = code.binary("add", base, own)
+        panel = code.binary("mul", group, body.size(cut.panel_group, "panel group", baked=False))
+        column = code.binary("mul", panel, constant(tile.columns, "i64"))
+        column = code.binary("add", start, column)
+        end = self._exists(body, item, column)
+        size = self._panel_size(body)
+        last = code.intrinsic(
+            "umin",
+            [
+                body.size(cut.n.extent, ("extent", cut.n.name)),
+                code.binary("add", start, body.size(cut.wide, "wide", baked=False)),
+            ],
+        )
+        left = code.binary("sub", last, column)
+        most = body.size(cut.panel_group * tile.columns, "columns of a group", baked=False)
+        count = code.intrinsic("umin", [left, most])
+        panels = body.size(cut.panels, "panels", baked=False)
+        first = code.binary("add", code.binary("mul", own, panels), panel)
+        to = micro.offset(code, tile, body.workspace(), code.binary("mul", first, size))
+        places = self._positions(body, cut.shared, item)
+        extent = body.size(cut.k.extent, ("extent of k", cut.k.name), baked=False)
+        deep, number = self._over_deep(body)
+        places |= self._positions(body, cut.deep, number)
+        depth = body.size(cut.depth, "depth", baked=False)
+        blocks = code.open_loop(ZERO, extent, depth, stem="k")
+        here = code.intrinsic("umin", [depth, code.binary("sub", extent, blocks.variable)])
+        before = code.binary("add", code.binary("mul", number, extent), blocks.variable)
+        at = micro.offset(code, tile, to, code.binary("mul", before, constant(tile.columns, "i64")))
+        given = [places[x].typed for x in self.at_b]
+        given += [column.typed, count.typed, blocks.variable.typed, here.typed, f"ptr {at.text}"]
+        code.add(f"call void @pack_b(ptr %args, {', '.join(given)}, {size.typed})")
+        code.close_loop(blocks)
+        if deep is not None:
+            code.close_loop(deep)
+        self._end(body, end)
+        return code
+
+    def tiles(self) -> Code:
+        """Chunks are blocks of the result."""
+        cut = self.cut
+        body = self.body(phases.function("tiles"))
+        code, tile = body.code, cut.tile
+        base, start = self._round(body)
+        rest, block = self._split(body, Ref("%chunk", "i64"), cut.column_blocks, "column blocks")
+        rest, row = self._split(body, rest, cut.row_blocks, "row blocks")
+        own, free = self._split(body, rest, points(cut.free), "points of free")
+        item = code.binary("add", base, own)
+        rows, columns = (
+            body.size(n, key, baked=False)
+            for n, key in ((cut.rows, "rows"), (cut.columns, "columns"))
+        )
+        row = code.binary("mul", row, rows)
+        column = code.binary("add", start, code.binary("mul", block, columns))
+        end = self._exists(body, item, column)
+        row_end, column_end = (
+            code.intrinsic(
+                "umin", [code.binary("add", first, size), body.size(x.extent, ("extent", x.name))]
+            )
+            for first, size, x in ((row, rows, cut.m), (column, columns, cut.n))
+        )
+        height, width = code.binary("sub", row_end, row), code.binary("sub", column_end, column)
+        places = self._positions(body, cut.shared, item) | self._positions(body, cut.free, free)
+        packed, sums = (
+            code.let(f"alloca [{n} x {tile.kind}], align 64", "ptr")
+            for n in (most_rows(tile) * DEPTH, most_rows(tile) * COLUMNS)
+        )
+        size = self._panel_size(body)
+        panels = body.size(cut.panels, "panels", baked=False)
+        each = body.size(cut.columns // tile.columns, "panels of a chunk", baked=False)
+        first = code.binary("add", code.binary("mul", own, panels), code.binary("mul", block, each))
+        b = micro.offset(code, tile, body.workspace(), code.binary("mul", first, size))
+        self._sum(body, places, (row, height, width, columns), packed, sums, b)
+        given = [places[x].typed for x in cut.outer]
+        given += [r.typed for r in (row, row_end, column, column_end, sums, columns)]
+        code.add(f"call void @{epilogue.NAME}(ptr %args, {', '.join(given)})")
+        self._end(body, end)
+        return code
+
+    def _sum(
+        self,
+        body: Body,
+        places: dict[Axis, Ref],
+        block: tuple[Ref, Ref, Ref, Ref],
+        packed: Ref,
+        sums: Ref,
+        b: Ref,
+    ) -> None:
+        """Sums a block (its first row, height and width, and the distance of rows in `sums`)."""
+        cut, code, tile = self.cut, body.code, self.cut.tile
+        row, height, width, distance = block
+        extent = body.size(cut.k.extent, ("extent of k", cut.k.name), baked=False)
+        depth = body.size(cut.depth, "depth", baked=False)
+        size = self._panel_size(body)
+        panel = body.size(cut.depth * tile.rows, "panel of a", baked=False)
+        deep, number = self._over_deep(body)
+        places = places | self._positions(body, cut.deep, number)
+        blocks = code.open_loop(ZERO, extent, depth, stem="k")
+        here = code.intrinsic("umin", [depth, code.binary("sub", extent, blocks.variable)])
+        before = code.binary("add", code.binary("mul", number, extent), blocks.variable)
+        fresh = code.compare("icmp eq", before, ZERO)
+        given = [places[x].typed for x in self.at_a]
+        given += [r.typed for r in (row, height, blocks.variable, here, packed, panel)]
+        code.add(f"call void @pack_a(ptr %args, {', '.join(given)})")
+        at_b = micro.offset(
+            code, tile, b, code.binary("mul", before, constant(tile.columns, "i64"))
+        )
+        across = code.open_loop(ZERO, width, tile.columns, [at_b], stem="column")
+        ((panel_b, _),) = across.carried
+        down = code.open_loop(ZERO, height, tile.rows, stem="row")
+        a = micro.offset(code, tile, packed, code.binary("mul", down.variable, depth))
+        c = code.binary("add", code.binary("mul", down.variable, distance), across.variable)
+        c = micro.offset(code, tile, sums, c)
+        code.add(
+            f"call void @{micro.name(True, True)}(ptr {a.text}, ptr {panel_b.text}, ptr {c.text}, "
+            f"{distance.typed}, {here.typed}, i1 {fresh.text})"
+        )
+        code.close_loop(down)
+        code.close_loop(across, [micro.offset(code, tile, panel_b, size)])
+        code.close_loop(blocks)
+        if deep is not None:
+            code.close_loop(deep)
+
+
+def most_rows(tile: micro.Tile) -> int:
+    return -(-ROWS // tile.rows) * tile.rows

@@ -1,0 +1,196 @@
+"""The inner loop of a contraction: a tile of the result, held in registers while it is summed.
+
+Each step along K loads one row of `b` as vectors and multiplies it by a column of `a`, element by
+element. What the operands lie in is one of two forms:
+
+    packed      a[k][i] and b[k][j], one step after another, nothing between
+    strided     a[i * row + k * step] and b[k * step + j]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..code import Code
+from ..machine import Machine
+from ..types import Ref, constant, vector
+
+UNROLL = 4
+
+
+@dataclass(frozen=True)
+class Tile:
+    """rows x (vectors * lanes) accumulators of type `kind`, float or double."""
+
+    kind: str
+    lanes: int
+    rows: int
+    vectors: int
+
+    @property
+    def columns(self) -> int:
+        return self.lanes * self.vectors
+
+    @property
+    def itemsize(self) -> int:
+        return 8 if self.kind == "double" else 4
+
+
+def tile_for(machine: Machine, kind: str) -> Tile:
+    """A tile whose accumulators fit the registers beside what a step loads, and are enough to keep
+    two units busy while each waits for its sum."""
+    lanes = machine.vector_bytes // (8 if kind == "double" else 4)
+    if machine.vector_bytes == 64:  # of 32 registers; with 12 rows LLVM's scheduler spills
+        return Tile(kind, lanes, 8, 2)
+    if machine.vector_bytes == 32:  # of 16 registers
+        return Tile(kind, lanes, 6, 2)
+    return Tile(kind, lanes, 8, 2)  # of 32 registers; products by one lane of a vector of `a`
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where a tile's operand lies. Strides count elements.
+
+    step: from one place along K to the next. rows: for `a`, how far each row is from the first
+    one; None if they are neighbours.
+    """
+
+    start: Ref
+    step: Ref
+    rows: tuple[Ref, ...] | None = None
+
+
+def packed(start: Ref, width: int) -> Operand:
+    return Operand(start, constant(width, "i64"))
+
+
+def accumulate(
+    code: Code, tile: Tile, a: Operand, b: Operand, depth: Ref, held: Sequence[Ref]
+) -> list[Ref]:
+    """`held` (row by row, vector by vector) plus a times b, summed over `depth` places of K."""
+    steps = UNROLL if depth.text.startswith("%") or int(depth.text) >= UNROLL else 1
+    whole = code.binary("and", depth, constant(-steps, "i64"))
+    state = [a.start, b.start, *held]
+    state = _loop(code, tile, a, b, constant(0, "i64"), whole, steps, state)
+    return _loop(code, tile, a, b, whole, depth, 1, state)[2:]
+
+
+def _loop(
+    code: Code,
+    tile: Tile,
+    a: Operand,
+    b: Operand,
+    first: Ref,
+    stop: Ref,
+    steps: int,
+    state: Sequence[Ref],
+) -> list[Ref]:
+    loop = code.open_loop(first, stop, steps, state, stem="k")
+    at_a, at_b, *held = (phi for phi, _ in loop.carried)
+    for _ in range(steps):
+        held = _step(code, tile, a, at_a, at_b, held)
+        at_a, at_b = offset(code, tile, at_a, a.step), offset(code, tile, at_b, b.step)
+    return code.close_loop(loop, [at_a, at_b, *held])
+
+
+def _step(
+    code: Code, tile: Tile, a: Operand, at_a: Ref, at_b: Ref, held: Sequence[Ref]
+) -> list[Ref]:
+    row = [load(code, tile, offset(code, tile, at_b, j * tile.lanes)) for j in range(tile.vectors)]
+    out: list[Ref] = []
+    for i, element in enumerate(_column(code, tile, a, at_a)):
+        for j in range(tile.vectors):
+            sum_ = held[i * tile.vectors + j]
+            out.append(code.intrinsic("fma", [element, row[j], sum_], flags="contract "))
+    return out
+
+
+def _column(code: Code, tile: Tile, a: Operand, at: Ref) -> list[Ref]:
+    """The elements of `a` at one place of K, each in all lanes."""
+    if a.rows is None and tile.lanes <= 4 and tile.rows % tile.lanes == 0:
+        # Machines of so few lanes multiply by a lane of a vector.
+        out = []
+        for i in range(0, tile.rows, tile.lanes):
+            each = load(code, tile, offset(code, tile, at, i))
+            for lane in range(tile.lanes):
+                places = ", ".join([f"i32 {lane}"] * tile.lanes)
+                text = f"shufflevector {each.typed}, {each.full_type} poison, "
+                text += f"<{tile.lanes} x i32> <{places}>"
+                out.append(code.let(text, tile.kind, tile.lanes))
+        return out
+    out = []
+    for i in range(tile.rows):
+        place = offset(code, tile, at, i if a.rows is None else a.rows[i])
+        one = code.let(f"load {tile.kind}, ptr {place.text}, align {tile.itemsize}", tile.kind)
+        out.append(code.splat(one, tile.lanes))
+    return out
+
+
+def offset(code: Code, tile: Tile, start: Ref, elements: Ref | int) -> Ref:
+    text = elements.text if isinstance(elements, Ref) else str(elements)
+    if text == "0":
+        return start
+    return code.let(f"getelementptr {tile.kind}, ptr {start.text}, i64 {text}", "ptr")
+
+
+def load(code: Code, tile: Tile, at: Ref, lanes: int = 0) -> Ref:
+    lanes = lanes or tile.lanes
+    text = f"load {vector(tile.kind, lanes)}, ptr {at.text}, align {tile.itemsize}"
+    return code.let(text, tile.kind, lanes)
+
+
+def write_tile(
+    code: Code, tile: Tile, held: Sequence[Ref], c: Ref, row: Ref, fresh: Ref | None
+) -> None:
+    """Stores the tile at c, whose rows are `row` elements apart; added to what is there unless
+    `fresh` (None: always) is true. Ends the block."""
+    places = []
+    at = c
+    for _ in range(tile.rows):
+        places += [offset(code, tile, at, j * tile.lanes) for j in range(tile.vectors)]
+        at = offset(code, tile, at, row)
+    if fresh is not None:
+        new, more, done = (code.fresh_label(s) for s in ("new", "more", "done"))
+        code.add(f"br i1 {fresh.text}, label %{new}, label %{more}")
+        code.level.block(more)
+        for value, place in zip(held, places):
+            total = code.binary("fadd", load(code, tile, place), value)
+            code.add(f"store {total.typed}, ptr {place.text}, align {tile.itemsize}")
+        code.add(f"br label %{done}")
+        code.level.block(new)
+    for value, place in zip(held, places):
+        code.add(f"store {value.typed}, ptr {place.text}, align {tile.itemsize}")
+    if fresh is not None:
+        code.add(f"br label %{done}")
+        code.level.block(done)
+
+
+def zeros(tile: Tile) -> list[Ref]:
+    return [constant(0.0, tile.kind, tile.lanes)] * (tile.rows * tile.vectors)
+
+
+def function(tile: Tile, a_packed: bool = True, b_packed: bool = True) -> Code:
+    """The tile at `c` is set to a times b, or with `fresh` 0 that is added to it:
+
+    void micro(ptr a, ptr b, ptr c, i64 row, i64 depth, i1 fresh[, i64 a_row, i64 a_step][, b_step])
+    """
+    parameters = "ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %row, i64 %depth, i1 %fresh"
+    parameters += "" if a_packed else ", i64 %a_row, i64 %a_step"
+    parameters += "" if b_packed else ", i64 %b_step"
+    code = Code(name(a_packed, b_packed), parameters, internal=True)
+    a, b = packed(Ref("%a", "ptr"), tile.rows), packed(Ref("%b", "ptr"), tile.columns)
+    if not a_packed:
+        rows = [constant(0, "i64")]
+        for _ in range(tile.rows - 1):
+            rows.append(code.binary("add", rows[-1], Ref("%a_row", "i64")))
+        a = Operand(a.start, Ref("%a_step", "i64"), tuple(rows))
+    if not b_packed:
+        b = Operand(b.start, Ref("%b_step", "i64"))
+    held = accumulate(code, tile, a, b, Ref("%depth", "i64"), zeros(tile))
+    write_tile(code, tile, held, Ref("%c", "ptr"), Ref("%row", "i64"), Ref("%fresh", "i1"))
+    return code
+
+
+def name(a_packed: bool, b_packed: bool) -> str:
+    return f"micro_{'p' if a_packed else 's'}{'p' if b_packed else 's'}"

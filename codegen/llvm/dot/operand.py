@@ -1,0 +1,177 @@
+"""The functions that pack the operands of a contraction, whatever expressions these are.
+
+    void name(ptr args, i64 at..., i64 row, i64 rows, i64 k, i64 depth, ptr to, i64 panel)
+
+packs `rows` rows (of `a`, columns of `b`) from `row` on and `depth` places of K from `k` on; `at`
+are the positions along the axes that are not the tile's. Elements that lie in memory in rows or
+columns are copied; anything else is evaluated, along the direction in which more of its loads read
+neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...index import Axis, Index, walk
+from ...kernel import Kernel, Load, Value, collect
+from ..arguments import Arguments
+from ..body import Body
+from ..code import Code
+from ..form import Form
+from ..machine import Machine
+from ..positions import uniform
+from ..stages import bind_vector
+from ..types import Ref, computed, constant, stored
+from ..values import evaluate, load_ahead
+from . import packing
+from .cut import DEPTH, Tiling
+
+
+class Operand:
+    """One operand of a contraction. row: its axis of the tile beside `k`; width: of a panel."""
+
+    def __init__(self, cut: Tiling, is_a: bool):
+        self.value, self.row = (cut.a, cut.m) if is_a else (cut.b, cut.n)
+        self.k, self.tile = cut.k, cut.tile
+        self.width = cut.tile.rows if is_a else cut.tile.columns
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is elements of memory, neighbours along a row or along K."""
+        value = self.value
+        if not isinstance(value, Load) or computed(value.buffer.dtype) != self.tile.kind:
+            return False
+        if not value.buffer.dtype.is_floating_point:
+            return False
+        inside = (a for a in walk(value.offset) if not isinstance(a, Axis))
+        if any({self.row, self.k} & Index(((a, 1),)).axes() for a in inside):
+            return False
+        return 1 in (value.offset.coefficient(self.k), value.offset.coefficient(self.row))
+
+    @property
+    def along(self) -> bool:
+        """Whether neighbours lie along K rather than along the row axis."""
+        seen: dict[int, Value] = {}
+        collect(self.value, seen)
+        loads = [v.offset for v in seen.values() if isinstance(v, Load)]
+        return sum(o.coefficient(self.k) == 1 for o in loads) > sum(
+            o.coefficient(self.row) == 1 for o in loads
+        )
+
+
+def write(
+    name: str,
+    operand: Operand,
+    kernel: Kernel,
+    machine: Machine,
+    arguments: Arguments,
+    outer: Sequence[Axis],
+) -> list[Code]:
+    """The packing function of an operand, and what it calls."""
+    names = [f"%at{i}" for i in range(len(outer))]
+    parameters = ["ptr %args", *(f"i64 {n}" for n in names), "i64 %row", "i64 %rows", "i64 %k"]
+    parameters += ["i64 %depth", "ptr %to", "i64 %panel"]
+    code = Code(name, ", ".join(parameters), internal=True)
+    along = operand.along
+    lanes = operand.tile.lanes if along else 1 << (operand.width - 1).bit_length()
+    form = Form(operand.k if along else operand.row, lanes, (), 1, 1, False)
+    body = Body(kernel, machine, form, arguments, code)
+    for axis, position in zip(outer, names):
+        body.bind(axis, Ref(position, "i64"))
+    if operand.in_memory:
+        return _copied(body, operand, name)
+    return (_staged if along else _evaluated)(body, operand, name)
+
+
+def _copied(body: Body, operand: Operand, name: str) -> list[Code]:
+    code, value = body.code, operand.value
+    assert isinstance(value, Load)
+    offset, along, dtype = value.offset, operand.along, value.buffer.dtype
+    moving = {operand.row, operand.k}
+    rest = Index(tuple(t for t in offset.terms if t[0] not in moving), offset.const)
+    strides = {
+        axis: body.size(offset.coefficient(axis), ("stride", name, axis.name)) for axis in moving
+    }
+    total = uniform(body, rest, None)
+    for axis, position in ((operand.row, "%row"), (operand.k, "%k")):
+        part = code.binary("mul", Ref(position, "i64"), strides[axis])
+        total = code.binary("add", total, part)
+    kind = stored(dtype)
+    start = code.let(
+        f"getelementptr {kind}, ptr {body.buffer(value.buffer).text}, i64 {total.text}", "ptr"
+    )
+    stride = strides[operand.row if along else operand.k]
+    own = f"{name}_from"
+    code.add(
+        f"call void @{own}(ptr {start.text}, {stride.typed}, i64 %rows, i64 %depth, ptr %to, "
+        "i64 %panel)"
+    )
+    tile = operand.tile
+    return [code, packing.function(own, dtype, operand.width, tile.lanes, along)]
+
+
+def _panels(code: Code, operand: Operand):  # type: ignore[no-untyped-def]
+    """A loop over the panels: (loop, where the panel is to be)."""
+    loop = code.open_loop(packing.ZERO, Ref("%rows", "i64"), operand.width, stem="panel")
+    number = code.binary("udiv", loop.variable, constant(operand.width, "i64"))
+    place = code.binary("mul", number, Ref("%panel", "i64"))
+    to = code.let(f"getelementptr {operand.tile.kind}, ptr %to, i64 {place.text}", "ptr")
+    return loop, to
+
+
+def _evaluated(body: Body, operand: Operand, name: str) -> list[Code]:
+    """Lanes along the rows of a panel, stored as they are."""
+    code, width, kind = body.code, operand.width, operand.tile.kind
+    end = code.binary("add", Ref("%row", "i64"), Ref("%rows", "i64"))
+    stop = code.binary("add", Ref("%k", "i64"), Ref("%depth", "i64"))
+    loop, to = _panels(code, operand)
+    first = code.binary("add", Ref("%row", "i64"), loop.variable)
+    body.bind(operand.row, first)
+    bind_vector(body, operand.row, first, end, whole=False)
+    steps = code.open_loop(Ref("%k", "i64"), stop, 1, stem=operand.k.name)
+    body.bind(operand.k, steps.variable)
+    load_ahead(body, [operand.value])
+    value = code.spread(evaluate(body, operand.value), body.lanes)
+    place = code.binary("sub", steps.variable, Ref("%k", "i64"))
+    place = code.binary("mul", place, constant(width, "i64"))
+    at = code.let(f"getelementptr {kind}, ptr {to.text}, i64 {place.text}", "ptr")
+    packing.store(code, packing.head(code, value, width), at)
+    code.close_loop(steps)
+    code.close_loop(loop)
+    return [code]
+
+
+def _staged(body: Body, operand: Operand, name: str) -> list[Code]:
+    """Lanes along K: the rows of a panel go through memory that they are packed from."""
+    code, width, kind = body.code, operand.width, operand.tile.kind
+    size = width * DEPTH
+    stage = code.let(f"alloca [{size} x {kind}], align 64", "ptr", at=body.entry)
+    first, rows = Ref("%row", "i64"), Ref("%rows", "i64")
+    stop = code.binary("add", Ref("%k", "i64"), Ref("%depth", "i64"))
+    loop, to = _panels(code, operand)
+    left = code.binary("sub", rows, loop.variable)
+    count = code.intrinsic("umin", [left, constant(width, "i64")])
+    inner = code.open_loop(packing.ZERO, count, 1, stem=operand.row.name)
+    place = code.binary("add", loop.variable, inner.variable)
+    body.bind(operand.row, code.binary("add", first, place))
+    row = code.let(
+        f"getelementptr [{DEPTH} x {kind}], ptr {stage.text}, i64 {inner.variable.text}", "ptr"
+    )
+    steps = code.open_loop(Ref("%k", "i64"), stop, body.lanes, stem=operand.k.name)
+    body.bind(operand.k, steps.variable)
+    bind_vector(body, operand.k, steps.variable, stop, whole=False)
+    load_ahead(body, [operand.value])
+    value = code.spread(evaluate(body, operand.value), body.lanes)
+    where = code.binary("sub", steps.variable, Ref("%k", "i64"))
+    at = code.let(f"getelementptr {kind}, ptr {row.text}, i64 {where.text}", "ptr")
+    packing.store(code, value, at)
+    code.close_loop(steps)
+    code.close_loop(inner)
+    own = f"{name}_from"
+    code.add(
+        f"call void @{own}(ptr {stage.text}, i64 {DEPTH}, {count.typed}, i64 %depth, "
+        f"ptr {to.text}, i64 %panel)"
+    )
+    code.close_loop(loop)
+    dtype = operand.value.dtype
+    return [code, packing.function(own, dtype, width, operand.tile.lanes, True)]

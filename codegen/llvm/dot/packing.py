@@ -1,0 +1,210 @@
+"""Operands copied to where the micro kernel reads them: panels of a few rows, K step by K step.
+
+A panel of width W holds rows r to r + W of an operand (columns, if it is `b`) as packed[k][i]. In
+memory either neighbours along K lie together ("along"), so that blocks are transposed in registers,
+or those of a row of the panel ("across"). Rows beyond the last one repeat it: what is computed from
+them is never looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.dtype import DType
+
+from ..code import Code, Level
+from ..convert import widened
+from ..types import Ref, computed, constant, stored, vector
+
+DEPTH = 32
+"""Places of K that are copied of a panel before the next one's, so that few pages are in use."""
+
+ZERO, ONE = constant(0, "i64"), constant(1, "i64")
+
+
+def function(name: str, dtype: DType, width: int, lanes: int, along: bool) -> Code:
+    """Packs rows * depth elements at `from`, a row's (along) or a place of K's `stride` apart:
+
+    void name(ptr from, i64 stride, i64 rows, i64 depth, ptr to, i64 panel)
+
+    panel: how many elements a panel begins after the one before.
+    """
+    parameters = "ptr noalias %from, i64 %stride, i64 %rows, i64 %depth, ptr noalias %to"
+    code = Code(name, f"{parameters}, i64 %panel", internal=True)
+    (_along if along else _across)(code, dtype, width, lanes)
+    return code
+
+
+def _argument(name: str) -> Ref:
+    return Ref(f"%{name}", "i64")
+
+
+def _at(code: Code, kind: str, start: Ref, elements: Ref, at: Level | None = None) -> Ref:
+    text = f"getelementptr {kind}, ptr {start.text}, i64 {elements.text}"
+    return code.let(text, "ptr", at=at)
+
+
+def _load(code: Code, dtype: DType, at: Ref, lanes: int) -> Ref:
+    kind = stored(dtype)
+    text = f"load {vector(kind, lanes)}, ptr {at.text}, align {dtype.itemsize}"
+    return widened(code, code.let(text, kind, lanes), dtype)
+
+
+def store(code: Code, value: Ref, at: Ref) -> None:
+    align = 8 if value.type == "double" else 4
+    code.add(f"store {value.typed}, ptr {at.text}, align {align}")
+
+
+def _branch(code: Code, condition: Ref) -> tuple[str, str]:
+    """Begins the block where the condition holds; `_otherwise` and `_join` go on."""
+    yes, no, done = (code.fresh_label(s) for s in ("yes", "no", "done"))
+    code.add(f"br i1 {condition.text}, label %{yes}, label %{no}")
+    code.level.block(yes)
+    return no, done
+
+
+def _otherwise(code: Code, labels: tuple[str, str]) -> None:
+    code.add(f"br label %{labels[1]}")
+    code.level.block(labels[0])
+
+
+def _join(code: Code, labels: tuple[str, str]) -> None:
+    code.add(f"br label %{labels[1]}")
+    code.level.block(labels[1])
+
+
+def _panel(code: Code, kind: str, row: Ref, width: int) -> Ref:
+    """Where the panel of `row`, the first of its rows, begins."""
+    number = code.binary("udiv", row, constant(width, "i64"))
+    return _at(code, kind, Ref("%to", "ptr"), code.binary("mul", number, _argument("panel")))
+
+
+def _one_by_one(
+    code: Code, dtype: DType, width: int, row: Ref, first: Ref, stop: Ref, to: Ref, along: bool
+) -> None:
+    """The part of a panel from `first` to `stop` along K, for panels or rows that are too short."""
+    last = code.binary("sub", _argument("rows"), ONE)
+    k = code.open_loop(first, stop, 1, stem="k")
+    i = code.open_loop(ZERO, constant(width, "i64"), 1, stem="i")
+    place = code.intrinsic("umin", [code.binary("add", row, i.variable), last])
+    slow, fast = (place, k.variable) if along else (k.variable, place)
+    offset = code.binary("add", code.binary("mul", slow, _argument("stride")), fast)
+    value = _load(code, dtype, _at(code, stored(dtype), Ref("%from", "ptr"), offset), 1)
+    target = code.binary("mul", k.variable, constant(width, "i64"))
+    store(code, value, _at(code, value.type, to, code.binary("add", target, i.variable)))
+    code.close_loop(i)
+    code.close_loop(k)
+
+
+def _across(code: Code, dtype: DType, width: int, lanes: int) -> None:
+    depth, rows, wide = _argument("depth"), _argument("rows"), constant(width, "i64")
+    block = code.open_loop(ZERO, depth, DEPTH, stem="block")
+    more = code.binary("add", block.variable, constant(DEPTH, "i64"))
+    stop = code.intrinsic("umin", [more, depth])
+    panel = code.open_loop(ZERO, rows, width, stem="row")
+    row = panel.variable
+    to = _panel(code, computed(dtype), row, width)
+    whole = code.compare("icmp ule", code.binary("add", row, wide), rows)
+    labels = _branch(code, whole)
+    k = code.open_loop(block.variable, stop, 1, stem="k")
+    offset = code.binary("add", code.binary("mul", k.variable, _argument("stride")), row)
+    value = _load(code, dtype, _at(code, stored(dtype), Ref("%from", "ptr"), offset), width)
+    store(code, value, _at(code, value.type, to, code.binary("mul", k.variable, wide)))
+    code.close_loop(k)
+    _otherwise(code, labels)
+    _one_by_one(code, dtype, width, row, block.variable, stop, to, along=False)
+    _join(code, labels)
+    code.close_loop(panel)
+    code.close_loop(block)
+
+
+def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
+    depth, rows = _argument("depth"), _argument("rows")
+    panel = code.open_loop(ZERO, rows, width, stem="row")
+    row = panel.variable
+    to = _panel(code, computed(dtype), row, width)
+    labels = _branch(code, code.compare("icmp uge", depth, constant(lanes, "i64")))
+    last = code.binary("sub", rows, ONE)
+    starts = []
+    for i in range(width):
+        place = code.intrinsic("umin", [code.binary("add", row, constant(i, "i64")), last])
+        offset = code.binary("mul", place, _argument("stride"))
+        starts.append(_at(code, stored(dtype), Ref("%from", "ptr"), offset))
+    # The last block ends where K does, and copies a part of the one before again.
+    final = code.binary("sub", depth, constant(lanes, "i64"))
+    k = code.open_loop(ZERO, depth, lanes, stem="k")
+    here = code.intrinsic("umin", [k.variable, final])
+    base = _at(code, computed(dtype), to, code.binary("mul", here, constant(width, "i64")))
+    for first in range(0, width, lanes):
+        count = min(lanes, width - first)
+        some = [
+            _load(code, dtype, _at(code, stored(dtype), s, here), lanes)
+            for s in starts[first : first + count]
+        ]
+        for number, column in enumerate(transposed(code, some)):
+            part = column if count == lanes else head(code, column, count)
+            store(code, part, _at(code, part.type, base, constant(number * width + first, "i64")))
+    code.close_loop(k)
+    _otherwise(code, labels)
+    _one_by_one(code, dtype, width, row, ZERO, depth, to, along=True)
+    _join(code, labels)
+    code.close_loop(panel)
+
+
+def _shuffle(code: Code, a: Ref, b: Ref, places: Sequence[int]) -> Ref:
+    listed = ", ".join(f"i32 {p}" for p in places)
+    text = f"shufflevector {a.typed}, {b.typed}, <{len(places)} x i32> <{listed}>"
+    return code.let(text, a.type, len(places))
+
+
+def head(code: Code, a: Ref, count: int) -> Ref:
+    return _shuffle(code, a, a, range(count))
+
+
+def transposed(code: Code, rows: Sequence[Ref]) -> list[Ref]:
+    """The columns of a square of which only the first rows may be given."""
+    first = rows[0]
+    lanes = first.lanes
+    held = [*rows, *[Ref("poison", first.type, lanes)] * (lanes - len(rows))]
+    # Within blocks of 16 bytes by interleaving, which is one instruction; then the blocks.
+    inside = 16 // (8 if first.type == "double" else 4)
+    step = 1
+    while step < inside:
+        held = _interleaved(code, held, inside, step)
+        step *= 2
+    step = inside
+    while step < lanes:
+        held = _swapped(code, held, step)
+        step *= 2
+    return held
+
+
+def _interleaved(code: Code, rows: list[Ref], inside: int, step: int) -> list[Ref]:
+    """One stage of transposing squares of `inside` rows: pairs of vectors, in pieces of `step`."""
+    lanes, out = rows[0].lanes, list(rows)
+    low = []
+    for start in range(0, lanes, inside):
+        for piece in range(0, inside // 2, step):
+            at = range(start + piece, start + piece + step)
+            low += [*at, *(lanes + p for p in at)]
+    high = [p + inside // 2 for p in low]
+    for i in range(0, lanes, inside):
+        for j in range(inside // 2):
+            # The first stage pairs neighbours, the second those two apart.
+            a = i + (2 * j if step == 1 else j)
+            b = a + step
+            out[i + 2 * j] = _shuffle(code, rows[a], rows[b], low)
+            out[i + 2 * j + 1] = _shuffle(code, rows[a], rows[b], high)
+    return out
+
+
+def _swapped(code: Code, rows: list[Ref], step: int) -> list[Ref]:
+    """Exchanges blocks of `step` lanes between rows that are `step` apart."""
+    lanes, out = rows[0].lanes, list(rows)
+    low = [p if not p & step else lanes + p - step for p in range(lanes)]
+    high = [p + step if not p & step else lanes + p for p in range(lanes)]
+    for i in range(lanes):
+        if not i & step:
+            out[i] = _shuffle(code, rows[i], rows[i + step], low)
+            out[i + step] = _shuffle(code, rows[i], rows[i + step], high)
+    return out

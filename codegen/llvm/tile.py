@@ -1,0 +1,248 @@
+"""Products and transposes of tiles: matrices of registers' worth of columns, in scratch memory.
+
+A tile's rows lie `stride` elements apart, a multiple of the lanes, and are aligned like a register.
+Its sizes are part of the code; how many of its rows are in use is not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .code import Code
+from .machine import Machine
+from .types import Ref, constant, vector
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`rows` rows of `stride` elements of type `kind`, at `address`, in steps of `lanes`."""
+
+    address: Ref
+    rows: int
+    stride: int
+    kind: str
+    lanes: int
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.stride * _size(self.kind)
+
+
+def _size(kind: str) -> int:
+    return 8 if kind == "double" else 4
+
+
+def scratch(code: Code, rows: int | Ref, stride: int, kind: str, lanes: int) -> Tile:
+    """A new tile on the stack, its contents unspecified."""
+    entry = code.levels[0]
+    if isinstance(rows, Ref):
+        count = code.binary("mul", rows, constant(stride, "i64"), entry).text
+    else:
+        count = str(rows * stride)
+    address = code.let(f"alloca {kind}, i64 {count}, align 64", "ptr", at=entry)
+    return Tile(address, rows if isinstance(rows, int) else 0, stride, kind, lanes)
+
+
+def at(code: Code, tile: Tile, row: Ref, column: Ref) -> Ref:
+    """The address of an element."""
+    start = code.binary("mul", row, constant(tile.stride, "i64"))
+    return _moved(code, tile.address, code.binary("add", start, column), tile.kind)
+
+
+def load(code: Code, tile: Tile, row: Ref, column: Ref) -> Ref:
+    """The lanes at a row, from a column that is a multiple of them."""
+    return _load(code, at(code, tile, row, column), tile.kind, tile.lanes)
+
+
+def store(code: Code, tile: Tile, row: Ref, column: Ref, value: Ref) -> None:
+    _store(code, at(code, tile, row, column), code.spread(value, tile.lanes))
+
+
+def clear(code: Code, tile: Tile, rows: Ref) -> None:
+    """Zeroes the first rows."""
+    size = code.binary("mul", rows, constant(tile.stride * _size(tile.kind), "i64"))
+    code.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+    code.add(
+        f"call void @llvm.memset.p0.i64(ptr align 64 {tile.address.text}, i8 0, "
+        f"i64 {size.text}, i1 false)"
+    )
+
+
+# Products
+
+
+@dataclass(frozen=True)
+class Factor:
+    """The left matrix of a product, in a tile: element (m, k) is m * row + k * step further on."""
+
+    tile: Tile
+    row: int
+    step: int
+
+
+def rows_of(tile: Tile) -> Factor:
+    """The matrix that a tile holds."""
+    return Factor(tile, tile.stride, 1)
+
+
+def columns_of(tile: Tile) -> Factor:
+    """The transpose of what a tile holds."""
+    return Factor(tile, 1, tile.stride)
+
+
+def registers(machine: Machine) -> tuple[int, int]:
+    """(rows, vectors) of what one step of a product adds to: enough to hide an addition's latency,
+    and few enough to stay in registers beside what it reads."""
+    return (4, 4) if machine.vector_bytes != 32 else (4, 2)
+
+
+def multiply(
+    code: Code,
+    machine: Machine,
+    out: Tile,
+    a: Factor,
+    b: Tile,
+    rows: Ref,
+    inner: Ref,
+    fresh: bool = False,
+) -> None:
+    """out[:rows] += a[:rows, :inner] @ b[:inner], or = if it is `fresh`.
+
+    Rows are made in steps: `out` has, and `a` may be read at, those that the last one ends with.
+    """
+    product = _Product(out, a, b, *registers(machine), fresh)
+    sizes = (out.stride, a.row, a.step, b.stride)
+    name = f"tw_{'set' if fresh else 'add'}_product_{out.kind}_{'_'.join(map(str, sizes))}"
+    parameters = "ptr noalias %c, ptr noalias readonly %a, ptr noalias readonly %b, i64 %m, i64 %k"
+    symbol = code.function(name, parameters, product.write)
+    given = [out.address, a.tile.address, b.address, rows, inner]
+    code.add(f"call void {symbol}({', '.join(g.typed for g in given)})")
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The text of a product: `taken` rows by `wide` vectors at a time, summed in registers."""
+
+    out: Tile
+    a: Factor
+    b: Tile
+    taken: int
+    wide: int
+    fresh: bool
+
+    def write(self, code: Code) -> None:
+        c, a, b = (Ref(f"%{name}", "ptr") for name in "cab")
+        loop = code.open_loop(constant(0, "i64"), Ref("%m", "i64"), self.taken, stem="m")
+        a = self._moved(code, a, loop.variable, self.a.row)
+        c = self._moved(code, c, loop.variable, self.out.stride)
+        vectors = self.out.stride // self.out.lanes
+        for first in range(0, vectors, self.wide):
+            count = min(self.wide, vectors - first)
+            columns = [(first + v) * self.out.lanes for v in range(count)]
+            self._block(code, c, a, b, columns)
+        code.close_loop(loop)
+
+    def _block(self, code: Code, c: Ref, a: Ref, b: Ref, columns: list[int]) -> None:
+        kind, lanes = self.out.kind, self.out.lanes
+        one = constant(1, "i64")
+        places = [
+            self._moved(code, c, one, m * self.out.stride + n)
+            for m in range(self.taken)
+            for n in columns
+        ]
+        zero = constant(0, kind, lanes)
+        before = [zero if self.fresh else _load(code, p, kind, lanes) for p in places]
+        loop = code.open_loop(constant(0, "i64"), Ref("%k", "i64"), 1, before, stem="k")
+        line = self._moved(code, b, loop.variable, self.b.stride)
+        right = [_load(code, self._moved(code, line, one, n), kind, lanes) for n in columns]
+        column = self._moved(code, a, loop.variable, self.a.step)
+        held = iter(phi for phi, _ in loop.carried)
+        after = []
+        for m in range(self.taken):
+            place = self._moved(code, column, one, m * self.a.row)
+            left = code.let(f"load {kind}, ptr {place.text}", kind)
+            left = code.spread(left, lanes)
+            after += [code.intrinsic("fma", [left, r, next(held)]) for r in right]
+        for place, value in zip(places, code.close_loop(loop, after)):
+            _store(code, place, value)
+
+    def _moved(self, code: Code, address: Ref, count: Ref, stride: int) -> Ref:
+        by = constant(stride, "i64")
+        if count.text != "1":
+            by = code.binary("mul", count, by)
+        return _moved(code, address, by, self.out.kind)
+
+
+# Transposes
+
+
+def transpose(code: Code, out: Tile, x: Tile) -> None:
+    """out[c, r] = x[r, c] for all of `x`, whose rows are a multiple of the lanes."""
+    lanes = x.lanes
+    name = f"tw_transpose_{x.kind}_{x.rows}_{x.stride}_{out.stride}"
+
+    def write(inside: Code) -> None:
+        zero = constant(0, "i64")
+        target, source = (Ref(n, "ptr") for n in ("%out", "%x"))
+        outer = inside.open_loop(zero, constant(x.rows, "i64"), lanes, stem="r")
+        loop = inside.open_loop(zero, constant(x.stride, "i64"), lanes, stem="c")
+        r, c = outer.variable, loop.variable
+        rows = []
+        for i in range(lanes):
+            row = inside.binary("add", r, constant(i, "i64"))
+            rows.append(load(inside, _placed(x, source), row, c))
+        for i, value in enumerate(_turned(inside, rows)):
+            row = inside.binary("add", c, constant(i, "i64"))
+            store(inside, _placed(out, target), row, r, value)
+        inside.close_loop(loop)
+        inside.close_loop(outer)
+
+    symbol = code.function(name, "ptr noalias %out, ptr noalias readonly %x", write)
+    code.add(f"call void {symbol}({out.address.typed}, {x.address.typed})")
+
+
+def _placed(tile: Tile, address: Ref) -> Tile:
+    return Tile(address, tile.rows, tile.stride, tile.kind, tile.lanes)
+
+
+def _turned(code: Code, rows: list[Ref]) -> list[Ref]:
+    """The columns of as many rows as there are lanes: blocks are exchanged, of half the size each
+    time (Eklundh's method)."""
+    lanes = len(rows)
+    distance = lanes // 2
+    while distance:
+        turned = list(rows)
+        for i in range(lanes):
+            if i & distance:
+                continue
+            a, b = rows[i], rows[i + distance]
+            low = [lanes + q - distance if q & distance else q for q in range(lanes)]
+            high = [lanes + q if q & distance else q + distance for q in range(lanes)]
+            turned[i], turned[i + distance] = (
+                _shuffled(code, a, b, low),
+                _shuffled(code, a, b, high),
+            )
+        rows = turned
+        distance //= 2
+    return rows
+
+
+def _shuffled(code: Code, a: Ref, b: Ref, order: list[int]) -> Ref:
+    mask = f"<{len(order)} x i32> <{', '.join(f'i32 {i}' for i in order)}>"
+    return code.let(f"shufflevector {a.typed}, {b.typed}, {mask}", a.type, a.lanes)
+
+
+def _moved(code: Code, address: Ref, by: Ref, kind: str) -> Ref:
+    if by.text == "0":
+        return address
+    return code.let(f"getelementptr {kind}, ptr {address.text}, i64 {by.text}", "ptr")
+
+
+def _load(code: Code, address: Ref, kind: str, lanes: int) -> Ref:
+    align = lanes * _size(kind)
+    return code.let(f"load {vector(kind, lanes)}, ptr {address.text}, align {align}", kind, lanes)
+
+
+def _store(code: Code, address: Ref, value: Ref) -> None:
+    align = value.lanes * _size(value.type)
+    code.add(f"store {value.typed}, ptr {address.text}, align {align}")

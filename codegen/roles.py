@@ -1,0 +1,31 @@
+"""Which part each axis of a contraction plays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .analysis import Analysis
+from .index import Axis
+from .kernel import Dot, Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """The parallel axes that both or neither of the operands mention (batch), that only `a` (m) or
+    only `b` (n) mentions, and the axes that are summed over (k). Axes of extent 1 play none."""
+
+    batch: tuple[Axis, ...]
+    m: tuple[Axis, ...]
+    n: tuple[Axis, ...]
+    k: tuple[Axis, ...]
+
+
+def roles(kernel: Kernel, analysis: Analysis, dot: Dot) -> Roles:
+    in_a, in_b = analysis.axes(dot.a), analysis.axes(dot.b)
+    parallel = tuple(a for a in kernel.parallel if a.extent != 1)
+    return Roles(
+        batch=tuple(a for a in parallel if (a in in_a) == (a in in_b)),
+        m=tuple(a for a in parallel if a in in_a and a not in in_b),
+        n=tuple(a for a in parallel if a in in_b and a not in in_a),
+        k=tuple(a for a in dot.over if a.extent != 1),
+    )

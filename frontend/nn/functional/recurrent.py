@@ -1,0 +1,83 @@
+"""Recurrent layers and cells as builders of nodes."""
+
+from __future__ import annotations
+
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+
+
+def layer(
+    x: Node,
+    valid: Node | None,
+    h: Node | None,
+    c: Node | None,
+    w_ih: Node,
+    w_hh: Node,
+    b_ih: Node | None,
+    b_hh: Node | None,
+    w_hr: Node | None,
+    cell: str,
+    reverse: bool,
+) -> tuple[Node, ...]:
+    """One layer in one direction over x[steps, batch, inputs], the weights being PyTorch's.
+
+    valid[steps, batch, 1]: whether a sequence reaches a step. w_hr[out, width] projects the states.
+    Returns the outputs [steps, batch, out] and the last states, each [batch, …].
+    """
+    kind = ops.CELLS[cell]
+    batch, width = x.shape[1], w_hh.shape[0] // kind.gates
+    zero = ops.expand(ops.constant(0, x.dtype), (batch, width))
+    inside = None if kind.additive else b_hh
+    outside = [b for b in (b_ih, b_hh) if b is not None and b is not inside]
+    bias = outside[:1] if len(outside) < 2 else [outside[0] + outside[1]]
+    products = ops.linear(x, w_ih, *bias)  # of all steps at once
+    if w_hr is not None:
+        # The state is kept as it is before the projection, which becomes part of the weight. Only
+        # the first step starts from a projected one.
+        if h is not None:
+            products = products + _at_first(ops.linear(h, w_hh), x.shape[0], valid, reverse)
+        h, w_hh = None, ops.matmul(w_hh, w_hr)
+    initial = [zero if s is None else s for s in (h, c)[: kind.states]]
+    y, last = ops.recurrence(
+        cell, products, initial, ops.transpose(w_hh), inside, valid=valid, reverse=reverse
+    )
+    if w_hr is not None:
+        return ops.linear(y, w_hr), ops.linear(last[0], w_hr), *last[1:]
+    return y, *last
+
+
+def _at_first(x: Node, steps: int, valid: Node | None, reverse: bool) -> Node:
+    """x[batch, …] at the first step of each sequence, zeros elsewhere: [steps, batch, …]."""
+    x = ops.unsqueeze(x, 0)
+    if valid is None:
+        after = (0 if reverse else steps - 1, 0, 0)
+        return ops.pad(x, (steps - 1 - after[0], 0, 0), after)
+    nothing = ops.constant(False, valid.dtype)
+    if reverse:
+        inner, low, high = ops.slice_axis(valid, 0, 1, steps), (0, 0, 0), (1, 0, 0)
+    else:
+        inner, low, high = ops.slice_axis(valid, 0, 0, steps - 1), (1, 0, 0), (0, 0, 0)
+    earlier = ops.pad(inner, low, high, value=nothing)
+    first = ops.bitwise_and(valid, ops.logical_not(earlier))
+    return ops.where(first, x, ops.constant(0, x.dtype))
+
+
+def step(
+    x: Node,
+    h: Node | None,
+    c: Node | None,
+    w_ih: Node,
+    w_hh: Node,
+    b_ih: Node | None,
+    b_hh: Node | None,
+    cell: str,
+) -> tuple[Node, ...]:
+    """One step of a cell from x[batch, inputs]: the new states, each [batch, width]."""
+    kind = ops.CELLS[cell]
+    zero = ops.expand(ops.constant(0, x.dtype), (x.shape[0], w_hh.shape[1]))
+    states = [zero if s is None else s for s in (h, c)[: kind.states]]
+    products = (
+        ops.linear(a, w, *(() if b is None else (b,)))
+        for a, w, b in ((x, w_ih, b_ih), (states[0], w_hh, b_hh))
+    )
+    return kind.step(*products, *states)[0]

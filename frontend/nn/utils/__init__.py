@@ -1,0 +1,28 @@
+"""torch.nn.utils: functions over the parameters of a model, and sequences of unequal length."""
+
+from . import rnn
+from .gradients import (
+    clip_grad_norm_,
+    clip_grad_value_,
+    clip_grads_with_norm_,
+    get_total_norm,
+    parameters_to_vector,
+    vector_to_parameters,
+)
+
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "clip_grads_with_norm_",
+    "get_total_norm",
+    "parameters_to_vector",
+    "rnn",
+    "vector_to_parameters",
+]
+
+
+def __getattr__(name: str) -> object:
+    raise AttributeError(
+        f"tilewright.nn.utils has no {name!r}: it is not a name of PyTorch's, or not implemented "
+        "yet"
+    )

@@ -1,0 +1,137 @@
+"""Loops: one step, made for each place of a leading axis.
+
+A loop's operands are sequences, whose first dimension is walked through; initial states; and what
+every step reads whole. Its attrs begin with (sequences, states, reverse): how many there are of the
+first two, and whether it walks from the end. A step gives new states, and whatever else is kept of
+it. The results of all steps are one flat node: result after result, each [steps, *shape], so that
+each is a contiguous part of one buffer, and the state that a step starts from is where the step
+before it was stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .dtype import from_numpy
+from .node import Node, grad_mode, intern
+from .op import REGISTRY, Aval, Kind, Op
+from .shape import Size
+
+PARAMS = ("sequences", "states", "reverse")
+
+
+def loop(
+    name: str, step: Callable[..., tuple[Node, ...]], params: tuple[str, ...], **more: Any
+) -> Op:
+    """The record of a loop. step(*operands, *attrs) -> nodes of one dtype, the new states first; it
+    sees one element of each sequence, and the attrs after PARAMS."""
+
+    def infer(*args: Any) -> Aval:
+        operands = [a for a in args if isinstance(a, Node)]
+        _, results = body(op, operands, args[len(operands) :])
+        count = operands[0].shape[0]
+        return Size((count * sum(math.prod(r.shape) for r in results),)), results[0].dtype
+
+    op = Op(
+        name,
+        Kind.LOOP,
+        infer,
+        params=(*PARAMS, *params),
+        step=step,
+        decompose=lambda *args: _unrolled(step, args),
+        numpy=lambda *args: _evaluate(op, args),
+        **more,
+    )
+    return op
+
+
+def body(
+    op: Op, operands: Sequence[Node], attrs: Sequence[Any]
+) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    """The step of a loop as a graph: its leaves, numbered as the operands, and its results."""
+    sequences = attrs[0]
+    with grad_mode(False):
+        leaves = tuple(
+            intern(
+                REGISTRY["leaf"],
+                (),
+                (i, Size(o.shape[1:] if i < sequences else o.shape), o.dtype),
+                o.device,
+            )
+            for i, o in enumerate(operands)
+        )
+        assert op.step is not None
+        return leaves, op.step(*leaves, *attrs[len(PARAMS) :])
+
+
+def parts(node: Node, flat: Node | None = None) -> list[Node]:
+    """The results of all steps of a loop, each [steps, *shape]; those of `flat` if it is given,
+    which is laid out as the loop's value."""
+    from .ops.movement import reshape, slice_axis
+
+    flat = node if flat is None else flat
+    count = node.operands[0].shape[0]
+    out, start = [], 0
+    for result in body(node.op, node.operands, node.attrs)[1]:
+        stop = start + count * math.prod(result.shape)
+        out.append(reshape(slice_axis(flat, 0, start, stop), (count, *result.shape)))
+        start = stop
+    return out
+
+
+def order(count: int, reverse: bool) -> range:
+    """The places of a loop's steps, in the order in which they are made."""
+    return range(count - 1, -1, -1) if reverse else range(count)
+
+
+def _unrolled(step: Callable[..., tuple[Node, ...]], args: Sequence[Any]) -> Node:
+    """The loop as a graph of its steps."""
+    from .ops.movement import cat, reshape, slice_axis
+
+    operands = [a for a in args if isinstance(a, Node)]
+    sequences, states, reverse, *attrs = args[len(operands) :]
+    count = operands[0].shape[0]
+    whole = operands[sequences + states :]
+    now: Sequence[Node] = operands[sequences : sequences + states]
+    made: dict[int, tuple[Node, ...]] = {}
+    for t in order(count, reverse):
+        each = [reshape(slice_axis(o, 0, t, t + 1), o.shape[1:]) for o in operands[:sequences]]
+        made[t] = step(*each, *now, *whole, *attrs)
+        now = made[t][:states]
+    flat = [reshape(made[t][k], (-1,)) for k in range(len(made[0])) for t in range(count)]
+    return cat(flat, 0)
+
+
+def _evaluate(op: Op, args: Sequence[Any]) -> np.ndarray:
+    """The loop computed step by step, each node by its own reference."""
+    from .ops.generate import constant_value
+    from .passes.pipeline import lower_graph
+    from .reference import evaluate
+
+    arrays = [a for a in args if isinstance(a, np.ndarray)]
+    sequences, states, reverse = args[len(arrays) : len(arrays) + 3]
+    avals = [REGISTRY["leaf"](i, Size(a.shape), from_numpy(a.dtype)) for i, a in enumerate(arrays)]
+    leaves, results = body(op, avals, args[len(arrays) :])
+    roots = lower_graph(results)
+
+    def value(node: Node, known: dict[Node, Any]) -> Any:
+        if node not in known:
+            if node.op.kind is Kind.CONSTANT:
+                known[node] = np.asarray(constant_value(node))
+            else:
+                known[node] = evaluate(node, [value(o, known) for o in node.operands])
+        return known[node]
+
+    now = arrays[sequences : sequences + states]
+    made: dict[int, list[Any]] = {}
+    count = arrays[0].shape[0]
+    for t in order(count, reverse):
+        each = [a[t] for a in arrays[:sequences]]
+        known = dict(zip(leaves, (*each, *now, *arrays[sequences + states :]), strict=True))
+        made[t] = [value(r, known) for r in roots]
+        now = made[t][:states]
+    return np.concatenate([made[t][k].ravel() for k in range(len(roots)) for t in range(count)])
