@@ -61,7 +61,7 @@ class Pool:
         architecture = _architecture()
         self.native = jit.link(
             source.text(architecture),
-            *("tw_worker", "tw_stop", "tw_parallel", "tw_launch", "tw_bundle"),
+            *("tw_worker", "tw_stop", "tw_parallel", "tw_launch", "tw_sequence", "tw_bundle"),
             imports=symbols,
         ).addresses
         self.can_work = architecture is not None
