@@ -18,7 +18,7 @@ DEPTH = 256
 ROWS = 96
 COLUMNS = 512
 """The largest block of the result that a chunk computes."""
-FEW, THIN = 4, 48
+FEW, THIN = 4, 128
 """Of more than few, but thin: transposing the result costs less than packing a matrix `b`, and
 its rows fill the lanes."""
 PRODUCTS = 1 << 19
