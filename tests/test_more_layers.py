@@ -161,6 +161,51 @@ def test_other_layers(torch):
         assert_close(a.numpy(), expected.numpy(), 1e-6)
 
 
+def test_parametrize(torch):
+    def both(lib):
+        P = lib.nn.utils.parametrize
+
+        class Symmetric(lib.nn.Module):
+            def forward(self, x):
+                return x.triu() + x.triu(1).transpose(-1, -2)
+
+            def right_inverse(self, x):
+                return x.triu()
+
+        class Doubled(lib.nn.Module):
+            def forward(self, x):
+                return 2 * x
+
+            def right_inverse(self, x):
+                return x / 2
+
+        layer = lib.nn.Linear(3, 3)
+        with lib.no_grad():
+            layer.weight.copy_(lib.arange(9.0).reshape(3, 3))
+            layer.bias.fill_(0.5)
+        P.register_parametrization(layer, "weight", Symmetric())
+        P.register_parametrization(layer, "weight", Doubled())
+        assert P.is_parametrized(layer) and not P.is_parametrized(layer, "bias")
+        names = list(layer.state_dict())
+        optimizer = lib.optim.SGD(layer.parameters(), lr=0.1)
+        layer(lib.ones(2, 3)).sum().backward()
+        optimizer.step()
+        seen = [layer.weight.detach().numpy(), layer.parametrizations.weight.original.grad.numpy()]
+        P.remove_parametrizations(layer, "weight")
+        assert type(layer) is lib.nn.Linear and not P.is_parametrized(layer)
+        assert sorted(n for n, _ in layer.named_parameters()) == ["bias", "weight"]
+        with pytest.raises(ValueError, match="parametrization"):
+            P.remove_parametrizations(layer, "weight")
+        with pytest.raises(ValueError, match="does not have a parameter"):
+            P.register_parametrization(layer, "nothing", Doubled())
+        return names, [*seen, layer.weight.detach().numpy()]
+
+    (names, ours), (expected, theirs) = both(tw), both(torch)
+    assert names == expected
+    for a, b in zip(ours, theirs, strict=True):
+        assert_close(a, b, 1e-6)
+
+
 def test_what_is_missing_says_so():
     for module, name in ((nn, "CTCLoss"), (F, "grid_sample"), (nn.utils, "weight_norm")):
         with pytest.raises(AttributeError, match=f"has no '{name}'.*not implemented yet"):

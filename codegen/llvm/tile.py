@@ -6,9 +6,10 @@ Its sizes are part of the code; how many of its rows are in use is not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .code import Code
+from .dot import micro
 from .machine import Machine
 from .types import Ref, constant, vector
 
@@ -90,10 +91,10 @@ def columns_of(tile: Tile) -> Factor:
     return Factor(tile, 1, tile.stride)
 
 
-def registers(machine: Machine) -> tuple[int, int]:
-    """(rows, vectors) of what one step of a product adds to: enough to hide an addition's latency,
-    and few enough to stay in registers beside what it reads."""
-    return (4, 4) if machine.vector_bytes != 32 else (4, 2)
+def step(machine: Machine, kind: str) -> tuple[int, int]:
+    """(rows, columns) that a product makes at a time."""
+    block = micro.tile_for(machine, kind)
+    return block.rows, block.columns
 
 
 def multiply(
@@ -103,74 +104,70 @@ def multiply(
     a: Factor,
     b: Tile,
     rows: Ref,
+    columns: Ref,
     inner: Ref,
     fresh: bool = False,
 ) -> None:
-    """out[:rows] += a[:rows, :inner] @ b[:inner], or = if it is `fresh`.
+    """out[:rows, :columns] += a[:rows, :inner] @ b[:inner, :columns], or = if it is `fresh`.
 
-    Rows are made in steps: `out` has, and `a` may be read at, those that the last one ends with.
+    `rows` counts as a multiple of `step`'s, which `out` and `a` must have; `columns` is one of the
+    lanes.
     """
-    product = _Product(out, a, b, *registers(machine), fresh)
-    sizes = (out.stride, a.row, a.step, b.stride)
-    name = f"tw_{'set' if fresh else 'add'}_product_{out.kind}_{'_'.join(map(str, sizes))}"
-    parameters = "ptr noalias %c, ptr noalias readonly %a, ptr noalias readonly %b, i64 %m, i64 %k"
-    symbol = code.function(name, parameters, product.write)
-    given = [out.address, a.tile.address, b.address, rows, inner]
+    product = _Product(micro.tile_for(machine, out.kind), out, a, b, fresh)
+    sizes = "_".join(map(str, (out.stride, a.row, a.step, b.stride)))
+    name = f"tw_{'set' if fresh else 'add'}_product_{out.kind}_{sizes}"
+    pointers = "ptr noalias %c, ptr noalias readonly %a, ptr noalias readonly %b"
+    symbol = code.function(name, f"{pointers}, i64 %m, i64 %n, i64 %k", product.write)
+    given = [out.address, a.tile.address, b.address, rows, columns, inner]
     code.add(f"call void {symbol}({', '.join(g.typed for g in given)})")
 
 
 @dataclass(frozen=True)
 class _Product:
-    """The text of a product: `taken` rows by `wide` vectors at a time, summed in registers."""
+    """The text of a product: a panel of columns after another, each times all rows."""
 
+    block: micro.Tile
     out: Tile
     a: Factor
     b: Tile
-    taken: int
-    wide: int
     fresh: bool
 
     def write(self, code: Code) -> None:
+        columns, nothing = Ref("%n", "i64"), constant(0, "i64")
+        wide = self.block.columns
+        whole = code.binary("sub", columns, code.binary("urem", columns, constant(wide, "i64")))
+        self._panels(code, nothing, whole, self.block)
+        self._panels(code, whole, columns, replace(self.block, vectors=1))
+
+    def _panels(self, code: Code, first: Ref, stop: Ref, block: micro.Tile) -> None:
         c, a, b = (Ref(f"%{name}", "ptr") for name in "cab")
-        loop = code.open_loop(constant(0, "i64"), Ref("%m", "i64"), self.taken, stem="m")
-        a = self._moved(code, a, loop.variable, self.a.row)
-        c = self._moved(code, c, loop.variable, self.out.stride)
-        vectors = self.out.stride // self.out.lanes
-        for first in range(0, vectors, self.wide):
-            count = min(self.wide, vectors - first)
-            columns = [(first + v) * self.out.lanes for v in range(count)]
-            self._block(code, c, a, b, columns)
+        panel = code.open_loop(first, stop, block.columns, stem="n")
+        right = micro.Operand(
+            micro.offset(code, block, b, panel.variable), constant(self.b.stride, "i64")
+        )
+        loop = code.open_loop(constant(0, "i64"), Ref("%m", "i64"), block.rows, stem="m")
+        row = code.binary("mul", loop.variable, constant(self.a.row, "i64"))
+        left = micro.Operand(
+            micro.offset(code, block, a, row),
+            constant(self.a.step, "i64"),
+            tuple(constant(m * self.a.row, "i64") for m in range(block.rows)),
+        )
+        start = code.binary("mul", loop.variable, constant(self.out.stride, "i64"))
+        target = micro.offset(code, block, c, code.binary("add", start, panel.variable))
+        held = micro.zeros(block) if self.fresh else self._held(code, block, target)
+        sums = micro.accumulate(code, block, left, right, Ref("%k", "i64"), held)
+        micro.write_tile(code, block, sums, target, constant(self.out.stride, "i64"), None)
         code.close_loop(loop)
+        code.close_loop(panel)
 
-    def _block(self, code: Code, c: Ref, a: Ref, b: Ref, columns: list[int]) -> None:
-        kind, lanes = self.out.kind, self.out.lanes
-        one = constant(1, "i64")
-        places = [
-            self._moved(code, c, one, m * self.out.stride + n)
-            for m in range(self.taken)
-            for n in columns
+    def _held(self, code: Code, block: micro.Tile, at: Ref) -> list[Ref]:
+        return [
+            micro.load(
+                code, block, micro.offset(code, block, at, m * self.out.stride + v * block.lanes)
+            )
+            for m in range(block.rows)
+            for v in range(block.vectors)
         ]
-        zero = constant(0, kind, lanes)
-        before = [zero if self.fresh else _load(code, p, kind, lanes) for p in places]
-        loop = code.open_loop(constant(0, "i64"), Ref("%k", "i64"), 1, before, stem="k")
-        line = self._moved(code, b, loop.variable, self.b.stride)
-        right = [_load(code, self._moved(code, line, one, n), kind, lanes) for n in columns]
-        column = self._moved(code, a, loop.variable, self.a.step)
-        held = iter(phi for phi, _ in loop.carried)
-        after = []
-        for m in range(self.taken):
-            place = self._moved(code, column, one, m * self.a.row)
-            left = code.let(f"load {kind}, ptr {place.text}", kind)
-            left = code.spread(left, lanes)
-            after += [code.intrinsic("fma", [left, r, next(held)]) for r in right]
-        for place, value in zip(places, code.close_loop(loop, after)):
-            _store(code, place, value)
-
-    def _moved(self, code: Code, address: Ref, count: Ref, stride: int) -> Ref:
-        by = constant(stride, "i64")
-        if count.text != "1":
-            by = code.binary("mul", count, by)
-        return _moved(code, address, by, self.out.kind)
 
 
 # Transposes

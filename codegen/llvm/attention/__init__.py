@@ -10,22 +10,27 @@ This is FlashAttention (Dao et al., arXiv 2205.14135). Blocks that a causal mask
 
 from __future__ import annotations
 
+import math
+
 from ...attention import Roles
 from ...kernel import Kernel
+from .. import tile
 from ..body import Body
 from ..code import module_text
 from ..form import Form
 from ..machine import Machine
 from ..phases import Written
+from ..types import computed
 from .forward import Forward
 from .gradient import Gradient
-from .writer import QUERIES
+from .writer import QUERIES, block_of
 
 
 def form_of(kernel: Kernel, parts: Roles, machine: Machine) -> Form:
-    """Lanes along the queries."""
+    """Lanes along the queries, which are rows and columns of products."""
     lanes = machine.vector_bytes // parts.products.dtype.itemsize
-    block = min(QUERIES, -(-parts.query.extent // lanes) * lanes)
+    unit = math.lcm(*tile.step(machine, computed(parts.products.dtype)))
+    block = block_of(parts.query.extent, QUERIES, unit)
     return Form(parts.query, lanes, parts.batch, 1, block, peeled=False)
 
 

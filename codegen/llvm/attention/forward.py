@@ -78,7 +78,7 @@ class Forward(Writer):
         count = self.count(start, self.keys, stop)
         self.fill(self.k, parts.products.b, parts.key, start, count, parts.inner)
         depth = self.body.extent(parts.inner)
-        self.multiply(self.scores, rows_of(self.k), self.q, count, depth, fresh=True)
+        self.multiply(self.scores, rows_of(self.k), self.q, count, depth, self.taken, fresh=True)
         with self.lanes_along(parts.query, self.first, self.taken) as column:
             self._softmax(column, start, count, hides)
         if self.sum is not None:

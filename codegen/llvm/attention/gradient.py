@@ -105,7 +105,7 @@ class Gradient(Writer):
             self.batch_point(chunk)
             sums = [s for s in self.sums if s.row is parts.query]
             for held in sums:
-                tile.clear(code, held.tile, self._whole(every))
+                tile.clear(code, held.tile, self.multiple(every, self.queries))
             self._all_queries(nothing, keys, self.sums)
             self._write_out(sums, nothing, every)
             return self.points
@@ -130,11 +130,6 @@ class Gradient(Writer):
         self._all_keys(first, code.select(is_later, stop, first), of_keys)
         return count + self.points * self.blocks
 
-    def _whole(self, rows: Ref) -> Ref:
-        """A number of queries, made a multiple of a block."""
-        more = self.add(rows, self.number(self.queries - 1))
-        return self.code.binary("and", more, self.number(-self.queries))
-
     def _all_queries(self, start: Ref, stop: Ref, sums: Sequence[_Sum]) -> None:
         """Blocks of keys, each with every block of queries that sees it."""
         parts, code = self.parts, self.code
@@ -149,9 +144,9 @@ class Gradient(Writer):
         if parts.causal is None:
             self._query_blocks(key, keys, self.number(0), every, sums, hides=False)
         else:
-            first = code.binary("and", key, self.number(-self.queries))
+            first = self.floor(key, self.queries)
             last = self.add(self.add(key, keys), self.number(-1))
-            seen = self.least(self._whole(last), every)
+            seen = self.least(self.multiple(last, self.queries), every)
             self._query_blocks(key, keys, first, seen, sums, hides=True)
             self._query_blocks(key, keys, self.most(first, seen), every, sums, hides=False)
         self._write_out(own, key, keys)
@@ -213,7 +208,8 @@ class Gradient(Writer):
             turned = self.operands[id(dot.a)].turned
             assert turned is not None
             left = rows_of(self.operands[id(dot.b)].tile)
-            self.multiply(plane, left, turned, keys, self.body.extent(dot.over[0]), fresh=True)
+            depth = self.body.extent(dot.over[0])
+            self.multiply(plane, left, turned, keys, depth, queries, fresh=True)
         with self.lanes_along(self.parts.query, query, queries) as column:
             self.fold_keys(key, keys, [], lambda row, _: self._factors(row, column, sums, hides))
         for held in sums:

@@ -17,8 +17,13 @@ from ..tile import Factor, Tile
 from ..types import Ref, computed, constant
 from ..values import evaluate
 
-QUERIES, KEYS = 64, 128
-"""The most columns and rows of a tile of scores: 32 KB."""
+QUERIES, KEYS = 96, 144
+"""The most columns and rows of a tile of scores. Two of them and their operands fit an L2 cache."""
+
+
+def block_of(extent: int, most: int, unit: int) -> int:
+    """A multiple of `unit`, enough for `extent` positions, or the largest up to `most`."""
+    return min(-(-extent // unit), most // unit) * unit
 
 
 class Writer:
@@ -29,7 +34,7 @@ class Writer:
         self.kind = computed(parts.products.dtype)
         self.lanes = body.lanes
         self.queries = body.form.block
-        self.keys = min(KEYS, -(-parts.key.extent // 8) * 8)
+        self.keys = block_of(parts.key.extent, KEYS, tile.step(body.machine, self.kind)[0])
         self.inner, self.outer = (self._padded(a.extent) for a in (parts.inner, parts.outer))
 
     def _padded(self, extent: int) -> int:
@@ -49,6 +54,14 @@ class Writer:
 
     def most(self, a: Ref, b: Ref) -> Ref:
         return self.code.intrinsic("smax", [a, b])
+
+    def floor(self, x: Ref, block: int) -> Ref:
+        """The multiple of a block that is not above x."""
+        return self.code.binary("sub", x, self.code.binary("urem", x, self.number(block)))
+
+    def multiple(self, x: Ref, block: int) -> Ref:
+        """The multiple of a block that is not below x."""
+        return self.floor(self.add(x, self.number(block - 1)), block)
 
     def count(self, first: Ref, block: int, stop: Ref) -> Ref:
         """How many positions a block has that begins at `first`."""
@@ -141,9 +154,14 @@ class Writer:
         return self.code.close_loop(loop, held)
 
     def multiply(
-        self, out: Tile, a: Factor, b: Tile, rows: Ref, inner: Ref, fresh: bool = False
-    ) -> None:
-        tile.multiply(self.code, self.body.machine, out, a, b, rows, inner, fresh)
+        self, out: Tile, a: Factor, b: Tile, rows: Ref, inner: Ref, columns: Ref | None = None,
+        fresh: bool = False,
+    ) -> None:  # fmt: skip
+        """tile.multiply, of all columns or as many as hold `columns` queries."""
+        every = self.number(out.stride)
+        if columns is not None:
+            every = self.multiple(columns, self.lanes)
+        tile.multiply(self.code, self.body.machine, out, a, b, rows, every, inner, fresh)
 
     def open_blocks(self, axis: Axis, first: Ref, stop: Ref, block: int) -> Loop:
         return self.code.open_loop(first, stop, block, stem=f"{axis.name}_block")
