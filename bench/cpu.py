@@ -1,6 +1,6 @@
 """The CPU rows of the goals beside PyTorch eager: the same work, data and threads, interleaved.
 
-    python bench/cpu.py [--json FILE] [--threads N] [--compile] [NAME ...]
+    python bench/cpu.py [--json FILE] [--threads N] [--compile] [--rounds N] [NAME ...]
 
 Results are compared before anything is timed: of models the losses of several steps of training.
 Ours end with a flush, which computes what was recorded; buffers come from each framework's own
@@ -48,8 +48,13 @@ def compare(row: Row, ours: Any, theirs: Any) -> None:
         )
 
 
-def measure(row: Row, tw: Any, torch: Any, compiled: bool = False) -> dict[str, Any]:
-    """One row of the table: milliseconds of each, how many times as fast ours is, and the goal."""
+def measure(
+    row: Row, tw: Any, torch: Any, compiled: bool = False, rounds: int = 0
+) -> dict[str, Any]:
+    """One row of the table: milliseconds of each, how many times as fast ours is, and the goal.
+
+    rounds: how often each is measured, if not as often as the row says.
+    """
     from tilewright import recording
 
     mine = row.make(tw, lambda f: f)
@@ -67,7 +72,7 @@ def measure(row: Row, tw: Any, torch: Any, compiled: bool = False) -> dict[str, 
         other = row.make(torch, torch.compile)
         compare(row, other.results(), expected)
         candidates["compile"] = other.step
-    seconds = timing.interleaved(candidates, rounds=row.rounds, inner=row.inner)
+    seconds = timing.interleaved(candidates, rounds=rounds or row.rounds, inner=row.inner)
     found: dict[str, Any] = {"name": row.name}
     found |= {f"{name}_ms": s * 1e3 for name, s in seconds.items()}
     found["ratio"] = seconds["torch"] / seconds["ours"]
@@ -133,6 +138,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows whose name contains this")
     parser.add_argument("--threads", type=int, default=0, help="threads of both (default: cores)")
     parser.add_argument("--compile", action="store_true", help="beside torch.compile too")
+    parser.add_argument("--rounds", type=int, default=0, help="of measuring, if not the rows' own")
     options: argparse.Namespace = parser.parse_args()
     import torch
 
@@ -157,7 +163,7 @@ def main() -> None:
     for row in workloads.ROWS:
         if chosen(row.name):
             try:
-                add(measure(row, tw, torch, options.compile))
+                add(measure(row, tw, torch, options.compile, options.rounds))
             except Exception as error:  # the other rows are still worth having
                 add({"name": row.name, "goal": row.goal, "error": f"{error}"[:500]})
     if chosen("recording"):

@@ -59,16 +59,21 @@ def report(
     rows: Sequence[dict[str, Any]], columns: Sequence[str], options: argparse.Namespace
 ) -> None:
     """A table on the terminal and, with --json FILE, the same as data."""
+    table(rows, columns)
+    save(rows, options)
+
+
+def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    """A table on the terminal."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table()
+    made = Table()
     for column in columns:
-        table.add_column(column, justify="left" if column == columns[0] else "right")
+        made.add_column(column, justify="left" if column == columns[0] else "right")
     for row in rows:
-        table.add_row(*[text(row.get(column)) for column in columns])
-    Console().print(table)
-    save(rows, options)
+        made.add_row(*[text(row.get(column)) for column in columns])
+    Console().print(made)
 
 
 def save(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:

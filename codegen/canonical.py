@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import MappingProxyType
 
 from . import index as ix
 from .index import Axis, Data, FloorDiv, Index, Mod
@@ -37,7 +38,7 @@ def canonical(
 ) -> tuple[Kernel, dict[Buffer, Buffer]]:
     """`kernel` in canonical form, and the buffers of the old kernel that its own stand for."""
     kernel = _split(kernel)
-    kernel = _collapse(kernel)
+    kernel = collapsed(kernel, (kernel.parallel, kernel.reduction))
     parallel = [Axis(f"p{i}", axis.extent) for i, axis in enumerate(kernel.parallel)]
     reduction = [Axis(f"r{i}", axis.extent) for i, axis in enumerate(kernel.reduction)]
     old_axes = (*kernel.parallel, *kernel.reduction)
@@ -103,7 +104,7 @@ def _split(kernel: Kernel) -> Kernel:
         parts = [Axis(f"{axis.name}_{i}", size) for i, size in enumerate(sizes)]
         pieces[axis] = parts[::-1]
         axes[axis] = ix.linearize([ix.of(p) for p in parts], steps[:-1])
-    return _with_axes(kernel, axes, lambda axis: pieces.get(axis, [axis]))
+    return with_axes(kernel, axes, lambda axis: pieces.get(axis, [axis]))
 
 
 def _lone_axis(index: Index) -> Axis | None:
@@ -114,13 +115,13 @@ def _lone_axis(index: Index) -> Axis | None:
     return None
 
 
-def _collapse(kernel: Kernel) -> Kernel:
-    """Makes one axis of two neighbours that every index walks as one."""
+def collapsed(kernel: Kernel, groups: Sequence[Sequence[Axis]]) -> Kernel:
+    """Makes one axis of two neighbours in a group that every index walks as one."""
     whole = _whole(kernel)
     steps = [_coefficients(index) for index in _indices(kernel)]
     axes: dict[Axis, Index] = {}
     kept: dict[Axis, list[Axis]] = {}
-    for group in (kernel.parallel, kernel.reduction):
+    for group in groups:
         run: list[Axis] = []
         for axis in group:
             kept[axis] = []
@@ -135,7 +136,7 @@ def _collapse(kernel: Kernel) -> Kernel:
             _join(run, axes, kept)
             run = [axis]
         _join(run, axes, kept)
-    return _with_axes(kernel, axes, lambda axis: kept[axis])
+    return with_axes(kernel, axes, lambda axis: kept.get(axis, [axis]))
 
 
 def _coefficients(index: Index) -> dict[object, int]:
@@ -164,7 +165,7 @@ def _join(run: list[Axis], axes: dict[Axis, Index], kept: dict[Axis, list[Axis]]
     axes[run[-1]] = ix.of(joined)
 
 
-def _with_axes(
+def with_axes(
     kernel: Kernel, axes: dict[Axis, Index], become: Callable[[Axis], list[Axis]]
 ) -> Kernel:
     """The kernel with axes replaced: `axes` says by what, `become` which new ones there are."""
@@ -202,7 +203,7 @@ def _rebuilt(
         return tuple(_axis_of(axes.get(axis, ix.of(axis))) for axis in over)
 
     for value in kernel.values:
-        made[id(value)] = _copy(value, made, moved, buffers, folded, axes)
+        made[id(value)] = copied(value, made, moved, buffers, folded, axes)
     return tuple(
         Store(buffers.get(s.buffer, s.buffer), moved(s.offset), made[id(s.value)], s.mode)
         for s in kernel.stores
@@ -227,14 +228,15 @@ def _step(term: tuple[ix.Atom, int]) -> tuple[int, str]:
     return -abs(coefficient), atom.name if isinstance(atom, Axis) else ""
 
 
-def _copy(
+def copied(
     value: Value,
-    made: dict[int, Value],
+    made: Mapping[int, Value],
     moved: Callable[[Index], Index],
-    buffers: dict[Buffer, Buffer],
-    folded: Callable[[tuple[Axis, ...]], tuple[Axis, ...]],
-    axes: dict[Axis, Index],
+    buffers: Mapping[Buffer, Buffer] = MappingProxyType({}),
+    folded: Callable[[tuple[Axis, ...]], tuple[Axis, ...]] = lambda over: over,
+    axes: Mapping[Axis, Index] = MappingProxyType({}),
 ) -> Value:
+    """A value with its indices moved; its operands, by id, are in `made`."""
     if isinstance(value, Load):
         return Load(buffers.get(value.buffer, value.buffer), moved(value.offset), value.dtype)
     if isinstance(value, Apply):

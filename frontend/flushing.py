@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from sys import getrefcount
 from typing import Any
@@ -199,6 +199,26 @@ def _live() -> tuple[list[Any], list[tuple[int, int]]]:
         if count > base and t._storage is None and t._node is not None
     ]
     replaced: list[tuple[int, int]] = []
+    if storages:
+        _add_live_storages(live, replaced, counts)
+    for place, (state, rest, _) in enumerate(leaves):
+        if (
+            state is not None
+            and state._node is not rest
+            and state.__class__ is not Storage
+            and state._storage is None  # type: ignore[attr-defined]
+            and getrefcount(state) > 3  # the tuple, `state` and the argument
+        ):
+            replaced.append((len(live), place))
+            live.append(state)
+    return live, replaced
+
+
+def _add_live_storages(
+    live: list[Any], replaced: list[tuple[int, int]], counts: Sequence[int]
+) -> None:
+    """The part of `_live` for storages. counts: references to each of `handles`."""
+    base = BASE_COUNT
     # A storage is referred to by `storages`, by `leaves` if it was read, and by its tensors, of
     # which some live in `handles` only.
     orphans = Counter([
@@ -215,17 +235,6 @@ def _live() -> tuple[list[Any], list[tuple[int, int]]]:
             if is_leaf:
                 replaced.append((len(live), place))
             live.append(storage)
-    for place, (state, rest, _) in enumerate(leaves):
-        if (
-            state is not None
-            and state._node is not rest
-            and state.__class__ is not Storage
-            and state._storage is None  # type: ignore[attr-defined]
-            and getrefcount(state) > 3  # the tuple, `state` and the argument
-        ):
-            replaced.append((len(live), place))
-            live.append(state)
-    return live, replaced
 
 
 def _donations(live: list[Any], replaced: list[tuple[int, int]]) -> list[tuple[int, int]]:

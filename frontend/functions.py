@@ -101,15 +101,40 @@ def set_num_threads(int: int) -> None:
     pool.set_num_threads(int)
 
 
+_interop: int | None = None
+
+
+def get_num_interop_threads() -> int:
+    """What `set_num_interop_threads` was told, else the number of cores."""
+    from tilewright.runtime.native import pool
+
+    return pool.cores() if _interop is None else _interop
+
+
+def set_num_interop_threads(int: int) -> None:
+    """Kept for programs that set it, which may be done once: no two kernels run side by side, each
+    has all threads."""
+    global _interop
+    if int < 1:
+        raise RuntimeError("set_num_interop_threads expects a positive integer")
+    if _interop is not None:
+        raise RuntimeError(
+            "cannot set the number of interop threads: set_num_interop_threads was called before"
+        )
+    _interop = int
+
+
 __all__ = [
     "allclose",
     "can_cast",
     "equal",
+    "get_num_interop_threads",
     "get_num_threads",
     "is_floating_point",
     "is_tensor",
     "numel",
     "result_type",
+    "set_num_interop_threads",
     "set_num_threads",
 ]
 

@@ -14,6 +14,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, normalize_axis
 
 from . import recording, shaping
+from .creation import from_buffer
 from .elementwise import as_handle
 from .promotion import to
 from .recording import Handle, assign, record
@@ -179,12 +180,13 @@ def _prepare(
     return shaping.permute(t, [*axes, *rest]), indices, 0, rest
 
 
+_NOT_AN_INDEX = "tensors used as indices must be long, int, byte or bool tensors"
+
+
 def positions(index: Node, size: int) -> Node:
     """int64 positions counted from the front."""
     if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
-        raise IndexError(
-            f"tensors used as indices must be long, int, byte or bool tensors{at_user_line()}"
-        )
+        raise IndexError(_NOT_AN_INDEX + at_user_line())
     index = to(index, dtypes.int64)
     return ops.where(index < 0, index + size, index)
 
@@ -200,7 +202,35 @@ def _positions(x: Node, indices: Sequence[Node], axis: int) -> list[Node]:
 
 def _gather(t: Any, advanced: list[tuple[int, Any]]) -> Any:
     permuted, indices, axis, _ = _prepare(t, advanced)
+    if _is_shared(t) and not any(i.requires_grad for i in indices):
+        return _picked(permuted, indices, axis)
     return record(_index, permuted, *indices, axis)
+
+
+def _is_shared(t: Any) -> bool:
+    """Whether reading `t` means copying it, because NumPy sees its memory."""
+    state = t._storage or t
+    shared, buffer = state._shared, state._buffer  # `released` counts on a name for it
+    pending = state._node is not None or recording.clock.looking or t.requires_grad
+    return not pending and shared is not None and buffer is not None and not shared.released()
+
+
+def _picked(t: Any, indices: Sequence[Any], axis: int) -> Any:
+    """t[..., *indices, ...] now: what is picked is copied, not all of the memory before it."""
+    array, at = t._array(), []
+    for k, index in enumerate(indices):
+        if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
+            raise IndexError(_NOT_AN_INDEX + at_user_line())
+        at.append(index.detach().cpu()._array().astype(np.int64))
+        size = array.shape[axis + k]
+        wrong = at[-1][(at[-1] < -size) | (at[-1] >= size)]
+        if wrong.size:
+            raise IndexError(
+                f"index {wrong.flat[0]} is out of bounds for dimension {axis + k} with size "
+                f"{size}{at_user_line()}"
+            )
+    picked = array[(*(slice(None),) * axis, *at)]
+    return from_buffer(np.array(picked, copy=True, order="C"), t.dtype)
 
 
 def _put(x: Node, value: Node, *args: Any) -> Node:
@@ -225,6 +255,8 @@ def _index_select(x: Node, dim: int, index: Node) -> Node:
 
 def index_select(input: Any, dim: int, index: Any) -> Any:
     """The slices `index` (1-d) of dimension `dim`."""
+    if input.dim() and index.dim() == 1 and _is_shared(input):
+        return _picked(input, [index], normalize_axis(int(dim), input.dim()))
     return record(_index_select, input, int(dim), index)
 
 

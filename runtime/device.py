@@ -18,6 +18,13 @@ Launch = Callable[[Sequence[Any], Sequence[Any]], None]
 """launch(buffers, scalars): buffers are the kernel's outputs followed by its inputs, scalars are
 Python numbers in the order of `kernel.scalars`."""
 
+Bound = tuple[Launch, tuple[int, ...], tuple[int, ...]]
+"""A launch, the slots that it is called with, and the numbers of its scalars."""
+
+Run = Callable[[list[Any], Sequence[Any]], int]
+"""run(slots, scalars): several bound launches in one call; how many of them went well. The one that
+didn't is to be made again by itself, which raises its error."""
+
 
 class Device(abc.ABC):
     """Where buffers live and kernels run. A buffer is contiguous memory of one dtype and shape."""
@@ -56,6 +63,10 @@ class Device(abc.ABC):
     def compile_all(self, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
         """Several kernels, which a device may compile side by side."""
         return [self.compile(kernel) for kernel in kernels]
+
+    def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
+        """Where launches can be made many at once: (run, how many) by the place of the first."""
+        return {}
 
     def source(self, kernel: Kernel | Bundle) -> str:
         """The text generated for the kernel, for people to read."""

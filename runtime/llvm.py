@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.llvm import CannotLower, Emitted, dot
+from tilewright.codegen.llvm import CannotLower, Emitted, conv, dot
 from tilewright.codegen.target import LLVM
 
 from . import debug
 from .cpu import NumpyDevice
-from .device import Launch
+from .device import Bound, Launch, Run
 from .host import HostDevice
 
 
@@ -44,6 +44,11 @@ class LlvmDevice(HostDevice):
             for kernel, found in zip(kernels, emitted)
         ]
 
+    def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
+        from .native import launch
+
+        return launch.runs(launches)
+
     def _emitted(self, kernel: Kernel | Bundle) -> list[Emitted] | None:
         """The kernel as LLVM IR; None if NumPy takes it."""
         from .native import launch
@@ -61,7 +66,9 @@ class LlvmDevice(HostDevice):
         """CannotLower for what NumPy computes faster."""
         from .native import host
 
-        if not self._force and isinstance(kernel, Kernel) and not kernel.is_chained:
+        if self._force or isinstance(kernel, Bundle) or kernel.is_chained:
+            return
+        if conv.plan(kernel) is None:
             dot.check_speed(kernel, host.machine())
 
     def source(self, kernel: Kernel | Bundle) -> str:

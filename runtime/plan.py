@@ -16,7 +16,7 @@ from tilewright.ir.node import Node
 
 from . import debug, devices
 from .arena import Arena
-from .device import Device, Launch
+from .device import Bound, Device, Run
 
 if TYPE_CHECKING:
     from tilewright.codegen.program import Program
@@ -34,6 +34,7 @@ class Segment:
     results: (slot, shape if it isn't the slot's, whether to copy) of each root. No two values that
         leave the segment share memory, and none is that of a leaf.
     donors: (root, leaf) -> slot: where the leaf's buffer may become the root's.
+    runs: (several launches as one call, how many) by the place of the first.
     """
 
     device: Device
@@ -41,7 +42,8 @@ class Segment:
     roots: tuple[Node, ...]
     inputs: tuple[tuple[int, int], ...]
     scalars: dict[int, int]
-    launches: list[tuple[Launch, tuple[int, ...], tuple[int, ...]]] = field(default_factory=list)
+    launches: list[Bound] = field(default_factory=list)
+    runs: dict[int, tuple[Run, int]] = field(default_factory=dict)
     results: tuple[tuple[int, tuple[int, ...] | None, bool], ...] = ()
     donors: dict[tuple[int, int], int] = field(default_factory=dict)
     arena_slots: dict[int, tuple[int, Any]] = field(default_factory=dict)
@@ -144,6 +146,9 @@ class Plan:
         return found
 
 
+_NO_RUN: tuple[Run | None, int] = (None, 0)
+
+
 def _copied(source: Device, buffer: Any, target: Device) -> Any:
     return target.from_numpy(source.to_numpy(buffer))
 
@@ -172,7 +177,14 @@ def _run(
     try:
         if failures:  # in an earlier segment
             raise failures[0]
-        for launch, used, numbers in segment.launches:
+        while done < len(segment.launches):
+            run, count = segment.runs.get(done, _NO_RUN)
+            if run is not None:
+                made = run(slots, scalars)
+                done += made
+                if made == count:
+                    continue
+            launch, used, numbers = segment.launches[done]
             launch([slots[i] for i in used], [scalars[n] for n in numbers])
             done += 1
     except Exception as error:

@@ -56,6 +56,7 @@ def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node
     for step, launch in zip(program.steps, launches_of(device, program), strict=True):
         numbers = tuple(s.slot for s in step.kernel.scalars)
         segment.launches.append((launch, (*step.outputs, *step.inputs), numbers))
+    segment.runs = device.runs(segment.launches)
     escaping = set(program.results)
     written = dict.fromkeys(i for step in program.steps for i in step.outputs)
     segment.fresh_slots = tuple(i for i in written if i in escaping and i not in bound)

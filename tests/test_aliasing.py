@@ -557,3 +557,30 @@ def test_the_diagonal_is_a_copy() -> None:
     assert "copy" in (tw.diagonal.__doc__ or "")
     x.fill_diagonal_(3)
     assert x.tolist() == [[3, 0], [0, 3]]
+
+
+def test_rows_of_memory_that_numpy_sees_are_picked_at_the_call() -> None:
+    array = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+    data, before = tw.from_numpy(array), array.copy()
+    order, mask = np.array([3, -1, 0]), np.array([True, False, True])
+    cases = [
+        (data[tw.from_numpy(order)], before[order]),
+        (data.index_select(1, tw.tensor([2, 0])), before[:, [2, 0]]),
+        (data[:, tw.tensor([[1, 2], [0, 0]])], before[:, [[1, 2], [0, 0]]]),
+        (data[1:, mask, 1], before[1:, mask, 1]),
+        (data[[0, 2], :, [1, 0]], before[[0, 2], :, [1, 0]]),
+        (data.transpose(0, 2)[tw.tensor([1])], before.transpose(2, 1, 0)[[1]]),
+        (data[tw.tensor([], dtype=tw.int64)], before[:0]),
+        (data[tw.tensor([1], dtype=tw.uint8)], before[[1]]),
+    ]
+    assert all(t._node is None for t, _ in cases)  # nothing was recorded, nor copied as a whole
+    array[:] = -1
+    for t, expected in cases:
+        np.testing.assert_array_equal(t.numpy(), expected)
+    with pytest.raises(IndexError, match="index 4 is out of bounds for dimension 1 with size 3"):
+        data[:, tw.tensor([0, 4])]
+    with pytest.raises(IndexError, match="must be long, int, byte or bool"):
+        data[tw.tensor([0.5])]
+    data.requires_grad_()
+    data[tw.tensor([1, 1])].sum().backward()
+    assert data.grad.sum().item() == 12

@@ -65,6 +65,42 @@ def test_many_programs(first: int, count: int) -> None:
             pytest.fail(text)
 
 
+FOUND = {
+    "the gradient of a convolution from a constant": """
+        leaf(0, (3, 1, 3), float64)
+        leaf(1, (1, 1, 2), float64)
+        gradient(ops.conv(n0, n1, (1,), ((0, 2),), (1,), 1), n0)""",
+    "a position all lanes share, under a guard that lanes differ in": """
+        leaf(0, (1, 16, 17), float32)
+        leaf(1, (1,), int64)
+        ops.gather(ops.neg(ops.cat([n0, n0], 2)), n1, 1)""",
+    "positions that are checked under a guard of more dimensions": """
+        leaf(0, (1, 7, 2), float32)
+        leaf(1, (9,), int64)
+        ops.gather(ops.pad(n0, [0, 1, 0], [0, 0, 1], [0, 0, 1], ops.constant(1, float32)), n1, 2)
+        """,
+    "a guard whose conditions read data": """
+        leaf(0, (4, 3), float32)
+        leaf(1, (2, 3), float32)
+        leaf(2, (2,), int64)
+        ops.sum(ops.gather(ops.pad(n1, [1, 0], [2, 0]), n2, 0), (1,))""",
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found(name: str) -> None:
+    w = Writer(random.Random(0))
+    for text in FOUND[name].split("\n")[1:]:
+        text = text.strip()
+        if text.startswith("leaf("):
+            node = eval(text, w.names)
+            data = np.arange(1, node.shape.numel() + 1).reshape(node.shape) % 2
+            x = w.leaf(tuple(node.shape), node.dtype.name, data)
+        elif text:
+            x = w.line(text)
+    attempt(replace(w.program, roots=[x.name]), ["numpy", "llvm"])
+
+
 @pytest.mark.parametrize("step", [step for step, _ in STEPS_OF], ids=lambda s: s.__name__)
 def test_every_kind_of_step_is_taken(step) -> None:  # type: ignore[no-untyped-def]
     """Each adds lines, so that none has quietly become nothing."""

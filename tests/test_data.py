@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import namedtuple
 
 import numpy as np
@@ -204,11 +203,3 @@ def test_errors_and_warnings():
         DataLoader(data, num_workers=-1)
     with pytest.raises(NotImplementedError, match="__getitem__"):
         Dataset()[0]
-    from tilewright.utils.data import loader
-
-    loader._warned = False
-    with pytest.warns(UserWarning, match="num_workers=2"):
-        DataLoader(data, num_workers=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(list(DataLoader(data, num_workers=2, pin_memory=True))) == 10

@@ -1,8 +1,7 @@
-"""The native runtime: threads, forks, exits, the cache, and whole programs beside NumPy's."""
+"""The native runtime: the cache of object code, and whole programs beside NumPy's."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from conftest import RunPython
 pytest.importorskip("llvmlite")
 
 from tilewright.runtime import cache
-from tilewright.runtime.native import host, jit, pool
+from tilewright.runtime.native import host, jit
 
 if host.reason_against() is not None:
     pytest.skip(str(host.reason_against()), allow_module_level=True)
@@ -86,104 +85,6 @@ def test_programs_agree_with_numpy(run_python: RunPython, tmp_path: Path) -> Non
         tolerance = 1e-3 if name == "large" else 2e-5
         np.testing.assert_allclose(value, numpy[name], rtol=tolerance, atol=tolerance, err_msg=name)
     np.testing.assert_array_equal(native["drawn"], numpy["drawn"])
-
-
-def test_the_bits_do_not_depend_on_threads(run_python: RunPython, tmp_path: Path) -> None:
-    runs = [
-        results(run_python, tmp_path / f"{n}.npz", TW_CPU="llvm", TW_NUM_THREADS=str(n))
-        for n in (1, 2, 5)
-    ]
-    for other in runs[1:]:
-        for name, value in runs[0].items():
-            np.testing.assert_array_equal(value, other[name], err_msg=name)
-
-
-CONCURRENT = """
-import threading
-import numpy as np
-from tilewright.codegen.index import Axis, of
-from tilewright.codegen.kernel import Apply, Buffer, Kernel, Load, Store
-from tilewright.ir import dtype as dt
-from tilewright.ir.op import REGISTRY
-from tilewright.runtime.native import launch, pool
-
-pool.set_num_threads(4)
-n = 300_000
-p = Axis("p0", n)
-value = Load(Buffer("in0", dt.float32, n), of(p), dt.float32)
-kernel = Kernel("k", (p,), (), (Store(Buffer("out0", dt.float32, n), of(p),
-                Apply(REGISTRY["exp"], (value,), dt.float32)),))
-run = launch.compile_kernel(kernel)
-
-
-def work(seed, times=60):
-    x = np.random.default_rng(seed).standard_normal(n).astype(np.float32)
-    first = np.empty_like(x)
-    run([first, x], [])
-    assert abs(first - np.exp(x)).max() < 1e-4
-    for _ in range(times):
-        out = np.zeros_like(x)
-        run([out, x], [])
-        assert (out == first).all(), "a chunk was left out, or made twice"
-"""
-
-
-def test_several_python_threads(run_python: RunPython) -> None:
-    code = """
-failures = []
-def safely(seed):
-    try:
-        work(seed)
-    except BaseException as error:
-        failures.append(error)
-threads = [threading.Thread(target=safely, args=(i,)) for i in range(4)]
-for t in threads: t.start()
-for t in threads: t.join()
-assert not failures, failures
-pool.set_num_threads(2); work(9)
-pool.set_num_threads(1); work(10)
-pool.set_num_threads(3); work(11)
-print(pool.num_threads())
-"""
-    assert run_python(CONCURRENT + code) == "3\n"
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_fork(run_python: RunPython) -> None:
-    code = """
-import os, warnings
-warnings.simplefilter("ignore")  # of forking a process with threads
-work(0)
-child = os.fork()
-if not child:
-    work(1)
-    os._exit(7)
-_, status = os.waitpid(child, 0)
-assert os.waitstatus_to_exitcode(status) == 7
-work(2)
-print("done")
-"""
-    assert run_python(CONCURRENT + code) == "done\n"
-
-
-def test_exit_while_workers_sleep_and_while_they_spin(run_python: RunPython) -> None:
-    assert run_python(CONCURRENT + "work(0, 3)\nprint('done')") == "done\n"
-    slept = "import time\nwork(0, 3)\ntime.sleep(0.3)\nwork(1, 3)\ntime.sleep(0.3)\nprint('done')"
-    assert run_python(CONCURRENT + slept) == "done\n"
-    thread = "threading.Thread(target=work, args=(0, 1000), daemon=True).start()\n"
-    thread += "work(1, 3)\nprint('done')"
-    assert run_python(CONCURRENT + thread) == "done\n"
-
-
-def test_threads_are_counted() -> None:
-    before = pool.num_threads()
-    try:
-        pool.set_num_threads(3)
-        assert pool.num_threads() == 3
-        with pytest.raises(RuntimeError, match="positive integer"):
-            pool.set_num_threads(0)
-    finally:
-        pool.set_num_threads(before)
 
 
 SMALL = "define void @kernel(ptr %args, i64 %chunk) {{\n  store i64 {}, ptr %args\n  ret void\n}}\n"

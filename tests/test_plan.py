@@ -188,3 +188,17 @@ def test_a_part_that_was_read_alone_sees_later_writes():
     assert (early.sum().item(), late.sum().item()) == (8.0, 48.0)
     assert base.sum().item() == 8 * 4 * 5 + 2 * 4 * 10
     assert part.tolist() == [[10.0] * 4] * 2
+
+
+def test_a_launch_that_fails_among_many_made_by_one_call():
+    x, at = tilewright.ones(5), tilewright.tensor([0, 7])
+    recording.flush()
+    before, wrong, after = x.cumsum(0) + 1, x[at] * 3, (x * 4).softmax(0)
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        recording.flush()
+    assert before.tolist() == [2, 3, 4, 5, 6]
+    np.testing.assert_allclose(after.tolist(), [0.2] * 5, rtol=1e-6)
+    with pytest.raises(IndexError, match="index 7"):
+        wrong.tolist()
+    if devices.get("cpu").runs(plan.plans()[-1].segments[0].launches):
+        assert plan.plans()[-1].segments[0].runs

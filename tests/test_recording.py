@@ -731,3 +731,54 @@ def test_slices_at_ever_new_places_need_no_more_memory(monkeypatch: Any) -> None
     for i in range(300):
         assert data[i : i + 2].tolist() == [i, i + 1]
     assert len(views._chains) <= 50 and len(recording._unread_chains) <= 50
+
+
+@pytest.mark.slow
+def test_ten_thousand_steps_need_no_more_memory() -> None:
+    """Batches at new places, changing learning rates and numbers, values read and not read."""
+    from tilewright import nn, optim
+
+    net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = optim.Adam(net.parameters())
+    data = tw.rand(1000, 3)
+    seen = []
+
+    def steps(first: int, last: int) -> tuple[int, ...]:
+        for i in range(first, last):
+            batch = data[i % 900 : i % 900 + 8]
+            loss = (net(batch) - i % 7 * 0.1).square().mean()
+            loss.backward()
+            optimizer.param_groups[0]["lr"] = 1e-3 / (1 + i)
+            optimizer.step()
+            optimizer.zero_grad()
+            if i % 3 == 0:
+                loss.item()
+        recording.flush()
+        gc.collect()
+        sizes = [len(t) for t in (*recording.tables.values(), epoch.leaf_nodes, epoch.scalar_nodes)]
+        return (*sizes, len(views._chains), len(flushing._outcomes), len(plans.plans()))
+
+    steps(0, 1000)
+    tracemalloc.start()
+    try:
+        seen.append(steps(1000, 1500))
+        used, _ = tracemalloc.get_traced_memory()
+        seen.append(steps(1500, 10_000))
+        assert tracemalloc.get_traced_memory()[0] < used + 100_000
+    finally:
+        tracemalloc.stop()
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.slow
+def test_nodes_of_shapes_that_are_over_are_forgotten(monkeypatch: Any) -> None:
+    monkeypatch.setattr(flushing, "TABLE_LIMIT", 2000)
+    w = tw.ones(3, 2, requires_grad=True)
+    largest = 0
+    for size in range(1, 400):
+        (tw.ones(size, 3) @ w).relu().sum().backward()
+        assert w.grad.sum().item() == 6 * size
+        w.grad = None
+        entries = sum(map(len, (*recording.tables.values(), epoch.latest_nodes)))
+        largest = max(largest, entries + graph.table_size())
+    assert largest < 3 * 2000

@@ -1,11 +1,12 @@
 """What a kernel's functions are given: 64-bit words, the same for all of its functions.
 
-The words are addresses of buffers, numbers passed at launch, sizes, the address of a workspace, and
-pairs of words in which a failure is recorded.
+The words are addresses of buffers, numbers passed at launch, sizes, addresses of tables and of a
+workspace, and pairs of words in which a failure is recorded.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,8 @@ from ..kernel import Buffer, Kernel, Scalar
 
 @dataclass(frozen=True)
 class Word:
-    """One word. role: buffer (by place), scalar (by place), size, workspace, error."""
+    """One word. role: buffer (by place), scalar (by place), size, table (its bytes), workspace,
+    error."""
 
     role: str
     value: Any = None
@@ -43,6 +45,20 @@ class Arguments:
         self._buffers = {b: i for i, b in enumerate(places)}
         self._scalars = {v.slot: len(places) + i for i, v in enumerate(kernel.scalars)}
         self._places: dict[Any, int] = {}
+        self._part = ""
+        self.kept: dict[Buffer, int] = {}  # where in the workspace buffers of the kernel's own lie
+        self.space = 0
+
+    def part(self, name: str) -> Arguments:
+        """The same words, for a function whose sizes are its own."""
+        part = copy(self)
+        part._part = name
+        return part
+
+    def keep(self, buffer: Buffer) -> None:
+        """Makes room in the workspace, from a multiple of 64 bytes on."""
+        self.kept[buffer] = self.space
+        self.space += -(-buffer.size * buffer.dtype.itemsize // 64) * 64
 
     def buffer(self, buffer: Buffer) -> int:
         return self._buffers[buffer]
@@ -52,7 +68,11 @@ class Arguments:
 
     def size(self, value: int, key: Any) -> int:
         """The place of a number; `key` tells it from others."""
-        return self._place(key, Word("size", value))
+        return self._place((self._part, key), Word("size", value))
+
+    def table(self, values: bytes, key: Any) -> int:
+        """The place of the address of constant data, which lasts as long as the kernel."""
+        return self._place((self._part, key), Word("table", values))
 
     def workspace(self) -> int:
         return self._place("workspace", Word("workspace"))

@@ -86,7 +86,22 @@ class Body:
         return found
 
     def buffer(self, buffer: Buffer) -> Ref:
-        return self._word(self.arguments.buffer(buffer), "ptr")
+        start = self.arguments.kept.get(buffer)
+        if start is None:
+            return self._word(self.arguments.buffer(buffer), "ptr")
+        entry, code = self.entry, self.code
+
+        def make() -> Ref:
+            place = self.size(start, ("start of", buffer.name), baked=False)
+            text = f"getelementptr i8, ptr {self.workspace().text}, i64 {place.text}"
+            return code.let(text, "ptr", at=entry)
+
+        found: Ref = code.once(("kept", buffer), entry, make)
+        return found
+
+    def table(self, values: bytes, key: Any) -> Ref:
+        """The address of constant data."""
+        return self._word(self.arguments.table(values, key), "ptr")
 
     def workspace(self) -> Ref:
         """Memory of the launch, its address a multiple of 64."""
@@ -170,9 +185,14 @@ class Body:
         return self.code.binary("and", lanes, mask.ref, at=at)
 
     def some_lane(self, mask: Mask, at: Level) -> Ref:
-        """Whether `mask` lets any lane through: for what is the same in all of them."""
+        """Whether `mask` lets any lane through: what all lanes share is computed then."""
         if mask.ref.lanes == 1:
             return mask.ref
-        lanes = self.and_lanes(mask, at)
-        bits = self.code.let(f"bitcast {lanes.typed} to i{lanes.lanes}", f"i{lanes.lanes}", at=at)
-        return self.code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)
+        code = self.code
+
+        def make() -> Ref:
+            live = self.and_lanes(mask, at)
+            bits = code.let(f"bitcast {live.typed} to i{live.lanes}", f"i{live.lanes}", at=at)
+            return code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)
+
+        return code.once(("some lane", mask.number), at, make)

@@ -16,7 +16,7 @@ from tilewright.ir.node import format_location
 
 from ..attention import roles
 from ..kernel import Kernel, Sort
-from . import attention, memory, stages
+from . import attention, conv, points
 from .arguments import Check, Word
 from .body import Body
 from .code import module_text
@@ -24,9 +24,6 @@ from .dot import tiling, write
 from .form import Form, form_of
 from .machine import CannotLower, Machine
 from .phases import Written
-from .stages import bind_vector
-from .types import Ref, constant
-from .values import evaluate, load_ahead
 
 METADATA = """!0 = !{!"branch_weights", i32 1, i32 100000}
 !1 = !{!"branch_weights", i32 1000, i32 1}
@@ -78,11 +75,14 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     if kernel.is_chained:
         raise CannotLower("folds over some of the reduction axes that are not those of attention")
     form = form_of(kernel, machine, like)
+    windows = conv.plan(kernel) if like is None else None
+    if windows is not None:
+        return _emitted(kernel, machine, form, conv.write(kernel, machine, windows))
     cut = tiling(kernel, machine) if like is None else None
     if cut is not None:
         return _emitted(kernel, machine, form, write(kernel, machine, cut))
     body = Body(kernel, machine, form)
-    _write(body)
+    points.write(body)
     text = module_text([body.code])
     return _emitted(kernel, machine, form, Written(text, body.arguments, (form.chunks(kernel),)))
 
@@ -110,100 +110,3 @@ def _check(kernel: Kernel) -> None:
         dtype = store.buffer.dtype
         if store.mode not in (None, "set") and dtype.is_floating_point and dtype.itemsize == 2:
             raise CannotLower("updates of halves, which are summed in float32")
-
-
-def _write(body: Body) -> None:
-    code, form, kernel = body.code, body.form, body.kernel
-    parallel = form.vector in kernel.parallel
-    chunk = Ref("%chunk", "i64")
-    first = last = None
-    if parallel:
-        assert form.vector is not None
-        extent = body.extent(form.vector)
-        pieces = body.size(-(-form.vector.extent // form.block), "pieces", baked=False)
-        piece = code.binary("urem", chunk, pieces)
-        chunk = code.binary("udiv", chunk, pieces)
-        block = body.size(form.block, "block", baked=False)
-        first = code.binary("mul", piece, block)
-        last = code.intrinsic("smin", [code.binary("add", first, block), extent])
-    loop, following = _open_rows(body, chunk)
-    if not parallel:
-        _row(body)
-    else:
-        assert first is not None and last is not None
-        if form.peeled:
-            middle = stages.whole_end(body, first, last)
-            _along_lanes(body, first, middle, whole=True)
-            first = middle
-        _along_lanes(body, first, last, whole=False)
-    if loop is not None:
-        code.close_loop(loop, following())
-
-
-def _along_lanes(body: Body, first: Ref, last: Ref, whole: bool) -> None:
-    """A loop along the parallel axis that lanes run along."""
-    code, axis = body.code, body.form.vector
-    assert axis is not None
-    loop = code.open_loop(first, last, body.lanes, stem=axis.name)
-    body.bind(axis, loop.variable)
-    bind_vector(body, axis, loop.variable, last, whole)
-    _row(body)
-    body.vector = None
-    body.folded.clear()
-    code.close_loop(loop)
-
-
-def _row(body: Body) -> None:
-    """Everything for one point of the parallel axes, or for as many as there are lanes."""
-    body.row_level = body.code.level.depth
-    for stage in stages.stages_of(body):
-        stages.run(body, stage)
-    once = [s for s in body.kernel.stores if not stages.is_full(body, s)]
-    load_ahead(body, [s.value for s in once])
-    values = [(s, evaluate(body, s.value)) for s in once]
-    plain = [(s, v) for s, v in values if s.mode is None]
-    if plain:
-        memory.store(body, plain)
-    for store, value in values:
-        if store.mode is not None:
-            memory.update(body, store, value)
-
-
-def _open_rows(body: Body, chunk: Ref):  # type: ignore[no-untyped-def]
-    """The loop over this chunk's points of the outer axes, which are counted like an odometer."""
-    code, outer = body.code, body.form.outer
-    if not outer:
-        return None, None
-    total = 1
-    for axis in outer:
-        total *= axis.extent
-    rows = body.size(body.form.rows, "rows", baked=False)
-    start = code.binary("mul", chunk, rows)
-    count = body.size(total, "points", baked=False)
-    stop = code.intrinsic("smin", [code.binary("add", start, rows), count])
-    if len(outer) == 1:
-        loop = code.open_loop(start, stop, 1, stem=outer[0].name)
-        body.bind(outer[0], loop.variable)
-        return loop, lambda: []
-    extents = [body.extent(a) for a in outer]
-    places: list[Ref] = []
-    rest = start
-    for extent in reversed(extents[1:]):
-        places.append(code.binary("urem", rest, extent))
-        rest = code.binary("udiv", rest, extent)
-    places.append(rest)
-    loop = code.open_loop(start, stop, 1, places[::-1], stem="row")
-    now = [phi for phi, _ in loop.carried]
-    for axis, place in zip(outer, now):
-        body.bind(axis, place)
-
-    def following() -> list[Ref]:
-        carry = constant(True, "i1")
-        out: list[Ref] = []
-        for place, extent in zip(now[::-1], extents[::-1]):
-            more = code.binary("add", place, code.convert("zext", carry, "i64"))
-            carry = code.compare("icmp eq", more, extent)
-            out.append(code.select(carry, constant(0, "i64"), more))
-        return out[::-1]
-
-    return loop, following

@@ -245,8 +245,31 @@ def _masked_stores(body: Body, each: Neighbours, mask: Ref, at: Level) -> list[R
 
 
 def _scatter(body: Body, buffer: Buffer, offset: Index, raw: Ref, at: Level) -> None:
-    code, lanes = body.code, body.lanes
     addresses = _scattered(body, buffer, offset, None, at)
+    if body.machine.vector_bytes >= 64:  # which has an instruction for it
+        _masked_scatter(body, buffer, addresses, raw, at)
+        return
+    _two_ways(
+        body,
+        at,
+        lambda: _lane_stores(body, buffer, addresses, raw, at),
+        lambda: _masked_scatter(body, buffer, addresses, raw, at),
+    )
+
+
+def _lane_stores(body: Body, buffer: Buffer, addresses: Ref, raw: Ref, at: Level) -> list[Ref]:
+    code = body.code
+    for lane in range(body.lanes):
+        value, place = (
+            code.let(f"extractelement {ref.typed}, i64 {lane}", ref.type, at=at)
+            for ref in (raw, addresses)
+        )
+        code.add(f"store {value.typed}, ptr {place.text}, align {buffer.dtype.itemsize}", at)
+    return []
+
+
+def _masked_scatter(body: Body, buffer: Buffer, addresses: Ref, raw: Ref, at: Level) -> list[Ref]:
+    code, lanes = body.code, body.lanes
     mask = body.lane_mask(at)
     pointers = f"<{lanes} x ptr>"
     symbol = f"@llvm.masked.scatter.{suffix(raw.type, lanes)}.v{lanes}p0"
@@ -256,6 +279,7 @@ def _scatter(body: Body, buffer: Buffer, offset: Index, raw: Ref, at: Level) -> 
         f"{mask.typed})",
         at,
     )
+    return []
 
 
 def update(body: Body, each: Store, value: Ref) -> None:

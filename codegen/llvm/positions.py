@@ -210,8 +210,7 @@ def fail(body: Body, bad: Ref, value: Ref, check: Check, mask: Mask | None, at: 
     code = body.code
     lanes = bad.lanes
     if mask is not None:
-        live = mask.ref if lanes > 1 else body.some_lane(mask, at)
-        bad = code.binary("and", bad, live, at)
+        bad = code.binary("and", bad, mask.ref if lanes > 1 else body.some_lane(mask, at), at)
     if lanes > 1:
         bad = code.binary("and", bad, body.lane_mask(at), at)
         bits = code.let(f"bitcast {bad.typed} to i{lanes}", f"i{lanes}", at=at)

@@ -61,9 +61,8 @@ def data(e: Emission, atom: Data, context: Context) -> Array:
         masked = "" if mask is None else f", {mask.name}"
         call = f"support.check({value.name}, {size}, {atom.axis}, {where}{masked})"
         reads = (value,) if mask is None else (value, mask)
-        extent = common(reads)
         # It may be its argument itself.
-        return e.let(call, np.int64, extent, reads, stem="at_", by_rows=True, alias=value)
+        return e.let(call, np.int64, value.extent, reads, stem="at_", by_rows=True, alias=value)
 
     checked = e.once(("data", atom, value.name, mask.name if mask else ""), check)
     return replace(checked, owned=False)

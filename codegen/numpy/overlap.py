@@ -60,6 +60,8 @@ def overlap_added(
     made: Windows | None = e.windows.get(windowed.name)
     if made is None or any(1 in (a.extent[d], b.extent[d]) for d in over):
         return None
+    if len(made.inside.extent) != domain.rank:  # a number
+        return None
     turns = [_turn(side, domain, over, other) for side in made.sides]
     if not all(turns):
         return None

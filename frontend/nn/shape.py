@@ -111,3 +111,15 @@ class CircularPad1d(_Pad):
 
 class CircularPad2d(_Pad):
     dims, mode = 2, "circular"
+
+
+class ReflectionPad3d(_Pad):
+    dims, mode = 3, "reflect"
+
+
+class ReplicationPad3d(_Pad):
+    dims, mode = 3, "replicate"
+
+
+class CircularPad3d(_Pad):
+    dims, mode = 3, "circular"

@@ -327,22 +327,39 @@ def fold(
     dilations: Sequence[int],
 ) -> Node:
     """The adjoint of `windows`: overlapping windows summed into a tensor of `shape`."""
-    rank = len(shape)
+    for axis, *rest in reversed(list(zip(axes, sizes, steps, dilations, strict=True))):
+        g = _fold_axis(g, shape[axis], axis, *rest)
+    return g
+
+
+def _fold_axis(g: Node, target: int, axis: int, size: int, step: int, dilation: int) -> Node:
+    """`g` with the contents of windows, its last dimension, summed into `axis` of size `target`."""
+    last = g.rank - 1
+    lead, rest = g.shape[:axis], g.shape[axis + 1 : last]
+    if step >= size and (dilation == 1 or size == 1):
+        # Windows side by side, and the gaps between them.
+        count = g.shape[axis]
+        g = permute(g, (*range(axis + 1), last, *range(axis + 1, last)))
+        g = _padded_to(g, axis + 1, step)
+        return _padded_to(reshape(g, (*lead, count * step, *rest)), axis, target)
     total: Node | None = None
-    for place in np.ndindex(*sizes):
-        part = g
-        for axis, at in enumerate(place, rank):
-            part = slice_axis(part, axis, at, at + 1)
-        part = reshape(part, g.shape[:rank])
-        low, high, interior = [0] * rank, [0] * rank, [0] * rank
-        for axis, at, step, dilation in zip(axes, place, steps, dilations, strict=True):
-            low[axis] = at * dilation
-            interior[axis] = step - 1
-            high[axis] = shape[axis] - _padded_size(part.shape[axis], low[axis], 0, step - 1)
+    for place in range(size):
+        part = reshape(slice_axis(g, last, place, place + 1), g.shape[:last])
+        low, high, interior = [0] * last, [0] * last, [0] * last
+        low[axis], interior[axis] = place * dilation, step - 1
+        high[axis] = target - _padded_size(part.shape[axis], low[axis], 0, step - 1)
         part = pad(part, low, high, interior)
         total = part if total is None else total + part
     assert total is not None, "a window holds at least one element"
     return total
+
+
+def _padded_to(x: Node, axis: int, size: int) -> Node:
+    """`x` with zeros at the end of `axis`, or without what is beyond `size` there."""
+    if x.shape[axis] >= size:
+        return slice_axis(x, axis, 0, size)
+    high = [size - x.shape[axis] if i == axis else 0 for i in range(x.rank)]
+    return pad(x, [0] * x.rank, high)
 
 
 def squeeze(x: Node, axes: Sequence[int]) -> Node:

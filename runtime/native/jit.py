@@ -18,6 +18,11 @@ from . import host
 
 _FORMAT = 1  # counted up when what is compiled from one text changes
 _LOCK = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A fork waits for compilations: in the child nobody would release what they hold of LLVM.
+    os.register_at_fork(
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+    )
 
 
 @dataclass

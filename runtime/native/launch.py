@@ -20,7 +20,7 @@ from tilewright.codegen.llvm import Emitted, emit, form_of
 from tilewright.codegen.llvm.arguments import Word
 from tilewright.ir.dtype import BOOL, FLOAT, DType
 
-from ..device import Launch
+from ..device import Bound, Launch, Run
 from . import host, jit
 from .pool import pool
 
@@ -38,10 +38,10 @@ _METH_FASTCALL = 0x80
 
 
 @functools.cache
-def _method() -> _PyMethodDef:
-    """How Python calls the native entry point: METH_FASTCALL, without a tuple of arguments."""
+def _method(name: str) -> _PyMethodDef:
+    """How Python calls a native entry point: METH_FASTCALL, without a tuple of arguments."""
     _check_layout()
-    return _PyMethodDef(b"launch", pool().native["tw_launch"], _METH_FASTCALL, None)
+    return _PyMethodDef(name.encode(), pool().native[name], _METH_FASTCALL, None)
 
 
 def _check_layout() -> None:
@@ -51,12 +51,12 @@ def _check_layout() -> None:
         raise RuntimeError("NumPy's arrays are not laid out as expected")
 
 
-def _entry(descriptor: int) -> Launch:
+def _entry(name: str, address: int) -> Any:
+    """The entry point `name` as a function, bound to the descriptor or table at `address`."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    made: Launch = make(ctypes.addressof(_method()), descriptor, None)
-    return made
+    return make(ctypes.addressof(_method(name)), address, None)
 
 
 def _kind(dtype: DType) -> int:
@@ -88,11 +88,11 @@ def bind(kernel: Kernel | Bundle, emitted: Sequence[Emitted]) -> Launch:
     """The launch of a kernel whose members were emitted."""
     linked = jit.link_all([e.code for e in emitted], "kernel")
     functions = [each.addresses["kernel"] for each in linked]
-    return _Layout(kernel, emitted, functions).launch()
+    return _Layout(kernel, emitted, functions)
 
 
 class _Layout:
-    """The descriptor of a launch, and the tables it points to. Lives as long as the launch."""
+    """A launch: its descriptor, and the tables that points to."""
 
     def __init__(
         self, kernel: Kernel | Bundle, emitted: Sequence[Emitted], functions: Sequence[int]
@@ -106,6 +106,7 @@ class _Layout:
         phases = (chunks,) if is_bundle else emitted[0].phases
         self.space = 0 if is_bundle else emitted[0].workspace
         space_place = 0
+        self.tables: list[Any] = []
         words: list[int] = []
         moves: list[int] = []
         self.errors: list[int] = []
@@ -134,6 +135,9 @@ class _Layout:
                     moves += [slots[slot], place, _kind(word.dtype)]
                 elif word.role == "workspace":
                     space_place = place
+                elif word.role == "table":
+                    self.tables.append(np.frombuffer(word.value, np.uint8))
+                    words[place] = self.tables[-1].ctypes.data
             flags = [i for i, w in enumerate(each.words, start) if w.role == "error"]
             self.errors += flags[::2]
             output += len(member.outputs)
@@ -167,25 +171,18 @@ class _Layout:
             ],
             np.int64,
         )
+        self._entry = _entry("tw_launch", self.descriptor.ctypes.data)
+        if chunks > 1:
+            pool().start()
 
     @staticmethod
     def _word(word: Word) -> int:
         return int(word.value) if word.role == "size" else 0
 
-    def launch(self) -> Launch:
-        entry = _entry(self.descriptor.ctypes.data)
-        _layouts.append(self)  # the entry point knows it by its address only
-        if self.descriptor[1] > 1:
-            pool().start()
-        if not self.errors:
-            return entry
-
-        def checked(buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
-            words = entry(buffers, scalars)
-            if words is not None:
-                self.fail(words)
-
-        return checked
+    def __call__(self, buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
+        words = self._entry(buffers, scalars)
+        if words is not None:
+            self.fail(words)
 
     def fail(self, words: bytes) -> None:
         """Raises for the first thing that went wrong.
@@ -213,4 +210,35 @@ class _Layout:
                 )
 
 
-_layouts: list[_Layout] = []
+class _Run:
+    """Launches over the slots of a plan, made by one call; the tables that its entry walks."""
+
+    def __init__(self, launches: Sequence[Bound]):
+        self._launches = [launch for launch, _, _ in launches]
+        self._places = [
+            np.array(places or (0,), np.int64) for _, *both in launches for places in both
+        ]
+        addresses = iter([places.ctypes.data for places in self._places])
+        table = [len(launches)]
+        for layout in self._launches:
+            table += [layout.descriptor.ctypes.data, next(addresses), next(addresses)]  # type: ignore[attr-defined]
+        self._table = np.array(table, np.int64)
+        self._entry = _entry("tw_sequence", self._table.ctypes.data)
+
+    def __call__(self, slots: list[Any], scalars: Sequence[Any]) -> int:
+        made: int = self._entry(slots, scalars)
+        return made
+
+
+def runs(launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
+    """Each unbroken sequence of native launches as one call; see `Device.runs`."""
+    found: dict[int, tuple[Run, int]] = {}
+    begin = 0
+    while begin < len(launches):
+        end = begin
+        while end < len(launches) and isinstance(launches[end][0], _Layout):
+            end += 1
+        if end - begin > 1:
+            found[begin] = _Run(launches[begin:end]), end - begin
+        begin = max(end, begin + 1)
+    return found

@@ -61,7 +61,7 @@ class Pool:
         architecture = _architecture()
         self.native = jit.link(
             source.text(architecture),
-            *("tw_worker", "tw_stop", "tw_parallel", "tw_launch", "tw_bundle"),
+            *("tw_worker", "tw_stop", "tw_parallel", "tw_launch", "tw_sequence", "tw_bundle"),
             imports=symbols,
         ).addresses
         self.can_work = architecture is not None
@@ -85,16 +85,20 @@ class Pool:
             self._set(source.WORKERS, len(self._workers))
 
     def resize(self, threads: int) -> None:
+        """Launches go on meanwhile, in the threads that make them."""
+        started = self._started
         self.stop()
         self.threads = threads
+        if started:
+            self.start()
 
     def stop(self) -> None:
-        """Ends the workers, and waits for that. The next launch starts them again."""
+        """Ends the workers, and waits for that."""
         with _lock:
             if not self._workers:
                 self._started = False
                 return
-            # From here on launches run in their callers, and one that runs ends first.
+            # From here on launches run in their callers.
             self._set(source.WORKERS, 0)
             self._stop(self.address)
             for worker in self._workers:
@@ -106,7 +110,8 @@ class Pool:
         ctypes.memset(self.address, 0, source.SIZE)
 
     def after_fork(self) -> None:
-        """In a child, where there are no workers and whoever launched is gone."""
+        """In a child, where there are no workers and whoever launched is gone. Workers come with
+        the first plan that is made here: most children never compute."""
         self._forget()
 
     def _set(self, offset: int, value: int) -> None:
@@ -175,7 +180,9 @@ def num_threads() -> int:
 
 
 def set_num_threads(threads: int) -> None:
-    """RuntimeError unless `threads` is positive, as in PyTorch."""
+    """RuntimeError unless `threads` is a positive integer, as in PyTorch."""
+    if not isinstance(threads, int):
+        raise RuntimeError(f"set_num_threads expects an int, but got {type(threads).__name__}")
     if threads < 1:
         raise RuntimeError("set_num_threads expects a positive integer")
     global _threads

@@ -77,17 +77,18 @@ work:
   %ticket = load atomic i64, ptr %pool seq_cst, align 8
   %shifted = lshr i64 %ticket, 32
   %seen = trunc i64 %shifted to i32
+  ; After the ticket: a worker that begins when it is already to stop has seen the last epoch.
+  %stop = load atomic i64, ptr %stop.at acquire, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %out, label %go
+go:
   call void @drain(ptr %pool)
   br label %spin
 spin:
-  %turn = phi i64 [ 0, %work ], [ %next, %pause ], [ 0, %park ]
+  %turn = phi i64 [ 0, %go ], [ %next, %pause ], [ 0, %park ]
   %epoch = load atomic i32, ptr %epoch.at acquire, align 4
   %new = icmp ne i32 %epoch, %seen
-  br i1 %new, label %awake, label %pause
-awake:
-  %stop = load atomic i64, ptr %stop.at acquire, align 8
-  %stopped = icmp ne i64 %stop, 0
-  br i1 %stopped, label %out, label %work
+  br i1 %new, label %work, label %pause
 pause:
   {pause}
   %next = add i64 %turn, 1
@@ -120,10 +121,21 @@ out:
   ret void
 }}
 
-; Ends the workers: a new epoch without chunks, after `stop` was set.
+; Ends the workers: a new epoch without chunks, after `stop` was set. The launch that has the pool
+; ends first, and none has it from then on.
 define void @tw_stop(ptr %pool) #0 {{
 entry:
   %stop.at = getelementptr i8, ptr %pool, i64 {STOP}
+  %busy = getelementptr i8, ptr %pool, i64 {BUSY}
+  br label %take
+take:
+  %pair = cmpxchg ptr %busy, i64 0, i64 1 seq_cst seq_cst
+  %free = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %free, label %end, label %yield
+yield:
+  %yielded = call i32 @sched_yield()
+  br label %take
+end:
   store atomic i64 1, ptr %stop.at release, align 8
   %old = atomicrmw add ptr %pool, i64 4294967296 seq_cst
   call void @wake(ptr %pool)
@@ -235,6 +247,9 @@ declare ptr @PyNumber_Long(ptr)
 declare double @PyFloat_AsDouble(ptr)
 declare i32 @PyObject_IsTrue(ptr)
 declare ptr @PyErr_Occurred()
+declare void @PyErr_Clear()
+declare i32 @PyErr_CheckSignals()
+declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyBytes_FromStringAndSize(ptr, i64)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
@@ -267,13 +282,24 @@ entry:
   ret void
 }
 
-define ptr @tw_launch(ptr %self, ptr %given, i64 %number) #0 {
+; The place in a sequence of what a launch calls its i-th: table[i], or i where there is no table.
+define internal i64 @place(ptr %table, i64 %i) alwaysinline #0 {
 entry:
-  %descriptor = call ptr @PyLong_AsVoidPtr(ptr %self)
-  %buffers.at = getelementptr ptr, ptr %given, i64 0
-  %buffers = load ptr, ptr %buffers.at, align 8
-  %scalars.at = getelementptr ptr, ptr %given, i64 1
-  %scalars = load ptr, ptr %scalars.at, align 8
+  %direct = icmp eq ptr %table, null
+  br i1 %direct, label %out, label %look
+look:
+  %found = call i64 @word(ptr %table, i64 %i)
+  br label %out
+out:
+  %at = phi i64 [ %i, %entry ], [ %found, %look ]
+  ret i64 %at
+}
+
+; One launch: 0 if all went well, 1 if an error is in its words (of which `told` gets a copy, as
+; bytes, if it isn't null), -1 if a Python exception is set.
+define internal i32 @one(
+    ptr %descriptor, ptr %buffers, ptr %used, ptr %scalars, ptr %numbers, ptr %told) noinline #0 {
+entry:
   %function = load ptr, ptr %descriptor, align 8
   %chunks = call i64 @word(ptr %descriptor, i64 1)
   %words.n = call i64 @word(ptr %descriptor, i64 2)
@@ -304,7 +330,8 @@ buffer.loop:
   %b.more = icmp slt i64 %b, %buffers.n
   br i1 %b.more, label %buffer.get, label %move.loop
 buffer.get:
-  %array = call ptr @PySequence_GetItem(ptr %buffers, i64 %b)
+  %b.at = call i64 @place(ptr %used, i64 %b)
+  %array = call ptr @PySequence_GetItem(ptr %buffers, i64 %b.at)
   %array.none = icmp eq ptr %array, null
   br i1 %array.none, label %fail, label %buffer.set
 buffer.set:
@@ -329,7 +356,8 @@ move.get:
   %m.word = call i64 @word(ptr %moves, i64 %m31)
   %m.kind = call i64 @word(ptr %moves, i64 %m32)
   %number.at = getelementptr i64, ptr %words, i64 %m.word
-  %item = call ptr @PySequence_GetItem(ptr %scalars, i64 %m.source)
+  %m.at = call i64 @place(ptr %numbers, i64 %m.source)
+  %item = call ptr @PySequence_GetItem(ptr %scalars, i64 %m.at)
   %item.none = icmp eq ptr %item, null
   br i1 %item.none, label %fail, label %move.kind
 move.kind:
@@ -385,7 +413,7 @@ take:
   br i1 %starved, label %no.memory, label %begin
 no.memory:
   %raised.memory = call ptr @PyErr_NoMemory()
-  ret ptr null
+  br label %fail
 begin:
   %held = phi ptr [ null, %start ], [ %space, %take ]
   %long = icmp ne i64 %parallel, 0
@@ -432,13 +460,87 @@ error.look:
   %e.set = icmp ne i64 %e.word, 0
   br i1 %e.set, label %tell, label %error.loop
 tell:
-  %told = call ptr @PyBytes_FromStringAndSize(ptr %words, i64 %bytes)
-  ret ptr %told
+  %silent = icmp eq ptr %told, null
+  br i1 %silent, label %wrong.words, label %copy
+copy:
+  %text = call ptr @PyBytes_FromStringAndSize(ptr %words, i64 %bytes)
+  store ptr %text, ptr %told, align 8
+  br label %wrong.words
+wrong.words:
+  ret i32 1
+fine:
+  ret i32 0
+fail:
+  ret i32 -1
+}
+
+define ptr @tw_launch(ptr %self, ptr %given, i64 %number) #0 {
+entry:
+  %told = alloca ptr, align 8
+  %descriptor = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %buffers = load ptr, ptr %given, align 8
+  %scalars.at = getelementptr ptr, ptr %given, i64 1
+  %scalars = load ptr, ptr %scalars.at, align 8
+  %ended = call i32 @one(
+    ptr %descriptor, ptr %buffers, ptr null, ptr %scalars, ptr null, ptr %told)
+  switch i32 %ended, label %raised [
+    i32 0, label %fine
+    i32 1, label %wrong
+  ]
 fine:
   call void @Py_IncRef(ptr @_Py_NoneStruct)
   ret ptr @_Py_NoneStruct
-fail:
+wrong:
+  %text = load ptr, ptr %told, align 8
+  ret ptr %text
+raised:
   ret ptr null
+}
+
+; sequence(self, slots, scalars): self is the address of a table, its length and for each launch
+; (descriptor, table of slots, table of scalars). Makes the launches in order, and returns how many
+; went well: the one that didn't is made again by itself, to raise its error.
+define ptr @tw_sequence(ptr %self, ptr %given, i64 %number) #0 {
+entry:
+  %table = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %slots = load ptr, ptr %given, align 8
+  %scalars.at = getelementptr ptr, ptr %given, i64 1
+  %scalars = load ptr, ptr %scalars.at, align 8
+  %count = load i64, ptr %table, align 8
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %next, %listen ]
+  %more = icmp slt i64 %k, %count
+  br i1 %more, label %run, label %out
+run:
+  %thrice = mul i64 %k, 3
+  %next = add i64 %k, 1
+  %first = add i64 %thrice, 1
+  %second = add i64 %thrice, 2
+  %third = add i64 %thrice, 3
+  %descriptor.i = call i64 @word(ptr %table, i64 %first)
+  %descriptor = inttoptr i64 %descriptor.i to ptr
+  %used.i = call i64 @word(ptr %table, i64 %second)
+  %used = inttoptr i64 %used.i to ptr
+  %numbers.i = call i64 @word(ptr %table, i64 %third)
+  %numbers = inttoptr i64 %numbers.i to ptr
+  %ended = call i32 @one(
+    ptr %descriptor, ptr %slots, ptr %used, ptr %scalars, ptr %numbers, ptr null)
+  %well = icmp eq i32 %ended, 0
+  br i1 %well, label %listen, label %stop
+listen:
+  %signal = call i32 @PyErr_CheckSignals()
+  %calm = icmp eq i32 %signal, 0
+  br i1 %calm, label %loop, label %interrupted
+interrupted:
+  ret ptr null
+stop:
+  call void @PyErr_Clear()
+  br label %out
+out:
+  %done = phi i64 [ %count, %loop ], [ %k, %stop ]
+  %result = call ptr @PyLong_FromLongLong(i64 %done)
+  ret ptr %result
 }
 """
 _ATTRIBUTES = "attributes #0 = { nounwind }\n"
@@ -448,7 +550,7 @@ PYTHON_SYMBOLS = (
     "PySequence_GetItem", "PyLong_AsVoidPtr", "PyLong_AsUnsignedLongLongMask", "PyNumber_Long",
     "PyFloat_AsDouble", "PyObject_IsTrue", "PyErr_Occurred", "PyBytes_FromStringAndSize",
     "PyEval_SaveThread", "PyEval_RestoreThread", "Py_IncRef", "Py_DecRef", "PyErr_NoMemory",
-    "PyMem_RawMalloc", "PyMem_RawFree",
+    "PyMem_RawMalloc", "PyMem_RawFree", "PyErr_Clear", "PyErr_CheckSignals", "PyLong_FromLongLong",
 )  # fmt: skip
 
 

@@ -25,7 +25,9 @@ CHUNKS = 16
 PACKED = 1 << 23
 """The most elements of `b` that are packed at a time."""
 PACKING = 1 << 15
-"""Elements that a chunk packs."""
+"""Elements that a chunk packs, at least."""
+GROUP = 8
+"""Panels of `b` that a chunk packs, at least: neighbours are copied by turns."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ class Tiling:
     @property
     def panel_group(self) -> int:
         """How many panels of `b` a chunk packs."""
-        return max(min(PACKING // (self.summed * self.tile.columns), self.panels), 1)
+        enough = max(PACKING // (self.summed * self.tile.columns), GROUP)
+        return min(enough, self.panels)
 
     @property
     def packing_chunks(self) -> int:
@@ -141,14 +144,15 @@ def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
     rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)
     shared = tuple(x for x in rest if x in mentioned)
     free = tuple(x for x in rest if x not in mentioned)
-    rows, columns = _block(m.extent, n.extent, k.extent * points(deep), points(rest), tile)
+    summed = k.extent * points(deep)
+    rows, columns = _block(m.extent, n.extent, summed, points(rest), tile)
     depth = _even(k.extent, DEPTH, 1)
-    each = k.extent * points(deep) * _up(n.extent, tile.columns)
+    each = summed * _up(n.extent, tile.columns)
     items = max(min(PACKED // each, points(shared)), 1)
     wide = n.extent
-    if items == 1 and each > PACKED:
-        panels = max(PACKED // (k.extent * points(deep) * columns), 1)
-        wide = panels * columns
+    if each > PACKED:
+        columns = min(columns, max(PACKED // summed // tile.columns, 1) * tile.columns)
+        wide = max(PACKED // summed // columns, 1) * columns
     return Tiling(dot, a, b, m, n, k, deep, shared, free, tile, rows, columns, depth, wide, items)
 
 
@@ -182,10 +186,10 @@ def _block(m: int, n: int, k: int, items: int, tile: Tile) -> tuple[int, int]:
         chunks = items * -(-m // rows) * -(-n // columns)
         if chunks >= CHUNKS or rows * columns * k < 2 * PRODUCTS:
             break
-        if columns >= 2 * rows and columns > 4 * tile.columns:
-            columns = _up(columns // 2, tile.columns)
-        elif rows > 4 * tile.rows:
+        if rows > 4 * tile.rows:
             rows = _up(rows // 2, tile.rows)
+        elif columns > 8 * tile.columns:
+            columns = _up(columns // 2, tile.columns)
         else:
             break
     return _even(m, rows, tile.rows), _even(n, columns, tile.columns)

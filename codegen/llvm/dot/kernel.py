@@ -8,6 +8,7 @@ the additions follows from the sizes alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...analysis import Analysis
 from ...index import Axis
@@ -20,11 +21,15 @@ from ..form import Form
 from ..machine import Machine
 from ..phases import Phase, Written
 from ..types import Ref, constant
-from . import epilogue, micro, operand
+from . import epilogue, micro, operand, output
 from .cut import COLUMNS, DEPTH, ROWS, Tiling, points
+from .micro import Tile
 from .operand import Operand
+from .output import Target
 
-ZERO = constant(0, "i64")
+NARROW = 16
+"""Up to so many panels of `b`, packing `a` isn't repaid if its rows can be read as they are."""
+ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
 
 def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
@@ -33,9 +38,10 @@ def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
     body = writer.body(Code("kernel", "ptr %args, i64 %chunk"))
     phases.write_kernel(body, steps, cut.rounds)
     codes = [body.code, writer.pack(), writer.tiles()]
-    a, b = Operand(cut, True), Operand(cut, False)
-    codes += operand.write("pack_a", a, kernel, machine, writer.arguments, writer.at_a)
-    codes += operand.write("pack_b", b, kernel, machine, writer.arguments, writer.at_b)
+    codes += operand.write("pack_a", writer.a, kernel, machine, writer.arguments, writer.at_a)
+    codes += operand.write("pack_b", writer.b, kernel, machine, writer.arguments, writer.at_b)
+    if writer.in_place:
+        codes.append(micro.function(cut.tile, a_packed=False))
     codes += [micro.function(cut.tile), epilogue.write(kernel, machine, writer.arguments, cut)]
     return Written(
         module_text(codes),
@@ -51,6 +57,10 @@ class _Writer:
     def __init__(self, kernel: Kernel, machine: Machine, cut: Tiling):
         self.kernel, self.machine, self.cut = kernel, machine, cut
         self.arguments = Arguments(kernel)
+        self.a, self.b = Operand(cut, True), Operand(cut, False)
+        self.in_place = (
+            self.a.in_place and not cut.deep and cut.n.extent <= NARROW * cut.tile.columns
+        )
         analysis = Analysis(kernel)
         # The axes besides the tile's whose positions the operands are packed at.
         places = cut.outer + cut.deep
@@ -208,25 +218,36 @@ class _Writer:
         each = body.size(cut.columns // tile.columns, "panels of a chunk", baked=False)
         first = code.binary("add", code.binary("mul", own, panels), code.binary("mul", block, each))
         b = micro.offset(code, tile, body.workspace(), code.binary("mul", first, size))
-        self._sum(body, places, (row, height, width, columns), packed, sums, b)
-        given = [places[x].typed for x in cut.outer]
-        given += [r.typed for r in (row, row_end, column, column_end, sums, columns)]
-        code.add(f"call void @{epilogue.NAME}(ptr %args, {', '.join(given)})")
+        target = Target(sums, columns)
+        for axis, position in places.items():
+            body.bind(axis, position)
+        direct = output.direct(body, cut, row, column)
+        self._sum(body, places, Block(row, height, width, target, direct), packed, b)
+        if direct is None:
+            self._finish(body, places, (row, row_end, column, column_end), target)
+        else:
+            # Whole tiles are where they belong; what is left is below them and beside them.
+            low = code.binary("add", row, whole(code, height, tile.rows))
+            right = code.binary("add", column, whole(code, width, tile.columns))
+            below = target.at(code, tile, code.binary("sub", low, row), ZERO)
+            self._finish(body, places, (low, row_end, column, column_end), below)
+            beside = target.at(code, tile, ZERO, code.binary("sub", right, column))
+            self._finish(body, places, (row, low, right, column_end), beside)
         self._end(body, end)
         return code
 
-    def _sum(
-        self,
-        body: Body,
-        places: dict[Axis, Ref],
-        block: tuple[Ref, Ref, Ref, Ref],
-        packed: Ref,
-        sums: Ref,
-        b: Ref,
+    def _finish(
+        self, body: Body, places: dict[Axis, Ref], bounds: tuple[Ref, ...], target: Target
     ) -> None:
-        """Sums a block (its first row, height and width, and the distance of rows in `sums`)."""
+        """Stores the rows and columns within bounds, whose sums are at `target`."""
+        given = [places[x].typed for x in self.cut.outer]
+        given += [r.typed for r in (*bounds, target.start, target.row)]
+        body.code.add(f"call void @{epilogue.NAME}(ptr %args, {', '.join(given)})")
+
+    def _sum(self, body: Body, places: dict[Axis, Ref], block: Block, packed: Ref, b: Ref) -> None:
+        """Sums a block; `packed` has room for its part of `a`, and `b` is packed."""
         cut, code, tile = self.cut, body.code, self.cut.tile
-        row, height, width, distance = block
+        row, height, width = block.row, block.height, block.width
         extent = body.size(cut.k.extent, ("extent of k", cut.k.name), baked=False)
         depth = body.size(cut.depth, "depth", baked=False)
         size = self._panel_size(body)
@@ -237,28 +258,96 @@ class _Writer:
         here = code.intrinsic("umin", [depth, code.binary("sub", extent, blocks.variable)])
         before = code.binary("add", code.binary("mul", number, extent), blocks.variable)
         fresh = code.compare("icmp eq", before, ZERO)
-        given = [places[x].typed for x in self.at_a]
-        given += [r.typed for r in (row, height, blocks.variable, here, packed, panel)]
-        code.add(f"call void @pack_a(ptr %args, {', '.join(given)})")
         at_b = micro.offset(
             code, tile, b, code.binary("mul", before, constant(tile.columns, "i64"))
         )
+        first = ZERO
+        if self.in_place:
+            first = whole(code, height, tile.rows)
+            self._rows_in_place(body, block, (blocks.variable, here, fresh), first, at_b)
+        given = [places[x].typed for x in self.at_a]
+        given += [code.binary("add", row, first).typed, code.binary("sub", height, first).typed]
+        given += [r.typed for r in (blocks.variable, here, packed, panel)]
+        code.add(f"call void @pack_a(ptr %args, {', '.join(given)})")
+        # The tiles of a column fetch the next panel of `b`, each a part of it.
+        tiles = code.binary("add", code.binary("udiv", height, constant(tile.rows, "i64")), ONE)
+        part = code.binary("udiv", code.binary("mul", here, constant(tile.columns, "i64")), tiles)
         across = code.open_loop(ZERO, width, tile.columns, [at_b], stem="column")
         ((panel_b, _),) = across.carried
-        down = code.open_loop(ZERO, height, tile.rows, stem="row")
-        a = micro.offset(code, tile, packed, code.binary("mul", down.variable, depth))
-        c = code.binary("add", code.binary("mul", down.variable, distance), across.variable)
-        c = micro.offset(code, tile, sums, c)
+        next_b = micro.offset(code, tile, panel_b, size)
+        down = code.open_loop(first, height, tile.rows, [next_b], stem="row")
+        ((ahead, _),) = down.carried
+        number = code.binary("sub", down.variable, first)
+        a = micro.offset(code, tile, packed, code.binary("mul", number, depth))
+        c = block.target(code, tile, down.variable, across.variable)
         code.add(
-            f"call void @{micro.name(True, True)}(ptr {a.text}, ptr {panel_b.text}, ptr {c.text}, "
-            f"{distance.typed}, {here.typed}, i1 {fresh.text})"
+            f"call void @{micro.name(True, True)}({a.typed}, {panel_b.typed}, {c.start.typed}, "
+            f"{c.row.typed}, {here.typed}, {fresh.typed}, {ahead.typed})"
         )
-        code.close_loop(down)
-        code.close_loop(across, [micro.offset(code, tile, panel_b, size)])
+        code.close_loop(down, [micro.offset(code, tile, ahead, part)])
+        code.close_loop(across, [next_b])
         code.close_loop(blocks)
         if deep is not None:
             code.close_loop(deep)
 
+    def _rows_in_place(
+        self, body: Body, block: Block, step: tuple[Ref, Ref, Ref], stop: Ref, b: Ref
+    ) -> None:
+        """The tiles up to the row `stop`, whose part of `a` isn't packed. step: the place along K,
+        how many there are, and whether they are the first."""
+        code, tile = body.code, self.cut.tile
+        k, depth, fresh = step
+        start, distance, _ = operand.element(body, self.a, block.row, k)
+        below = code.binary("mul", distance, constant(tile.rows, "i64"))
+        down = code.open_loop(ZERO, stop, tile.rows, [start], stem="row")
+        ((a, _),) = down.carried
+        next_a = micro.offset(code, tile, a, below)
+        across = code.open_loop(ZERO, block.width, tile.columns, [b], stem="column")
+        ((panel, _),) = across.carried
+        c = block.target(code, tile, down.variable, across.variable)
+        code.add(
+            f"call void @{micro.name(False, True)}({a.typed}, {panel.typed}, {c.start.typed}, "
+            f"{c.row.typed}, {depth.typed}, {fresh.typed}, {next_a.typed}, {distance.typed}, i64 1)"
+        )
+        code.close_loop(across, [micro.offset(code, tile, panel, self._panel_size(body))])
+        code.close_loop(down, [next_a])
 
-def most_rows(tile: micro.Tile) -> int:
+
+@dataclass(frozen=True)
+class Block:
+    """What a chunk computes. scratch: where its sums are kept; direct: where those of whole tiles
+    are, if that is the output."""
+
+    row: Ref
+    height: Ref
+    width: Ref
+    scratch: Target
+    direct: Target | None
+
+    def target(self, code: Code, tile: Tile, row: Ref, column: Ref) -> Target:
+        """Where the tile at a row and a column of the block is summed."""
+        here = self.scratch.at(code, tile, row, column)
+        if self.direct is None:
+            return here
+        there = self.direct.at(code, tile, row, column)
+        inside = [
+            code.compare("icmp ult", place, whole(code, size, step))
+            for place, size, step in (
+                (row, self.height, tile.rows),
+                (column, self.width, tile.columns),
+            )
+        ]
+        full = code.binary("and", inside[0], inside[1])
+        return Target(
+            code.select(full, there.start, here.start), code.select(full, there.row, here.row)
+        )
+
+
+def whole(code: Code, size: Ref, step: int) -> Ref:
+    """The part of a size that is made of whole steps."""
+    rest = code.binary("urem", size, constant(step, "i64"))
+    return code.binary("sub", size, rest)
+
+
+def most_rows(tile: Tile) -> int:
     return -(-ROWS // tile.rows) * tile.rows

@@ -17,6 +17,8 @@ from ..machine import Machine
 from ..types import Ref, constant, vector
 
 UNROLL = 4
+LINE = 64
+"""Bytes of a line of the cache."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,23 @@ def packed(start: Ref, width: int) -> Operand:
 
 
 def accumulate(
-    code: Code, tile: Tile, a: Operand, b: Operand, depth: Ref, held: Sequence[Ref]
+    code: Code,
+    tile: Tile,
+    a: Operand,
+    b: Operand,
+    depth: Ref,
+    held: Sequence[Ref],
+    ahead: Ref | None = None,
 ) -> list[Ref]:
-    """`held` (row by row, vector by vector) plus a times b, summed over `depth` places of K."""
+    """`held` (row by row, vector by vector) plus a times b, summed over `depth` places of K.
+
+    ahead: memory of which a line is fetched into the cache every UNROLL steps.
+    """
     steps = UNROLL if depth.text.startswith("%") or int(depth.text) >= UNROLL else 1
     whole = code.binary("and", depth, constant(-steps, "i64"))
     state = [a.start, b.start, *held]
-    state = _loop(code, tile, a, b, constant(0, "i64"), whole, steps, state)
-    return _loop(code, tile, a, b, whole, depth, 1, state)[2:]
+    state = _loop(code, tile, a, b, constant(0, "i64"), whole, steps, state, ahead)
+    return _loop(code, tile, a, b, whole, depth, 1, state, None)[2:]
 
 
 def _loop(
@@ -85,8 +96,12 @@ def _loop(
     stop: Ref,
     steps: int,
     state: Sequence[Ref],
+    ahead: Ref | None,
 ) -> list[Ref]:
     loop = code.open_loop(first, stop, steps, state, stem="k")
+    if ahead is not None:
+        lines = code.binary("mul", loop.variable, constant(LINE // steps, "i64"))
+        fetch(code, code.let(f"getelementptr i8, ptr {ahead.text}, i64 {lines.text}", "ptr"))
     at_a, at_b, *held = (phi for phi, _ in loop.carried)
     for _ in range(steps):
         held = _step(code, tile, a, at_a, at_b, held)
@@ -134,6 +149,12 @@ def offset(code: Code, tile: Tile, start: Ref, elements: Ref | int) -> Ref:
     return code.let(f"getelementptr {tile.kind}, ptr {start.text}, i64 {text}", "ptr")
 
 
+def fetch(code: Code, at: Ref) -> None:
+    """Begins to bring a line into the cache, if there is memory at all."""
+    code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+    code.add(f"call void @llvm.prefetch.p0(ptr {at.text}, i32 0, i32 3, i32 1)")
+
+
 def load(code: Code, tile: Tile, at: Ref, lanes: int = 0) -> Ref:
     lanes = lanes or tile.lanes
     text = f"load {vector(tile.kind, lanes)}, ptr {at.text}, align {tile.itemsize}"
@@ -173,9 +194,11 @@ def zeros(tile: Tile) -> list[Ref]:
 def function(tile: Tile, a_packed: bool = True, b_packed: bool = True) -> Code:
     """The tile at `c` is set to a times b, or with `fresh` 0 that is added to it:
 
-    void micro(ptr a, ptr b, ptr c, i64 row, i64 depth, i1 fresh[, i64 a_row, i64 a_step][, b_step])
+    void micro(ptr a, ptr b, ptr c, i64 row, i64 depth, i1 fresh, ptr ahead
+        [, i64 a_row, i64 a_step][, i64 b_step])
     """
     parameters = "ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %row, i64 %depth, i1 %fresh"
+    parameters += ", ptr %ahead"
     parameters += "" if a_packed else ", i64 %a_row, i64 %a_step"
     parameters += "" if b_packed else ", i64 %b_step"
     code = Code(name(a_packed, b_packed), parameters, internal=True)
@@ -187,7 +210,8 @@ def function(tile: Tile, a_packed: bool = True, b_packed: bool = True) -> Code:
         a = Operand(a.start, Ref("%a_step", "i64"), tuple(rows))
     if not b_packed:
         b = Operand(b.start, Ref("%b_step", "i64"))
-    held = accumulate(code, tile, a, b, Ref("%depth", "i64"), zeros(tile))
+    depth, ahead = Ref("%depth", "i64"), Ref("%ahead", "ptr")
+    held = accumulate(code, tile, a, b, depth, zeros(tile), ahead)
     write_tile(code, tile, held, Ref("%c", "ptr"), Ref("%row", "i64"), Ref("%fresh", "i1"))
     return code
 

@@ -49,6 +49,14 @@ class Operand:
         return 1 in (value.offset.coefficient(self.k), value.offset.coefficient(self.row))
 
     @property
+    def in_place(self) -> bool:
+        """Whether the micro kernel may read it where it is: rows of the type it computes with."""
+        value = self.value
+        if not self.in_memory or not isinstance(value, Load):
+            return False
+        return value.offset.coefficient(self.k) == 1 and value.buffer.dtype.itemsize >= 4
+
+    @property
     def along(self) -> bool:
         """Whether neighbours lie along K rather than along the row axis."""
         seen: dict[int, Value] = {}
@@ -84,30 +92,37 @@ def write(
 
 
 def _copied(body: Body, operand: Operand, name: str) -> list[Code]:
-    code, value = body.code, operand.value
+    code, value, along = body.code, operand.value, operand.along
     assert isinstance(value, Load)
-    offset, along, dtype = value.offset, operand.along, value.buffer.dtype
-    moving = {operand.row, operand.k}
-    rest = Index(tuple(t for t in offset.terms if t[0] not in moving), offset.const)
-    strides = {
-        axis: body.size(offset.coefficient(axis), ("stride", name, axis.name)) for axis in moving
-    }
-    total = uniform(body, rest, None)
-    for axis, position in ((operand.row, "%row"), (operand.k, "%k")):
-        part = code.binary("mul", Ref(position, "i64"), strides[axis])
-        total = code.binary("add", total, part)
-    kind = stored(dtype)
-    start = code.let(
-        f"getelementptr {kind}, ptr {body.buffer(value.buffer).text}, i64 {total.text}", "ptr"
-    )
-    stride = strides[operand.row if along else operand.k]
+    start, row, k = element(body, operand, Ref("%row", "i64"), Ref("%k", "i64"))
     own = f"{name}_from"
     code.add(
-        f"call void @{own}(ptr {start.text}, {stride.typed}, i64 %rows, i64 %depth, ptr %to, "
-        "i64 %panel)"
+        f"call void @{own}({start.typed}, {(row if along else k).typed}, i64 %rows, i64 %depth, "
+        "ptr %to, i64 %panel)"
     )
-    tile = operand.tile
-    return [code, packing.function(own, dtype, operand.width, tile.lanes, along)]
+    width, lanes = operand.width, operand.tile.lanes
+    return [code, packing.function(own, value.buffer.dtype, width, lanes, along)]
+
+
+def element(body: Body, operand: Operand, row: Ref, k: Ref) -> tuple[Ref, Ref, Ref]:
+    """Where the element at (row, k) of an operand in memory is, and how far the next ones are,
+    along the rows and along K."""
+    code, value = body.code, operand.value
+    assert isinstance(value, Load)
+    offset = value.offset
+    total = uniform(
+        body,
+        Index(tuple(t for t in offset.terms if t[0] not in (operand.row, operand.k)), offset.const),
+        None,
+    )
+    strides = []
+    for axis, position in ((operand.row, row), (operand.k, k)):
+        stride = body.size(offset.coefficient(axis), ("stride of", operand.width, axis.name))
+        total = code.binary("add", total, code.binary("mul", position, stride))
+        strides.append(stride)
+    base, kind = body.buffer(value.buffer), stored(value.buffer.dtype)
+    start = code.let(f"getelementptr {kind}, ptr {base.text}, i64 {total.text}", "ptr")
+    return start, strides[0], strides[1]
 
 
 def _panels(code: Code, operand: Operand):  # type: ignore[no-untyped-def]

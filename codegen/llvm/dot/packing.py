@@ -15,10 +15,13 @@ from tilewright.ir.dtype import DType
 from ..code import Code, Level
 from ..convert import widened
 from ..types import Ref, computed, constant, stored, vector
+from .micro import fetch
 
-DEPTH = 32
-"""Places of K that are copied of a panel before the next one's, so that few pages are in use."""
-
+AHEAD = 256
+"""Bytes by which the rows of a panel are fetched before they are packed: more rows than the
+processor follows by itself."""
+TOGETHER = 96
+"""Neighbours that are copied to their panels before the next place along K."""
 ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
 
@@ -31,7 +34,10 @@ def function(name: str, dtype: DType, width: int, lanes: int, along: bool) -> Co
     """
     parameters = "ptr noalias %from, i64 %stride, i64 %rows, i64 %depth, ptr noalias %to"
     code = Code(name, f"{parameters}, i64 %panel", internal=True)
-    (_along if along else _across)(code, dtype, width, lanes)
+    if along:
+        _along(code, dtype, width, lanes)
+    else:
+        _across(code, dtype, width)
     return code
 
 
@@ -96,26 +102,29 @@ def _one_by_one(
     code.close_loop(k)
 
 
-def _across(code: Code, dtype: DType, width: int, lanes: int) -> None:
+def _across(code: Code, dtype: DType, width: int) -> None:
     depth, rows, wide = _argument("depth"), _argument("rows"), constant(width, "i64")
-    block = code.open_loop(ZERO, depth, DEPTH, stem="block")
-    more = code.binary("add", block.variable, constant(DEPTH, "i64"))
-    stop = code.intrinsic("umin", [more, depth])
-    panel = code.open_loop(ZERO, rows, width, stem="row")
-    row = panel.variable
-    to = _panel(code, computed(dtype), row, width)
-    whole = code.compare("icmp ule", code.binary("add", row, wide), rows)
-    labels = _branch(code, whole)
-    k = code.open_loop(block.variable, stop, 1, stem="k")
-    offset = code.binary("add", code.binary("mul", k.variable, _argument("stride")), row)
-    value = _load(code, dtype, _at(code, stored(dtype), Ref("%from", "ptr"), offset), width)
-    store(code, value, _at(code, value.type, to, code.binary("mul", k.variable, wide)))
+    whole = code.binary("sub", rows, code.binary("urem", rows, wide))
+    kind, source = computed(dtype), Ref("%from", "ptr")
+    group = code.open_loop(ZERO, whole, TOGETHER // width * width, stem="group")
+    last = code.binary("add", group.variable, constant(TOGETHER // width * width, "i64"))
+    last = code.intrinsic("umin", [last, whole])
+    start = _panel(code, kind, group.variable, width)
+    k = code.open_loop(ZERO, depth, 1, stem="k")
+    line = code.binary("mul", k.variable, _argument("stride"))
+    first = _at(code, kind, start, code.binary("mul", k.variable, wide))
+    panel = code.open_loop(group.variable, last, width, [first], stem="row")
+    ((to, _),) = panel.carried
+    offset = code.binary("add", line, panel.variable)
+    store(code, _load(code, dtype, _at(code, stored(dtype), source, offset), width), to)
+    code.close_loop(panel, [_at(code, kind, to, _argument("panel"))])
     code.close_loop(k)
+    code.close_loop(group)
+    labels = _branch(code, code.compare("icmp ult", whole, rows))
+    to = _panel(code, kind, whole, width)
+    _one_by_one(code, dtype, width, whole, ZERO, depth, to, along=False)
     _otherwise(code, labels)
-    _one_by_one(code, dtype, width, row, block.variable, stop, to, along=False)
     _join(code, labels)
-    code.close_loop(panel)
-    code.close_loop(block)
 
 
 def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
@@ -135,8 +144,12 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
     k = code.open_loop(ZERO, depth, lanes, stem="k")
     here = code.intrinsic("umin", [k.variable, final])
     base = _at(code, computed(dtype), to, code.binary("mul", here, constant(width, "i64")))
+    later = code.binary("add", here, constant(AHEAD // dtype.itemsize, "i64"))
     for first in range(0, width, lanes):
         count = min(lanes, width - first)
+        if width > lanes:
+            for start in starts[first : first + count]:
+                fetch(code, _at(code, stored(dtype), start, later))
         some = [
             _load(code, dtype, _at(code, stored(dtype), s, here), lanes)
             for s in starts[first : first + count]

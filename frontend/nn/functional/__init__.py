@@ -4,7 +4,9 @@
 
 from .activation import (
     celu,
+    celu_,
     elu,
+    elu_,
     gelu,
     glu,
     gumbel_softmax,
@@ -12,7 +14,9 @@ from .activation import (
     hardsigmoid,
     hardswish,
     hardtanh,
+    hardtanh_,
     leaky_relu,
+    leaky_relu_,
     log_softmax,
     logsigmoid,
     mish,
@@ -21,6 +25,7 @@ from .activation import (
     relu6,
     relu_,
     selu,
+    selu_,
     sigmoid,
     silu,
     softmax,
@@ -31,8 +36,10 @@ from .activation import (
     tanh,
     tanhshrink,
     threshold,
+    threshold_,
 )
 from .attention import multi_head_attention_forward, scaled_dot_product_attention
+from .bag import embedding_bag
 from .conv import (
     conv1d,
     conv2d,
@@ -74,6 +81,11 @@ from .loss import (
     soft_margin_loss,
     triplet_margin_loss,
 )
+from .margin import (
+    multi_margin_loss,
+    multilabel_soft_margin_loss,
+    triplet_margin_with_distance_loss,
+)
 from .normalization import (
     batch_norm,
     group_norm,
@@ -92,7 +104,25 @@ from .pooling import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
     max_pool1d,
     max_pool2d,
     max_pool3d,
 )
+from .resampling import (
+    channel_shuffle,
+    interpolate,
+    pixel_unshuffle,
+    upsample,
+    upsample_bilinear,
+    upsample_nearest,
+)
+
+
+def __getattr__(name: str) -> object:
+    raise AttributeError(
+        f"tilewright.nn.functional has no {name!r}: it is not a name of PyTorch's, or not "
+        "implemented yet"
+    )

@@ -88,6 +88,19 @@ def threshold(input: Any, threshold: float, value: float, inplace: bool = False)
     return _inplace(input, record(ops.threshold, input, float(threshold), float(value)), inplace)
 
 
+def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    def write(input: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(input, *args, **kwargs, inplace=True)
+
+    write.__name__ = write.__qualname__ = f"{function.__name__}_"
+    write.__doc__ = f"`{function.__name__}` in place."
+    return write
+
+
+celu_, elu_, leaky_relu_ = _in_place(celu), _in_place(elu), _in_place(leaky_relu)
+hardtanh_, selu_, threshold_ = _in_place(hardtanh), _in_place(selu), _in_place(threshold)
+
+
 def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
     return record(ops.softplus, input, float(beta), float(threshold))

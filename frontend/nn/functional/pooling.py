@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +131,24 @@ def _avg_pool(dims: int) -> Callable[..., Any]:
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
+
+
+def _lp_pool(dims: int) -> Callable[..., Any]:
+    pool = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
+
+    def lp_pool(
+        input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+    ) -> Any:
+        total = pool(input**norm_type, kernel_size, stride, 0, ceil_mode)
+        count = math.prod(tuple_of(kernel_size, dims))
+        return (total.sign() * total.abs().relu() * count) ** (1 / norm_type)
+
+    lp_pool.__name__ = lp_pool.__qualname__ = f"lp_pool{dims}d"
+    lp_pool.__doc__ = f"The p-norm of each window of the last {dims} dimensions."
+    return lp_pool
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = _lp_pool(1), _lp_pool(2), _lp_pool(3)
 
 
 def _adaptive_builder(name: str, dims: int, op: Any, indices: Any) -> Callable[..., Any]:

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
 from .collate import default_collate, default_convert
-from .dataset import IterableDataset, Subset, TensorDataset
+from .dataset import IterableDataset
+from .fetch import Fetch, fetcher
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
-_warned = False
-
-
-def get_worker_info() -> None:
-    """Which worker runs the dataset: none, samples are loaded in the main process."""
-    return None
-
-
-def _warn_of_workers(count: int) -> None:
-    global _warned
-    if count and not _warned:
-        _warned = True
-        warnings.warn(
-            f"DataLoader: num_workers={count} was asked for, but worker processes are not "
-            "implemented yet; samples are loaded in the main process",
-            stacklevel=3,
-        )
+if TYPE_CHECKING:
+    from .workers import Workers
 
 
 class DataLoader:
@@ -38,7 +23,14 @@ class DataLoader:
     batch_size: samples a batch; None yields single samples. shuffle: a new random order each time.
     sampler, batch_sampler: the order of indices, or of lists of them. collate_fn: makes a batch of
     a list of samples. drop_last: leave out a last batch that is not full. generator: what the
-    shuffling draws from. num_workers: workers come later; samples are loaded in this process.
+    shuffling and the seeds of workers draw from.
+
+    num_workers: processes that load batches beside this one; 0 loads them here. Each has
+    `prefetch_factor` batches under way (2 by default). worker_init_fn(id) is called in each;
+    persistent_workers keeps them for the next epoch. timeout: seconds to wait for a batch, 0 to
+    wait without limit. in_order: batches come in the order of the sampler.
+    multiprocessing_context: how workers start, as a name (fork, spawn, forkserver) or a context.
+    pin_memory: accepted, and does nothing.
     """
 
     def __init__(
@@ -69,18 +61,26 @@ class DataLoader:
             )
         if timeout < 0:
             raise ValueError("timeout option should be non-negative")
+        if num_workers == 0 and prefetch_factor is not None:
+            raise ValueError(
+                "prefetch_factor option could only be specified in multiprocessing.let num_workers "
+                "> 0 to enable multiprocessing, otherwise set prefetch_factor to None."
+            )
+        if prefetch_factor is not None and prefetch_factor < 1:
+            raise ValueError("prefetch_factor option should be positive")
         if persistent_workers and num_workers == 0:
             raise ValueError("persistent_workers option needs num_workers > 0")
-        _warn_of_workers(num_workers)
         self.dataset = dataset
         self.num_workers = num_workers
         self.pin_memory = pin_memory
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
         self.generator = generator
-        self.prefetch_factor = prefetch_factor
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
         self.persistent_workers = persistent_workers
-        self.multiprocessing_context = multiprocessing_context
+        self.multiprocessing_context = _context(multiprocessing_context, num_workers)
+        self.in_order = in_order
+        self._workers: Workers | None = None  # those that persist
         iterable = isinstance(dataset, IterableDataset)
         if iterable:
             if shuffle:
@@ -132,32 +132,38 @@ class DataLoader:
         self.collate_fn = collate_fn
 
     def __iter__(self) -> Iterator[Any]:
-        if isinstance(self.dataset, IterableDataset):
-            return self._stream()
-        if self.batch_sampler is None:
-            return (self.collate_fn(self.dataset[i]) for i in self.sampler)
-        return self._batches()
+        if self.num_workers:
+            return self._started_workers().batches()
+        fetch = fetcher(*self._fetch_arguments())
+        return self._from_here(fetch)
 
-    def _batches(self) -> Iterator[Any]:
-        dataset, collate = self.dataset, self.collate_fn
-        take = _whole_batches(dataset) if collate is default_collate else None
-        for indices in self.batch_sampler:
-            if take is not None:
-                yield take(indices)
-            elif hasattr(dataset, "__getitems__"):
-                yield collate(dataset.__getitems__(indices))
-            else:
-                yield collate([dataset[i] for i in indices])
-
-    def _stream(self) -> Iterator[Any]:
-        samples = iter(self.dataset)
-        if self.batch_size is None:
-            yield from map(self.collate_fn, samples)
-            return
-        while batch := list(itertools.islice(samples, self.batch_size)):
-            if len(batch) < self.batch_size and self.drop_last:
+    def _from_here(self, fetch: Fetch) -> Iterator[Any]:
+        for indices in self._index_iterator():
+            try:
+                batch = fetch(indices)
+            except StopIteration:
                 return
-            yield self.collate_fn(batch)
+            yield batch
+
+    def _started_workers(self) -> Workers:
+        from .workers import Workers
+
+        if self._workers is None or self._workers.is_closed:
+            workers = Workers(self)
+            self._workers = workers if self.persistent_workers else None
+            return workers
+        self._workers.restart()
+        return self._workers
+
+    def _fetch_arguments(self) -> tuple[Any, ...]:
+        batched = self.batch_sampler is not None
+        return self.dataset, self.collate_fn, batched, self.batch_size, self.drop_last
+
+    def _index_iterator(self) -> Iterator[Any]:
+        """The indices of each batch; of a dataset without them as many as it may take."""
+        if isinstance(self.dataset, IterableDataset):
+            return itertools.repeat(None)
+        return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
@@ -169,13 +175,28 @@ class DataLoader:
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
 
-def _whole_batches(dataset: Any) -> Callable[[list[int]], list[Any]] | None:
-    """How to take a whole batch at once, for datasets of which nothing is overridden."""
-    if type(dataset) is TensorDataset:
-        return dataset.batch
-    if type(dataset) is Subset:
-        inner = _whole_batches(dataset.dataset)
-        if inner is not None:
-            indices = dataset.indices
-            return lambda places: inner([indices[i] for i in places])
-    return None
+def _context(given: Any, workers: int) -> Any:
+    """The context in which workers start; None without any."""
+    import multiprocessing
+
+    if given is not None and not workers:
+        raise ValueError(
+            "multiprocessing_context can only be used with multi-process loading (num_workers > "
+            f"0), but got num_workers={workers}"
+        )
+    if isinstance(given, str):
+        valid = multiprocessing.get_all_start_methods()
+        if given not in valid:
+            raise ValueError(
+                "multiprocessing_context option should specify a valid start method in "
+                f"{valid!r}, but got multiprocessing_context={given!r}"
+            )
+        return multiprocessing.get_context(given)
+    if given is None and workers:
+        return multiprocessing.get_context()
+    if given is not None and not isinstance(given, multiprocessing.context.BaseContext):
+        raise TypeError(
+            "multiprocessing_context option should be a valid context object or a string "
+            f"specifying the start method, but got multiprocessing_context={given}"
+        )
+    return given

@@ -1,0 +1,72 @@
+"""A product over windows as a kernel of two phases: laying out the operands, then tiles."""
+
+from __future__ import annotations
+
+from ...kernel import Kernel
+from .. import points, turned
+from ..arguments import Arguments
+from ..body import Body
+from ..code import Code, module_text
+from ..dot.micro import Tile, tile_for
+from ..form import Form, form_of
+from ..machine import Machine
+from ..phases import Phase, Written, function, write_kernel
+from ..types import computed
+from . import micro, tiles
+from .operands import panels
+from .plan import Plan
+from .roles import Product, size
+
+
+FEW = 4
+"""So many zeros in a row, as in a border, are stored one by one rather than under a mask."""
+AT_ONCE = 1 << 14
+
+
+def write(kernel: Kernel, machine: Machine, plan: Plan) -> Written:
+    arguments = Arguments(kernel)
+    found = [tile_of(p.product, machine) for p in plan.parts]
+    packed = [
+        panels(p.product, f"panels{i}", tile.columns)
+        for i, (p, tile) in enumerate(zip(plan.parts, found))
+    ]
+    layouts = [*plan.images, *(pack for pack, _ in packed)]
+    for buffer in dict.fromkeys(layout.outputs[0] for layout in layouts):
+        arguments.keep(buffer)
+    before = [_plain(each, each.name, machine, arguments) for each in layouts]
+    after = [_plain(each, f"rest{i}", machine, arguments) for i, each in enumerate(plan.rest)]
+    for i, (part, tile, (_, columns)) in enumerate(zip(plan.parts, found, packed)):
+        after.append(tiles.write(f"tiles{i}", part, columns, machine, arguments, tile))
+    body = Body(kernel, machine, form_of(kernel, machine), arguments)
+    write_kernel(body, [phase for phase, _ in (*before, *after)])
+    codes = [body.code, *(code for _, code in (*before, *after))]
+    codes += [micro.function(tile) for tile in dict.fromkeys(found)]
+    return Written(
+        module_text(codes),
+        arguments,
+        tuple(sum(phase.chunks for phase, _ in each) for each in (before, after) if each),
+        arguments.space,
+    )
+
+
+def tile_of(product: Product, machine: Machine) -> Tile:
+    """A vector wide if that is enough for the columns; then its rows are as many as pointers to
+    them fit the registers of x86."""
+    tile = tile_for(machine, computed(product.dot.dtype))
+    if size(product.n) > tile.lanes:
+        return tile
+    return Tile(tile.kind, tile.lanes, 8, 1)
+
+
+def _plain(kernel: Kernel, name: str, machine: Machine, arguments: Arguments) -> tuple[Phase, Code]:
+    """A function that computes a kernel without products."""
+    turn = turned.turn_of(kernel, machine)
+    form = form_of(kernel, machine) if turn is None else turn.form
+    if not kernel.inputs and form.vector is not None and form.vector.extent <= FEW:
+        form = Form(None, 1, kernel.parallel, AT_ONCE, 1, False)
+    body = Body(kernel, machine, form, arguments.part(name), function(name))
+    if turn is None:
+        points.write(body)
+    else:
+        turned.write(body, turn.across)
+    return Phase(name, form.chunks(kernel)), body.code

@@ -1,0 +1,311 @@
+"""The tiles of a product over windows.
+
+A chunk is a block of rows and some panels of columns. Its sums lie in memory of its own; the sum is
+made in pieces of STEPS, so that a panel stays in the first level of cache while all rows of the
+block meet it. In the end each panel is turned around, and what follows the product in the kernel is
+computed along its rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ... import index as ix
+from ...canonical import collapsed, copied
+from ...index import Axis, Index
+from ...kernel import Buffer, Kernel, Load, Store, Value
+from .. import points
+from ..arguments import Arguments
+from ..body import Body
+from ..code import Code
+from ..dot.micro import Tile, load, offset
+from ..dot.packing import transposed
+from ..form import Form
+from ..machine import CannotLower, Machine
+from ..phases import Phase, function
+from ..positions import uniform
+from ..stages import bind_vector
+from ..types import Ref, constant
+from . import micro
+from .plan import Part
+from .roles import Product, size
+
+STEPS = 256
+"""Steps of the sum that a panel has: 16 KiB of 16 columns."""
+ROWS = 96
+"""Rows of a block, a multiple of any tile's and any vector's."""
+SUMS = 1 << 16
+"""Bytes of sums that a chunk may have on its way: they stay in the second level of cache."""
+CHUNKS, CHUNK = 16, 1 << 20
+"""So many chunks there should be, unless that leaves one fewer products than this."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How the rows and the panels of a product are cut into chunks."""
+
+    rows: int
+    panels: int
+
+    def count(self, m: int, panels: int) -> tuple[int, int]:
+        return -(-m // self.rows), -(-panels // self.panels)
+
+
+def blocks_of(found: Product, tile: Tile) -> Blocks:
+    """By size alone, so that results don't depend on the number of threads."""
+    m, items, k = size(found.m), size(found.batch), size(found.k)
+    count = -(-size(found.n) // tile.columns)
+    step = math.lcm(tile.rows, tile.lanes)
+    rows = min(ROWS // step, -(-m // step)) * step
+    wide = min(count, max(SUMS // (rows * tile.columns * tile.itemsize), 1))
+    work = m * count * tile.columns * k * items
+
+    def chunks() -> int:
+        return items * -(-m // rows) * -(-count // wide)
+
+    while chunks() < CHUNKS and work // chunks() > 2 * CHUNK:
+        if wide > 1:
+            wide = -(-wide // 2)
+        elif rows > step:
+            rows = -(-rows // 2 // step) * step
+        else:
+            break
+    return Blocks(rows, wide)
+
+
+def write(
+    name: str, part: Part, columns: Load, machine: Machine, arguments: Arguments, tile: Tile
+) -> tuple[Phase, Code]:
+    """A function that computes blocks of a part, and what follows its product.
+
+    columns: a load of the packed columns, in the place of `part.product.columns`.
+    """
+    found = part.product
+    rest = _epilogue(part.kernel, found)
+    outer = tuple(rest.parallel[len(found.batch) + len(found.n) : -1])
+    form = Form(rest.parallel[-1], tile.lanes, outer, 1, 1, False)
+    body = Body(rest, machine, form, arguments.part(name), function(name))
+    blocks = blocks_of(found, tile)
+    _Tiles(body, found, tile, blocks, part.image, columns).write()
+    count = -(-size(found.n) // tile.columns)
+    chunks = size(found.batch) * math.prod(blocks.count(size(found.m), count))
+    return Phase(name, chunks), body.code
+
+
+def table(axes: Sequence[Axis], offset: Index, pad: int = 1) -> bytes:
+    """What each point of `axes`, in row-major order, adds to an offset: int32, made a multiple of
+    `pad` entries."""
+    total = np.zeros((), np.int64)
+    for axis in axes:
+        total = total[..., None] + np.arange(axis.extent) * offset.coefficient(axis)
+    flat = total.reshape(-1)
+    if flat.max(initial=0) >= 1 << 31 or flat.min(initial=0) < -(1 << 31):
+        raise CannotLower("an operand of more than 2^31 elements")
+    return np.pad(flat.astype(np.int32), (0, -flat.size % pad), "edge").tobytes()
+
+
+def _epilogue(kernel: Kernel, found: Product) -> Kernel:
+    """What follows the product: the kernel with a load in the place of it, its rows collapsed."""
+    m, n = size(found.m), size(found.n)
+    # Apart by one more than the rows, so that no column is a row's neighbour.
+    order = [*found.m, *found.n, *found.batch]
+    steps = _steps(found.m, 1) + _steps(found.n, m + 1) + _steps(found.batch, (m + 1) * (n + 1))
+    offset = ix.linearize([ix.of(a) for a in order], steps)
+    sums = Load(Buffer(_SUMS, found.dot.dtype, 0), offset, found.dot.dtype)
+    made: dict[int, Value] = {}
+    for value in kernel.values:
+        done = sums if value is found.dot else copied(value, made, lambda index: index)
+        made[id(value)] = done
+    stores = tuple(Store(s.buffer, s.offset, made[id(s.value)]) for s in kernel.stores)
+    rest = Kernel(kernel.name, (*found.batch, *found.n, *found.m), (), stores)
+    return collapsed(rest, [found.m])
+
+
+_SUMS = "sums"
+
+
+def _is_sums(value: Value) -> bool:
+    return isinstance(value, Load) and value.buffer.name == _SUMS
+
+
+def _steps(axes: Sequence[Axis], step: int) -> list[int]:
+    out = []
+    for axis in reversed(axes):
+        out.append(step)
+        step *= axis.extent
+    return out[::-1]
+
+
+class _Tiles:
+    """The function of a chunk of tiles."""
+
+    def __init__(
+        self,
+        body: Body,
+        found: Product,
+        tile: Tile,
+        blocks: Blocks,
+        rows: Load,
+        columns: Load,
+    ):
+        self.body, self.code = body, body.code
+        self.found, self.tile, self.blocks = found, tile, blocks
+        self.rows, self.columns = rows, columns
+        self.sums = next(v for v in body.kernel.values if _is_sums(v))
+        self.count = -(-size(found.n) // tile.columns)
+        self.m = self.size(size(found.m), "m")
+        self.n = self.size(size(found.n), "n")
+        self.k = self.size(size(found.k), "k")
+
+    def size(self, value: int, key: str) -> Ref:
+        return self.body.size(value, key, baked=False)
+
+    def at(self, base: Ref, place: Ref) -> Ref:
+        return offset(self.code, self.tile, base, place)
+
+    def write(self) -> None:
+        code, blocks = self.code, self.blocks
+        m_blocks, n_blocks = blocks.count(size(self.found.m), self.count)
+        by_m, by_n = self.size(m_blocks, "row blocks"), self.size(n_blocks, "column blocks")
+        chunk = Ref("%chunk", "i64")
+        which = code.binary("urem", chunk, by_m)
+        chunk = code.binary("udiv", chunk, by_m)
+        first_panel = code.binary(
+            "mul", code.binary("urem", chunk, by_n), self.const(blocks.panels)
+        )
+        item = code.binary("udiv", chunk, by_n)
+        self.bind(self.found.batch, item)
+        m0 = code.binary("mul", which, self.const(blocks.rows))
+        m1 = self.least(code.binary("add", m0, self.const(blocks.rows)), self.m)
+        panels_ = self.size(self.count, "panels")
+        last_panel = self.least(code.binary("add", first_panel, self.const(blocks.panels)), panels_)
+        held = blocks.panels * blocks.rows * self.tile.columns
+        self.held = self.room(held)
+        self.turned = self.room(self.tile.columns * blocks.rows + self.tile.lanes)
+        self.clear(code.binary("sub", last_panel, first_panel))
+        before = code.binary("mul", item, panels_)
+        self.add_products(m0, m1, first_panel, last_panel, before)
+        loop = code.open_loop(first_panel, last_panel, stem="panel")
+        done = code.binary("sub", loop.variable, first_panel)
+        self.turn(self.at(self.held, self.times(done, blocks.rows * self.tile.columns)), m0, m1)
+        self.finish(loop.variable, m0, m1)
+        code.close_loop(loop)
+
+    def const(self, value: int) -> Ref:
+        return constant(value, "i64")
+
+    def times(self, ref: Ref, factor: int) -> Ref:
+        return self.code.binary("mul", ref, self.const(factor))
+
+    def least(self, a: Ref, b: Ref) -> Ref:
+        return self.code.intrinsic("smin", [a, b])
+
+    def room(self, count: int) -> Ref:
+        text = f"alloca {self.tile.kind}, i64 {count}, align 64"
+        return self.code.let(text, "ptr", at=self.body.entry)
+
+    def bind(self, axes: Sequence[Axis], place: Ref) -> None:
+        """Binds axes to a place among their points in row-major order."""
+        code = self.code
+        rest = place
+        for axis in reversed(axes[1:]):
+            extent = self.body.extent(axis)
+            self.body.bind(axis, code.binary("urem", rest, extent))
+            rest = code.binary("udiv", rest, extent)
+        if axes:
+            self.body.bind(axes[0], rest)
+
+    def clear(self, panels_: Ref) -> None:
+        code, tile = self.code, self.tile
+        size_ = self.times(panels_, self.blocks.rows * tile.columns * tile.itemsize)
+        code.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+        code.add(
+            f"call void @llvm.memset.p0.i64(ptr align 64 {self.held.text}, i8 0, {size_.typed}, "
+            "i1 false)"
+        )
+
+    def add_products(self, m0: Ref, m1: Ref, first: Ref, last: Ref, before: Ref) -> None:
+        """Adds the products of all steps to the sums of the chunk, a piece of steps at a time."""
+        code, body, tile, blocks, found = self.code, self.body, self.tile, self.blocks, self.found
+        place = self.rows.offset
+        batch = Index(tuple((a, c) for a, c in place.terms if a in found.batch), place.const)
+        image_ = self.at(body.buffer(self.rows.buffer), uniform(body, batch, None))
+        packed = body.buffer(self.columns.buffer)
+        row_table = body.table(table(found.m, place, ROWS), "rows")
+        step_table = body.table(table(found.k, place), "steps")
+        pieces = -(-size(found.k) // STEPS)
+        most = self.size(-(-size(found.k) // pieces), "steps of a piece")
+        piece = code.open_loop(self.const(0), self.k, most, stem="piece")
+        left = self.least(code.binary("sub", self.k, piece.variable), most)
+        steps = self.entry_of(step_table, piece.variable)
+        panel = code.open_loop(first, last, stem="panel")
+        start = code.binary("mul", code.binary("add", before, panel.variable), self.k)
+        start = self.times(code.binary("add", start, piece.variable), tile.columns)
+        b = self.at(packed, start)
+        done = code.binary("sub", panel.variable, first)
+        sums = self.at(self.held, self.times(done, blocks.rows * tile.columns))
+        row = code.open_loop(m0, m1, tile.rows, stem="row")
+        rows = self.entry_of(row_table, row.variable)
+        own = self.times(code.binary("sub", row.variable, m0), tile.columns)
+        code.add(
+            f"call void @{micro.NAME}(ptr {rows.text}, ptr {image_.text}, ptr {steps.text}, "
+            f"ptr {b.text}, {left.typed}, ptr {self.at(sums, own).text})"
+        )
+        for each in (row, panel, piece):
+            code.close_loop(each)
+
+    def entry_of(self, table_: Ref, place: Ref) -> Ref:
+        return self.code.let(f"getelementptr i32, ptr {table_.text}, {place.typed}", "ptr")
+
+    def turn(self, sums: Ref, m0: Ref, m1: Ref) -> None:
+        """A panel's sums, [row, column], as [column, row]."""
+        code, tile, blocks = self.code, self.tile, self.blocks
+        loop = code.open_loop(self.const(0), code.binary("sub", m1, m0), tile.lanes, stem="row")
+        for j in range(tile.vectors):
+            square = []
+            for i in range(tile.lanes):
+                place = code.binary("add", loop.variable, self.const(i))
+                place = code.binary(
+                    "add", self.times(place, tile.columns), self.const(j * tile.lanes)
+                )
+                square.append(load(code, tile, self.at(sums, place), tile.lanes))
+            for i, vector in enumerate(transposed(code, square)):
+                column = (j * tile.lanes + i) * blocks.rows
+                place = code.binary("add", loop.variable, self.const(column))
+                at = self.at(self.turned, place)
+                code.add(f"store {vector.typed}, ptr {at.text}, align {tile.itemsize}")
+        code.close_loop(loop)
+
+    def finish(self, panel: Ref, m0: Ref, m1: Ref) -> None:
+        """What follows the product, for the columns of a panel: along the rows that are one axis,
+        for each point of the other axes of rows."""
+        code, body, tile = self.code, self.body, self.tile
+        along = body.form.vector
+        assert along is not None
+        left = self.times(panel, tile.columns)
+        columns = self.least(code.binary("sub", self.n, left), self.const(tile.columns))
+        run = self.size(along.extent, "run")
+        first = code.binary("udiv", m0, run)
+        last = code.binary("udiv", code.binary("sub", m1, self.const(1)), run)
+        rows = code.open_loop(first, code.binary("add", last, self.const(1)), stem="run")
+        self.bind(body.form.outer, rows.variable)
+        begin = code.binary("mul", rows.variable, run)
+        x0 = code.intrinsic("smax", [code.binary("sub", m0, begin), self.const(0)])
+        x1 = self.least(code.binary("sub", m1, begin), run)
+        column = code.open_loop(self.const(0), columns, stem="column")
+        self.bind(self.found.n, code.binary("add", left, column.variable))
+        own = code.binary("add", self.times(column.variable, self.blocks.rows), begin)
+        own = self.at(self.turned, code.binary("sub", own, m0))
+        lanes = code.open_loop(x0, x1, tile.lanes, stem=along.name)
+        body.bind(along, lanes.variable)
+        bind_vector(body, along, lanes.variable, x1, whole=False)
+        address = self.at(own, lanes.variable)
+        body.kept[id(self.sums)] = lambda value: load(code, tile, address, tile.lanes)
+        points.write_point(body)
+        body.vector = None
+        for each in (lanes, column, rows):
+            code.close_loop(each)

@@ -1,0 +1,54 @@
+"""Results that are stored as they are summed: tiles are summed in the output itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...index import Axis, Index
+from ...kernel import Store
+from ..body import Body
+from ..code import Code
+from ..positions import uniform
+from ..types import Ref, computed
+from .cut import Tiling
+from .micro import Tile, offset
+
+
+@dataclass(frozen=True)
+class Target:
+    """Memory of a matrix: its first element, and how far its rows are apart."""
+
+    start: Ref
+    row: Ref
+
+    def at(self, code: Code, tile: Tile, row: Ref, column: Ref) -> Target:
+        place = code.binary("add", code.binary("mul", row, self.row), column)
+        return Target(offset(code, tile, self.start, place), self.row)
+
+
+def direct(body: Body, cut: Tiling, row: Ref, column: Ref) -> Target | None:
+    """Where the block at a row and a column is in the output, if all that is done with the
+    contraction is to store it, and its columns are neighbours there."""
+    store = _only_store(body, cut)
+    if store is None:
+        return None
+    offset_ = store.offset
+    rest = Index(tuple(t for t in offset_.terms if t[0] not in (cut.m, cut.n)), offset_.const)
+    code = body.code
+    distance = body.size(offset_.coefficient(cut.m), "row of the output", baked=False)
+    base = Target(body.buffer(store.buffer), distance)
+    start = offset(code, cut.tile, base.start, uniform(body, rest, None))
+    return Target(start, distance).at(code, cut.tile, row, column)
+
+
+def _only_store(body: Body, cut: Tiling) -> Store | None:
+    if len(body.kernel.stores) != 1:
+        return None
+    (store,) = body.kernel.stores
+    dtype = store.buffer.dtype
+    if store.value is not cut.dot or computed(dtype) != cut.tile.kind or dtype.itemsize == 2:
+        return None
+    inside = (a for a, _ in store.offset.terms if not isinstance(a, Axis))
+    if any({cut.m, cut.n} & body.analysis.index_axes(Index(((a, 1),))) for a in inside):
+        return None
+    return store if store.offset.coefficient(cut.n) == 1 else None

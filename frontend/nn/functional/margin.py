@@ -1,0 +1,101 @@
+"""Losses by margins and by several labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ...promotion import to
+from ...recording import record
+from .linear import pairwise_distance
+from .loss import _reduced, _reduction
+
+__all__ = ["multi_margin_loss", "multilabel_soft_margin_loss", "triplet_margin_with_distance_loss"]
+
+
+def _multi_margin(
+    x: Node, target: Node, weight: Node | None, p: int, margin: float, reduction: str
+) -> Node:
+    alone = x.rank < 2
+    if alone:
+        x, target = ops.reshape(x, (1, -1)), ops.reshape(target, (1,))
+    if x.rank != 2 or target.shape != x.shape[:1]:
+        raise RuntimeError(
+            f"multi_margin_loss: expected scores (N, C) and classes (N,), got {tuple(x.shape)} and "
+            f"{tuple(target.shape)}{at_user_line()}"
+        )
+    n, classes = x.shape
+    place = ops.unsqueeze(target, 1)
+    loss = ops.maximum(margin - ops.take_along(x, place, 1) + x, ops.full_like(x, 0))
+    if p == 2:
+        loss = loss * loss
+    if weight is not None:
+        loss = loss * ops.unsqueeze(ops.gather(weight, target, 0), 1)
+    own = ops.eq(place, ops.iota(classes))
+    loss = ops.sum(ops.where(own, ops.full_like(loss, 0), loss), (1,)) / classes
+    return _reduced(ops.reshape(loss, () if alone else (n,)), reduction)
+
+
+def multi_margin_loss(
+    input: Any,
+    target: Any,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """The mean over the other classes i of max(0, margin - x[target] + x[i])^p.
+
+    p: 1 or 2. weight: one a class, of the target.
+    """
+    if p not in (1, 2):
+        raise ValueError(f"only p == 1 and p == 2 supported{at_user_line()}")
+    name = _reduction(reduction, size_average, reduce)
+    return record(_multi_margin, input, target, weight, int(p), float(margin), name)
+
+
+def _multilabel(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
+    target = to(target, x.dtype)
+    loss = -(target * ops.logsigmoid(x) + (1 - target) * ops.logsigmoid(-x))
+    if weight is not None:
+        loss = loss * weight
+    last = loss.rank - 1
+    return _reduced(ops.squeeze(ops.mean(loss, (last,)), (last,)), reduction)
+
+
+def multilabel_soft_margin_loss(
+    input: Any,
+    target: Any,
+    weight: Any = None,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """-(target log(sigmoid(x)) + (1 - target) log(sigmoid(-x))), the mean over classes (last)."""
+    name = _reduction(reduction, size_average, reduce)
+    return record(_multilabel, input, target, weight, name)
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    *,
+    distance_function: Callable[[Any, Any], Any] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d being pairwise_distance unless
+    another one is given."""
+    distance = distance_function or pairwise_distance
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = far.minimum(distance(positive, negative))
+    return record(_reduced, (near - far + margin).relu(), reduction)

@@ -1,0 +1,197 @@
+"""Images and other grids in another size, and channels moved into space and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import accumulator, float32, int64
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ...promotion import to
+from ...recording import record
+from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+
+LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
+
+
+def _positions(out: int, dtype: Any) -> Node:
+    return to(ops.iota(out), dtype)
+
+
+def _taken(x: Node, axis: int, index: Node) -> Node:
+    return ops.gather(x, ops.clamp(index, 0, x.shape[axis] - 1), axis)
+
+
+def _nearest(x: Node, axis: int, out: int, scale: float, centred: bool) -> Node:
+    size = x.shape[axis]
+    if out % size == 0 and scale * out == size:  # each element a number of times
+        lead, tail = x.shape[: axis + 1], x.shape[axis + 1 :]
+        wide = ops.expand(ops.unsqueeze(x, axis + 1), (*lead, out // size, *tail))
+        return ops.reshape(wide, (*x.shape[:axis], out, *tail))
+    place = _positions(out, float32)
+    place = (place + 0.5) * scale if centred else place * scale
+    return _taken(x, axis, to(ops.floor(place), int64))
+
+
+def _along(weight: Node, axis: int, rank: int) -> Node:
+    return ops.reshape(weight, (-1, *(1 for _ in range(rank - axis - 1))))
+
+
+def _weighted(
+    x: Node, axis: int, out: int, scale: float, aligned: bool, taps: Callable[[Node], Any]
+) -> Node:
+    """The sum over `taps`(fraction) -> (offset, weight), …, of elements near each place."""
+    place = _positions(out, accumulator(x.dtype))
+    if aligned:
+        place = place * ((x.shape[axis] - 1) / (out - 1) if out > 1 else 0.0)
+    else:
+        place = (place + 0.5) * scale - 0.5
+        if taps is _linear_taps:
+            place = ops.maximum(place, ops.full_like(place, 0))
+    first = ops.floor(place)
+    start = to(first, int64)
+    total: Node | None = None
+    for offset, weight in taps(place - first):
+        part = _taken(x, axis, start + offset) * to(_along(weight, axis, x.rank), x.dtype)
+        total = part if total is None else total + part
+    assert total is not None
+    return total
+
+
+def _linear_taps(t: Node) -> Sequence[tuple[int, Node]]:
+    return (0, 1 - t), (1, t)
+
+
+def _cubic_taps(t: Node, a: float = -0.75) -> Sequence[tuple[int, Node]]:
+    """Keys's kernel (Cubic convolution interpolation for digital image processing, 1981)."""
+
+    def near(d: Node) -> Node:
+        return ((a + 2) * d - (a + 3)) * d * d + 1
+
+    def far(d: Node) -> Node:
+        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+
+    return (-1, far(t + 1)), (0, near(t)), (1, near(1 - t)), (2, far(2 - t))
+
+
+def _interpolate(
+    x: Node, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool
+) -> Node:
+    for axis, (out, scale) in enumerate(zip(size, scales, strict=True), 2):
+        if mode.startswith("nearest"):
+            x = _nearest(x, axis, out, scale, mode == "nearest-exact")
+        elif out != x.shape[axis] or scale != 1:
+            taps = _cubic_taps if mode == "bicubic" else _linear_taps
+            x = _weighted(x, axis, out, scale, aligned, taps)
+    return x
+
+
+def interpolate(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """input[n, c, …] with its one to three last dimensions in another `size`, or `scale_factor`
+    times as large.
+
+    mode: nearest, nearest-exact, linear, bilinear, trilinear, bicubic or area. align_corners: the
+    centres of the corner elements stay where they are, instead of their outer edges.
+    """
+    dims = input.dim() - 2
+    if mode not in (*LINEAR, "nearest", "nearest-exact", "area"):
+        raise NotImplementedError(f"interpolate: there is no mode {mode!r}{at_user_line()}")
+    if not 1 <= dims <= 3 or LINEAR.get(mode, dims) != dims:
+        raise NotImplementedError(
+            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.dim()}D) for the "
+            f"modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got "
+            f"{mode}){at_user_line()}"
+        )
+    if align_corners is not None and mode not in LINEAR:
+        raise ValueError(
+            "align_corners option can only be set with the interpolating modes: linear | bilinear "
+            f"| bicubic | trilinear{at_user_line()}"
+        )
+    if antialias:
+        raise NotImplementedError(f"interpolate: antialias is not implemented{at_user_line()}")
+    if (size is None) == (scale_factor is None):
+        which = "one of size or scale_factor should be defined"
+        raise ValueError(f"{'either ' if size is None else 'only '}{which}{at_user_line()}")
+    spatial = tuple(input.shape[2:])
+    if size is not None:
+        sizes = tuple(map(int, size)) if isinstance(size, Sequence) else (int(size),) * dims
+        factors = None
+    else:
+        given = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * dims
+        factors = tuple(map(float, given))
+        sizes = tuple(math.floor(n * f) for n, f in zip(spatial, factors, strict=False))
+    if len(sizes) != dims:
+        raise ValueError(
+            f"interpolate: expected {dims} output sizes or factors for an input of {dims} spatial "
+            f"dimensions, got {len(sizes)}{at_user_line()}"
+        )
+    if min(sizes) <= 0 or min(spatial) <= 0:
+        raise RuntimeError(
+            "Input and output sizes should be greater than 0, but got input "
+            f"{spatial} and output {sizes}{at_user_line()}"
+        )
+    if mode == "area":
+        pool = (adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d)[dims - 1]
+        return pool(input, sizes)
+    if factors is None or recompute_scale_factor:
+        scales = tuple(n / m for n, m in zip(spatial, sizes, strict=True))
+    else:
+        scales = tuple(1 / f for f in factors)
+    return record(_interpolate, input, sizes, scales, mode, bool(align_corners))
+
+
+upsample = interpolate
+
+
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    return interpolate(input, size, scale_factor, "nearest")
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
+
+
+def _pixel_unshuffle(x: Node, r: int) -> Node:
+    *lead, c, h, w = x.shape
+    if h % r or w % r:
+        raise RuntimeError(
+            f"pixel_unshuffle expects height and width to be divisible by downscale_factor, but "
+            f"got {(h, w)} and {r}{at_user_line()}"
+        )
+    k = len(lead)
+    y = ops.reshape(x, (*lead, c, h // r, r, w // r, r))
+    y = ops.permute(y, (*range(k), k, k + 2, k + 4, k + 1, k + 3))
+    return ops.reshape(y, (*lead, c * r * r, h // r, w // r))
+
+
+def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+    """[…, c, h r, w r] to […, c r^2, h, w]."""
+    return record(_pixel_unshuffle, input, int(downscale_factor))
+
+
+def _channel_shuffle(x: Node, groups: int) -> Node:
+    n, c, *rest = x.shape
+    if c % groups:
+        raise RuntimeError(
+            f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
+            f"{at_user_line()}"
+        )
+    y = ops.reshape(x, (n, groups, c // groups, *rest))
+    return ops.reshape(ops.transpose(y, 1, 2), x.shape)
+
+
+def channel_shuffle(input: Any, groups: int) -> Any:
+    """Channels of input[n, c, …], in `groups` one after another, taken from each in turn."""
+    return record(_channel_shuffle, input, int(groups))

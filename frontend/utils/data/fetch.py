@@ -1,0 +1,62 @@
+"""How the samples of one batch are read, in this process or in a worker."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .collate import default_collate
+from .dataset import IterableDataset, Subset, TensorDataset
+
+Fetch = Callable[[Any], Any]
+"""fetch(indices) -> a batch. Raises StopIteration when an IterableDataset is at its end."""
+
+
+def fetcher(
+    dataset: Any,
+    collate_fn: Callable[[Any], Any],
+    batched: bool,
+    batch_size: int | None,
+    drop_last: bool,
+) -> Fetch:
+    """What makes batches of `dataset`: of lists of indices, without `batched` of single ones, and
+    of an IterableDataset (which is begun here) whatever comes next."""
+    if isinstance(dataset, IterableDataset):
+        batches = _stream(iter(dataset), collate_fn, batch_size, drop_last)
+        return lambda _: next(batches)
+    if not batched:
+        return lambda index: collate_fn(dataset[index])
+    take = _whole_batches(dataset) if collate_fn is default_collate else None
+    if take is not None:
+        return take
+    if hasattr(dataset, "__getitems__"):
+        return lambda indices: collate_fn(dataset.__getitems__(indices))
+    return lambda indices: collate_fn([dataset[i] for i in indices])
+
+
+def _stream(
+    samples: Iterator[Any],
+    collate_fn: Callable[[Any], Any],
+    batch_size: int | None,
+    drop_last: bool,
+) -> Iterator[Any]:
+    if batch_size is None:
+        yield from map(collate_fn, samples)
+        return
+    while batch := list(itertools.islice(samples, batch_size)):
+        if len(batch) < batch_size and drop_last:
+            return
+        yield collate_fn(batch)
+
+
+def _whole_batches(dataset: Any) -> Callable[[list[int]], list[Any]] | None:
+    """How to take a whole batch at once, for datasets of which nothing is overridden."""
+    if type(dataset) is TensorDataset:
+        return dataset.batch
+    if type(dataset) is Subset:
+        inner = _whole_batches(dataset.dataset)
+        if inner is not None:
+            indices = dataset.indices
+            return lambda places: inner([indices[i] for i in places])
+    return None

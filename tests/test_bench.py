@@ -1,0 +1,69 @@
+"""The benchmark's harness: results are compared, rows are saved one by one."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+import tilewright as tw
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "bench"))
+    before = set(sys.modules)
+    yield importlib.import_module("cpu")  # type: ignore[misc]
+    for name in set(sys.modules) - before:
+        if name in ("cpu", "models", "overhead", "processes", "timing", "workloads"):
+            del sys.modules[name]
+
+
+def test_models_are_equal_in_both_frameworks(bench, torch):
+    """Losses of several steps of training, which is what a row compares before it is timed."""
+    import models
+    import workloads
+
+    make = workloads.training(
+        lambda lib: models.lstm(lib, layers=2, width=8, vocab=5),
+        workloads._tokens(5, 6, 3),
+        lambda lib, ps: lib.optim.SGD(ps, lr=0.1),
+    )
+    row = bench.measure(bench.Row("small", 1.0, make, 1, 1, 1e-4), tw, torch)
+    assert row["name"] == "small" and row["ours_ms"] > 0 and row["ratio"] > 0
+    wrong = workloads.Row("wrong", 1.0, workloads.forward(_differs, (4,)))
+    with pytest.raises(AssertionError, match="wrong"):
+        bench.measure(wrong, tw, torch)
+    images = models.filled(tw, models.resnet18(tw))
+    assert sum(p.numel() for p in images.parameters()) == 11_173_962
+
+
+def _differs(lib, x):
+    return x + (lib.__name__ == "torch")
+
+
+def test_rows_are_saved_one_by_one(bench, tmp_path):
+    import timing
+
+    options = SimpleNamespace(json=str(tmp_path / "rows.json"))
+    rows = []
+    for name in ("a", "b"):
+        rows.append({"name": name})
+        timing.save(rows, options)
+        data = json.loads((tmp_path / "rows.json").read_text())
+        assert data["rows"] == rows and {"machine", "versions", "date"} <= data.keys()
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.json"]
+
+
+def test_processes_measure_themselves(bench, tmp_path):
+    import processes
+
+    found = processes.measure("first", "tilewright", cache=str(tmp_path))
+    assert found["ms"] > 0 and list(tmp_path.iterdir())
+    assert processes.measure("import", "tilewright")["mb"] > 0

@@ -1,0 +1,212 @@
+"""Layers beside the most common ones, against PyTorch: values, gradients, repr and errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graph_oracle import assert_close
+
+import tilewright as tw
+import tilewright.nn.functional as F
+from tilewright import nn
+
+pytestmark = pytest.mark.torch
+rng = np.random.default_rng(0)
+
+
+def check(torch, call, *arrays, tolerance=1e-5):
+    """call(module of functions, *tensors) of both, and the gradients of what is float."""
+    results = []
+    for lib in (tw, torch):
+        tensors = [
+            lib.tensor(a, requires_grad=a.dtype.kind == "f" and a.dtype.itemsize == 4)
+            for a in map(np.asarray, arrays)
+        ]
+        y = call(lib, *tensors)
+        weight = np.random.default_rng(1).standard_normal(tuple(y.shape)).astype(np.float32)
+        (y * lib.tensor(weight)).sum().backward()
+        grads = [t.grad.numpy() for t in tensors if t.requires_grad and t.grad is not None]
+        results.append([y.detach().numpy(), *grads])
+    for a, b in zip(*results, strict=True):
+        assert a.shape == b.shape
+        assert_close(a, b, tolerance)
+
+
+def real(*shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+SIZES = [
+    ((2, 3, 5), {"size": 8, "mode": "linear"}),
+    ((2, 3, 5), {"scale_factor": 2.6}),
+    ((2, 3, 4, 5), {"scale_factor": 2}),
+    ((2, 3, 4, 5), {"size": (7, 3), "mode": "nearest-exact"}),
+    ((2, 3, 4, 5), {"size": (7, 3), "mode": "bilinear"}),
+    ((2, 3, 4, 5), {"scale_factor": (1.5, 0.7), "mode": "bilinear"}),
+    (
+        (2, 3, 4, 5),
+        {"scale_factor": (1.5, 0.7), "mode": "bilinear", "recompute_scale_factor": True},
+    ),
+    ((2, 3, 4, 5), {"size": (1, 9), "mode": "bilinear", "align_corners": True}),
+    ((2, 3, 4, 5), {"size": (9, 3), "mode": "bicubic"}),
+    ((2, 3, 4, 5), {"size": (9, 3), "mode": "bicubic", "align_corners": True}),
+    ((1, 2, 2, 3, 4), {"size": (3, 2, 5), "mode": "trilinear"}),
+    ((1, 2, 2, 3, 4), {"scale_factor": 2}),
+    ((2, 3, 6, 5), {"size": (3, 2), "mode": "area"}),
+]
+
+
+@pytest.mark.parametrize(("shape", "options"), SIZES, ids=str)
+def test_interpolate(torch, shape, options):
+    check(torch, lambda t, x: t.nn.functional.interpolate(x, **options), real(*shape))
+
+
+def test_upsampling_layers(torch):
+    for make in (
+        lambda n: n.Upsample(scale_factor=2, mode="bilinear"),
+        lambda n: n.Upsample(size=(3, 7)),
+        lambda n: n.UpsamplingNearest2d(scale_factor=3),
+        lambda n: n.UpsamplingBilinear2d(size=(5, 6)),
+        lambda n: n.PixelUnshuffle(2),
+        lambda n: n.ChannelShuffle(2),
+    ):
+        assert repr(make(nn)) == repr(make(torch.nn))
+        check(torch, lambda t, x, make=make: make(t.nn)(x), real(2, 4, 4, 6))
+    for bad, error in (
+        ({"size": 2, "scale_factor": 2}, ValueError),
+        ({}, ValueError),
+        ({"size": 2, "mode": "trilinear"}, NotImplementedError),
+        ({"size": 2, "align_corners": True}, ValueError),
+        ({"size": (2, 2, 2)}, ValueError),
+        ({"size": 0}, RuntimeError),
+    ):
+        with pytest.raises(error):
+            F.interpolate(tw.ones(1, 1, 2, 2), **bad)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_embedding_bag(torch, mode):
+    weight, flat = real(7, 3), np.array([1, 2, 4, 5, 4, 3, 2, 6])
+    make = lambda t: t.nn.functional.embedding_bag  # noqa: E731
+    for offsets in ([0, 4], [0, 0, 3, 8]):
+        check(torch, lambda t, w, i, o: make(t)(i, w, o, mode=mode), weight, flat, offsets)
+    check(torch, lambda t, w, i: make(t)(i, w, mode=mode), weight, flat.reshape(2, 4))
+    check(
+        torch,
+        lambda t, w, i, o: make(t)(i, w, o, mode=mode, include_last_offset=True, padding_idx=4),
+        *(weight, flat, [0, 3, 8]),
+    )
+    if mode == "sum":
+        check(
+            torch,
+            lambda t, w, s, i: make(t)(i, w, mode="sum", per_sample_weights=s),
+            *(weight, real(2, 4), flat.reshape(2, 4)),
+        )
+    ours = nn.EmbeddingBag(7, 3, mode=mode, padding_idx=-1)
+    assert repr(ours) == repr(torch.nn.EmbeddingBag(7, 3, mode=mode, padding_idx=-1))
+    assert ours(tw.tensor([[6, 6]])).tolist() == [[0, 0, 0]]
+    with pytest.raises(ValueError, match="dimension"):
+        ours(tw.tensor([1, 2]))
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_losses(torch, reduction):
+    classes, labels = np.array([1, 0, 3]), np.array([[0, 1, 1, 0]] * 3, np.float64)
+    weight = np.array([0.5, 1, 2, 1], np.float64)
+    for p in (1, 2):
+        check(
+            torch,
+            lambda t, x, y, w, p=p: t.nn.MultiMarginLoss(
+                p, 0.7, w.to(t.float32), reduction=reduction
+            )(x, y),
+            *(real(3, 4), classes, weight),
+        )
+    check(
+        torch,
+        lambda t, x, y, w: t.nn.MultiLabelSoftMarginLoss(w.to(t.float32), reduction=reduction)(
+            x, y.to(t.float32)
+        ),
+        *(real(3, 4), labels, weight),
+    )
+    for swap in (False, True):
+        check(
+            torch,
+            lambda t, a, b, c, swap=swap: t.nn.TripletMarginWithDistanceLoss(
+                swap=swap, reduction=reduction
+            )(a, b, c),
+            *(real(3, 4), real(3, 4), real(3, 4)),
+        )
+    with pytest.raises(ValueError, match="p == 1"):
+        nn.MultiMarginLoss(3)
+
+
+def test_other_layers(torch):
+    x = real(2, 3, 4, 6, 5)
+    for make in (
+        lambda n: n.ReflectionPad3d(1),
+        lambda n: n.ReplicationPad3d((1, 2, 0, 1, 2, 0)),
+        lambda n: n.CircularPad3d(1),
+        lambda n: n.LPPool3d(2, 2),
+    ):
+        assert repr(make(nn)) == repr(make(torch.nn))
+        check(torch, lambda t, x, make=make: make(t.nn)(x), abs(x) + 0.1)
+    check(torch, lambda t, x: t.nn.LPPool2d(3, (2, 3), 2)(x), abs(x[0]) + 0.1)
+    check(torch, lambda t, x: t.nn.LPPool1d(2, 3, ceil_mode=True)(x), abs(x[0, 0]) + 0.1)
+    check(torch, lambda t, x, y: t.nn.PairwiseDistance(3, keepdim=True)(x, y), x[0], x[1])
+    for name, args in (("elu_", (0.5,)), ("leaky_relu_", (0.2,)), ("hardtanh_", ()),
+                       ("threshold_", (0.1, 3.0)), ("celu_", ()), ("selu_", ())):  # fmt: skip
+        a = tw.tensor(x)
+        assert getattr(F, name)(a, *args) is a
+        expected = getattr(torch.nn.functional, name)(torch.tensor(x), *args)
+        assert_close(a.numpy(), expected.numpy(), 1e-6)
+
+
+def test_parametrize(torch):
+    def both(lib):
+        P = lib.nn.utils.parametrize
+
+        class Symmetric(lib.nn.Module):
+            def forward(self, x):
+                return x.triu() + x.triu(1).transpose(-1, -2)
+
+            def right_inverse(self, x):
+                return x.triu()
+
+        class Doubled(lib.nn.Module):
+            def forward(self, x):
+                return 2 * x
+
+            def right_inverse(self, x):
+                return x / 2
+
+        layer = lib.nn.Linear(3, 3)
+        with lib.no_grad():
+            layer.weight.copy_(lib.arange(9.0).reshape(3, 3))
+            layer.bias.fill_(0.5)
+        P.register_parametrization(layer, "weight", Symmetric())
+        P.register_parametrization(layer, "weight", Doubled())
+        assert P.is_parametrized(layer) and not P.is_parametrized(layer, "bias")
+        names = list(layer.state_dict())
+        optimizer = lib.optim.SGD(layer.parameters(), lr=0.1)
+        layer(lib.ones(2, 3)).sum().backward()
+        optimizer.step()
+        seen = [layer.weight.detach().numpy(), layer.parametrizations.weight.original.grad.numpy()]
+        P.remove_parametrizations(layer, "weight")
+        assert type(layer) is lib.nn.Linear and not P.is_parametrized(layer)
+        assert sorted(n for n, _ in layer.named_parameters()) == ["bias", "weight"]
+        with pytest.raises(ValueError, match="parametrization"):
+            P.remove_parametrizations(layer, "weight")
+        with pytest.raises(ValueError, match="does not have a parameter"):
+            P.register_parametrization(layer, "nothing", Doubled())
+        return names, [*seen, layer.weight.detach().numpy()]
+
+    (names, ours), (expected, theirs) = both(tw), both(torch)
+    assert names == expected
+    for a, b in zip(ours, theirs, strict=True):
+        assert_close(a, b, 1e-6)
+
+
+def test_what_is_missing_says_so():
+    for module, name in ((nn, "CTCLoss"), (F, "grid_sample"), (nn.utils, "weight_norm")):
+        with pytest.raises(AttributeError, match=f"has no '{name}'.*not implemented yet"):
+            getattr(module, name)
