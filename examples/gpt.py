@@ -1,6 +1,6 @@
 """Train a small GPT on the characters of a text, and let it write.
 
-python examples/gpt.py TEXT [--steps 1000] [--device cpu] [--out out/gpt.pt] [--resume] [--write 300]
+python examples/gpt.py TEXT [--steps 1000] [--device cpu] [--out out/gpt.pt] [--resume]
 
 Ctrl-C ends the training early; what was learned is saved and can be resumed.
 """
