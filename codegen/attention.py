@@ -66,12 +66,17 @@ _SUB, _MUL, _EXP, _EQ, _GE, _WHERE = (
 )
 
 
+MOST_WIDTH = 256
+"""The widest head whose tiles are sure to fit a thread's stack."""
+
+
 def has_template(node: Node, target: Target) -> bool:
     """Whether a target computes this record of attention as one kernel. What has a size of 0 or 1
     is better off as plain products."""
     a = attention_args(*node.operands, *node.attrs)
     sizes = (*a.q.shape[-2:], *a.k.shape[-2:], a.v.shape[-1])
-    return target.tiled_attention and min(sizes) > 1 and 0 not in a.batch
+    fits = max(a.q.shape[-1], a.v.shape[-1]) <= MOST_WIDTH
+    return target.tiled_attention and fits and min(sizes) > 1 and 0 not in a.batch
 
 
 def attention_base(node: Node) -> Node | None:

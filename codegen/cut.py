@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
+from tilewright.ir.ops.binary import add
 from tilewright.ir.ops.generate import scalar
 
 from . import movement
@@ -57,6 +58,17 @@ def is_fold(node: Node) -> bool:
 
 def is_dot(node: Node) -> bool:
     return node.op.kind is Kind.CONTRACTION and math.prod(contraction(node).summed) > 1
+
+
+def is_sum(node: Node) -> bool:
+    """Whether a node takes many elements to compute one."""
+    return is_fold(node) or is_dot(node)
+
+
+def adds_sum(node: Node) -> bool:
+    """Whether a node is a fold or contraction plus something else of its shape."""
+    same = all(o.shape == node.shape for o in node.operands)
+    return node.op is add and same and any(map(is_sum, node.operands))
 
 
 def cut(roots: Sequence[Node], target: Target) -> Cut:
@@ -106,6 +118,9 @@ class _Cutter:
             self.anchors.add(node)
             for operand in node.operands:
                 self._require_factor(operand)
+        elif adds_sum(node):
+            # Of many sums the total is kept, and each is added to it when it is made.
+            self.anchors.update(filter(adds_sum, node.operands))
         elif kind is Kind.ATTENTION:
             self.anchors.add(node)
             a = attention_args(*node.operands, *node.attrs)

@@ -21,7 +21,7 @@ from tilewright.ir.op import Kind
 from .attention import attention_base, lower_attention
 from .contraction import contraction
 from .cost import kernel_cost
-from .cut import Cut, is_dot, is_fold
+from .cut import Cut, adds_sum, is_dot, is_fold, is_sum
 from .domain import Domain
 from .kernel import Buffer, Kernel
 from .lower import CannotFuse, Lowering, stored_base
@@ -31,6 +31,9 @@ from .update import lower_update
 
 # Readers of one buffer that are tried as siblings of a group, the nearest ones.
 MOST_SIBLINGS = 4
+# Groups that don't depend on each other, or each fold rows, merge if that saves one part in so many
+# of the bytes they move: one kernel needs all that both read and write in memory at once.
+WORTH = 32
 # The most values a kernel may compute: beyond that compilers take their time.
 MOST_VALUES = 600
 
@@ -107,9 +110,23 @@ class Partition:
         self.reasons: dict[tuple[Node, Node], str] = {}
         self._outcomes = outcomes(target)
         self._count = 0
-        for anchors in _together(found.anchors):
+        for anchors in self._together(found.anchors):
             if math.prod(anchors[0].shape):
                 self._add(self._lowered(anchors))
+
+    def _together(self, anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
+        """The anchors in groups to begin with: the records of one attention, which share its tiles,
+        and a fold or contraction with what it is added to; any other by itself."""
+        groups: dict[Any, list[Node]] = {}
+        for anchor in anchors:
+            base = attention_base(anchor)
+            key = anchor if base is None else (base.operands, base.attrs)
+            if adds_sum(anchor):
+                added = max(filter(is_sum, anchor.operands), key=lambda n: n.seq)
+                if added in groups and self.readers[added] == [anchor]:
+                    groups[key] = groups.pop(added)
+            groups.setdefault(key, []).append(anchor)
+        return [tuple(group) for group in groups.values()]
 
     # Lowering a set of anchors.
 
@@ -306,6 +323,9 @@ class Partition:
                 saved += size
             elif read in own:
                 saved += size if self._is_output(read, own) else 2 * size
+        if not b.before >> a.index & 1 or a.kind == b.kind == "row":
+            moved = sum(self.memory[n] for g in (a, b) for n in (*g.reads, *g.outputs))
+            saved = saved if saved * WORTH >= moved else 0
         if saved or self._is_small(a):
             heapq.heappush(queue, (-saved, a.order, b.order, a.index, b.index))
 
@@ -379,16 +399,6 @@ def bits(mask: int) -> Iterator[int]:
         low = mask & -mask
         yield low.bit_length() - 1
         mask ^= low
-
-
-def _together(anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """One group for each anchor, but for the records of one attention, which share its tiles."""
-    groups: dict[Any, list[Node]] = {}
-    for anchor in anchors:
-        base = attention_base(anchor)
-        key = anchor if base is None else (base.operands, base.attrs)
-        groups.setdefault(key, []).append(anchor)
-    return [tuple(group) for group in groups.values()]
 
 
 def kind_of(anchors: Sequence[Node]) -> str:

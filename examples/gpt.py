@@ -1,6 +1,6 @@
 """Train a small GPT on the characters of a text, and let it write.
 
-python examples/gpt.py TEXT [--steps 1000] [--device cpu] [--out out/gpt.pt] [--resume]
+python examples/gpt.py TEXT [--steps 1000] [--device cpu] [--out out/gpt.pt] [--resume] [--write 300]
 
 Ctrl-C ends the training early; what was learned is saved and can be resumed.
 """
@@ -112,6 +112,7 @@ def main() -> None:
     parser.add_argument("text", type=Path)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=12)
+    parser.add_argument("--write", type=int, default=300, help="characters to write at the end")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=Path("out/gpt.pt"))
     parser.add_argument("--resume", action="store_true", help="go on from what --out holds")
@@ -155,7 +156,7 @@ def main() -> None:
     )
     print(f"the model is in {options.out}; it writes:")
     prompt = torch.from_numpy(text.encode("\n"))[None].to(options.device)
-    print(text.decode(model.write(prompt, 300)[0].tolist()))
+    print(text.decode(model.write(prompt, options.write)[0].tolist()))
 
 
 if __name__ == "__main__":

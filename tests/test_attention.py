@@ -268,6 +268,14 @@ def test_empty(sizes: Sequence[int]) -> None:
     assert all(np.isfinite(a).all() for a in found)
 
 
+def test_heads_wider_than_tiles(torch: Any) -> None:
+    each = case("wide", (2,), (9, 10, 300, 8))
+    built = Built(each)
+    found, program = compute(built.roots, built.values, LLVM, native())
+    assert not tiled(program)
+    assert_close(found, expected(torch, each), 3e-6)
+
+
 @pytest.mark.parametrize("sizes", [(1, 9, 4, 5), (9, 1, 4, 5), (3, 2, 1, 5), (3, 2, 4, 1)])
 def test_a_size_of_one(torch: Any, sizes: Sequence[int]) -> None:
     each = case("one", (2,), sizes)

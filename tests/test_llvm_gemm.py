@@ -361,3 +361,24 @@ def test_kernels_of_one_structure_share_their_code() -> None:
     codes = {emit(product(m, n, k, "NT"), host.machine()).code for m, n, k in
              ((300, 400, 500), (512, 768, 768), (200, 3072, 700))}  # fmt: skip
     assert len(codes) == 1
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.float16], ids=str)
+@pytest.mark.parametrize("m", [5, 8, 17, 48])
+def test_few_rows_times_a_matrix_that_stays_where_it_is(m: int, dtype: DType) -> None:
+    """The product is computed turned, and transposed before its epilogue."""
+    found = tiling(product(m, 300, 200, "NT", dtype=dtype), host.machine())
+    assert found is not None and found.turned
+    for n, k in ((300, 200), (193, 7), (400, 515)):
+        check(m, n, k, "NT", dtype=dtype)
+    check(m, 210, 33, "NT", (3,), dtype=dtype)
+    bias = buffer("in2", (300,))
+
+    def epilogue(dot: Value, place: Index, i: Axis, j: Axis) -> tuple[Store, ...]:
+        return (Store(buffer("out0", (m, 300)), place, apply("add", dot, load(bias, of(j)))),)
+
+    arrays, exact = operands(m, 300, 64, "NT", (), dt.float32)
+    arrays["in2"] = np.arange(300, dtype=np.float32)
+    out = launched(product(m, 300, 64, "NT", epilogue=epilogue), arrays)["out0"]
+    expected = exact + arrays["in2"]
+    np.testing.assert_allclose(out.reshape(m, 300), expected, rtol=1e-4, atol=1e-4)

@@ -98,6 +98,9 @@ from .linear import (
     mv,
     outer,
 )
+from .linear_loss import (
+    linear_cross_entropy,
+)
 from .loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,

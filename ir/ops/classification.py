@@ -169,16 +169,24 @@ def _cross_entropy_infer(x: Node, target: Node, *args: Any) -> Aval:
 def _cross_entropy(x: Node, target: Node, *args: Any) -> Node:
     *weight, ignore_index, smoothing, reduction = args
     picked = _pick(x, target, weight, ignore_index)
+    loss = _losses(x, picked, picked.score(x), weight, smoothing)
+    return picked.reduce(loss, reduction)
+
+
+def _losses(
+    x: Node, picked: _Picked, score: Node, weight: Sequence[Node], smoothing: float
+) -> Node:
+    """The loss at each position, given the score of its class."""
     axes = (picked.axis,)
     top = logsumexp(x, axes)
-    loss = (top - picked.score(x)) * picked.weight
+    loss = (top - score) * picked.weight
     if smoothing:
         # The share of every class, the sum over c of weight[c] (logsumexp - x[c]) / classes.
         spread = top - x
         if weight:
             spread = spread * _by_class(weight[0], x)
         loss = loss * (1 - smoothing) + sum(spread, axes) * (smoothing / x.shape[picked.axis])
-    return picked.reduce(where(picked.valid, loss, zeros_like(loss)), reduction)
+    return where(picked.valid, loss, zeros_like(loss))
 
 
 def _cross_entropy_vjp(g: Node, out: Node, x: Node, target: Node, *args: Any) -> Any:
@@ -200,6 +208,31 @@ def _cross_entropy_vjp(g: Node, out: Node, x: Node, target: Node, *args: Any) ->
             spread = p * classes - 1
         dx = dx * (1 - smoothing) + spread * (share * (smoothing / classes))
     return dx, None, *(None for _ in weight)
+
+
+def cross_entropy_in_passing(
+    x: Node, target: Node, weight: Node | None, ignore_index: int, smoothing: float
+) -> Node:
+    """The unreduced cross entropy of scores[n, c] with class indices. All of it is folds along the
+    rows, also the score of the target, so nothing reads the scores when a row is done."""
+    extra = () if weight is None else (weight,)
+    picked = _pick(x, target, extra, ignore_index)
+    score = sum(where(picked.hit(x), x, zeros_like(x)), (picked.axis,))
+    return picked.reduce(_losses(x, picked, score, extra, smoothing), "none")
+
+
+def cross_entropy_cotangent(
+    g: Node, x: Node, target: Node, weight: Node | None, ignore_index: int, smoothing: float
+) -> Node:
+    """The cotangent of scores, given that of their unreduced cross entropy with class indices."""
+    extra = () if weight is None else (weight,)
+    found: Node = _cross_entropy_vjp(g, x, x, target, *extra, ignore_index, smoothing, "none")[0]
+    return found
+
+
+def mean_divisor(x: Node, target: Node, weight: Node | None, ignore_index: int) -> Node:
+    """What the mean over positions is divided by: the weights of their classes, as a number."""
+    return _total(_pick(x, target, () if weight is None else (weight,), ignore_index).weight)
 
 
 _cross_entropy_op = composite(

@@ -99,8 +99,7 @@ class Forward(Writer):
 
         def mask(row: Ref, held: list[Ref]) -> list[Ref]:
             given = tile.load(code, self.scores, row, column)
-            unmasked = None if hides else parts.causal
-            with self.known((parts.products, given), (unmasked, given)):
+            with self.known((parts.products, given), (parts.causal, self.seen(given, hides))):
                 score = self.here(parts.scores)
             if score is not given:
                 tile.store(code, self.scores, row, column, score)

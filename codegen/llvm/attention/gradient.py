@@ -228,8 +228,7 @@ class Gradient(Writer):
         code, parts = self.code, self.parts
         given = [tile.load(code, plane, row, column) for _, plane in zip(self.firsts, self.planes)]
         known: list[tuple[Value | None, Ref]] = [*zip(self.firsts, given)]
-        if not hides:
-            known.append((parts.causal, given[0]))
+        known.append((parts.causal, self.seen(given[0], hides)))
         assert parts.weights is not None
         with self.known(*known):
             score, shift = (self.here(v) for v in parts.weights.args[0].operands())

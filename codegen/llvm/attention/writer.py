@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -109,6 +110,18 @@ class Writer:
     def here(self, value: Value) -> Ref:
         """A value in lanes."""
         return self.code.spread(evaluate(self.body, value), self.lanes)
+
+    def seen(self, products: Ref, hides: bool) -> Ref:
+        """Products as the causal mask, if there is one, leaves them: -inf where the query of a lane
+        comes before the key. hides: whether that may be."""
+        if not hides:
+            return products
+        code, vector = self.code, self.body.vector
+        assert vector is not None
+        _, key = self.body.axes[self.parts.key]
+        ahead = code.convert("trunc", code.binary("sub", key, vector.variable), "i32")
+        later = code.compare("icmp sge", code.lanes_of(self.lanes, "i32"), ahead)
+        return code.select(later, products, constant(-math.inf, self.kind))
 
     def weight(self, score: Ref, shift: Ref) -> Ref:
         """exp(score - shift), for a shift that no score exceeds by much."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...analysis import Analysis
 from ...index import Axis
-from ...kernel import Dot, Kernel, Reduce, Scan, Sort, Value
+from ...kernel import Dot, Kernel, Load, Reduce, Scan, Sort, Value
 from ...roles import roles
 from ..machine import Machine
 from ..types import computed
@@ -18,6 +18,9 @@ DEPTH = 256
 ROWS = 96
 COLUMNS = 512
 """The largest block of the result that a chunk computes."""
+FEW, THIN = 4, 128
+"""Of more than few, but thin: transposing the result costs less than packing a matrix `b`, and
+its rows fill the lanes."""
 PRODUCTS = 1 << 19
 """From so many products on a chunk is worth its start: some 20 µs."""
 CHUNKS = 16
@@ -37,6 +40,7 @@ class Tiling:
     a, b: the operands, so turned that the stores write neighbours along n. m, n, k: the axes that
     tiles are made of. deep: other axes that are summed over. shared: other axes that `b` mentions;
     free: those it doesn't, for all of whose points it is the same.
+    turned: they write neighbours along m instead, which spares packing a large matrix.
     rows, columns: of a chunk. depth: of a block of K. wide, items: the columns and the points of
     `shared` that a round takes.
     """
@@ -51,6 +55,7 @@ class Tiling:
     shared: tuple[Axis, ...]
     free: tuple[Axis, ...]
     tile: Tile
+    turned: bool
     rows: int
     columns: int
     depth: int
@@ -138,7 +143,10 @@ def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
     m, k = _longest(m_axes), _longest(role.k)
     if not _pays(m.extent, n.extent, k.extent):
         return None
-    tile = tile_for(machine, kind)
+    turned = FEW < m.extent <= THIN and n.extent >= 4 * m.extent and _lies_in_rows(b, k)
+    if turned:
+        a, b, m, n, m_axes, n_axes = b, a, n, m, n_axes, m_axes
+    tile = tile_for(machine, kind, n.extent)
     deep = tuple(x for x in role.k if x is not k)
     mentioned = Analysis(kernel).axes(b)
     rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)
@@ -153,11 +161,17 @@ def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
     if each > PACKED:
         columns = min(columns, max(PACKED // summed // tile.columns, 1) * tile.columns)
         wide = max(PACKED // summed // columns, 1) * columns
-    return Tiling(dot, a, b, m, n, k, deep, shared, free, tile, rows, columns, depth, wide, items)
+    return Tiling(
+        dot, a, b, m, n, k, deep, shared, free, tile, turned, rows, columns, depth, wide, items
+    )
 
 
 def _neighbours(offset, axes: tuple[Axis, ...]) -> list[Axis]:  # type: ignore[no-untyped-def]
     return [x for x in axes if offset.coefficient(x) == 1]
+
+
+def _lies_in_rows(value: Value, k: Axis) -> bool:
+    return isinstance(value, Load) and value.offset.coefficient(k) == 1
 
 
 def _longest(axes: tuple[Axis, ...]) -> Axis:

@@ -10,7 +10,7 @@ from ..code import Code
 from ..form import Form
 from ..machine import Machine
 from ..stages import bind_vector
-from ..types import Ref
+from ..types import Ref, constant
 from ..values import evaluate, load_ahead
 from .cut import Tiling
 from .micro import load, offset
@@ -21,28 +21,40 @@ NAME = "epilogue"
 def write(kernel: Kernel, machine: Machine, arguments: Arguments, cut: Tiling) -> Code:
     """The stores of rows m to m_end and columns n to n_end, which lie at c:
 
-    void epilogue(ptr args, i64 at..., i64 m, i64 m_end, i64 n, i64 n_end, ptr c, i64 row)
+    void epilogue(ptr args, i64 at..., i64 m, i64 m_end, i64 n, i64 n_end, ptr c, i64 step)
+
+    in rows that are `step` apart, or if the product is turned, in panels that are. A panel holds
+    as many rows as a tile has columns, column by column.
     """
     names = [f"%at{i}" for i in range(len(cut.outer))]
     parameters = ["ptr %args", *(f"i64 {n}" for n in names), "i64 %m, i64 %m_end, i64 %n"]
-    parameters += ["i64 %n_end, ptr noalias %c, i64 %row"]
+    parameters += ["i64 %n_end, ptr noalias %c, i64 %step"]
     code = Code(NAME, ", ".join(parameters), internal=True)
-    tile = cut.tile
-    form = Form(cut.n, tile.columns, (), 1, 1, False)
+    slow, fast = (cut.n, cut.m) if cut.turned else (cut.m, cut.n)
+    form = Form(fast, cut.tile.columns, (), 1, 1, False)
     body = Body(kernel, machine, form, arguments, code)
     for axis, position in zip(cut.outer, names):
         body.bind(axis, Ref(position, "i64"))
-    first, stop, begin, end = (Ref(f"%{n}", "i64") for n in ("m", "m_end", "n", "n_end"))
-    rows = code.open_loop(first, stop, 1, stem=cut.m.name)
-    body.bind(cut.m, rows.variable)
-    number = code.binary("sub", rows.variable, first)
-    here = offset(code, tile, Ref("%c", "ptr"), code.binary("mul", number, Ref("%row", "i64")))
-    columns = code.open_loop(begin, end, body.lanes, stem=cut.n.name)
-    body.bind(cut.n, columns.variable)
-    bind_vector(body, cut.n, columns.variable, end, whole=False)
+    bounds = {
+        cut.m: (Ref("%m", "i64"), Ref("%m_end", "i64")),
+        cut.n: (Ref("%n", "i64"), Ref("%n_end", "i64")),
+    }
+    rows = code.open_loop(*bounds[slow], 1, stem=slow.name)
+    body.bind(slow, rows.variable)
+    columns = code.open_loop(*bounds[fast], body.lanes, stem=fast.name)
+    body.bind(fast, columns.variable)
+    bind_vector(body, fast, columns.variable, bounds[fast][1], whole=False)
     body.row_level = code.level.depth
-    at = offset(code, tile, here, code.binary("sub", columns.variable, begin))
-    body.folded[id(cut.dot)] = load(code, tile, at, body.lanes)
+    i = code.binary("sub", rows.variable, bounds[slow][0])
+    j = code.binary("sub", columns.variable, bounds[fast][0])
+    step, lanes = Ref("%step", "i64"), constant(body.lanes, "i64")
+    if cut.turned:
+        panel = code.binary("mul", code.binary("udiv", j, lanes), step)
+        place = code.binary("add", panel, code.binary("mul", i, lanes))
+    else:
+        place = code.binary("add", code.binary("mul", i, step), j)
+    at = offset(code, cut.tile, Ref("%c", "ptr"), place)
+    body.folded[id(cut.dot)] = load(code, cut.tile, at, body.lanes)
     stores = kernel.stores
     load_ahead(body, [s.value for s in stores])
     memory.store(body, [(s, evaluate(body, s.value)) for s in stores])

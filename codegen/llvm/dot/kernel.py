@@ -21,14 +21,15 @@ from ..form import Form
 from ..machine import Machine
 from ..phases import Phase, Written
 from ..types import Ref, constant
-from . import epilogue, micro, operand, output
-from .cut import COLUMNS, DEPTH, ROWS, Tiling, points
+from . import epilogue, micro, operand, output, packing
+from .cut import COLUMNS, DEPTH, ROWS, THIN, Tiling, points
 from .micro import Tile
 from .operand import Operand
 from .output import Target
 
 NARROW = 16
 """Up to so many panels of `b`, packing `a` isn't repaid if its rows can be read as they are."""
+TURN = "turn"
 ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
 
@@ -40,6 +41,9 @@ def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
     codes = [body.code, writer.pack(), writer.tiles()]
     codes += operand.write("pack_a", writer.a, kernel, machine, writer.arguments, writer.at_a)
     codes += operand.write("pack_b", writer.b, kernel, machine, writer.arguments, writer.at_b)
+    if cut.turned:
+        tile, dtype = cut.tile, cut.dot.dtype
+        codes.append(packing.function(TURN, dtype, tile.columns, tile.lanes, along=True))
     if writer.in_place:
         codes.append(micro.function(cut.tile, a_packed=False))
     codes += [micro.function(cut.tile), epilogue.write(kernel, machine, writer.arguments, cut)]
@@ -190,7 +194,7 @@ class _Writer:
         body = self.body(phases.function("tiles"))
         code, tile = body.code, cut.tile
         base, start = self._round(body)
-        rest, block = self._split(body, Ref("%chunk", "i64"), cut.column_blocks, "column blocks")
+        rest, number = self._split(body, Ref("%chunk", "i64"), cut.column_blocks, "column blocks")
         rest, row = self._split(body, rest, cut.row_blocks, "row blocks")
         own, free = self._split(body, rest, points(cut.free), "points of free")
         item = code.binary("add", base, own)
@@ -199,7 +203,7 @@ class _Writer:
             for n, key in ((cut.rows, "rows"), (cut.columns, "columns"))
         )
         row = code.binary("mul", row, rows)
-        column = code.binary("add", start, code.binary("mul", block, columns))
+        column = code.binary("add", start, code.binary("mul", number, columns))
         end = self._exists(body, item, column)
         row_end, column_end = (
             code.intrinsic(
@@ -216,14 +220,19 @@ class _Writer:
         size = self._panel_size(body)
         panels = body.size(cut.panels, "panels", baked=False)
         each = body.size(cut.columns // tile.columns, "panels of a chunk", baked=False)
-        first = code.binary("add", code.binary("mul", own, panels), code.binary("mul", block, each))
+        first = code.binary(
+            "add", code.binary("mul", own, panels), code.binary("mul", number, each)
+        )
         b = micro.offset(code, tile, body.workspace(), code.binary("mul", first, size))
         target = Target(sums, columns)
         for axis, position in places.items():
             body.bind(axis, position)
         direct = output.direct(body, cut, row, column)
-        self._sum(body, places, Block(row, height, width, target, direct), packed, b)
-        if direct is None:
+        block = Block(row, height, width, target, direct)
+        self._sum(body, places, block, packed, b)
+        if cut.turned:
+            self._finish(body, places, (row, row_end, column, column_end), turn(body, cut, block))
+        elif direct is None:
             self._finish(body, places, (row, row_end, column, column_end), target)
         else:
             # Whole tiles are where they belong; what is left is below them and beside them.
@@ -341,6 +350,24 @@ class Block:
         return Target(
             code.select(full, there.start, here.start), code.select(full, there.row, here.row)
         )
+
+
+def turn(body: Body, cut: Tiling, block: Block) -> Target:
+    """The sums of a block as panels of rows, column by column."""
+    code, tile = body.code, cut.tile
+    wide = tile.columns
+    rows, columns = -(-most_rows(tile) // wide) * wide, -(-THIN // wide) * wide
+    text = f"alloca [{rows * columns} x {tile.kind}], align 64"
+    turned = code.let(text, "ptr", at=body.entry)
+    # Up to the end of the last tile, where there is something, if nothing that is used.
+    most = code.binary("add", block.width, constant(wide - 1, "i64"))
+    width = code.binary("and", most, constant(-wide, "i64"))
+    panel = code.binary("mul", width, constant(wide, "i64"))
+    code.add(
+        f"call void @{TURN}({block.scratch.start.typed}, {block.scratch.row.typed}, "
+        f"{block.height.typed}, {width.typed}, {turned.typed}, {panel.typed})"
+    )
+    return Target(turned, panel)
 
 
 def whole(code: Code, size: Ref, step: int) -> Ref:

@@ -39,15 +39,17 @@ class Tile:
         return 8 if self.kind == "double" else 4
 
 
-def tile_for(machine: Machine, kind: str) -> Tile:
+def tile_for(machine: Machine, kind: str, columns: int | None = None) -> Tile:
     """A tile whose accumulators fit the registers beside what a step loads, and are enough to keep
-    two units busy while each waits for its sum."""
+    two units busy while each waits for its sum; for results of so many columns (None: many)."""
     lanes = machine.vector_bytes // (8 if kind == "double" else 4)
-    if machine.vector_bytes == 64:  # of 32 registers; with 12 rows LLVM's scheduler spills
-        return Tile(kind, lanes, 8, 2)
-    if machine.vector_bytes == 32:  # of 16 registers
+    if columns is not None and columns <= lanes:
+        return Tile(kind, lanes, 8, 1)
+    if machine.vector_bytes == 32:  # 16 registers
         return Tile(kind, lanes, 6, 2)
-    return Tile(kind, lanes, 8, 2)  # of 32 registers; products by one lane of a vector of `a`
+    # 32 registers; on AVX-512, with 12 rows LLVM's scheduler spills. NEON multiplies by one lane
+    # of a vector of `a`.
+    return Tile(kind, lanes, 8, 2)
 
 
 @dataclass(frozen=True)

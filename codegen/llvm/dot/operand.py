@@ -31,6 +31,7 @@ class Operand:
     """One operand of a contraction. row: its axis of the tile beside `k`; width: of a panel."""
 
     def __init__(self, cut: Tiling, is_a: bool):
+        self.name = "a" if is_a else "b"
         self.value, self.row = (cut.a, cut.m) if is_a else (cut.b, cut.n)
         self.k, self.tile = cut.k, cut.tile
         self.width = cut.tile.rows if is_a else cut.tile.columns
@@ -117,7 +118,7 @@ def element(body: Body, operand: Operand, row: Ref, k: Ref) -> tuple[Ref, Ref, R
     )
     strides = []
     for axis, position in ((operand.row, row), (operand.k, k)):
-        stride = body.size(offset.coefficient(axis), ("stride of", operand.width, axis.name))
+        stride = body.size(offset.coefficient(axis), ("stride of", operand.name, axis.name))
         total = code.binary("add", total, code.binary("mul", position, stride))
         strides.append(stride)
     base, kind = body.buffer(value.buffer), stored(value.buffer.dtype)

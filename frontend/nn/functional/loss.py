@@ -138,6 +138,40 @@ def cross_entropy(
     )
 
 
+def linear_cross_entropy(
+    input: Any,
+    linear_weight: Any,
+    target: Any,
+    *,
+    linear_bias: Any = None,
+    weight: Any = None,
+    reduction: str = "mean",
+    ignore_index: int | None = None,
+    label_smoothing: float = 0.0,
+    options: Any = None,
+) -> Any:
+    """cross_entropy of linear(input[n, in] or input[in], linear_weight[c, in], linear_bias[c]).
+
+    The scores of class indices are computed by blocks of rows and never held all at once, whatever
+    `options` would choose in PyTorch: at most a block as large as the input, or a 16th of all.
+    With linear_weight[c, …, in] and linear_bias[c, …] there is a loss at each position […]; there,
+    and with targets that are probabilities, the scores are held.
+    """
+    if options is not None:
+        raise NotImplementedError(
+            "linear_cross_entropy: options are not implemented: the scores are always computed by "
+            f"blocks of rows{at_user_line()}"
+        )
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise RuntimeError(
+            f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}{at_user_line()}"
+        )
+    return record(
+        ops.linear_cross_entropy, input, linear_weight, target, linear_bias, weight,
+        -100 if ignore_index is None else ignore_index, float(label_smoothing), reduction,
+    )  # fmt: skip
+
+
 def nll_loss(
     input: Any,
     target: Any,
