@@ -315,6 +315,9 @@ POOLED = [
     pool("avg_pool divisor", ops.avg_pool, *POOL, True, 5)(
         F("avg_pool2d", (3, 2), (2, 3), (1, 0), divisor_override=5)
     ),
+    pool("avg_pool gaps", ops.avg_pool, (1, 2), (2, 3), ((0, 0), (1, 1)), True, 0)(
+        F("avg_pool2d", (1, 2), (2, 3), (0, 1))
+    ),
     pool("adaptive_avg_pool", ops.adaptive_avg_pool, (4, 7))(F("adaptive_avg_pool2d", (4, 7))),
     pool("adaptive_avg_pool tiles", ops.adaptive_avg_pool, (3, 1))(
         F("adaptive_avg_pool2d", (3, 1))

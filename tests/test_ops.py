@@ -33,6 +33,7 @@ from tilewright.ir import ops
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import REGISTRY, Kind
 from tilewright.ir.passes.autodiff import decomposed
+from tilewright.ir.shape import Size
 
 by_name = pytest.mark.parametrize("each", CASES, ids=lambda c: c.name)
 
@@ -253,3 +254,11 @@ def test_half_types_round_once(each: Case, dtype: str) -> None:
     step = float(ml_dtypes.finfo(half.np).eps)
     scale = np.abs(expected) + np.abs(expected).max(initial=0.1)
     assert np.all(np.abs(actual.astype(float) - expected) <= 4 * step * scale)
+
+
+def test_windows_side_by_side_fold_without_a_sum() -> None:
+    """As in the gradient of a global pooling, which would add up a term for each element."""
+    g = ops.leaf(0, Size((2, 3, 1, 1, 40, 40)), dtypes.float32)
+    folded = ops.fold(g, (2, 3, 40, 41), (2, 3), (40, 40), (40, 40), (1, 1))
+    assert folded.shape == (2, 3, 40, 41)
+    assert all(node.op.kind is not Kind.ELEMENTWISE for node in reachable([folded]))
