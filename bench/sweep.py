@@ -189,7 +189,7 @@ def measure(name: str, call: Call, make: Maker, size: int, ours: Any, theirs: An
     from tilewright import recording
 
     mine, other = make(ours, size), make(theirs, size)
-    a, b = call(ours, *mine), call(theirs, *other)
+    a, b = (r[0] if isinstance(r, tuple) else r for r in (call(ours, *mine), call(theirs, *other)))
     np.testing.assert_allclose(
         a.numpy().astype(np.float64), b.numpy().astype(np.float64), 1e-3, 1e-3, err_msg=name
     )

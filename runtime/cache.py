@@ -5,6 +5,9 @@ what follows, so an entry can be a Python module that is imported from where it 
 written to a fresh file and renamed into place; one that is torn, or that something else wrote, is
 found by its hash, removed and made again. Failing to write never stops a run.
 
+The first entry that a process writes makes it look how much there is; beyond LIMIT bytes those that
+were not read for the longest time are removed.
+
 TW_CACHE_DIR names the directory (default: $XDG_CACHE_HOME or ~/.cache, then tilewright/<version>);
 TW_CACHE=0 turns the cache off.
 """
@@ -21,8 +24,11 @@ from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
+LIMIT = 1 << 30
+
 _MARK = "# tilewright "
 _warned = False
+_pruned = False
 
 
 def enabled() -> bool:
@@ -92,6 +98,8 @@ def _load(path: Path) -> bytes | None:
     if header + b"\n" != _header(content):
         _discard(path)
         return None
+    with contextlib.suppress(OSError):
+        os.utime(path)  # it was of use today
     return content
 
 
@@ -109,6 +117,7 @@ def _store(path: Path, content: bytes) -> Path | None:
     if not enabled():
         return None
     whole = _header(content) + content
+    _prune_once()
     try:
         if _holds(path, whole):
             return path
@@ -126,6 +135,32 @@ def _store(path: Path, content: bytes) -> Path | None:
         _warn(error)
         return None
     return path
+
+
+def _prune_once() -> None:
+    global _pruned
+    if not _pruned:
+        _pruned = True
+        prune()
+
+
+def prune(limit: int | None = None) -> None:
+    """Removes entries until at most `limit` bytes (LIMIT) are left, those read last being kept."""
+    root, most = directory(), LIMIT if limit is None else limit
+    entries = []
+    for kind in _kinds(root):
+        for path in (root / kind).glob("??/k*"):
+            with contextlib.suppress(OSError):
+                about = path.stat()
+                entries.append((about.st_mtime_ns, about.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    if total <= most:
+        return
+    for _, size, path in sorted(entries):
+        _discard(path)
+        total -= size
+        if total <= most // 4 * 3:  # so that this isn't done again soon
+            return
 
 
 def clear(kind: str | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -146,3 +147,34 @@ def test_two_processes(run_python, tmp_path: Path) -> None:  # type: ignore[no-u
         jobs = [pool.submit(run_python, HAMMER, env={"TW_CACHE_DIR": str(tmp_path)}) for _ in "ab"]
         assert all(int(job.result()) > 0 for job in jobs)
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_the_cache_is_bounded(own_directory: Path) -> None:
+    keys = [cache.digest(str(i)) for i in range(8)]
+    for age, key in enumerate(keys):
+        path = cache.store_bytes("llvm", key, bytes(1000))
+        assert path is not None
+        os.utime(path, (1000 + age, 1000 + age))
+    other = own_directory / "notes.txt"
+    other.write_text("somebody else's" * 1000)
+    assert cache.load_bytes("llvm", keys[0]) is not None  # read last of all
+    size = path.stat().st_size
+    cache.prune(8 * size)
+    assert all(cache.load_bytes("llvm", k) is not None for k in keys[1:2])
+    os.utime(cache.path_of("llvm", keys[1], ".bin"), (1001, 1001))
+    cache.prune(5 * size)
+    left = [k for k in keys if cache.path_of("llvm", k, ".bin").exists()]
+    assert left == [keys[0], *keys[6:]]
+    assert other.exists()
+
+
+def test_the_first_entry_of_a_process_prunes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_pruned", False)
+    monkeypatch.setattr(cache, "LIMIT", 100)
+    for i in range(3):
+        cache.store("numpy", cache.digest(str(i)), TEXT * 10)
+    assert cache.load("numpy", cache.digest("0")) is not None
+    monkeypatch.setattr(cache, "_pruned", False)
+    cache.store("numpy", cache.digest("3"), TEXT)
+    assert cache.load("numpy", cache.digest("0")) is None
+    assert cache.load("numpy", cache.digest("3")) == TEXT

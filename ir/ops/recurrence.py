@@ -42,8 +42,11 @@ class Cell:
 
 
 def _parts(x: Node, count: int) -> list[Node]:
-    width = x.shape[1] // count
-    return [slice_axis(x, 1, i * width, (i + 1) * width) for i in range(count)]
+    """The gates of x[batch, count * width]. They are cut from a dimension of their own, so that no
+    vector of a kernel reaches over two of them."""
+    shape = (x.shape[0], x.shape[1] // count)
+    gates = reshape(x, (shape[0], count, shape[1]))
+    return [reshape(slice_axis(gates, 1, i, i + 1), shape) for i in range(count)]
 
 
 def _elman(function: Callable[[Node], Node]) -> Callable[..., Made]:

@@ -17,7 +17,6 @@ from .operands import panels
 from .plan import Plan
 from .roles import Product, size
 
-
 FEW = 4
 """So many zeros in a row, as in a border, are stored one by one rather than under a mask."""
 AT_ONCE = 1 << 14
