@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -181,9 +180,6 @@ def test_a_training_step(target: Target) -> None:
     bundles = [s.kernel for s in program.steps if isinstance(s.kernel, Bundle)]
     assert [len(b.members) for b in bundles] == [6]
     assert program.scalars == (ops.scalar(100, float64), ops.scalar(101, float64))
-    started = time.perf_counter()
-    compile_graph(lower_graph(roots), target)
-    assert time.perf_counter() - started < 0.5
 
 
 def test_a_chain_of_residuals_is_kept_on_the_way() -> None:
