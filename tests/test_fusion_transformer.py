@@ -14,7 +14,7 @@ from tilewright.codegen.program import compile_graph
 from tilewright.codegen.target import CUDA, NUMPY, Target
 from tilewright.ir import ops
 from tilewright.ir.dtype import float64, int64
-from tilewright.ir.node import Node, reachable
+from tilewright.ir.node import Node
 from tilewright.ir.passes.pipeline import lower_graph
 
 
