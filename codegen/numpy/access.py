@@ -18,10 +18,10 @@ def position(e: Emission, index: Index, context: Context) -> Array:
     """The values of an index of the context's domain, int64."""
     domain = context.domain
     if not has_data(index):
-        name = e.argument("at", tabulate(index, domain), (index, id(domain)))
+        name = e.argument("at", tabulate(index, domain), (index, domain))
         return Array(name, np.dtype(np.int64), e.arguments[name].shape, name, False)
     mask = context.mask.name if context.mask else ""
-    return e.once(("at", index, id(domain), mask), lambda: _moving(e, index, context))
+    return e.once(("at", index, domain, mask), lambda: _moving(e, index, context))
 
 
 def _moving(e: Emission, index: Index, context: Context) -> Array:

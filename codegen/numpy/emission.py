@@ -48,7 +48,7 @@ class Emission:
         self.windows: dict[str, Any] = {}  # what views of padded arrays are made of, by name
         self._shared: dict[Any, str] = {}
         self._counts: dict[str, int] = {}
-        self._reads_data: dict[int, bool] = {}
+        self._reads_data: dict[Value, bool] = {}
 
     # Names
 
@@ -152,14 +152,14 @@ class Emission:
     def key(self, value: Value, context: Context) -> tuple[Any, ...]:
         masked = context.mask is not None and self.reads_data(value)
         mask = context.mask.name if masked and context.mask is not None else ""
-        return id(value), id(context.domain), mask
+        return value, context.domain, mask
 
     def reads_data(self, value: Value) -> bool:
-        found = self._reads_data.get(id(value))
+        found = self._reads_data.get(value)
         if found is None:
             found = any(has_data(i) for i in value.indices())
             found = found or any(self.reads_data(v) for v in value.operands())
-            self._reads_data[id(value)] = found
+            self._reads_data[value] = found
         return found
 
 

@@ -51,7 +51,7 @@ def mask(e: Emission, conditions: tuple[Condition, ...], context: Context) -> Ar
         moving = part if moving is None else both(e, moving, part)
     if fixed is None:
         return moving
-    name = e.argument("mask", fixed, (conditions, id(domain)))
+    name = e.argument("mask", fixed, (conditions, domain))
     still = Array(name, np.dtype(np.bool_), fixed.shape, name, False)
     return still if moving is None else both(e, moving, still)
 
