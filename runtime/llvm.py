@@ -38,11 +38,13 @@ class LlvmDevice(HostDevice):
         from .native import jit, launch
 
         emitted = [self._emitted(kernel) for kernel in kernels]
-        jit.link_all([e.code for found in emitted for e in found or ()], "kernel")
-        return [
+        linked = jit.link_all([e.code for found in emitted for e in found or ()], "kernel")
+        launches = [
             self._numpy.compile(kernel) if found is None else launch.bind(kernel, found)
             for kernel, found in zip(kernels, emitted)
         ]
+        del linked  # kept until each launch had its part
+        return launches
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         from .native import launch

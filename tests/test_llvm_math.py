@@ -51,11 +51,11 @@ done:
 }}
 """
     parts = [code, made.text, *made.functions.values(), *made.declared, host.machine().attributes]
-    address = jit.link("\n".join(parts), "apply").addresses["apply"]
+    linked = jit.link("\n".join(parts), "apply")
     pointers = [ctypes.c_void_p] * (count + 1)
-    function = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(address)
+    function = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(linked.addresses["apply"])
 
-    def apply(*xs: np.ndarray) -> np.ndarray:
+    def apply(*xs: np.ndarray, code: jit.Linked = linked) -> np.ndarray:  # holds the code
         size, dtype = len(xs[0]), NUMPY[kind]
         padding = np.ones(-size % lanes, dtype)
         held = [np.concatenate([x.astype(dtype), padding]) for x in xs]

@@ -148,3 +148,17 @@ def test_another_machine_has_other_entries(monkeypatch: pytest.MonkeyPatch) -> N
 def test_import_stays_light(run_python: RunPython) -> None:
     code = "import sys, tilewright\nprint(any(m.startswith('llvmlite') for m in sys.modules))"
     assert run_python(code) == "False\n"
+
+
+def test_code_goes_with_the_last_launch() -> None:
+    """A process may have only so many mappings of memory, and each module takes some."""
+    code = "define i64 @kernel(i64 %a) {{\n  %b = add i64 %a, {}\n  ret i64 %b\n}}\n"
+    linked = [jit.link(code.format(n), "kernel") for n in range(1000, 1020)]
+    known = len(jit._linked)
+    again = jit.link(code.format(1003), "kernel")
+    assert again is linked[3]
+    del linked
+    assert len(jit._linked) == known - 19
+    del again
+    assert len(jit._linked) == known - 20
+    jit.link(code.format(1003), "kernel")  # once more under the same key

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import os
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from tilewright.codegen.llvm.arithmetic import LIBM
 
@@ -139,7 +141,9 @@ class Linked:
     tracker: Any = field(repr=False, default=None)
 
 
-_linked: dict[str, Linked] = {}
+# Code goes when the last launch that needs it does: a process may have only so many mappings.
+_linked: WeakValueDictionary[str, Linked] = WeakValueDictionary()
+_names = itertools.count()
 
 
 def link(code: str, *symbols: str, imports: dict[str, int] | None = None) -> Linked:
@@ -153,13 +157,14 @@ def link_all(
     """Several modules; those that aren't in the cache are compiled side by side."""
     with _LOCK:
         keys = [cache.digest(_identity() + code) for code in codes]
-        wanted = {k: code for k, code in zip(keys, codes) if k not in _linked}
+        found = {k: linked for k in keys if (linked := _linked.get(k)) is not None}
+        wanted = {k: code for k, code in zip(keys, codes) if k not in found}
         if wanted:
             start = time.perf_counter()
             for key, image in _images(wanted).items():
-                _linked[key] = _in_memory(key, image, symbols, imports or {})
+                found[key] = _linked[key] = _in_memory(key, image, symbols, imports or {})
             statistics.seconds += time.perf_counter() - start
-        return [_linked[k] for k in keys]
+        return [found[k] for k in keys]
 
 
 def _images(wanted: dict[str, str]) -> dict[str, bytes]:
@@ -193,5 +198,5 @@ def _in_memory(key: str, image: bytes, symbols: tuple[str, ...], imports: dict[s
         builder = builder.import_symbol(name, address)
     for symbol in symbols:
         builder = builder.export_symbol(symbol)
-    tracker = builder.add_current_process().link(_linker(), f"tw_{key}")
+    tracker = builder.add_current_process().link(_linker(), f"tw_{key}_{next(_names)}")
     return Linked({s: tracker[s] for s in symbols}, tracker)

@@ -79,24 +79,23 @@ def emitted(kernel: Kernel | Bundle) -> list[Emitted]:
 
 def compile_kernel(kernel: Kernel | Bundle) -> Launch:
     """The kernel, ready to launch; CannotLower if it can't be native."""
-    found = emitted(kernel)
-    jit.link_all([e.code for e in found], "kernel")
-    return bind(kernel, found)
+    return bind(kernel, emitted(kernel))
 
 
 def bind(kernel: Kernel | Bundle, emitted: Sequence[Emitted]) -> Launch:
     """The launch of a kernel whose members were emitted."""
     linked = jit.link_all([e.code for e in emitted], "kernel")
-    functions = [each.addresses["kernel"] for each in linked]
-    return _Layout(kernel, emitted, functions)
+    return _Layout(kernel, emitted, linked)
 
 
 class _Layout:
     """A launch: its descriptor, and the tables that points to."""
 
     def __init__(
-        self, kernel: Kernel | Bundle, emitted: Sequence[Emitted], functions: Sequence[int]
+        self, kernel: Kernel | Bundle, emitted: Sequence[Emitted], linked: Sequence[jit.Linked]
     ):
+        self.linked = linked  # the code stays as long as the launch
+        functions = [each.addresses["kernel"] for each in linked]
         is_bundle = isinstance(kernel, Bundle)
         members = kernel.members if isinstance(kernel, Bundle) else (kernel,)
         slots = {v.slot: i for i, v in enumerate(kernel.scalars)}

@@ -59,11 +59,12 @@ class Pool:
         self.workspaces = Workspaces()
         symbols["tw_spaces"] = self.workspaces.address
         architecture = _architecture()
-        self.native = jit.link(
+        self._code = jit.link(
             source.text(architecture),
             *("tw_worker", "tw_stop", "tw_parallel", "tw_launch", "tw_sequence", "tw_bundle"),
             imports=symbols,
-        ).addresses
+        )
+        self.native = self._code.addresses
         self.can_work = architecture is not None
         self._stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.native["tw_stop"])
         self._workers: list[Any] = []
