@@ -44,6 +44,9 @@ from .saved import (
 
 TABLE_LIMIT = 200_000
 """Interned nodes at which the tables are cleared at a flush."""
+LAUNCH_LIMIT = 20_000
+"""Launches of all plans at which that is done too: native code takes two or three of the mappings of
+memory that a process may have, of which Linux allows 65,530."""
 
 
 def _calibrate() -> int:
@@ -301,7 +304,8 @@ def _end_epoch() -> None:
         each.clear()  # type: ignore[attr-defined]
     clock.number += 1
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
-    if graph.table_size() > TABLE_LIMIT or sum(map(len, epoch.tables.values())) > TABLE_LIMIT:
+    recorded = sum(map(len, epoch.tables.values()))
+    if max(graph.table_size(), recorded) > TABLE_LIMIT or plans.held() > LAUNCH_LIMIT:
         clear_tables()
 
 

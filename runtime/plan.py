@@ -228,14 +228,22 @@ def _carry_on(
 
 
 _plans: dict[Any, Plan] = {}
+_held = 0
 
 
 def plan_for(roots: tuple[Node, ...]) -> Plan:
     """The plan that computes `roots`."""
+    global _held
     plan = _plans.get(roots)
     if plan is None:
         plan = _plans[roots] = Plan(roots)
+        _held += plan.launches
     return plan
+
+
+def held() -> int:
+    """How many launches all plans have together."""
+    return _held
 
 
 def launch_count(program: Program) -> int:
@@ -253,9 +261,11 @@ def plans() -> list[Plan]:
 
 def clear() -> None:
     """Forget all plans, and what was found out while they were made."""
+    global _held
     from tilewright.codegen import twins
     from tilewright.ir import rewrite
 
+    _held = 0
     _plans.clear()
     rewrite.clear()
     twins.clear()
