@@ -45,8 +45,8 @@ from .saved import (
 TABLE_LIMIT = 200_000
 """Interned nodes at which the tables are cleared at a flush."""
 LAUNCH_LIMIT = 20_000
-"""Launches of all plans at which that is done too: native code takes two or three of the mappings of
-memory that a process may have, of which Linux allows 65,530."""
+"""Launches of all plans at which that is done too: the code of each takes two or three mappings of
+memory, and Linux allows a process 65,530."""
 
 
 def _calibrate() -> int:
