@@ -11,7 +11,7 @@ from conftest import RunPython
 
 pytest.importorskip("llvmlite")
 
-from tilewright.runtime import cache, devices
+from tilewright.runtime import cache
 from tilewright.runtime.native import host, jit
 
 if host.reason_against() is not None:
@@ -164,20 +164,22 @@ def test_code_goes_with_the_last_launch() -> None:
     jit.link(code.format(1003), "kernel")  # once more under the same key
 
 
-def test_programs_that_never_repeat_hold_few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    import tilewright as tw
-    from tilewright import flushing
+NEVER_REPEATS = """
+import tilewright as tw
+from tilewright import flushing
+from tilewright.runtime.native import jit
 
-    monkeypatch.setenv("TW_CPU", "llvm")
-    monkeypatch.setattr(devices, "_devices", {})
-    monkeypatch.setattr(flushing, "LAUNCH_LIMIT", 20)
-    ops = [tw.sin, tw.cos, tw.exp, tw.tanh]
-    x, most = tw.linspace(-1, 1, 7), 0
-    before = len(jit._linked)
-    for n in range(4**4):
-        y = x
-        for digit in range(4):
-            y = ops[n // 4**digit % 4](y)
-        most = max(most, len(jit._linked) - before)
-        assert abs(y.tolist()[3] - y[3].item()) < 1e-6
-    assert 0 < most <= 42  # what was there before may go too
+flushing.LAUNCH_LIMIT = 20
+ops, x, most = [tw.sin, tw.cos, tw.exp, tw.tanh], tw.linspace(-1, 1, 7), 0
+for n in range(4**4):
+    y = x
+    for digit in range(4):
+        y = ops[n // 4**digit % 4](y)
+    y.tolist()
+    most = max(most, len(jit._linked))
+print(most)
+"""
+
+
+def test_programs_that_never_repeat_hold_few_kernels(run_python: RunPython) -> None:
+    assert 20 <= int(run_python(NEVER_REPEATS)) <= 50
