@@ -8,8 +8,7 @@ bound methods of them, by name.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -138,20 +137,6 @@ class Clock:
 
 
 clock = Clock()
-
-
-@contextmanager
-def hold() -> Iterator[None]:
-    """The epoch goes on inside the block: values are computed one by one as they are read.
-
-    For what keeps nodes in its hands while it calls code of the user (hooks, backward functions).
-    """
-    before = clock.holding  # put back, not counted down: an interrupt can't leave it too high
-    try:
-        clock.holding = before + 1
-        yield
-    finally:
-        clock.holding = before
 
 
 # ---- tensors → nodes -------------------------------------------------------------------------

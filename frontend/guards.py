@@ -65,7 +65,7 @@ class Watch:
 def _is_trusted(frame: FrameType | None) -> bool:
     """Whether `frame` runs code of the library, or code that isn't the user's for it."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith(_LIBRARY):
+        if frame.f_code.co_filename.startswith(threads.PACKAGE):
             return True
         module = frame.f_globals.get("__name__", "").partition(".")[0]
         if module == __package__ or module in _TRANSPARENT:
@@ -76,7 +76,6 @@ def _is_trusted(frame: FrameType | None) -> bool:
     return False
 
 
-_LIBRARY = (*threads._PACKAGE, "<tilewright")
 # Python code without state of its own that user code goes through.
 _TRANSPARENT = frozenset(
     ["contextlib", "functools", "collections", "typing", "enum", "abc", "dataclasses", "copyreg"]

@@ -103,6 +103,7 @@ def _in_place(method: Callable[..., Any]) -> Callable[..., Any]:
 
     def write(self: Any, *args: Any, **options: Any) -> Any:
         # No epoch ends in between: the op reads the old value, it doesn't save it for later.
+        recording.claim()
         before = clock.holding
         try:
             clock.holding = before + 1

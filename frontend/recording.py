@@ -39,7 +39,6 @@ from .epoch import (  # noqa: F401
     calls,
     clock,
     handles,
-    hold,
     hooked,
     leaf,
     leaf_tensor,
@@ -95,6 +94,21 @@ def grad_mode(enabled: bool) -> Iterator[None]:
         yield
     finally:
         set_grad_enabled(before)
+
+
+@contextmanager
+def hold() -> Iterator[None]:
+    """The epoch goes on inside the block: values are computed one by one as they are read.
+
+    For what keeps nodes in its hands while it calls code of the user (hooks, backward functions).
+    """
+    threads.claim()
+    before = clock.holding  # put back, not counted down: an interrupt can't leave it too high
+    try:
+        clock.holding = before + 1
+        yield
+    finally:
+        clock.holding = before
 
 
 def _arm() -> None:

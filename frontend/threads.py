@@ -8,19 +8,22 @@ ended, the tables answer through `Guard`, so that hits ask as well.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
+from types import CodeType
+from typing import Any, TypeVar
 
 from tilewright import codegen, ir, runtime
 from tilewright.ir import node as graph
 
 from .epoch import clock, tables
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 PATIENCE = 60.0
 """Seconds to wait for the other thread to come between two calls."""
@@ -28,11 +31,14 @@ PATIENCE = 60.0
 _owner = get_ident()
 _turn = threading.RLock()
 _modes: dict[int, bool] = {}
-_PACKAGE = tuple(  # an editable install maps its layers one by one
-    os.path.dirname(os.path.abspath(file)) + os.sep
-    for file in (__file__, codegen.__file__, ir.__file__, runtime.__file__)
+PACKAGE = (
+    *(  # an editable install maps its layers one by one
+        os.path.dirname(os.path.abspath(file)) + os.sep
+        for file in (__file__, codegen.__file__, ir.__file__, runtime.__file__)
+    ),
+    "<tilewright",
 )
-_STANDARD = sysconfig.get_path("stdlib") + os.sep
+"""How the names of files begin whose code is the package's, written or generated."""
 
 
 # Set by recording: what ends the epoch, swaps the grad mode, and puts the guard before the tables.
@@ -90,6 +96,7 @@ def _take_from(before: int, me: int) -> None:
         if not clock.holding and not _is_in_call(before):
             # What it begins after this line begins by asking for the recording.
             _owner = me
+            arm()  # once more: a call that ended just now may have put the tables back
             if not clock.holding and not _is_in_call(before):
                 break
             _owner = before
@@ -115,18 +122,36 @@ def relax() -> None:
         set_mode(graph.grad_enabled())
 
 
+_open: set[CodeType] = set()
+
+
+def gives_way(function: F) -> F:
+    """Mark a function that calls code of the user, or waits, with nothing of its own half done:
+    meanwhile another thread may take over."""
+    _open.add(function.__code__)
+    return function
+
+
 def _is_in_call(thread: int) -> bool:
-    """Whether the innermost code of `thread`, aside from the standard library, is of this
-    package."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith((*_PACKAGE, "<tilewright")):
-            return True
-        if not name.startswith((_STANDARD, "<frozen")) or "site-packages" in name:
-            return False
-        frame = frame.f_back
-    return False
+    """Whether `thread` is inside a function of this package, and not in one that gives way.
+
+    Whose code is innermost says nothing: in the middle of a call that may be a library's, a method
+    that `dataclasses` wrote, or a callback of the garbage collector.
+    """
+    # In CPython 3.11 the collector may run while a frame object is made for another thread's frame,
+    # and a callback of it lets that thread go on: then the object refers to what is no frame.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        frame = sys._current_frames().get(thread)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(PACKAGE):
+                return frame.f_code not in _open
+            frame = frame.f_back
+        return False
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _before_fork() -> None:

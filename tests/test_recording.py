@@ -7,6 +7,7 @@ import gc
 import math
 import os
 import signal
+import sys
 import threading
 import time
 import tracemalloc
@@ -580,6 +581,97 @@ def test_two_threads_record_at_once() -> None:
     for s in range(1, 4):
         work(s)()
     assert results == alone
+
+
+def test_a_call_that_is_interrupted_by_other_code_is_still_a_call() -> None:
+    """The garbage collector may call anybody's function in the middle of an op."""
+    inside, go_on = threading.Event(), threading.Event()
+    me = threading.get_ident()
+    calls_of_collector: list[str] = []
+
+    def callback(phase: str, info: Any) -> None:
+        frame: Any = sys._getframe()
+        while frame is not None and "recording" not in frame.f_code.co_filename:
+            frame = frame.f_back
+        if frame is None or threading.get_ident() != me or calls_of_collector:
+            return
+        calls_of_collector.append(phase)
+        inside.set()
+        go_on.wait(0.3)  # the other thread must not take this for the time between two calls
+
+    seen: list[Any] = []
+
+    def other() -> None:
+        inside.wait(10)
+        seen.append((tw.ones(2) + 1).tolist())
+
+    def build(node: Any) -> Any:  # what a call runs the first time it is met
+        gc.collect()
+        return ops.mul(node, node)
+
+    worker = threading.Thread(target=other)
+    worker.start()
+    gc.callbacks.append(callback)
+    try:
+        x = tw.full((3,), 3.0)
+        y = recording.record(build, x)
+    finally:
+        gc.callbacks.remove(callback)
+    inside.set()
+    worker.join(20)
+    assert calls_of_collector and y.tolist() == [9, 9, 9] and seen == [[2, 2]]
+
+
+@pytest.mark.parametrize("change", ["iadd", "add_", "backward", "out"])
+def test_what_begins_by_holding_the_epoch_takes_over_first(change: str) -> None:
+    """An in-place write right after another thread took the recording over."""
+    recorded, taken = threading.Event(), threading.Event()
+    results: list[Any] = []
+
+    def other() -> None:
+        w = tw.ones(3, requires_grad=True)
+        x = tw.zeros(3)
+        y = x + 1
+        loss = (w * 2).sum()
+        recorded.set()
+        taken.wait(20)
+        if change == "iadd":
+            y += 2
+        elif change == "add_":
+            y.add_(2)
+        elif change == "out":
+            tw.add(x, 3, out=y)
+        else:
+            loss.backward()
+            y = w.grad + 1
+        results.append(y.tolist())
+
+    worker = threading.Thread(target=other)
+    worker.start()
+    recorded.wait(20)
+    mine = (tw.ones(3) * 2).tolist()
+    taken.set()
+    worker.join(20)
+    assert not worker.is_alive() and results == [[3, 3, 3]] and mine == [2, 2, 2]
+
+
+def test_a_thread_gives_way_inside_a_module() -> None:
+    """The forward of a user's module is between two calls, also while it waits for a thread."""
+    seen: list[Any] = []
+
+    class Waits(tw.nn.Module):
+        def forward(self, x: Any) -> Any:
+            y = x * 2
+            worker = threading.Thread(target=lambda: seen.append((tw.ones(2) + 1).tolist()))
+            worker.start()
+            worker.join(20)
+            assert not worker.is_alive()
+            return y + 1
+
+    model = tw.nn.Sequential(Waits(), tw.nn.ReLU())
+    with tw.no_grad():
+        assert model(tw.ones(2)).tolist() == [3, 3]
+    assert seen == [[2, 2]]
 
 
 def test_grad_mode_belongs_to_a_thread() -> None:

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.shape import Size
 
-from .. import recording
+from .. import recording, threads
 from ..recording import Handle, resolve, wrap
 
 
@@ -91,6 +91,7 @@ class Function:
         )
 
     @classmethod
+    @threads.gives_way
     def apply(cls, *args: Any) -> Any:
         """Run `forward` without recording it, and take `backward` for its derivative."""
         ctx = Context()

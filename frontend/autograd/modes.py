@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from .. import recording
+from .. import recording, threads
 
 
 def is_grad_enabled() -> bool:
@@ -34,6 +34,7 @@ class _Mode:
         if inspect.isgeneratorfunction(function):
 
             @functools.wraps(function)
+            @threads.gives_way
             def generate(*args: Any, **options: Any) -> Any:
                 with self:
                     generator = function(*args, **options)
@@ -48,6 +49,7 @@ class _Mode:
             return generate
 
         @functools.wraps(function)
+        @threads.gives_way
         def call(*args: Any, **options: Any) -> Any:
             with self:
                 return function(*args, **options)

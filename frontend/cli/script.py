@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
+from ..threads import gives_way
 from .torch_names import torch_means_tilewright
 
 
@@ -36,6 +37,7 @@ def _compiled(file: str) -> CodeType:
         return compile(source.read(), file, "exec", dont_inherit=True)
 
 
+@gives_way
 def _execute(code: CodeType, file: str, argv: Sequence[str]) -> None:
     module = ModuleType("__main__")
     module.__file__ = file

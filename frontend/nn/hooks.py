@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from .. import threads
 from .._tensor import Tensor
 from ..autograd import is_grad_enabled
 from ..autograd.function import Function
@@ -30,6 +31,7 @@ class Hooks:
             hooks.move_to_end(handle.id, last=False)
         return handle
 
+    @threads.gives_way
     def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `module(*args, **kwargs)` returns."""
         for hook, with_kwargs in list(self.by_kind["forward_pre"].values()):

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from tilewright.ir.location import at_user_line
 
-from .. import recording
+from .. import recording, threads
 from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle
 from ..devices import device as Device
@@ -51,6 +51,7 @@ class Module(State):
         own["_modules"] = Entries(self)
         own["_non_persistent_buffers_set"] = set()
 
+    @threads.gives_way
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._hooks is not None:
             return self._hooks.call(self, args, kwargs)

@@ -13,7 +13,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from .. import creation, recording
+from .. import creation, recording, threads
 from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle
 
@@ -107,6 +107,7 @@ class Optimizer:
                     p.grad.detach_()
                     p.grad.zero_()
 
+    @threads.gives_way
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters that have a gradient.
 

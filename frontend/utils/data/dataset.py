@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.ir.location import at_user_line
 
 from ... import creation, random
+from ...threads import gives_way
 
 T = TypeVar("T", covariant=True)
 
@@ -151,6 +152,7 @@ class Subset(Dataset[Any]):
         self.dataset = dataset
         self.indices = indices
 
+    @gives_way
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list):
             return [self.dataset[self.indices[i]] for i in index]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...threads import gives_way
 from .collate import default_collate
 from .dataset import IterableDataset, Subset, TensorDataset
 
@@ -24,17 +27,19 @@ def fetcher(
     of an IterableDataset (which is begun here) whatever comes next."""
     if isinstance(dataset, IterableDataset):
         batches = _stream(iter(dataset), collate_fn, batch_size, drop_last)
-        return lambda _: next(batches)
+        return gives_way(lambda _: next(batches))
     if not batched:
-        return lambda index: collate_fn(dataset[index])
+        return gives_way(lambda index: collate_fn(dataset[index]))
     take = _whole_batches(dataset) if collate_fn is default_collate else None
     if take is not None:
         return take
     if hasattr(dataset, "__getitems__"):
-        return lambda indices: collate_fn(dataset.__getitems__(indices))
-    return lambda indices: collate_fn([dataset[i] for i in indices])
+        return gives_way(lambda indices: collate_fn(dataset.__getitems__(indices)))
+    sample = functools.partial(operator.getitem, dataset)
+    return gives_way(lambda indices: collate_fn(list(map(sample, indices))))
 
 
+@gives_way
 def _stream(
     samples: Iterator[Any],
     collate_fn: Callable[[Any], Any],

@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.ir.location import at_user_line
 
 from ... import random, recording
+from ...threads import gives_way
 from .worker import Job, WorkerError, died, run
 
 _PATIENCE = 5.0
@@ -124,6 +125,7 @@ class Workers:
         except (BrokenPipeError, ConnectionError):
             raise self._failure([worker]) from None
 
+    @gives_way
     def _receive(self, epoch: int) -> list[tuple[int, Any]]:
         """Waits for answers: those of this epoch."""
         timeout = self.loader.timeout
