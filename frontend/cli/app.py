@@ -163,7 +163,7 @@ def export(
 
 
 def _batch_axes(model: Any, args: tuple[Any, ...]) -> dict[str, dict[int, str]]:
-    from ..onnx.capture import Call
+    from ..capture import Call
 
     call = Call(model, args, None)
     found = {

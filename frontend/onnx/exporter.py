@@ -15,7 +15,7 @@ from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import evaluate
 
 from .align import Alignment, Extent, Traced, Varying
-from .capture import Recording
+from ..capture import Recording
 from .errors import OnnxExporterError, UnsupportedOperatorError
 from .package import require_onnx
 from .sizes import Expression, express

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import forms
 from .align import Traced, Varying
-from .capture import Call, Recording
+from ..capture import Call, Recording
 from .errors import GraphsDiffer, OnnxExporterError
 from .exporter import Exporter
 from .package import require_onnx
