@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 
 from .analysis import Analysis
+from .attention import roles
+from .index import Axis
 from .kernel import Bundle, Dot, Kernel, Load
 from .target import Target
 
@@ -40,6 +42,8 @@ def default_schedule(kernel: Kernel | Bundle, target: Target) -> Schedule:
     """A good schedule from shapes alone. A Bundle's suits its largest member."""
     if isinstance(kernel, Bundle):
         kernel = max(kernel.members, key=lambda k: _points(k.parallel) * _points(k.reduction))
+    if kernel.is_chained:
+        return _attention(kernel, target)
     if kernel.has_dot:
         return _dot(kernel, target)
     if kernel.is_update:
@@ -140,6 +144,27 @@ def _dot(kernel: Kernel, target: Target) -> Schedule:
         num_warps=warps,
         num_stages=4 if half and warps == 8 else 3,
     )
+
+
+def head_block(axis: Axis) -> int:
+    """The length of a tile along the elements of a head, which it holds all of."""
+    return max(DOT_MIN, power_of_two(axis.extent))
+
+
+def _attention(kernel: Kernel, target: Target) -> Schedule:
+    """block_m: rows a program owns. block_n: rows of the other side that it takes at a time."""
+    parts = roles(kernel)
+    if parts is None or parts.walked is None:
+        raise NotImplementedError(f"{kernel.name}: a chain of folds that is not attention")
+    own = parts.key if parts.walked is parts.query else parts.query
+
+    def fit(axis: Axis, most: int) -> int:
+        return max(DOT_MIN, min(power_of_two(axis.extent), most))
+
+    if target.large_programs:
+        return Schedule(block_m=fit(own, 256), block_n=fit(parts.walked, 256))
+    width = max(head_block(parts.inner), head_block(parts.outer))
+    return Schedule(block_m=fit(own, 128), block_n=fit(parts.walked, 64), num_warps=8)
 
 
 def dot_extents(kernel: Kernel, dot: Dot) -> tuple[int, int, int]:
