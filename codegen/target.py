@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+
+from .chip import CHIPS, SM_90, Chip
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Target:
         decomposed.
     gradient_passes: whether attention's gradient takes a kernel that walks along keys and one
         that walks along queries; otherwise one kernel does both.
+    chip: the GPU whose numbers schedules go by.
+    tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     """
 
     name: str
@@ -39,6 +44,8 @@ class Target:
     large_programs: bool = False
     tiled_attention: tuple[str, ...] = ()
     gradient_passes: bool = False
+    chip: Chip = SM_90
+    tf32: bool = False
 
 
 TENSOR_TYPES = ("float32", "float16", "bfloat16")
@@ -83,3 +90,18 @@ CUDA = Target(
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
 )
+
+
+def gpu(name: str, tf32: bool = False) -> Target:
+    """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx950) goes by
+    the numbers of the nearest older one of its maker."""
+    if name in CHIPS:
+        chip = CHIPS[name]
+    elif re.fullmatch(r"sm_\d+", name) and int(name[3:]) >= 80:
+        older = [c for n, c in CHIPS.items() if n.startswith("sm_") and int(n[3:]) < int(name[3:])]
+        chip = older[-1]
+    elif name.startswith("gfx9"):
+        chip = CHIPS["gfx942"]
+    else:
+        raise ValueError(f"expected a target such as {', '.join(CHIPS)}, got {name!r}")
+    return replace(CUDA, name=name, chip=chip, tf32=tf32)

@@ -41,7 +41,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         acc = root.assign("acc", f"tl.full((BLOCK_M, BLOCK_N), 0, {kind})", OUT)
         a = operand(left, dot.a, dot.input_dtype, frozenset({"m", "k_a"}), "a", left.own)
         b = operand(right, dot.b, dot.input_dtype, frozenset({"n", "k_b"}), "b", right.own)
-        loop.add(f"{acc.text} = {_product(dot, acc.text, a, b)}")
+        loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32)}")
         accumulators.append(acc)
     block.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
     for dot, acc in zip(found, accumulators):
@@ -97,7 +97,7 @@ def _length(body: Body, role: Roles) -> str:
     return str(length) if length <= 16 else body.sizes.extent("k", length)
 
 
-def _product(dot: Dot, acc: str, a: str, b: str) -> str:
+def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool) -> str:
     if not dot.input_dtype.is_floating_point or dot.input_dtype.itemsize == 8:
         # No tensor core takes these.
         text = f"tl.sum({a}[:, :, None] * {b}[None, :, :], axis=1)"
@@ -106,4 +106,4 @@ def _product(dot: Dot, acc: str, a: str, b: str) -> str:
             if dot.dtype.itemsize >= 4
             else f"{acc} + {text}.to({tl_type(dot.dtype)})"
         )
-    return f"tl.dot({a}, {b}, {acc}{precision(dot)})"
+    return f"tl.dot({a}, {b}, {acc}{precision(dot, tf32)})"

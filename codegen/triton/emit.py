@@ -34,7 +34,7 @@ def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
 def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emitted:
     """One kernel; `apart` as in Sizes."""
     one_dimensional = kernel.is_update or not (kernel.reduction or kernel.has_dot)
-    body = Body(kernel, 1 if one_dimensional else 2, Sizes(apart))
+    body = Body(kernel, 1 if one_dimensional else 2, Sizes(apart), schedule.tf32)
     block = Block()
     block.add(PID)
     if body.is_wide or apart:

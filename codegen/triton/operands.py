@@ -58,6 +58,8 @@ def _ends_in_zeros(scope: Scope, value: Value, tile: Tile) -> bool:
     return bool(scope.body.analysis.index_axes(value.offset) & set(tile.axes))
 
 
-def precision(dot: Dot) -> str:
-    """The argument of tl.dot that keeps float32 from being rounded to fewer bits."""
-    return ', input_precision="ieee"' if dot.input_dtype.itemsize == 4 else ""
+def precision(dot: Dot, tf32: bool) -> str:
+    """The argument of tl.dot that says to how many bits float32 is rounded before."""
+    if dot.input_dtype.itemsize != 4:
+        return ""
+    return f', input_precision="{"tf32" if tf32 else "ieee"}"'

@@ -16,7 +16,7 @@ def gradient(writer: Writer) -> None:
     assert isinstance(exponent, Apply)
     rows = exponent.args[1]
     sums = []
-    for store, dot in parts.stores:
+    for _, dot in parts.stores:
         assert dot is not None
         width = parts.outer if parts.outer in root.body.analysis.axes(dot) else parts.inner
         sums.append((dot, width, writer.zeros("acc", width)))

@@ -173,7 +173,7 @@ class Writer:
         query = self.operand(walk, dot.a, self.parts.query, width, "q")
         key = self.operand(walk, dot.b, self.parts.key, width, "k")
         own, other = (key, query) if self.by_key else (query, key)
-        return f"tl.dot({own}, tl.trans({other}){precision(dot)})"
+        return f"tl.dot({own}, tl.trans({other}){precision(dot, self.body.tf32)})"
 
     def scores(self, walk: Walk) -> Ref:
         """The masked scores in units of log(2), for which the hardware has an exponential.
@@ -212,7 +212,7 @@ class Writer:
         """acc += dot, for a contraction over the walked side."""
         left = self.weighted(walk, dot.a)
         right = self.operand(walk, dot.b, self.walked, width, stem)
-        walk.block.add(f"{acc} = tl.dot({left}, {right}, {acc}{precision(dot)})")
+        walk.block.add(f"{acc} = tl.dot({left}, {right}, {acc}{precision(dot, self.body.tf32)})")
 
     def zeros(self, stem: str, width: Axis) -> str:
         """A new accumulator, the program's rows by `width`."""
