@@ -96,8 +96,13 @@ def use_cuda(number: int) -> None:
     _in_use.number = number
 
 
+def cuda_available() -> bool:
+    """Whether a CUDA device can be used."""
+    return devices.cuda_count() > 0
+
+
 def check_cuda() -> None:
-    if not devices.cuda_count():
+    if not cuda_available():
         from tilewright.runtime.cuda import driver
 
         raise RuntimeError(

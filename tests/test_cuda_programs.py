@@ -139,3 +139,22 @@ def test_a_recurrent_layer(fake: FakeCuda) -> None:
         for _ in range(5):
             np.testing.assert_allclose(model(x)[0].cpu().numpy(), expected, rtol=1e-5, atol=1e-6)
     assert fake.graph_launches == 2
+
+
+def test_mixed_precision(fake: FakeCuda) -> None:
+    x = tilewright.tensor(values(4, 8), device="cuda")
+    weight = tilewright.tensor(values(3, 8, seed=1), device="cuda", requires_grad=True)
+    scaler = tilewright.cuda.amp.GradScaler()
+    with tilewright.autocast("cuda", dtype=tilewright.bfloat16):
+        y = F.linear(x, weight)
+        loss = (y.float() ** 2).sum()
+    assert y.dtype is tilewright.bfloat16
+    scaler.scale(loss).backward()
+    expected = values(4, 8) @ values(3, 8, seed=1).T
+    np.testing.assert_allclose(y.float().detach().cpu().numpy(), expected, rtol=0.03, atol=0.03)
+    np.testing.assert_allclose(
+        weight.grad.cpu().numpy() / scaler.get_scale(),
+        2 * expected.T @ values(4, 8),
+        rtol=0.05,
+        atol=0.1,
+    )

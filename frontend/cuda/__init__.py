@@ -9,6 +9,7 @@ from tilewright.runtime import devices as runtime
 from tilewright.runtime.device import OutOfMemoryError
 
 from .. import devices, generator, recording
+from . import amp
 from .memory import (
     empty_cache,
     max_memory_allocated,
@@ -40,6 +41,7 @@ __all__ = [
     "OutOfMemoryError",
     "Stream",
     "StreamContext",
+    "amp",
     "current_device",
     "current_stream",
     "default_stream",
@@ -83,7 +85,7 @@ __all__ = [
 
 def is_available() -> bool:
     """Whether a CUDA device can be used: the driver shows one, and Triton is installed."""
-    return runtime.cuda_count() > 0
+    return devices.cuda_available()
 
 
 def device_count() -> int:
