@@ -119,7 +119,9 @@ class Plan:
         given = self._given(tuple(donated)) if donated else None
         failures: list[Exception] = []
         for i, segment in enumerate(self.segments):
-            values = run_segment(segment, buffers, scalars, crossed, given[i] if given else (), failures)
+            values = run_segment(
+                segment, buffers, scalars, crossed, given[i] if given else (), failures
+            )
             outputs.append(values)
             for node, number in self._crossings.items():
                 source = node.operands[0]

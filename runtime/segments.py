@@ -50,7 +50,9 @@ def segments_of(
 def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node]) -> Segment:
     inner = tuple(substitute(roots, stand_ins)) if stand_ins else roots
     program = compile_graph(inner, device.target)
-    return segment(device, program, [tuple(r.shape) for r in roots], roots)
+    made = segment(device, program, [tuple(r.shape) for r in roots], roots)
+    made.donors = donors(program)
+    return made
 
 
 def segment(
@@ -84,7 +86,6 @@ def segment(
     empty = tuple(i for i in dict.fromkeys(program.results) if i not in known)
     made.fresh_slots += empty
     made.results = _results(program, shapes, bound)
-    made.donors = donors(program)
     return made
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .emitted import Argument, Emitted
 
 if TYPE_CHECKING:
-    from .emit import emit
+    from .emitter import emit
 
 __all__ = ["Argument", "Emitted", "emit"]
 
@@ -15,7 +15,7 @@ __all__ = ["Argument", "Emitted", "emit"]
 def __getattr__(name: str) -> Any:
     # Programs that were compiled ahead of time are run where Triton isn't installed.
     if name == "emit":
-        from .emit import emit
+        from .emitter import emit
 
         return emit
     raise AttributeError(name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..recording import Handle
 from ..capture import Call, named_arguments
+from ..recording import Handle
 
 
 def dynamic_axes_of(

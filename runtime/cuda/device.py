@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import CUDA
+from tilewright.codegen.target import gpu
 from tilewright.codegen.triton.emitted import Emitted
 from tilewright.ir.dtype import DType, from_numpy
 
@@ -36,8 +36,6 @@ class Cuda(Device):
     blocking: whether to wait for each launch, so that an error is raised where it is made.
     """
 
-    target = CUDA
-
     def __init__(
         self,
         number: int,
@@ -54,6 +52,7 @@ class Cuda(Device):
         self.upload = Upload(self.context)
         self.checks = Checks(self)
         self.kernels = Kernels(self.context)
+        self.target = gpu(self.kernels.target)
         self.fallbacks: dict[str, str] = {}  # kernels that the host computes, by name, and why
 
     # -- memory

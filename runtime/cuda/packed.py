@@ -24,7 +24,7 @@ from tilewright.codegen.index import Data
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program, Slot, Step, launched
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import CUDA
+from tilewright.codegen.target import gpu
 from tilewright.codegen.triton.emitted import Argument, Emitted
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -83,6 +83,11 @@ class Package:
     weights: tuple[np.ndarray, ...]
     program: Program
 
+    @property
+    def kernels(self) -> tuple[Packed, ...]:
+        found: Any = dict.fromkeys(launched(self.program))
+        return tuple(found)
+
 
 # ---- writing ---------------------------------------------------------------------------------
 
@@ -105,14 +110,20 @@ def pack(
             "random op: call model.eval(), or make it a function of tensors"
         )
     kernels = list(dict.fromkeys(launched(program)))
-    emitted = [_emitted(kernel, schedule) for kernel in kernels]
-    looped = {k for step in program.steps if isinstance(step.kernel, Loop) for k in launched(step.kernel.body)}
+    emitted = [_emitted(kernel, schedule(kernel, gpu(target))) for kernel in kernels]
+    looped = {
+        k
+        for step in program.steps
+        if isinstance(step.kernel, Loop)
+        for k in launched(step.kernel.body)
+    }
     both = [e.unaligned() for k, e in zip(kernels, emitted) if k in looped]
     made = iter(offline.compile_many([offline.request(e, target) for e in (*emitted, *both)]))
     images = [Image.of(next(made)) for _ in emitted]
     rest = {k: Image.of(next(made)) for k in kernels if k in looped}
     packed = {
-        k: Packed(e, image, rest.get(k)) for k, e, image in zip(kernels, emitted, images, strict=True)
+        k: Packed(e, image, rest.get(k))
+        for k, e, image in zip(kernels, emitted, images, strict=True)
     }
     order = {n: i for i, n in enumerate((*range(len(inputs)), *weights))}
     return Package(
@@ -124,11 +135,11 @@ def pack(
     )
 
 
-def _emitted(kernel: Kernel | Bundle, schedule: Callable[..., Schedule]) -> Emitted:
+def _emitted(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
     from tilewright.codegen.triton import emit
 
     try:
-        return emit(kernel, schedule(kernel, CUDA))
+        return emit(kernel, schedule)
     except NotImplementedError as reason:
         raise PackError(f"{kernel.name} has no kernel on a GPU: {reason}") from reason
 
