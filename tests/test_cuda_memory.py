@@ -80,7 +80,9 @@ def test_the_summary_says_who_holds_what(fake: FakeCuda) -> None:
 def test_out_of_memory_is_one_error_and_not_the_end(fake: FakeCuda) -> None:
     fake.capacity[0] = 100 * KIB
     x = zeros(40)
-    with pytest.raises(tilewright.cuda.OutOfMemoryError, match="Tried to allocate 80.00 KiB") as e:
+    with pytest.raises(
+        tilewright.cuda.OutOfMemoryError, match=r"Tried to allocate 80\.00 KiB"
+    ) as e:
         zeros(80)
     assert "1 x float32 [40, 256]: 40.00 KiB" in str(e.value)
     assert isinstance(e.value, RuntimeError)
@@ -147,7 +149,7 @@ def test_memory_that_is_kept_for_later_is_used_before_giving_up(fake: FakeCuda) 
 def test_a_bound_of_ones_own(fake: FakeCuda) -> None:
     fake.capacity[0] = 100 * KIB
     tilewright.cuda.set_per_process_memory_fraction(0.5)
-    with pytest.raises(tilewright.cuda.OutOfMemoryError, match="50.00 KiB may be used"):
+    with pytest.raises(tilewright.cuda.OutOfMemoryError, match=r"50\.00 KiB may be used"):
         zeros(60)
     tilewright.cuda.set_per_process_memory_fraction(1.0)
     assert zeros(60).sum().item() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,27 +117,28 @@ class Cuda(Device):
 
     # -- kernels
 
-    def emit(self, kernel: Kernel | Bundle) -> Emitted:
-        return emit(kernel, self._schedule(kernel, self.target))
-
     def source(self, kernel: Kernel | Bundle) -> str:
-        return self.emit(kernel).source
+        return emit(kernel, self._schedule(kernel, self.target)).source
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         return self.compile_all([kernel])[0]
 
     def compile_all(self, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
-        emitted = [self._emitted(kernel) for kernel in kernels]
-        functions = iter(self.kernels.load_all([e for e in emitted if e is not None]))
-        return [
-            HostLaunch(self, kernel) if each is None else Launcher(self, each, next(functions))
-            for kernel, each in zip(kernels, emitted)
-        ]
+        made: dict[Kernel | Bundle, Launch] = {}
+        todo = {k: self._schedule(k, self.target) for k in kernels}
+        while todo:
+            emitted = {k: self._emitted(k, schedule) for k, schedule in todo.items()}
+            made |= {k: HostLaunch(self, k) for k, each in emitted.items() if each is None}
+            native = {k: each for k, each in emitted.items() if each is not None}
+            functions = dict(zip(native, self.kernels.load_all(list(native.values()))))
+            made |= {k: Launcher(self, native[k], f) for k, f in functions.items() if f is not None}
+            todo = {k: _smaller(k, todo[k]) for k, f in functions.items() if f is None}
+        return [made[k] for k in kernels]
 
-    def _emitted(self, kernel: Kernel | Bundle) -> Emitted | None:
+    def _emitted(self, kernel: Kernel | Bundle, schedule: Schedule) -> Emitted | None:
         """The kernel in Triton; None if it has no form there."""
         try:
-            return self.emit(kernel)
+            return emit(kernel, schedule)
         except NotImplementedError as reason:
             self.fallbacks[kernel.name] = str(reason)
             if debug.level():
@@ -150,3 +152,13 @@ class Cuda(Device):
         """Waits for all work; IndexError for a position in it that was out of range."""
         self.context.synchronize()
         self.checks.make()
+
+
+def _smaller(kernel: Kernel | Bundle, schedule: Schedule) -> Schedule:
+    """The next schedule for a kernel that needs more shared memory than a GPU has."""
+    if schedule.num_stages == 1:
+        raise RuntimeError(
+            f"kernel {kernel.name} needs more shared memory than this GPU has, even with one stage: "
+            f"{schedule} has too large tiles"
+        )
+    return replace(schedule, num_stages=schedule.num_stages - 1)

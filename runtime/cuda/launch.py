@@ -154,6 +154,7 @@ class Launcher:
         """The kernel for buffers at any address, compiled when one is met."""
         if self._unaligned is None:
             (function,) = self.device.kernels.load_all([self.emitted.unaligned()])
+            assert function is not None, "the aligned one had enough shared memory"
             self._unaligned = Variant(self.device, function, self.emitted.grid, self.block)
         return self._unaligned
 
