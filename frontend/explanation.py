@@ -127,7 +127,7 @@ class PlanReport:
         (sm_90, gfx942, …) the Triton source for that GPU."""
         out = []
         for segment, kernel in self._kernels(target):
-            text = _triton(kernel) if target else segment.device.source(kernel)
+            text = _triton(kernel, target) if target else segment.device.source(kernel)
             out.append(Source(_name(kernel), text))
         return out
 
@@ -267,12 +267,12 @@ def _name(kernel: Kernel | Bundle) -> str:
     return f"{first.name}_and_{len(more)}_more" if more else first.name
 
 
-def _triton(kernel: Kernel | Bundle) -> str:
+def _triton(kernel: Kernel | Bundle, target: str) -> str:
     from tilewright.codegen.schedule import default_schedule
-    from tilewright.codegen.target import CUDA
+    from tilewright.codegen.target import gpu
     from tilewright.codegen.triton import emit
 
-    return emit(kernel, default_schedule(kernel, CUDA)).source
+    return emit(kernel, default_schedule(kernel, gpu(target))).source
 
 
 def _without_transfers(roots: Sequence[Node]) -> list[Node]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import CUDA
+from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import Emitted, emit
 
 from .modules import LOCK, load_source
@@ -83,7 +83,7 @@ def compile_offline(
 ) -> Compiled:
     """`kernel` compiled for `target`: sm_80, sm_90, sm_100, gfx942, or another of Triton's."""
     return compile_request(
-        request(emit(kernel, schedule or default_schedule(kernel, CUDA)), target)
+        request(emit(kernel, schedule or default_schedule(kernel, gpu(target))), target)
     )
 
 
