@@ -83,9 +83,7 @@ def test_a_kernel_that_fits_in_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TW_CACHE", "0")
     with installed(compiler=compiler):
         x = tilewright.ones(3, device="cuda").exp()
-        with pytest.raises(
-            RuntimeError, match=r"kernel \w+ needs more shared memory than this GPU"
-        ):
+        with pytest.raises(RuntimeError, match=r"kernel \w+ needs more shared memory than"):
             x.tolist()
         del x
 

@@ -158,7 +158,7 @@ def _smaller(kernel: Kernel | Bundle, schedule: Schedule) -> Schedule:
     """The next schedule for a kernel that needs more shared memory than a GPU has."""
     if schedule.num_stages == 1:
         raise RuntimeError(
-            f"kernel {kernel.name} needs more shared memory than this GPU has, even with one stage: "
-            f"{schedule} has too large tiles"
+            f"kernel {kernel.name} needs more shared memory than this GPU has, even with one "
+            f"stage: {schedule} has too large tiles"
         )
     return replace(schedule, num_stages=schedule.num_stages - 1)
