@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from ..index import Axis
 
+DOT_MIN = 16  # the least M, N and K that tensor cores take
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -44,6 +46,16 @@ def points(axes: Iterable[Axis]) -> int:
 def power_of_two(value: int) -> int:
     """The least power of two that is at least `value`."""
     return 1 << max(value - 1, 0).bit_length()
+
+
+def head_block(axis: Axis) -> int:
+    """The length of a tile along the elements of a head, which it holds all of."""
+    return fit(axis.extent, axis.extent)
+
+
+def fit(extent: int, most: int) -> int:
+    """The block of a tensor core's product that is as long as `extent`, or has `most`."""
+    return max(DOT_MIN, min(power_of_two(extent), power_of_two(most)))
 
 
 def floor_power(value: int) -> int:

@@ -7,6 +7,7 @@ convolution is a contraction whose operands are loaded through divisions and gua
 
 from __future__ import annotations
 
+from ..index import Axis
 from ..kernel import Dot, Value
 from ..roles import Roles, roles
 from ..schedule import Schedule
@@ -29,12 +30,11 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     root, grid = _tiles(body, block, role, schedule)
     loop = Block()
     length = _length(body, role)
+    ends = _extent(role.k) % schedule.block_k != 0
     loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
-    loop.add(f"k_a_ok = k_a < {length}")
+    left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
     loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
-    loop.add(f"k_b_ok = k_b < {length}")
-    left = Scope(body, loop, [Tile("k_a", role.k, 1, "BLOCK_K", "k_a_ok")], root)
-    right = Scope(body, loop, [Tile("k_b", role.k, 0, "BLOCK_K", "k_b_ok")], root)
+    right = Scope(body, loop, [_tile(loop, "k_b", role.k, 0, "BLOCK_K", length, ends)], root)
     accumulators = []
     for dot in found:
         kind = tl_type(dot.dtype)
@@ -77,19 +77,27 @@ def _tiles(body: Body, block: Block, role: Roles, schedule: Schedule) -> tuple[S
         "height = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
         "within = tile % (GROUP_M * tiles_n)",
         "m = (group * GROUP_M + within % height) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
-        f"m_ok = m < {n_m}",
         "n = (within // height) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]",
-        f"n_ok = n < {n_n}",
     ):
         block.add(line)
     tiles = [
-        Tile("m", role.m, 0, "BLOCK_M", "m_ok"),
-        Tile("n", role.n, 1, "BLOCK_N", "n_ok"),
+        _tile(block, "m", role.m, 0, "BLOCK_M", n_m, rows % schedule.block_m != 0),
+        _tile(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0),
     ]
     if role.batch:
         tiles.append(Tile("batch", role.batch, None, "1", None))
     programs = -(-rows // schedule.block_m) * -(-columns // schedule.block_n) * batches
     return Scope(body, block, tiles), programs
+
+
+def _tile(
+    block: Block, name: str, axes: tuple[Axis, ...], place: int, size: str, extent: str, ends: bool
+) -> Tile:
+    """A tile whose variable is written; its mask too, unless its blocks end where the axes do."""
+    ok = f"{name}_ok" if ends else None
+    if ok:
+        block.add(f"{ok} = {name} < {extent}")
+    return Tile(name, axes, place, size, ok)
 
 
 def _length(body: Body, role: Roles) -> str:
