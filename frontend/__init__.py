@@ -27,6 +27,7 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.dtype import promote as promote_types
 from tilewright.ir.shape import Size
+from tilewright.runtime.device import OutOfMemoryError
 
 from . import autograd
 from ._tensor import Tensor

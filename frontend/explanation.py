@@ -23,7 +23,7 @@ from tilewright.ir.mlir import print_graph
 from tilewright.ir.node import Node, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
-from tilewright.runtime import devices, offline
+from tilewright.runtime import offline
 from tilewright.runtime.plan import Plan, Segment, plans
 
 from . import recording
@@ -326,8 +326,3 @@ def _numbered(folder: str, suffix: str, sources: Sequence[Source]) -> dict[str, 
         f"{folder}/{i:02d}_{re.sub('[^A-Za-z0-9_]+', '_', s.name)[:60]}{suffix}": s.text
         for i, s in enumerate(sources)
     }
-
-
-def device_names() -> list[str]:
-    """The devices that this machine has."""
-    return [name for name in ("cpu", "interpret", "cuda") if devices.has(name)]

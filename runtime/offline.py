@@ -50,6 +50,7 @@ class Compiled:
     registers: 32-bit ones of a thread. spills: bytes of them kept in memory (of a thread on
         NVIDIA's targets, of registers times four on AMD's). shared: bytes of a program.
     num_warps: warps of a program, after the compiler may have added some.
+    scratch: bytes of device memory that each program wants for itself.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Compiled:
     spills: int
     shared: int
     num_warps: int
+    scratch: int
 
 
 def request(emitted: Emitted, target: str) -> Request:
@@ -118,6 +120,7 @@ def compile_request(asked: Request) -> Compiled:
         spills=spills,
         shared=compiled.metadata.shared,
         num_warps=compiled.metadata.num_warps,
+        scratch=getattr(compiled.metadata, "global_scratch_size", 0),
     )
 
 
