@@ -116,8 +116,8 @@ class _Cutter:
             self.anchors.update({memory(o) for o in node.operands} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
-            if is_fold(node) and _is_widened_product(node.operands[0]):
-                self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
+            if is_fold(node) and _is_widened_product(memory(node.operands[0])):
+                self.anchors.add(memory(node.operands[0]))  # kept as it was summed, not rounded
         elif kind is Kind.CONTRACTION:
             self.anchors.add(node)
             for operand in node.operands:
@@ -239,8 +239,10 @@ class _Cutter:
 
 def _is_widened_product(node: Node) -> bool:
     """Whether a node is a contraction of half types, cast to the type it is summed in."""
-    product = node.operands[0] if node.op is cast else node
-    return product is not node and is_dot(product) and accumulator(product.dtype) is node.dtype
+    if node.op is not cast:
+        return False
+    product = memory(node.operands[0])
+    return is_dot(product) and accumulator(product.dtype) is node.dtype
 
 
 def _moved(node: Node) -> Node:

@@ -27,7 +27,12 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     if any(not has_template(n, target) for n in attentions):
         roots = rewrite(roots, [DecomposeAttention(target), decompose_composites, *RULES])
     roots = turn_products(roots)
-    rules: list[Rule] = [running_extremum_by_rows, give_memory, SplitFolds(target), SplitProducts(target)]
+    rules: list[Rule] = [
+        running_extremum_by_rows,
+        give_memory,
+        SplitFolds(target),
+        SplitProducts(target),
+    ]
     if not target.native_sort:
         rules.append(sort_by_counting)
     return rewrite(roots, rules)

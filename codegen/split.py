@@ -58,7 +58,8 @@ class SplitFolds:
 
 @dataclass(frozen=True)
 class SplitProducts:
-    """A matrix product of few tiles and a long K as a batch of products, whose sum is taken then.
+    """A product of few tiles and a long sum as a batch of products, whose sum is taken then: matrix
+    products cut along K, and gradients of convolutions' weights cut along the batch.
 
     Sums of parts are in float32, also those of half types.
     """
@@ -66,41 +67,68 @@ class SplitProducts:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op is not ops.matmul or node.dtype.name not in self.target.split_products:
+        if node.dtype.name not in self.target.split_products or 0 in node.shape:
             return None
-        a, b = node.operands
-        parts = self._parts(node, a.shape[-1])
-        if parts is None:
-            return None
-        size = a.shape[-1] // parts
-        rank = a.rank - 2
-        cut = ops.reshape(a, (*a.shape[:-1], parts, size))
-        left = ops.permute(cut, (*range(rank), rank + 1, rank, rank + 2))
-        right = ops.reshape(b, (*b.shape[:-2], parts, size, b.shape[-1]))
-        products = ops.matmul(left, right)
-        if node.dtype is not float32:
-            products = ops.cast(products, float32)
-        total = ops.reshape(ops.sum(products, (products.rank - 3,)), node.shape)
-        return total if node.dtype is float32 else ops.cast(total, node.dtype)
+        if node.op is ops.matmul:
+            return self._matmul(node)
+        return self._weight_grad(node) if node.op is ops.conv_weight_grad else None
 
-    def _parts(self, node: Node, inner: int) -> int | None:
-        """Into how many parts K is cut: as many as the machine has room for, if that saves time."""
-        chip = self.target.chip
+    def _matmul(self, node: Node) -> Node | None:
+        a, b = node.operands
         *batch, rows, columns = node.shape
-        edges = [64 if size <= 64 else 128 for size in (rows, columns)]
-        tiles = -(-rows // edges[0]) * -(-columns // edges[1]) * math.prod(batch)
-        parts = 1
-        while 2 * parts * tiles <= chip.multiprocessors and inner % (128 * parts) == 0:
-            parts *= 2
-        while parts > 1 and inner // parts < _LEAST:
-            parts //= 2
+        inner = a.shape[-1]
+        parts = self._parts(node, (math.prod(batch), rows, columns), inner, inner // _EVEN)
+        if parts == 1 or inner % (_EVEN * parts):
+            return None
+        size = inner // parts
+        left = ops.reshape(a, (*a.shape[:-1], parts, size))
+        left = ops.permute(left, (*range(a.rank - 2), a.rank - 1, a.rank - 2, a.rank))
+        right = ops.reshape(b, (*b.shape[:-2], parts, size, columns))
+        products = ops.matmul(left, right)
+        return _total(products, products.rank - 3, node)
+
+    def _weight_grad(self, node: Node) -> Node | None:
+        """The parts of the batch as groups of channels."""
+        g, x = node.operands
+        *attrs, groups = node.attrs
+        rows, columns = g.shape[1] // groups, math.prod(node.shape[1:])
+        inner = g.shape[0] * math.prod(g.shape[2:])
+        parts = self._parts(node, (groups, rows, columns), inner, g.shape[0])
         if parts == 1:
             return None
+
+        def apart(operand: Node) -> Node:
+            count, channels, *rest = operand.shape
+            cut = ops.reshape(operand, (parts, count // parts, channels, *rest))
+            turned = ops.permute(cut, (1, 0, *range(2, cut.rank)))
+            return ops.reshape(turned, (count // parts, parts * channels, *rest))
+
+        products = ops.conv_weight_grad(apart(g), apart(x), *attrs, parts * groups)
+        return _total(ops.reshape(products, (parts, *node.shape)), 0, node)
+
+    def _parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
+        """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: as many as the
+        machine has room for, if that saves time. sizes: batch, rows and columns."""
+        chip = self.target.chip
+        batch, rows, columns = sizes
+        edges = [64 if size <= 64 else 128 for size in (rows, columns)]
+        tiles = -(-rows // edges[0]) * -(-columns // edges[1]) * batch
+        most = min(chip.multiprocessors // tiles, inner // _LEAST)
+        parts = max((p for p in range(1, most + 1) if extent % p == 0), default=1)
         rate = chip.flops(node.dtype, self.target.tf32) / chip.multiprocessors
         saved = 2 * edges[0] * edges[1] * (inner - inner // parts) / rate
         more = 8 * parts * math.prod(node.shape) / chip.bandwidth + _LAUNCH
-        return parts if saved > more else None
+        return parts if saved > more else 1
 
 
-_LEAST = 256  # places of K in a part
+def _total(products: Node, axis: int, node: Node) -> Node:
+    """The sum of `products` along an axis, in the place of `node`."""
+    if node.dtype is not float32:
+        products = ops.cast(products, float32)
+    total = ops.reshape(ops.sum(products, (axis,)), node.shape)
+    return total if node.dtype is float32 else ops.cast(total, node.dtype)
+
+
+_EVEN = 64  # parts of K are multiples of it, so that their rows are read by whole vectors
+_LEAST = 256  # terms of a part
 _LAUNCH = 3e-6  # seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,12 +72,37 @@ def test_what_follows_is_computed_with_the_sum() -> None:
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [((4096, 4096), (4096, 4096)), ((20, 64), (64, 30)), ((20, 1000), (1000, 30)), ((8, 0), (0, 8))],
+    [
+        ((4096, 4096), (4096, 4096)),
+        ((20, 64), (64, 30)),
+        ((20, 1000), (1000, 30)),
+        ((8, 0), (0, 8)),
+    ],
 )
 def test_products_that_stay_whole(a: Any, b: Any) -> None:
     """Enough tiles, a short K, or one that has no even parts."""
     x, w = ops.leaf(0, Size(a), dt.float32), ops.leaf(1, Size(b), dt.float32)
     assert launches(ops.matmul(x, w), CUDA) == 1
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(dt.float32, 1e-5), (dt.bfloat16, 1e-2)])
+def test_gradients_of_convolutions(dtype: DType, tolerance: float) -> None:
+    """Parts of the batch become groups beside those that there are."""
+    values = leaves((8, 4, 12, 12), (8, 6, 12, 12), dtype=dtype)
+    g, x = values
+    y = ops.conv_weight_grad(g, x, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 2)
+    wide = [v.astype(np.float32) for v in values.values()]
+    target = replace(CUDA, chip=replace(CUDA.chip, tensor={}, vector={"float32": 1e10}))
+    assert launches(y, target) == 2
+    left, right = (ops.leaf(i, Size(v.shape), dt.float32) for i, v in enumerate(wide))
+    whole = ops.conv_weight_grad(left, right, *y.attrs)
+    (expected,) = interpret([whole], dict(zip((left, right), wide)), INTERPRET, InterpretDevice())
+    expected = expected.reshape(y.shape)
+    (found,) = interpret([y], values, target, InterpretDevice())
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(
+        found.reshape(y.shape).astype(np.float32), expected, atol=tolerance * scale
+    )
 
 
 def test_few_columns() -> None:

@@ -172,7 +172,9 @@ def conv(
     b, h, w, f = Axis("p0", n), Axis("p1", out), Axis("p2", out), Axis("p3", o)
     r = Axis("r0", c), Axis("r1", window), Axis("r2", window)
     row, column = of(h) + of(r[1]) - pad, of(w) + of(r[2]) - pad
-    inside = load(array("x", (n, c, size, size), dtype), at((n, c, size, size), b, r[0], row, column))
+    inside = load(
+        array("x", (n, c, size, size), dtype), at((n, c, size, size), b, r[0], row, column)
+    )
     conditions = (Condition(row, 0, size), Condition(column, 0, size))
     x = Guard(conditions, inside, number(0.0), dt.float32)
     weight = load(array("w", (o, c, window, window), dtype), at((o, c, window, window), f, *r))

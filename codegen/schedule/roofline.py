@@ -16,17 +16,15 @@ from dataclasses import dataclass
 
 from tilewright.ir.dtype import DType
 
-from .. import attention
 from ..analysis import Analysis
 from ..chip import Chip
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, RandomBits, Reduce
-from ..roles import roles
 from ..target import Target
-from .schedule import Schedule, head_block, points
+from .cutting import cut, seen_share
+from .schedule import Schedule, points
 
 LATENCY = 0.8e-6
 """Seconds from asking for memory to having it, under load."""
-_ADDRESSES = 40  # registers beside those of tiles: addresses, masks, sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +87,15 @@ def work(kernel: Kernel | Bundle) -> Work:
     """The least that computing a kernel takes."""
     if isinstance(kernel, Bundle):
         parts = [work(k) for k in kernel.members]
-        sums = (sum(getattr(p, n) for p in parts) for n in ("bytes", "flops", "scalar"))
-        return Work(*sums, exponentials=0, dtype=parts[0].dtype)
+        return Work(
+            bytes=sum(p.bytes for p in parts),
+            flops=0,
+            scalar=sum(p.scalar for p in parts),
+            exponentials=0,
+            dtype=None,
+        )
     analysis = Analysis(kernel)
-    seen = _seen(kernel)
+    seen = seen_share(kernel)
     touched: dict[object, int] = {}
     flops = scalar = exponentials = 0
     dtype = None
@@ -114,20 +117,11 @@ def work(kernel: Kernel | Bundle) -> Work:
             scalar += points(analysis.axes(value.arg))
     for store in kernel.stores:
         over = analysis.axes(store.value) | analysis.index_axes(store.offset)
-        read = touched.get(store.buffer, 0) if store.mode is None else store.buffer.size
-        touched[store.buffer] = read + min(points(over), store.buffer.size)
+        count = min(points(over), store.buffer.size)
+        twice = store.mode not in (None, "set")  # what is there is read first
+        touched[store.buffer] = touched.get(store.buffer, 0) + count * (1 + twice)
     moved = sum(n * b.dtype.itemsize for b, n in touched.items())  # type: ignore[attr-defined]
     return Work(moved, flops, scalar, exponentials, dtype)
-
-
-def _seen(kernel: Kernel) -> float:
-    """The share of scores that a causal mask leaves."""
-    parts = attention.roles(kernel) if kernel.is_chained else None
-    if parts is None or parts.causal is None:
-        return 1.0
-    queries, keys = parts.query.extent, parts.key.extent
-    whole = min(queries, keys)
-    return (whole * (whole + 1) / 2 + max(queries - keys, 0) * keys) / (queries * keys)
 
 
 def roofline(needed: Work, chip: Chip, tf32: bool = False) -> float:
@@ -142,7 +136,7 @@ def predict(
     """How a kernel fares with a schedule. `usage` is that of the compiled kernel if it is known."""
     chip = target.chip
     needed = work(kernel)
-    shape = _shape(kernel, schedule)
+    shape = cut(kernel, schedule)
     used = usage or Usage(shape.registers, shape.shared)
     resident = occupancy(chip, schedule.num_warps, used)
     if not resident:
@@ -160,6 +154,7 @@ def predict(
     if needed.dtype is not None:
         rate = chip.flops(needed.dtype, schedule.tf32) * shape.efficiency(chip)
         takes["products"] = shape.flops / rate * spread
+    takes["gathers"] = shape.gathered / (2 * chip.exponentials) * spread  # 32 a cycle, not 16
     takes["arithmetic"] = 2 * needed.scalar / chip.vector["float32"] * spread
     takes["exponentials"] = needed.exponentials / chip.exponentials * spread
     if used.spills:
@@ -172,141 +167,3 @@ def predict(
     share = roofline(needed, chip, schedule.tf32) / seconds
     waves = shape.programs / places
     return Prediction(needed, used, shape.programs, resident, waves, seconds, bound, share)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """A kernel cut by a schedule.
-
-    programs: how many. steps: of the loop of one. loaded: bytes that programs read together,
-    flying: those one has asked for at a time. flops: of whole tiles. columns: of the product of a
-    warp group, 0 if a tile has too few rows for one. registers, shared: estimates.
-    """
-
-    programs: int
-    steps: int
-    loaded: int
-    flying: float
-    flops: int
-    columns: int
-    registers: int
-    shared: int
-
-    def efficiency(self, chip: Chip) -> float:
-        """The share of their peak that tensor cores reach with operands from shared memory, which
-        gives 128 bytes a cycle: a row of 64 takes as long to read as 64 columns to multiply."""
-        if chip.product != "wgmma.mma_async":
-            return 1.0
-        return min(1.0, 2 * self.columns / (64 + self.columns)) if self.columns else 0.5
-
-
-def _shape(kernel: Kernel | Bundle, schedule: Schedule) -> _Shape:
-    if isinstance(kernel, Bundle):
-        parts = [_shape(k, schedule) for k in kernel.members]
-        largest = max(parts, key=lambda p: p.programs)
-        return _Shape(
-            programs=sum(p.programs for p in parts),
-            steps=largest.steps,
-            loaded=sum(p.loaded for p in parts),
-            flying=largest.flying,
-            flops=0,
-            columns=0,
-            registers=largest.registers,
-            shared=0,
-        )
-    if kernel.is_chained:
-        return _attention_shape(kernel, schedule)
-    if kernel.has_dot:
-        return _dot_shape(kernel, schedule)
-    return _tile_shape(kernel, schedule)
-
-
-def _tiles(extent: int, block: int) -> int:
-    return -(-extent // block)
-
-
-def _dot_shape(kernel: Kernel, schedule: Schedule) -> _Shape:
-    analysis = Analysis(kernel)
-    dots = [v for v in kernel.values if isinstance(v, Dot)]
-    role = roles(kernel, analysis, dots[0])
-    m, n, k = schedule.block_m, schedule.block_n, schedule.block_k
-    programs = _tiles(points(role.m), m) * _tiles(points(role.n), n) * points(role.batch)
-    steps = _tiles(points(role.k), k)
-    size = dots[0].input_dtype.itemsize
-    step = (m + n) * k * size * len(dots)
-    held = m * n // (schedule.num_warps * 32)  # elements of a tile that a thread has
-    # All that is stored is in registers at once, and so are masks where tiles reach over the end.
-    ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
-    registers = held * max(len(dots), len(kernel.stores)) + _ADDRESSES + (48 if ends else 0)
-    return _Shape(
-        programs=programs,
-        steps=steps,
-        loaded=programs * steps * step,
-        flying=step * max(schedule.num_stages - 1, 1),
-        flops=2 * programs * m * n * steps * k * len(dots),
-        columns=0 if m < 64 else min(n, m * n // (64 * max(schedule.num_warps // 4, 1))),
-        registers=registers,
-        shared=step * schedule.num_stages,
-    )
-
-
-def _attention_shape(kernel: Kernel, schedule: Schedule) -> _Shape:
-    parts = attention.roles(kernel)
-    assert parts is not None
-    own = parts.query if parts.walked is parts.key else parts.key
-    walked = parts.walked or parts.key
-    inner, outer = head_block(parts.inner), head_block(parts.outer)
-    m, n = schedule.block_m, schedule.block_n
-    programs = _tiles(own.extent, m) * points(parts.batch)
-    steps = max(1, round(_tiles(walked.extent, n) * _seen(kernel)))
-    size = parts.products.input_dtype.itemsize
-    products = inner + (outer if parts.back is not None else 0)
-    widths = [
-        outer if parts.outer in d.axes() else inner for _, d in parts.stores if d is not None
-    ]
-    step = n * (inner + outer) * size
-    threads = schedule.num_warps * 32
-    scores = m * n * (2 if parts.back is not None else 1)
-    return _Shape(
-        programs=programs,
-        steps=steps,
-        loaded=programs * (steps * step + m * products * size),
-        flying=step * max(schedule.num_stages - 1, 1),
-        flops=2 * programs * steps * m * n * (products + sum(widths)),
-        columns=n,
-        registers=min((m * sum(widths) + scores) // threads + 2 * _ADDRESSES, 255),
-        shared=step * schedule.num_stages + m * products * size,
-    )
-
-
-def _tile_shape(kernel: Kernel, schedule: Schedule) -> _Shape:
-    analysis = Analysis(kernel)
-    rows, length = points(kernel.parallel), points(kernel.reduction)
-    reduction = set(kernel.reduction)
-    if kernel.is_update:
-        length = 1
-    block = schedule.block * (schedule.block_r if length > 1 else 1)
-    loads = [v for v in kernel.values if isinstance(v, Load)]
-    full = [v for v in loads if not length > 1 or analysis.axes(v) & reduction]
-    passes = _passes(analysis, kernel) if schedule.looped else 1
-    loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads) * passes
-    threads = schedule.num_warps * 32
-    held = max(block // threads, 1)
-    return _Shape(
-        programs=_tiles(rows, schedule.block),
-        steps=_tiles(length, schedule.block_r) * passes if schedule.looped else 1,
-        loaded=loaded,
-        # Stores are not waited for, but a kernel that has nothing else is as fast as they are.
-        flying=block * sum(b.dtype.itemsize for b in [v.buffer for v in full] or kernel.outputs),
-        flops=0,
-        columns=0,
-        registers=min(held * (len(full) + 1) + _ADDRESSES // 2, 255),
-        shared=0,
-    )
-
-
-def _passes(analysis: Analysis, kernel: Kernel) -> int:
-    """How often a row is read that doesn't stay on chip."""
-    deepest = max((analysis.depth(v) for v in kernel.values), default=0)
-    stored = any(set(kernel.reduction) & analysis.axes(s.value) for s in kernel.stores)
-    return max(deepest + stored, 1)

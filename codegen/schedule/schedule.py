@@ -22,6 +22,8 @@ class Schedule:
     block_m, block_n, block_k: the tile of a contraction. Of attention: block_m rows that a program
         owns, block_n of the other side that it takes at a time.
     group_m: so many tiles along M are neighbours in time, which share columns in the L2 cache.
+    persistent: so many programs of a contraction walk through all of its tiles and read matrices
+        through tensor descriptors (TMA on NVIDIA's); 0 for a program for each tile.
     tf32: whether products of float32 are rounded to TF32.
     num_warps, num_stages: Triton's.
     """
@@ -33,6 +35,7 @@ class Schedule:
     block_n: int = 64
     block_k: int = 32
     group_m: int = 8
+    persistent: int = 0
     tf32: bool = False
     num_warps: int = 4
     num_stages: int = 3

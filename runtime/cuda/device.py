@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import CUDA
+from tilewright.codegen.target import CUDA, Target, gpu
 from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir.dtype import DType, from_numpy
 
@@ -34,7 +34,7 @@ class Cuda(Device):
     blocking: whether to wait for each launch, so that an error is raised where it is made.
     """
 
-    target = CUDA
+    target: Target = CUDA
 
     def __init__(
         self,
@@ -46,6 +46,8 @@ class Cuda(Device):
         self.blocking = blocking
         self._schedule = schedule
         self.context = Context(number)
+        about = self.context.properties
+        self.target = gpu(f"sm_{about.major}{about.minor}")
         self.driver = self.context.driver
         self.pool = Pool(self.context)
         self.pool.spare = lambda: Arena.of(self).release()
