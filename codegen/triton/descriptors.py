@@ -29,12 +29,10 @@ class Descriptors:
         """A tile of the operand of which `side` (m or n) is a dimension, by a line in `loop`; None
         if it is not a matrix in memory, in the type it is multiplied in."""
         value = dot.a if side == "m" else dot.b
+        if not isinstance(value, Load) or value.buffer.dtype is not dot.input_dtype:
+            return None
         order = self._order(value, side)
-        if (
-            order is None
-            or not isinstance(value, Load)
-            or value.buffer.dtype is not dot.input_dtype
-        ):
+        if order is None:
             return None
         rows, columns, stride = order
         key = id(value), side
