@@ -149,20 +149,21 @@ class PlanReport:
             if target is None:
                 yield segment, segment.program
             else:
-                yield segment, self._for_gpu(segment)
+                yield segment, self._for_gpu(segment, target)
 
-    def _for_gpu(self, segment: Segment) -> Program:
+    def _for_gpu(self, segment: Segment, target: str) -> Program:
         """The segment as a GPU would run it: another target fuses in another way."""
-        from tilewright.codegen.target import CUDA
+        from tilewright.codegen.target import gpu
 
-        found = self._gpu_programs.get(id(segment))
+        key = id(segment), target
+        found = self._gpu_programs.get(key)
         if found is None:
-            found = compile_graph(_without_transfers(segment.roots), CUDA)
-            self._gpu_programs[id(segment)] = found
+            found = compile_graph(_without_transfers(segment.roots), gpu(target))
+            self._gpu_programs[key] = found
         return found
 
     @cached_property
-    def _gpu_programs(self) -> dict[int, Program]:
+    def _gpu_programs(self) -> dict[tuple[int, str], Program]:
         return {}
 
     def text(self, stages: Sequence[str] = STAGES, target: str | None = None) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import CUDA, Target, gpu
-from tilewright.codegen.triton import Emitted, emit
+from tilewright.codegen.target import gpu
+from tilewright.codegen.triton.emitted import Emitted
 from tilewright.ir.dtype import DType, from_numpy
 
 from .. import debug
@@ -22,9 +23,10 @@ from .context import Context
 from .copies import Upload, download
 from .fallback import HostLaunch
 from .graphs import replays
-from .kernels import Kernels
+from .kernels import Function, Image, Kernels
 from .launch import Launcher
 from .memory import Buffer, Memory, Pool
+from .packed import Packed
 
 
 class Cuda(Device):
@@ -33,8 +35,6 @@ class Cuda(Device):
     schedule: how kernels are cut, from a kernel and the target.
     blocking: whether to wait for each launch, so that an error is raised where it is made.
     """
-
-    target: Target = CUDA
 
     def __init__(
         self,
@@ -46,14 +46,13 @@ class Cuda(Device):
         self.blocking = blocking
         self._schedule = schedule
         self.context = Context(number)
-        about = self.context.properties
-        self.target = gpu(f"sm_{about.major}{about.minor}")
         self.driver = self.context.driver
         self.pool = Pool(self.context)
         self.pool.spare = lambda: Arena.of(self).release()
         self.upload = Upload(self.context)
         self.checks = Checks(self)
         self.kernels = Kernels(self.context)
+        self.target = gpu(self.kernels.target)
         self.fallbacks: dict[str, str] = {}  # kernels that the host computes, by name, and why
 
     # -- memory
@@ -119,6 +118,8 @@ class Cuda(Device):
     # -- kernels
 
     def emit(self, kernel: Kernel | Bundle) -> Emitted:
+        from tilewright.codegen.triton import emit  # it needs Triton; what is packed runs without
+
         return emit(kernel, self._schedule(kernel, self.target))
 
     def source(self, kernel: Kernel | Bundle) -> str:
@@ -127,13 +128,31 @@ class Cuda(Device):
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         return self.compile_all([kernel])[0]
 
-    def compile_all(self, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
-        emitted = [self._emitted(kernel) for kernel in kernels]
-        functions = iter(self.kernels.load_all([e for e in emitted if e is not None]))
-        return [
-            HostLaunch(self, kernel) if each is None else Launcher(self, each, next(functions))
-            for kernel, each in zip(kernels, emitted)
-        ]
+    def compile_all(self, kernels: Sequence[Kernel | Bundle | Packed]) -> list[Launch]:
+        made: dict[int, Launch] = {}
+        compiled: dict[int, Emitted] = {}
+        for i, kernel in enumerate(kernels):
+            if isinstance(kernel, Packed):
+                made[i] = self._packed(kernel)
+            elif (emitted := self._emitted(kernel)) is None:
+                made[i] = HostLaunch(self, kernel)
+            else:
+                compiled[i] = emitted
+        functions = self.kernels.load_all(list(compiled.values()))
+        for (i, emitted), function in zip(compiled.items(), functions):
+            made[i] = Launcher(self, emitted, function, partial(self._unaligned, emitted))
+        return [made[i] for i in range(len(kernels))]
+
+    def _unaligned(self, emitted: Emitted) -> Function:
+        return self.kernels.load_all([emitted.unaligned()])[0]
+
+    def _packed(self, kernel: Packed) -> Launcher:
+        def load(image: Image | None) -> Function:
+            assert image is not None, f"{kernel.name}: buffers outside loops are aligned"
+            return self.kernels.load(kernel.name, image)
+
+        unaligned = partial(load, kernel.unaligned)
+        return Launcher(self, kernel.emitted, load(kernel.image), unaligned)
 
     def _emitted(self, kernel: Kernel | Bundle) -> Emitted | None:
         """The kernel in Triton; None if it has no form there."""
