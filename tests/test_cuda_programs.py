@@ -158,3 +158,25 @@ def test_mixed_precision(fake: FakeCuda) -> None:
         rtol=0.05,
         atol=0.1,
     )
+
+
+def test_tf32_by_pytorchs_switches(fake: FakeCuda) -> None:
+    """Off by default; both names are one switch, which plans that are there already obey too."""
+    a, b = (tilewright.randn(32, 32, device="cuda") for _ in range(2))
+    matmul = tilewright.backends.cuda.matmul
+
+    def rounds() -> bool:
+        before = len(fake.launches)
+        (a @ b).tolist()
+        return any('"tf32"' in launch.request.body for launch in fake.launches[before:])
+
+    try:
+        assert not matmul.allow_tf32 and not rounds()
+        matmul.allow_tf32 = True
+        assert tilewright.get_float32_matmul_precision() == "high" and rounds()
+        tilewright.set_float32_matmul_precision("highest")
+        assert not matmul.allow_tf32 and not rounds()
+    finally:
+        matmul.allow_tf32 = False
+    with pytest.raises(RuntimeError, match="highest, high, medium"):
+        tilewright.set_float32_matmul_precision("low")
