@@ -191,7 +191,7 @@ class FakeCuda:
     `live` (size and device by address), `graph_launches`, `capacity`."""
 
     def __init__(self, devices: int = 1, capability: tuple[int, int] = (9, 0)):
-        self.devices, self.capability = devices, capability
+        self.devices, self.capability, self.version = devices, capability, 13000
         self.capacity = [1 << 30] * devices
         self.reserved = [0] * devices
         self.peak = [0] * devices
@@ -269,7 +269,7 @@ class FakeCuda:
         pass
 
     def _cuDriverGetVersion(self, out: Any) -> None:
-        out[0] = 13000
+        out[0] = self.version
 
     def _cuDeviceGetCount(self, out: Any) -> None:
         out[0] = self.devices
