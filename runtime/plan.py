@@ -119,7 +119,9 @@ class Plan:
         given = self._given(tuple(donated)) if donated else None
         failures: list[Exception] = []
         for i, segment in enumerate(self.segments):
-            values = _run(segment, buffers, scalars, crossed, given[i] if given else (), failures)
+            values = run_segment(
+                segment, buffers, scalars, crossed, given[i] if given else (), failures
+            )
             outputs.append(values)
             for node, number in self._crossings.items():
                 source = node.operands[0]
@@ -164,7 +166,7 @@ def _copied(source: Device, value: Any, target: Device, failures: list[Exception
 _NO_RUN: tuple[Run | None, int] = (None, 0)
 
 
-def _run(
+def run_segment(
     segment: Segment,
     buffers: Sequence[Any],
     scalars: Sequence[Any],
@@ -172,6 +174,7 @@ def _run(
     given: Sequence[tuple[int, int]],
     failures: list[Exception],
 ) -> list[Any]:
+    """The values of a segment's roots, or errors in their places, which `failures` gets too."""
     device = segment.device
     slots: list[Any] = [None] * len(segment.program.slots)
     for slot, source in segment.inputs:

@@ -255,9 +255,12 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def reason_against() -> str | None:
-    """Why no CUDA device can be used on this machine; None if one can. Raises nothing."""
-    if not _has_triton():
+def reason_against(compiling: bool = True) -> str | None:
+    """Why no CUDA device can be used on this machine; None if one can. Raises nothing.
+
+    compiling: whether it is to run kernels that aren't compiled yet.
+    """
+    if compiling and not _has_triton():
         return "Triton isn't installed, which compiles kernels: pip install 'tilewright[gpu]'"
     if _driver is None and _absence is None:
         _start()

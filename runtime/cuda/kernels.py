@@ -11,7 +11,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from tilewright.codegen.triton import Emitted
+from tilewright.codegen.triton.emitted import Emitted
 
 from .. import cache, offline
 from .context import Context
@@ -33,6 +33,10 @@ class Image:
     shared: int
     num_warps: int
     scratch: int
+
+    @staticmethod
+    def of(compiled: offline.Compiled) -> Image:
+        return Image(compiled.binary, compiled.shared, compiled.num_warps, compiled.scratch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,10 +70,12 @@ class Kernels:
         keys = [_key(r, self.assembler) for r in requests]
         missing = {k: r for k, r in zip(keys, requests) if k not in self._loaded}
         for (key, request), image in zip(missing.items(), _images(missing), strict=True):
-            self._loaded[key] = self._load(request.name, image)
+            self._loaded[key] = self.load(request.name, image)
         return [self._loaded[k] for k in keys]
 
-    def _load(self, name: str, image: Image) -> Function | None:
+    def load(self, name: str, image: Image) -> Function | None:
+        """A compiled kernel as a function of the driver's; None if it needs more shared memory than
+        this GPU has."""
         driver = self.context.driver
         if image.shared > self.shared_limit:
             return None
@@ -118,7 +124,7 @@ def _images(requests: dict[str, offline.Request]) -> list[Image]:
         processes = min(os.cpu_count() or 1, -(-len(missing) // _SHARE))
         made = offline.compile_many([requests[k] for k in missing], processes)
         for key, each in zip(missing, made):
-            image = Image(each.binary, each.shared, each.num_warps, each.scratch)
+            image = Image.of(each)
             _store(key, image)
             found[key] = image
     return [found[key] for key in requests]
