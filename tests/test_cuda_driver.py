@@ -219,7 +219,12 @@ def test_an_old_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("target", "version", "expected"),
-    [("sm_90", 12080, "ptxas"), ("sm_100", 12090, "ptxas"), ("sm_90", 13000, ""), ("sm_80", 12080, "")],
+    [
+        ("sm_90", 12080, "ptxas"),
+        ("sm_100", 12090, "ptxas"),
+        ("sm_90", 13000, ""),
+        ("sm_80", 12080, ""),
+    ],
 )
 def test_the_assembler_suits_the_driver(
     target: str, version: int, expected: str, monkeypatch: pytest.MonkeyPatch

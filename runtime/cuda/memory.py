@@ -175,7 +175,7 @@ class Pool:
         return max(KEPT, self.allocated // 2)
 
     def _release(self) -> None:
-        """Give all blocks that wait to the driver, where allocations of any size are made of them."""
+        """Give all blocks that wait to the driver, which makes blocks of any size of them."""
         self.context.use()
         for blocks in self._blocks.values():
             for pointer in blocks:
