@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -11,7 +11,7 @@ from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program
 from tilewright.ir.loop import order
 
-from .device import Device, Launch
+from .device import Bound, Device, Launch
 from .memory import place
 
 _made: WeakKeyDictionary[Device, WeakKeyDictionary[Kernel | Bundle, Launch]] = WeakKeyDictionary()
@@ -33,15 +33,21 @@ def launches_of(device: Device, program: Program) -> list[Launch]:
 def bind(device: Device, loop: Loop) -> Launch:
     """A loop, ready to launch: its buffers are the output and the operands."""
     body = loop.body
-    launches = [
-        (launch, (*step.outputs, *step.inputs))
-        for launch, step in zip(launches_of(device, body), body.steps, strict=True)
-    ]
     operands = {leaf.attrs[0]: slot for leaf, slot in body.leaves.items()}
     sequences = [(slot, i) for i, slot in operands.items() if i < loop.sequences]
     first = loop.sequences
     states = [(operands.get(first + k), first + k) for k in range(loop.states)]
     whole = [(slot, i) for i, slot in operands.items() if i >= first + loop.states]
+    lasting = {slot for slot, _ in whole}
+    bound = [
+        (device.repeated(launch, [i in lasting for i in used]), used)
+        for launch, step in zip(launches_of(device, body), body.steps, strict=True)
+        for used in [(*step.outputs, *step.inputs)]
+    ]
+    first_step, other_steps = (
+        _together(device, [(launches[turn], used, ()) for launches, used in bound])
+        for turn in (0, 1)
+    )
     written = dict.fromkeys(i for step in body.steps for i in step.outputs)
     own = [i for i in written if i not in body.results]
     offsets, total = place(body, own)
@@ -65,6 +71,7 @@ def bind(device: Device, loop: Loop) -> Launch:
             made.append((slot, device.rows(output, loop.count, start, stop)))
             start = stop
         now = [given[i] for _, i in states]
+        make = first_step
         for t in places:
             for slot, rows in walked:
                 slots[slot] = rows[t]
@@ -73,8 +80,21 @@ def bind(device: Device, loop: Loop) -> Launch:
                     slots[place_of] = state
             for slot, rows in made:
                 slots[slot] = rows[t]
-            for run, used in launches:
-                run([slots[i] for i in used], ())
+            make(slots)
+            make = other_steps
             now = [rows[t] for _, rows in made[: loop.states]]
 
     return launch
+
+
+def _together(device: Device, launches: list[Bound]) -> Callable[[list[Any]], None]:
+    """Several launches over one list of slots, in as few calls as the device can."""
+    runs = device.runs(launches)
+    run, _ = runs.get(0, (None, 0))
+
+    def make(slots: list[Any]) -> None:
+        made = run(slots, ()) if run is not None else 0
+        for launch, used, _ in launches[made:]:
+            launch([slots[i] for i in used], ())
+
+    return make

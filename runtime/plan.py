@@ -7,9 +7,10 @@ the device's arena at places fixed when the plan is made.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.node import Node
@@ -34,7 +35,9 @@ class Segment:
     results: (slot, shape if it isn't the slot's, whether to copy) of each root. No two values that
         leave the segment share memory, and none is that of a leaf.
     donors: (root, leaf) -> slot: where the leaf's buffer may become the root's.
+    makers: (slot, what makes a new buffer for it) of those that leave the segment.
     runs: (several launches as one call, how many) by the place of the first.
+    plain: whether the results are the buffers of their slots as they are.
     """
 
     device: Device
@@ -47,8 +50,12 @@ class Segment:
     results: tuple[tuple[int, tuple[int, ...] | None, bool], ...] = ()
     donors: dict[tuple[int, int], int] = field(default_factory=dict)
     arena_slots: dict[int, tuple[int, Any]] = field(default_factory=dict)
-    fresh_slots: tuple[int, ...] = ()
+    makers: tuple[tuple[int, Callable[[], Any]], ...] = ()
     arena_bytes: int = 0
+
+    @functools.cached_property
+    def plain(self) -> bool:
+        return not any(copied or shape is not None for _, shape, copied in self.results)
 
 
 class Incomplete(Exception):
@@ -71,7 +78,7 @@ class Plan:
 
         from .segments import segments_of
 
-        start = time.perf_counter()
+        start = perf_counter()
         self.recorded = tuple(roots)
         self.lowered = tuple(lower_graph(roots, check=debug.level() > 0))
         self._crossings: dict[Node, int] = {}
@@ -80,10 +87,13 @@ class Plan:
         # Two tensors of one node get memory of their own, for either may be written to.
         places = self._result_places
         self._twins = [i for i, place in enumerate(places) if place in places[:i]]
+        # Whether what the one segment there is gives are the values asked for, in order.
+        self._is_one = len(self.segments) == 1 and self.segments[0].roots == self.lowered
+        self._nothing_given: list[list[tuple[int, int]]] = [[] for _ in self.segments]
         self._taken: dict[Any, list[list[tuple[int, int]]]] = {}
         self.runs = 0
         self.run_seconds = 0.0
-        self.compile_seconds = time.perf_counter() - start
+        self.compile_seconds = perf_counter() - start
         debug.compiled(self)
 
     @property
@@ -107,13 +117,35 @@ class Plan:
         donated: (root, leaf) for leaves that nobody will read again and that the value of the root
             replaces: where the kernels allow it they are overwritten.
         """
-        start = time.perf_counter()
+        start = perf_counter()
+        given = self._given(tuple(donated)) if donated else self._nothing_given
+        failures: list[Exception] = []
+        if self._is_one:
+            values = _run(self.segments[0], buffers, scalars, {}, given[0], failures)
+        else:
+            values = self._run_all(buffers, scalars, given, failures)
+        self.runs += 1
+        self.run_seconds += perf_counter() - start
+        for place in self._twins:
+            if not (failures and isinstance(values[place], Exception)):
+                device = self.segments[self._result_places[place][0]].device
+                values[place] = _copied(device, values[place], device)
+        if failures:
+            raise Incomplete(values, failures[0])
+        return values
+
+    def _run_all(
+        self,
+        buffers: Sequence[Any],
+        scalars: Sequence[Any],
+        given: Sequence[Sequence[tuple[int, int]]],
+        failures: list[Exception],
+    ) -> list[Any]:
+        """Run one segment after the other, and take what crosses from device to device along."""
         crossed: dict[int, Any] = {}
         outputs: list[list[Any]] = []
-        given = self._given(tuple(donated)) if donated else None
-        failures: list[Exception] = []
-        for i, segment in enumerate(self.segments):
-            values = _run(segment, buffers, scalars, crossed, given[i] if given else (), failures)
+        for segment, donated in zip(self.segments, given, strict=True):
+            values = _run(segment, buffers, scalars, crossed, donated, failures)
             outputs.append(values)
             for node, number in self._crossings.items():
                 source = node.operands[0]
@@ -122,16 +154,7 @@ class Plan:
                     if not isinstance(value, Exception):
                         value = _copied(segment.device, value, devices.get(node.attrs[0]))
                     crossed[number] = value
-        self.runs += 1
-        self.run_seconds += time.perf_counter() - start
-        values = [outputs[i][k] for i, k in self._result_places]
-        for place in self._twins:
-            if not (failures and isinstance(values[place], Exception)):
-                device = self.segments[self._result_places[place][0]].device
-                values[place] = _copied(device, values[place], device)
-        if failures:
-            raise Incomplete(values, failures[0])
-        return values
+        return [outputs[i][k] for i, k in self._result_places]
 
     def _given(self, donated: tuple[tuple[int, int], ...]) -> list[list[tuple[int, int]]]:
         """(slot, leaf) of the donations that each segment takes."""
@@ -162,35 +185,38 @@ def _run(
     failures: list[Exception],
 ) -> list[Any]:
     device = segment.device
-    slots: list[Any] = [None] * len(segment.program.slots)
+    if segment.arena_bytes:
+        slots = Arena.of(device).slots(segment)
+    else:
+        slots = [None] * len(segment.program.slots)
     for slot, source in segment.inputs:
-        slots[slot] = crossed[source] if source >= CROSSING else buffers[source]
+        slots[slot] = buffers[source] if source < CROSSING else crossed[source]
     for slot, leaf in given:
         slots[slot] = buffers[leaf]
-    for slot in segment.fresh_slots:
+    for slot, make in segment.makers:
         if slots[slot] is None:
-            meta = segment.program.slots[slot]
-            slots[slot] = device.empty(meta.shape, meta.dtype)
-    if segment.arena_bytes:
-        Arena.of(device).bind(segment, slots)
-    done = 0
+            slots[slot] = make()
+    launches, runs, done = segment.launches, segment.runs, 0
+    count = len(launches)
     try:
         if failures:  # in an earlier segment
             raise failures[0]
-        while done < len(segment.launches):
-            run, count = segment.runs.get(done, _NO_RUN)
+        while done < count:
+            run, together = runs.get(done, _NO_RUN)
             if run is not None:
                 made = run(slots, scalars)
                 done += made
-                if made == count:
+                if made == together:
                     continue
-            launch, used, numbers = segment.launches[done]
+            launch, used, numbers = launches[done]
             launch([slots[i] for i in used], [scalars[n] for n in numbers])
             done += 1
     except Exception as error:
         first = None if failures else error
         failures.append(error)
         _carry_on(segment, slots, scalars, done, first)
+    if segment.plain:
+        return [slots[slot] for slot, _, _ in segment.results]
     out = []
     for slot, shape, copied in segment.results:
         value = slots[slot]

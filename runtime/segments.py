@@ -59,15 +59,16 @@ def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node
     segment.runs = device.runs(segment.launches)
     escaping = set(program.results)
     written = dict.fromkeys(i for step in program.steps for i in step.outputs)
-    segment.fresh_slots = tuple(i for i in written if i in escaping and i not in bound)
+    fresh = [i for i in written if i in escaping and i not in bound]
     temporary = [i for i in written if i not in escaping and i not in bound]
     offsets, total = place(program, temporary)
     segment.arena_bytes = total
     segment.arena_slots = {i: (offsets[i], program.slots[i]) for i in temporary}
     # Slots that no step writes and no leaf fills hold no element.
     known = bound | set(written)
-    empty = tuple(i for i in dict.fromkeys(program.results) if i not in known)
-    segment.fresh_slots += empty
+    fresh += [i for i in dict.fromkeys(program.results) if i not in known]
+    metas = program.slots
+    segment.makers = tuple((i, device.maker(metas[i].shape, metas[i].dtype)) for i in fresh)
     segment.results = _results(program, roots, bound)
     segment.donors = donors(program)
     return segment

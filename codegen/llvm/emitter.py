@@ -36,7 +36,8 @@ class Emitted:
 
     code: the function, called `kernel`, and what it calls. notes: a comment with the user's lines.
     words: what the arguments are, in order. phases: how many chunks each has; a phase begins when
-    the one before has ended. workspace: bytes of memory that a launch needs.
+    the one before has ended. workspace: bytes of memory that a launch needs. prepared: which inputs
+    the first phase reads, if it need not be done again as long as these and the workspace stay.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Emitted:
     phases: tuple[int, ...]
     form: Form
     workspace: int = 0
+    prepared: frozenset[int] | None = None
 
     @property
     def chunks(self) -> int:
@@ -89,6 +91,8 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
 
 def _emitted(kernel: Kernel, machine: Machine, form: Form, written: Written) -> Emitted:
     code = written.text + machine.attributes + METADATA
+    prepared = written.prepared
+    places = {b: i for i, b in enumerate(kernel.inputs)}
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
     return Emitted(
         kernel.name,
@@ -99,6 +103,7 @@ def _emitted(kernel: Kernel, machine: Machine, form: Form, written: Written) -> 
         written.phases,
         form,
         written.workspace,
+        None if prepared is None else frozenset(places[b] for b in prepared),
     )
 
 
