@@ -20,9 +20,13 @@ from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern
 from tilewright.ir.shape import Size
+from tilewright.runtime import devices
 
 from . import views
 from .saved import History
+
+if TYPE_CHECKING:
+    from .amp.casts import Casts
 
 Aval = tuple[Size, dtypes.DType, str]
 
@@ -110,7 +114,7 @@ freed: list[tuple[Node, int]] = []  # roots of backward passes and how many hand
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
 calls: list[Any] = []  # contexts of autograd.Function calls
 
-tables: dict[bool, dict[Any, Any]] = {True: {}, False: {}}  # results of calls, by grad mode
+tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by grad mode and casts
 sites: dict[Any, set[Any]] = {}  # numbers met at a place
 leaf_nodes: dict[Any, Node] = {}
 latest_nodes: dict[int, tuple[Aval, Node]] = {}  # of each place, by the identity of its aval
@@ -126,6 +130,7 @@ class Clock:
     leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
     looking: whether calls are recorded only to be looked at.
     effects: how often a value was read, or a generator set: what no node tells of.
+    casts: what autocast does to the operands of calls, or None (see amp/casts.py).
     """
 
     number = 0
@@ -134,9 +139,15 @@ class Clock:
     checked_bytes = BYTES
     looking = False
     effects = 0
+    casts: Casts | None = None
 
 
 clock = Clock()
+
+
+def table(grad: bool, casts: Casts | None = None) -> dict[Any, Any]:
+    """The results of calls in one mode."""
+    return tables.setdefault((grad, casts), {})
 
 
 # ---- tensors → nodes -------------------------------------------------------------------------
@@ -186,8 +197,8 @@ def _window(t: Any, storage: Storage) -> Node | None:
         or t._own is not None
         or storage._requires_grad
         or storage._history is not None
-        or type(buffer) is not np.ndarray
-        or not buffer.flags.c_contiguous
+        or buffer.__class__ in _NONE
+        or (type(buffer) is np.ndarray and not buffer.flags.c_contiguous)
     ):
         return None
     layout = t._chain.layout
@@ -198,8 +209,8 @@ def _window(t: Any, storage: Storage) -> Node | None:
     if count >= buffer.size:
         return None
     shared = storage._shared is not None and not storage._shared.released()
-    part = buffer.reshape(-1)[start : start + count].reshape(shape)
     _, dtype, device = t._aval
+    part = devices.get(device).part(buffer, start, shape)
     node = _leaf_node(len(leaves), (Size(shape), dtype, device))
     if shared:
         leaves.append((None, node, part.copy()))

@@ -32,9 +32,9 @@ class Arena:
     def slots(self, segment: Segment) -> list[Any]:
         """The segment's slots with its temporaries, cut from the arena; the others are None."""
         if segment.arena_bytes > self.size:
+            self.release()
+            self.memory = self.device.arena(segment.arena_bytes)
             self.size = segment.arena_bytes
-            self.memory = self.device.arena(self.size)
-            self.bound.clear()
         found = self.bound.get(id(segment)) or self._cut(segment)
         return found[1].copy()
 

@@ -27,21 +27,53 @@ def _interpret() -> Device:
     return InterpretDevice()
 
 
+def _cuda(number: int) -> Device:
+    from .cuda.device import Cuda
+
+    # What TW_EAGER=1 runs op by op raises its errors in place, as does PyTorch's own switch.
+    return Cuda(number, blocking=flag("CUDA_LAUNCH_BLOCKING") or flag("TW_EAGER"))
+
+
 _FACTORIES: dict[str, Callable[[], Device]] = {"cpu": _cpu, "interpret": _interpret}
 
 
 def get(name: str) -> Device:
-    """The device called `name`; RuntimeError if this machine has none of that name."""
+    """The device called `name`, such as `cpu` or `cuda:0`; RuntimeError if this machine has none
+    of that name."""
     found = _devices.get(name)
     if found is None:
-        factory = _FACTORIES.get(name)
-        if factory is None:
-            known = ", ".join(_FACTORIES)
+        kind, _, number = name.partition(":")
+        if kind == "cuda" and has(name):
+            found = _cuda(int(number))
+        elif name in _FACTORIES:
+            found = _FACTORIES[name]()
+        else:
+            known = ", ".join(names())
             raise RuntimeError(f"no device {name!r} on this machine: expected one of {known}")
-        found = _devices[name] = factory()
+        _devices[name] = found
     return found
 
 
 def has(name: str) -> bool:
     """Whether this machine has a device called `name`."""
-    return name in _devices or name in _FACTORIES
+    if name in _devices or name in _FACTORIES:
+        return True
+    kind, _, number = name.partition(":")
+    return kind == "cuda" and number.isdigit() and int(number) < cuda_count()
+
+
+def cuda_count() -> int:
+    """How many CUDA devices can be used."""
+    from .cuda import driver
+
+    return 0 if driver.reason_against() else driver.count()
+
+
+def names() -> list[str]:
+    """Every device of this machine."""
+    return [*_FACTORIES, *(f"cuda:{i}" for i in range(cuda_count()))]
+
+
+def started() -> list[str]:
+    """The devices that are in use."""
+    return list(_devices)

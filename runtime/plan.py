@@ -17,7 +17,7 @@ from tilewright.ir.node import Node
 
 from . import debug, devices
 from .arena import Arena
-from .device import Bound, Device, Run
+from .device import Bound, Device, OutOfMemoryError, Run
 
 if TYPE_CHECKING:
     from tilewright.codegen.program import Program
@@ -82,7 +82,9 @@ class Plan:
         self.recorded = tuple(roots)
         self.lowered = tuple(lower_graph(roots, check=debug.level() > 0))
         self._crossings: dict[Node, int] = {}
-        self.segments = segments_of(self.lowered, self._crossings)
+        # As recorded: of what is computed from constants alone, rewriting loses the device.
+        self._places = [n.device or "cpu" for n in self.recorded]
+        self.segments = segments_of(self.lowered, self._places, self._crossings)
         self._result_places = self._find_results()
         # Two tensors of one node get memory of their own, for either may be written to.
         places = self._result_places
@@ -103,8 +105,12 @@ class Plan:
 
     def _find_results(self) -> list[tuple[int, int]]:
         """(segment, place among its roots) of each root."""
-        where = {r: (i, k) for i, s in enumerate(self.segments) for k, r in enumerate(s.roots)}
-        return [where[r] for r in self.lowered]
+        where = {
+            (s.device.name, r): (i, k)
+            for i, s in enumerate(self.segments)
+            for k, r in enumerate(s.roots)
+        }
+        return [where[p, r] for p, r in zip(self._places, self.lowered)]
 
     def run(
         self,
@@ -127,9 +133,8 @@ class Plan:
         self.runs += 1
         self.run_seconds += perf_counter() - start
         for place in self._twins:
-            if not (failures and isinstance(values[place], Exception)):
-                device = self.segments[self._result_places[place][0]].device
-                values[place] = _copied(device, values[place], device)
+            device = self.segments[self._result_places[place][0]].device
+            values[place] = _copied(device, values[place], device, failures)
         if failures:
             raise Incomplete(values, failures[0])
         return values
@@ -151,9 +156,8 @@ class Plan:
                 source = node.operands[0]
                 if source in segment.roots:
                     value = values[segment.roots.index(source)]
-                    if not isinstance(value, Exception):
-                        value = _copied(segment.device, value, devices.get(node.attrs[0]))
-                    crossed[number] = value
+                    target = devices.get(node.attrs[0])
+                    crossed[number] = _copied(segment.device, value, target, failures)
         return [outputs[i][k] for i, k in self._result_places]
 
     def _given(self, donated: tuple[tuple[int, int], ...]) -> list[list[tuple[int, int]]]:
@@ -169,11 +173,18 @@ class Plan:
         return found
 
 
+def _copied(source: Device, value: Any, target: Device, failures: list[Exception]) -> Any:
+    """A copy of `value` on `target`; an error in its place stays, or takes it."""
+    if isinstance(value, Exception):
+        return value
+    try:
+        return target.copied(value, source)
+    except Exception as error:
+        failures.append(error)
+        return error
+
+
 _NO_RUN: tuple[Run | None, int] = (None, 0)
-
-
-def _copied(source: Device, buffer: Any, target: Device) -> Any:
-    return target.from_numpy(source.to_numpy(buffer))
 
 
 def _run(
@@ -185,21 +196,26 @@ def _run(
     failures: list[Exception],
 ) -> list[Any]:
     device = segment.device
-    if segment.arena_bytes:
-        slots = Arena.of(device).slots(segment)
-    else:
-        slots = [None] * len(segment.program.slots)
+    slots: list[Any] = [None] * len(segment.program.slots)
+    try:
+        if segment.arena_bytes:
+            slots = Arena.of(device).slots(segment)
+        for slot, leaf in given:
+            slots[slot] = buffers[leaf]
+        for slot, make in segment.makers:
+            if slots[slot] is None:
+                slots[slot] = make()
+    except OutOfMemoryError as error:
+        failures.append(error)
+        for slot in (*dict(segment.makers), *segment.arena_slots):
+            if slots[slot] is None:
+                slots[slot] = error
     for slot, source in segment.inputs:
         slots[slot] = buffers[source] if source < CROSSING else crossed[source]
-    for slot, leaf in given:
-        slots[slot] = buffers[leaf]
-    for slot, make in segment.makers:
-        if slots[slot] is None:
-            slots[slot] = make()
     launches, runs, done = segment.launches, segment.runs, 0
     count = len(launches)
     try:
-        if failures:  # in an earlier segment
+        if failures:  # in an earlier segment, or for want of memory
             raise failures[0]
         while done < count:
             run, together = runs.get(done, _NO_RUN)
@@ -220,12 +236,11 @@ def _run(
     out = []
     for slot, shape, copied in segment.results:
         value = slots[slot]
-        if failures and isinstance(value, Exception):
-            out.append(value)
-            continue
         if copied:
-            value = _copied(device, value, device)
-        out.append(value if shape is None else value.reshape(shape))
+            value = _copied(device, value, device, failures)
+        if not (shape is None or isinstance(value, Exception)):
+            value = value.reshape(shape)
+        out.append(value)
     return out
 
 

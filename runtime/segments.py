@@ -17,16 +17,21 @@ from .memory import donors, place
 from .plan import CROSSING, Segment
 
 
-def segments_of(roots: Sequence[Node], crossings: dict[Node, int]) -> list[Segment]:
-    """One segment for each device and depth of transfers, in the order in which they run."""
+def segments_of(
+    roots: Sequence[Node], places: Sequence[str], crossings: dict[Node, int]
+) -> list[Segment]:
+    """One segment for each device and depth of transfers, in the order in which they run.
+
+    places: the device of each root. crossings: gets the number of each transfer.
+    """
     nodes = reachable(roots)
     depth: dict[Node, int] = {}
     for node in nodes:
         below = max((depth[o] for o in node.operands), default=0)
         depth[node] = below + (node.op.kind is Kind.TRANSFER)
     wanted: dict[tuple[int, str], dict[Node, None]] = {}
-    for root in roots:
-        wanted.setdefault((depth[root], root.device or "cpu"), {})[root] = None
+    for root, where in zip(roots, places, strict=True):
+        wanted.setdefault((depth[root], where), {})[root] = None
     for node in nodes:
         if node.op.kind is Kind.TRANSFER:
             source = node.operands[0]
