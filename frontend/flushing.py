@@ -60,7 +60,6 @@ def _calibrate() -> tuple[int, int]:
 _OF_AN_EPOCH: tuple[Any, ...] = (
     handles, leaves, storages, windows, variables, scalars, drawn, freed, calls, mutated, hooked,
 )  # fmt: skip
-_with_grad, _without_grad = tables[True], tables[False]
 # What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
 _refusal: Callable[[], Exception] | None = None
@@ -313,7 +312,7 @@ def _end_epoch() -> None:
     clock.number += 1
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
     if (
-        len(_with_grad) + len(_without_grad) > TABLE_LIMIT
+        sum(map(len, tables.values())) > TABLE_LIMIT
         or graph.table_size() > TABLE_LIMIT
         or plans.held() > LAUNCH_LIMIT
     ):
