@@ -46,7 +46,6 @@ class Emitted:
     words: tuple[Word, ...]
     checks: tuple[Check, ...]
     phases: tuple[int, ...]
-    form: Form
     workspace: int = 0
     prepared: frozenset[int] | None = None
 
@@ -73,23 +72,23 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     parts = roles(kernel)
     if parts is not None:
         body = Body(kernel, machine, attention.form_of(kernel, parts, machine))
-        return _emitted(kernel, machine, body.form, attention.write(body, parts))
+        return _emitted(kernel, machine, attention.write(body, parts))
     if kernel.is_chained:
         raise CannotLower("folds over some of the reduction axes that are not those of attention")
     form = form_of(kernel, machine, like)
     windows = conv.plan(kernel) if like is None else None
     if windows is not None:
-        return _emitted(kernel, machine, form, conv.write(kernel, machine, windows))
+        return _emitted(kernel, machine, conv.write(kernel, machine, windows))
     cut = tiling(kernel, machine) if like is None else None
     if cut is not None:
-        return _emitted(kernel, machine, form, write(kernel, machine, cut))
+        return _emitted(kernel, machine, write(kernel, machine, cut))
     body = Body(kernel, machine, form)
     points.write(body)
     text = module_text([body.code])
-    return _emitted(kernel, machine, form, Written(text, body.arguments, (form.chunks(kernel),)))
+    return _emitted(kernel, machine, Written(text, body.arguments, (form.chunks(kernel),)))
 
 
-def _emitted(kernel: Kernel, machine: Machine, form: Form, written: Written) -> Emitted:
+def _emitted(kernel: Kernel, machine: Machine, written: Written) -> Emitted:
     code = written.text + machine.attributes + METADATA
     prepared = written.prepared
     places = {b: i for i, b in enumerate(kernel.inputs)}
@@ -101,7 +100,6 @@ def _emitted(kernel: Kernel, machine: Machine, form: Form, written: Written) -> 
         tuple(written.arguments.words),
         tuple(written.arguments.checks),
         written.phases,
-        form,
         written.workspace,
         None if prepared is None else frozenset(places[b] for b in prepared),
     )

@@ -22,7 +22,7 @@ from tilewright.codegen.llvm.arguments import Word
 from tilewright.ir.dtype import BOOL, FLOAT, DType
 
 from ..device import Bound, Launch, Run
-from . import host, jit, source
+from . import emissions, host, jit, source
 from .pool import pool
 
 
@@ -75,6 +75,14 @@ def _kind(dtype: DType) -> int:
 
 def emitted(kernel: Kernel | Bundle) -> list[Emitted]:
     """The members of a kernel as LLVM IR; CannotLower if it can't be native."""
+    known = emissions.load(kernel)
+    if known is None:
+        known = _emit(kernel)
+        emissions.keep(kernel, known)
+    return known
+
+
+def _emit(kernel: Kernel | Bundle) -> list[Emitted]:
     machine = host.machine()
     if isinstance(kernel, Kernel):
         return [emit(kernel, machine)]
