@@ -46,6 +46,8 @@ from .saved import (
 
 TABLE_LIMIT = 200_000
 """Interned nodes at which the tables are cleared at a flush."""
+CHECKED = 16
+"""Epochs from one look at how many there are to the next."""
 LAUNCH_LIMIT = 20_000
 """Launches of all plans at which that is done too: the code of each takes two or three mappings of
 memory, and Linux allows a process 65,530."""
@@ -311,12 +313,12 @@ def _end_epoch() -> None:
             each.clear()
     clock.number += 1
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
-    if (
-        sum(map(len, tables.values())) > TABLE_LIMIT
-        or graph.table_size() > TABLE_LIMIT
-        or plans.held() > LAUNCH_LIMIT
-    ):
+    if (clock.number % CHECKED == 0 and _recorded() > TABLE_LIMIT) or plans.held() > LAUNCH_LIMIT:
         clear_tables()
+
+
+def _recorded() -> int:
+    return max(graph.table_size(), *map(len, tables.values()))
 
 
 def clear_tables() -> None:

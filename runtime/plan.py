@@ -91,6 +91,7 @@ class Plan:
         self._twins = [i for i, place in enumerate(places) if place in places[:i]]
         # Whether what the one segment there is gives are the values asked for, in order.
         self._is_one = len(self.segments) == 1 and self.segments[0].roots == self.lowered
+        self._whole = _whole(self.segments[0]) if self._is_one and not self._twins else None
         self._nothing_given: list[list[tuple[int, int]]] = [[] for _ in self.segments]
         self._taken: dict[Any, list[list[tuple[int, int]]]] = {}
         self.runs = 0
@@ -124,6 +125,12 @@ class Plan:
             replaces: where the kernels allow it they are overwritten.
         """
         start = perf_counter()
+        if self._whole is not None and not donated:
+            values = self._whole(buffers, scalars)
+            if values is not None:
+                self.runs += 1
+                self.run_seconds += perf_counter() - start
+                return values
         given = self._given(tuple(donated)) if donated else self._nothing_given
         failures: list[Exception] = []
         if self._is_one:
@@ -185,6 +192,32 @@ def _copied(source: Device, value: Any, target: Device, failures: list[Exception
 
 
 _NO_RUN: tuple[Run | None, int] = (None, 0)
+
+
+def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
+    """A function of buffers and scalars that runs the segment, if its launches are made by one call
+    and nothing is left to do. It returns None where a launch fails: then each is made by itself."""
+    run, count = segment.runs.get(0, _NO_RUN)
+    if run is None or count < len(segment.launches) or not segment.plain:
+        return None
+    inputs, makers, has_arena = segment.inputs, segment.makers, segment.arena_bytes > 0
+    results = [slot for slot, _, _ in segment.results]
+    blank: list[Any] = [None] * len(segment.program.slots)
+
+    def whole(buffers: Sequence[Any], scalars: Sequence[Any]) -> list[Any] | None:
+        try:
+            slots = Arena.of(segment.device).slots(segment) if has_arena else blank.copy()
+            for slot, make in makers:
+                slots[slot] = make()
+        except OutOfMemoryError:
+            return None
+        for slot, source in inputs:
+            slots[slot] = buffers[source]
+        if run(slots, scalars) < count:
+            return None
+        return [slots[slot] for slot in results]
+
+    return whole
 
 
 def _run(
