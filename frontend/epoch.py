@@ -246,12 +246,15 @@ def _keep_alone(t: Any, storage: Storage) -> None:
 
 
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
-    # The view was taken before: the grad mode of now doesn't matter to it.
-    if base.requires_grad and not graph.grad_enabled():
-        with grad_mode(True):
+    node = base.memo.get(t._chain)
+    if node is None:
+        # The view was taken before: the grad mode of now doesn't matter to it.
+        if base.requires_grad and not graph.grad_enabled():
+            with grad_mode(True):
+                node = views.apply(base, t._chain)
+        else:
             node = views.apply(base, t._chain)
-    else:
-        node = views.apply(base, t._chain)
+        base.memo[t._chain] = node
     if t._requires_grad and storage._leaf_owner is not t:
         node = variable(node, t)
     if t._own is not None:

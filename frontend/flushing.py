@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
@@ -80,9 +79,13 @@ def flush() -> None:
         raise _refusal()
     if clock.holding or not (handles or storages or leaves):
         return
+    grad = graph.grad_enabled()
     try:
         clock.holding = 1
         error = _flush()
+    except BaseException:  # an interrupt, perhaps where the compiler had it changed
+        graph.set_grad_enabled(grad)
+        raise
     finally:
         clock.holding = 0
     if threads.guarded:
@@ -241,21 +244,19 @@ def _live() -> tuple[list[Any], list[tuple[int, int]]]:
 
 def _add_live_storages(live: list[Any], replaced: list[tuple[int, int]]) -> None:
     """The part of `_live` for storages."""
-    base = BASE_COUNT
-    counts = list(map(getrefcount, handles))
     # A storage is referred to by `storages`, by `leaves` if it was read, and by its tensors, of
     # which some live in `handles` only.
-    orphans = Counter([
-        id(t._storage)
-        for t, count in zip(handles, counts, strict=True)
-        if count <= base and t._storage is not None
-    ])  # fmt: skip
+    orphans: dict[int, int] = {}
+    for i in [
+        id(t._storage) for t in handles if t._storage is not None and getrefcount(t) <= WALKED_COUNT
+    ]:
+        orphans[i] = orphans.get(i, 0) + 1
     for storage, count in zip(storages, list(map(getrefcount, storages)), strict=True):
         place = storage._place
         is_leaf = 0 <= place < len(leaves) and leaves[place][0] is storage
         if is_leaf and leaves[place][1] is storage._node:
             continue
-        if storage._node is not None and count > base + is_leaf + orphans[id(storage)]:
+        if storage._node is not None and count > BASE_COUNT + is_leaf + orphans.get(id(storage), 0):
             if is_leaf:
                 replaced.append((len(live), place))
             live.append(storage)
