@@ -66,6 +66,7 @@ half, float, double, short, int, long = float16, float32, float64, int16, int32,
 
 _SUBMODULES = (
     "amp",
+    "aot",
     "nn",
     "optim",
     "utils",

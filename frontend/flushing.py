@@ -12,6 +12,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.runtime import plan as plans
+from tilewright.runtime.device import OutOfMemoryError
 
 from . import epoch, interrupts, threads
 from .epoch import (
@@ -165,6 +166,18 @@ def _flush() -> Exception | None:
         return _complete(plan, buffers, donated, live, outcome, histories, kept)
 
 
+def _one_by_one(roots: Sequence[Node], buffers: list[Any], values: Sequence[Any]) -> list[Any]:
+    """`values` of a run; what there wasn't enough memory for together is computed alone."""
+    out = list(values)
+    for i, value in enumerate(values):
+        if isinstance(value, OutOfMemoryError):
+            try:
+                out[i] = plans.plan_for((roots[i],)).run(buffers, scalars)[0]
+            except plans.Incomplete as incomplete:
+                out[i] = incomplete.error
+    return out
+
+
 def _complete(
     plan: plans.Plan | None,
     buffers: list[Any],
@@ -181,8 +194,11 @@ def _complete(
         try:
             values = plan.run(buffers, scalars, donated)
         except plans.Incomplete as incomplete:
-            error = incomplete.error
-            values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
+            values = incomplete.values
+            if not donated:  # else leaves may be overwritten
+                values = _one_by_one(plan.recorded, buffers, values)
+            error = next((v for v in values if isinstance(v, Exception)), None)
+            values = [Failed(v) if isinstance(v, Exception) else v for v in values]
     # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
     if kept and plan is not None:
         _surely(_keep_histories, kept, plan.recorded, values, live)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .device import Device
+
+if TYPE_CHECKING:
+    from .cuda.device import Cuda
 
 _devices: dict[str, Device] = {}
 
@@ -27,7 +31,7 @@ def _interpret() -> Device:
     return InterpretDevice()
 
 
-def _cuda(number: int) -> Device:
+def _cuda(number: int) -> Cuda:
     from .cuda.device import Cuda
 
     # What TW_EAGER=1 runs op by op raises its errors in place, as does PyTorch's own switch.
@@ -51,6 +55,23 @@ def get(name: str) -> Device:
             known = ", ".join(names())
             raise RuntimeError(f"no device {name!r} on this machine: expected one of {known}")
         _devices[name] = found
+    return found
+
+
+def driven(number: int) -> Cuda:
+    """A GPU for programs that are compiled: Triton needn't be installed. RuntimeError if there is
+    none of that number."""
+    from .cuda import driver
+
+    name = f"cuda:{number}"
+    found: Any = _devices.get(name)
+    if found is None:
+        reason = driver.reason_against(compiling=False)
+        if reason is None and number >= driver.count():
+            reason = f"there are {driver.count()}, counted from 0"
+        if reason is not None:
+            raise RuntimeError(f"no GPU {number}: {reason}")
+        found = _devices[name] = _cuda(number)
     return found
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
-from tilewright.codegen.triton import Emitted, emit
+from tilewright.codegen.triton.emitted import Emitted
 
 from .modules import LOCK, load_source
 
@@ -35,7 +35,7 @@ class Request:
     sha: str
     signature: dict[str, str]
     constexprs: dict[str, int]
-    divisible: tuple[str, ...]
+    divisible: dict[str, int]
     num_warps: int
     num_stages: int
     target: str
@@ -82,6 +82,8 @@ def compile_offline(
     kernel: Kernel | Bundle, target: str, schedule: Schedule | None = None
 ) -> Compiled:
     """`kernel` compiled for `target`: sm_80, sm_90, sm_100, gfx942, or another of Triton's."""
+    from tilewright.codegen.triton import emit
+
     return compile_request(
         request(emit(kernel, schedule or default_schedule(kernel, gpu(target))), target)
     )
@@ -98,7 +100,7 @@ def compile_request(asked: Request) -> Compiled:
         function,
         asked.signature,
         {(names.index(n),): v for n, v in asked.constexprs.items()},
-        {(names.index(n),): [["tt.divisibility", 16]] for n in asked.divisible},
+        {(names.index(n),): [["tt.divisibility", d]] for n, d in asked.divisible.items()},
     )
     # Contraction is asked for by name: the default differs between Triton's versions.
     options = {

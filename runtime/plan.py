@@ -134,7 +134,7 @@ class Plan:
         given = self._given(tuple(donated)) if donated else self._nothing_given
         failures: list[Exception] = []
         if self._is_one:
-            values = _run(self.segments[0], buffers, scalars, {}, given[0], failures)
+            values = run_segment(self.segments[0], buffers, scalars, {}, given[0], failures)
         else:
             values = self._run_all(buffers, scalars, given, failures)
         self.runs += 1
@@ -157,7 +157,7 @@ class Plan:
         crossed: dict[int, Any] = {}
         outputs: list[list[Any]] = []
         for segment, donated in zip(self.segments, given, strict=True):
-            values = _run(segment, buffers, scalars, crossed, donated, failures)
+            values = run_segment(segment, buffers, scalars, crossed, donated, failures)
             outputs.append(values)
             for node, number in self._crossings.items():
                 source = node.operands[0]
@@ -220,7 +220,7 @@ def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
     return whole
 
 
-def _run(
+def run_segment(
     segment: Segment,
     buffers: Sequence[Any],
     scalars: Sequence[Any],
@@ -228,6 +228,7 @@ def _run(
     given: Sequence[tuple[int, int]],
     failures: list[Exception],
 ) -> list[Any]:
+    """The values of a segment's roots, or errors in their places, which `failures` gets too."""
     device = segment.device
     slots: list[Any] = [None] * len(segment.program.slots)
     try:

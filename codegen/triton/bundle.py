@@ -31,7 +31,7 @@ _ELEMENT = {
 
 def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted]) -> Emitted:
     """The bundle as one function; ValueError if its members differ in more than sizes."""
-    from .emit import header, source
+    from .emitter import header, source
 
     members = [write(k, schedule) for k in bundle.members]
     if not _alike(members):

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from functools import cache as remembered
 from importlib import metadata
 
-from tilewright.codegen.triton import Emitted
+from tilewright.codegen.triton.emitted import Emitted
 
 from .. import cache, offline
 from .context import Context
@@ -31,6 +31,10 @@ class Image:
     num_warps: int
     scratch: int
 
+    @staticmethod
+    def of(compiled: offline.Compiled) -> Image:
+        return Image(compiled.binary, compiled.shared, compiled.num_warps, compiled.scratch)
+
 
 @dataclass(frozen=True, eq=False)
 class Function:
@@ -50,24 +54,26 @@ class Kernels:
         about = context.properties
         self.target = f"sm_{about.major}{about.minor}"
         self.shared_limit = about.shared_memory_per_block_optin
-        self._loaded: dict[str, Function] = {}
+        self._loaded: dict[str, Function | None] = {}
 
-    def load_all(self, kernels: Sequence[Emitted]) -> list[Function]:
-        """A function for each kernel; those that differ in nothing the compiler sees share one."""
+    def load_all(self, kernels: Sequence[Emitted]) -> list[Function | None]:
+        """A function for each kernel; those that differ in nothing the compiler sees share one.
+
+        None for a kernel that needs more shared memory than this GPU has.
+        """
         requests = [offline.request(e, self.target) for e in kernels]
         keys = [_key(r) for r in requests]
         missing = {k: r for k, r in zip(keys, requests) if k not in self._loaded}
         for (key, request), image in zip(missing.items(), _images(missing), strict=True):
-            self._loaded[key] = self._load(request.name, image)
+            self._loaded[key] = self.load(request.name, image)
         return [self._loaded[k] for k in keys]
 
-    def _load(self, name: str, image: Image) -> Function:
+    def load(self, name: str, image: Image) -> Function | None:
+        """A compiled kernel as a function of the driver's; None if it needs more shared memory than
+        this GPU has."""
         driver = self.context.driver
         if image.shared > self.shared_limit:
-            raise RuntimeError(
-                f"kernel {name} needs {image.shared} bytes of shared memory, this GPU has "
-                f"{self.shared_limit}: its schedule has too large tiles or too many stages"
-            )
+            return None
         self.context.use()
         try:
             module = driver.handle("cuModuleLoadData", image.binary)
@@ -98,7 +104,7 @@ def _images(requests: dict[str, offline.Request]) -> list[Image]:
         processes = min(os.cpu_count() or 1, -(-len(missing) // _SHARE))
         made = offline.compile_many([requests[k] for k in missing], processes)
         for key, each in zip(missing, made):
-            image = Image(each.binary, each.shared, each.num_warps, each.scratch)
+            image = Image.of(each)
             _store(key, image)
             found[key] = image
     return [found[key] for key in requests]

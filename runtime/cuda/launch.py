@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.codegen.triton import Emitted
+from tilewright.codegen.triton.emitted import Emitted
 
 from .driver import KernelNode, LaunchConfig
 from .kernels import Function
@@ -82,9 +82,19 @@ class Variant:
 
 
 class Launcher:
-    """A kernel of a plan: launcher(buffers, scalars) launches it in the device's stream."""
+    """A kernel of a plan: launcher(buffers, scalars) launches it in the device's stream.
 
-    def __init__(self, device: Cuda, emitted: Emitted, function: Function):
+    function: for buffers at multiples of 16 bytes; unaligned() finds one for those at any address.
+    """
+
+    def __init__(
+        self,
+        device: Cuda,
+        emitted: Emitted,
+        function: Function,
+        unaligned: Callable[[], Function],
+    ):
+        self._find_unaligned = unaligned
         self.device, self.emitted = device, emitted
         self.block = Block([a.type for a in emitted.arguments])
         self.aligned = Variant(device, function, emitted.grid, self.block)
@@ -153,7 +163,7 @@ class Launcher:
     def unaligned(self) -> Variant:
         """The kernel for buffers at any address, compiled when one is met."""
         if self._unaligned is None:
-            (function,) = self.device.kernels.load_all([self.emitted.unaligned()])
+            function = self._find_unaligned()
             self._unaligned = Variant(self.device, function, self.emitted.grid, self.block)
         return self._unaligned
 
