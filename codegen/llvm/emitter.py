@@ -16,7 +16,7 @@ from tilewright.ir.node import format_location
 
 from ..attention import roles
 from ..kernel import Kernel, Sort
-from . import attention, conv, points
+from . import attention, columns, conv, points
 from .arguments import Check, Word
 from .body import Body
 from .code import module_text
@@ -72,6 +72,9 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     if parts is not None:
         body = Body(kernel, machine, attention.form_of(kernel, parts, machine))
         return _emitted(kernel, machine, body.form, attention.write(body, parts))
+    across = columns.plan(kernel, machine) if like is None else None
+    if across is not None:
+        return _emitted(kernel, machine, across.form, columns.write(kernel, machine, across))
     if kernel.is_chained:
         raise CannotLower("folds over some of the reduction axes that are not those of attention")
     form = form_of(kernel, machine, like)

@@ -45,6 +45,11 @@ def combine(body: Body, op: str, dtype: DType, old: Ref, new: Ref, at: Level | N
         return code.binary("fmul" if floating else "mul", old, new, at)
     if op in ("any", "all"):
         return code.binary("or" if op == "any" else "and", old, new, at)
+    if dtype.category == FLOAT:
+        # Two instructions of a processor whose maximum is its second operand if one is NaN.
+        more = code.compare("fcmp ogt" if op == "max" else "fcmp olt", new, old, at)
+        best = code.select(more, new, old, at)
+        return code.select(code.compare("fcmp uno", new, new, at), new, best, at)
     return code.select(beats(body, op, dtype, new, old, at), new, old, at)
 
 

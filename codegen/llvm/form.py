@@ -48,7 +48,7 @@ class Form:
 def form_of(kernel: Kernel, machine: Machine, like: Form | None = None) -> Form:
     """like: take its axis and lanes, if this kernel has that axis."""
     analysis = Analysis(kernel)
-    work = _work_per_point(kernel)
+    work = work_per_point(kernel)
     vector = _vector_axis(kernel, analysis, machine)
     lanes = 1 if vector is None else _lanes(kernel, machine, vector)
     if like is not None and like.vector is not None:
@@ -98,7 +98,7 @@ def _is_light(kernel: Kernel) -> bool:
     return all(not isinstance(v, Apply) or v.op.cost < HEAVY for v in kernel.values)
 
 
-def _work_per_point(kernel: Kernel) -> float:
+def work_per_point(kernel: Kernel) -> float:
     """Roughly, in quarters of a nanosecond."""
     work = 1.0
     for value in kernel.values:
