@@ -64,6 +64,7 @@ __version__ = "0.1.0"
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 
 _SUBMODULES = (
+    "amp",
     "nn",
     "optim",
     "utils",
@@ -77,6 +78,16 @@ _SUBMODULES = (
 )
 _LAZY = {
     "compile": "compiler",
+    **dict.fromkeys(
+        [
+            "autocast",
+            "get_autocast_dtype",
+            "is_autocast_enabled",
+            "set_autocast_dtype",
+            "set_autocast_enabled",
+        ],
+        "amp.autocast_mode",
+    ),
     "explain": "explanation",
     "save": "serialization",
     "load": "serialization",

@@ -91,6 +91,7 @@ class Compiled:
         roots: list[Any] = []
         key = (
             graph.grad_enabled(),
+            clock.casts,
             recording.default_dtype(),
             get_default_device(),
             _signature((args, kwargs), tensors, roots),

@@ -24,6 +24,9 @@ from tilewright.ir.shape import Size
 from . import views
 from .saved import History
 
+if TYPE_CHECKING:
+    from .amp.casts import Casts
+
 Aval = tuple[Size, dtypes.DType, str]
 
 
@@ -110,7 +113,7 @@ freed: list[tuple[Node, int]] = []  # roots of backward passes and how many hand
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
 calls: list[Any] = []  # contexts of autograd.Function calls
 
-tables: dict[bool, dict[Any, Any]] = {True: {}, False: {}}  # results of calls, by grad mode
+tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by grad mode and casts
 sites: dict[Any, set[Any]] = {}  # numbers met at a place
 leaf_nodes: dict[Any, Node] = {}
 latest_nodes: dict[int, tuple[Aval, Node]] = {}  # of each place, by the identity of its aval
@@ -126,6 +129,7 @@ class Clock:
     leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
     looking: whether calls are recorded only to be looked at.
     effects: how often a value was read, or a generator set: what no node tells of.
+    casts: what autocast does to the operands of calls, or None (see amp/casts.py).
     """
 
     number = 0
@@ -134,9 +138,15 @@ class Clock:
     checked_bytes = BYTES
     looking = False
     effects = 0
+    casts: Casts | None = None
 
 
 clock = Clock()
+
+
+def table(grad: bool, casts: Casts | None = None) -> dict[Any, Any]:
+    """The results of calls in one mode."""
+    return tables.setdefault((grad, casts), {})
 
 
 # ---- tensors → nodes -------------------------------------------------------------------------

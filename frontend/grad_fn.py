@@ -96,6 +96,12 @@ def named(build: Callable[..., Any], name: str) -> None:
 _BUILDERS: dict[Any, str] = {}
 
 
+def name_of(build: Callable[..., Any]) -> str:
+    """The name of a call in PyTorch's words, as far as it has one."""
+    name = _BUILDERS.get(build) or getattr(build, "__name__", "") or getattr(build, "name", "")
+    return str(name).strip("_")
+
+
 def _camel(name: str) -> str:
     return "".join(w[:1].upper() + w[1:] for w in name.strip("_").split("_"))
 
@@ -107,8 +113,7 @@ def _stem(node: Node) -> str:
     elif isinstance(build, views.View):
         name = build.name
     else:
-        known = _BUILDERS.get(build) or getattr(build, "__name__", "")
-        name = str(known or getattr(build, "name", ""))
+        name = name_of(build)
         if name in ("build", "<lambda>", ""):
             name = node.op.name
     stem = _camel(name)

@@ -14,7 +14,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
 from .elementwise import into
-from .recording import record
+from .recording import lowered, record
 
 
 def _matmul(a: Node, b: Node) -> Node:
@@ -58,6 +58,17 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     return into(out, record(_matmul, input, other))
 
 
+# Products that autocast treats in ways of their own.
+
+
+def _mv(a: Node, b: Node) -> Node:
+    return _matmul(a, b)
+
+
+def _dot(a: Node, b: Node) -> Node:
+    return _matmul(a, b)
+
+
 def _ranks(name: str, input: Any, other: Any, a: int, b: int) -> None:
     if input.dim() != a or other.dim() != b:
         raise RuntimeError(
@@ -82,13 +93,13 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
 
 def mv(input: Any, vec: Any) -> Any:
     _ranks("mv", input, vec, 2, 1)
-    return matmul(input, vec)
+    return record(_mv, input, vec)
 
 
 def dot(input: Any, other: Any) -> Any:
     """The inner product of two vectors."""
     _ranks("dot", input, other, 1, 1)
-    return matmul(input, other)
+    return record(_dot, input, other)
 
 
 inner_product = dot
@@ -100,20 +111,27 @@ def outer(input: Any, vec2: Any) -> Any:
     return input.unsqueeze(1) * vec2
 
 
+def _added(input: Any, product: Any, beta: float, alpha: float) -> Any:
+    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+
+
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * mat1 @ mat2."""
+    input, mat1, mat2 = lowered("addmm", input, mat1, mat2)
     product = mm(mat1, mat2)
-    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+    return _added(input, product, beta, alpha)
 
 
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    input, batch1, batch2 = lowered("baddbmm", input, batch1, batch2)
     product = bmm(batch1, batch2)
-    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+    return _added(input, product, beta, alpha)
 
 
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    input, mat, vec = lowered("addmv", input, mat, vec)
     product = mv(mat, vec)
-    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+    return _added(input, product, beta, alpha)
 
 
 def _einsum(*args: Any) -> Node:
@@ -225,6 +243,10 @@ def einsum(equation: str, *operands: Any) -> Any:
     return record(_einsum, *operands, equation)
 
 
+def _tensordot(a: Node, b: Node, equation: str) -> Node:
+    return _einsum(a, b, equation)
+
+
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     """Sum of products over the given dimensions of `a` and `b`."""
     if isinstance(dims, int):
@@ -237,7 +259,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     for i, j in zip(first, second, strict=True):
         t[j % b.dim()] = s[i % a.dim()]
     out = [c for c in s if c not in t] + [c for c in t if c not in s]
-    return einsum(f"{''.join(s)},{''.join(t)}->{''.join(out)}", a, b)
+    return record(_tensordot, a, b, f"{''.join(s)},{''.join(t)}->{''.join(out)}")
 
 
 # ---- matrices made of others -----------------------------------------------------------------
@@ -311,14 +333,17 @@ def vdot(input: Any, other: Any) -> Any:
 
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * vec1 vec2^T."""
+    input, vec1, vec2 = lowered("addr", input, vec1, vec2)
     product = outer(vec1, vec2)
-    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+    return _added(input, product, beta, alpha)
 
 
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * (the sum of the products of a batch)."""
-    product = bmm(batch1, batch2).sum(0)
-    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+    input, batch1, batch2 = lowered("addbmm", input, batch1, batch2)
+    products = bmm(batch1, batch2)
+    product = products.sum(0, dtype=products.dtype)
+    return _added(input, product, beta, alpha)
 
 
 def chain_matmul(*matrices: Any) -> Any:

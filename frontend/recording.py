@@ -7,8 +7,9 @@ before: an op call is one dictionary lookup, and the tuple of live nodes identif
     record()  -> a tensor for an op call        leaf(), resolve() -> a node for a tensor
     assign()  -> an in-place write              flush()           -> values for all that is live
 
-Three rules keep it right: one table for each grad mode; keys compare by equality of interned
-nodes; and whatever changes from step to step (buffers, learning rates, random offsets) is a leaf.
+Three rules keep it right: one table for each mode (of gradients, and of casts); keys compare by
+equality of interned nodes; and whatever changes from step to step (buffers, learning rates, random
+offsets) is a leaf.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import functools
 from _thread import _count as other_threads
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,7 +51,6 @@ from .epoch import (  # noqa: F401
     scalars,
     set_requires_grad,
     storage_of,
-    tables,
     variable,
     variable_target,
     variables,
@@ -58,24 +58,39 @@ from .epoch import (  # noqa: F401
 from .flushing import clear_tables, flush, mark_freed, overwritten, unevaluated  # noqa: F401
 from .writing import adopt, assign, assign_all, revalued  # noqa: F401
 
+if TYPE_CHECKING:
+    from .amp.casts import Casts
+
 LIMIT = 0 if devices.flag("TW_EAGER") else 4096
 """Pending results at which a flush is made, so that a loop that reads no value stays bounded."""
 
 tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
 _new = object.__new__
 _append = handles.append
-_table: Any = tables[True]
+_table: Any = epoch.table(True)
 _guard = threads.Guard()
 
 
 def set_grad_enabled(enabled: bool) -> None:
+    threads.claim()
+    _set_mode(enabled, clock.casts)
+
+
+def set_casts(casts: Casts | None) -> None:
+    """Have the operands of calls cast, as autocast does; None to leave them alone."""
+    threads.claim()
+    _set_mode(graph.grad_enabled(), casts)
+
+
+def _set_mode(grad: bool, casts: Casts | None) -> None:
     """Swap the tables: ambient state costs nothing in an op call."""
     global _table
-    threads.claim()
-    graph.set_grad_enabled(enabled)
-    # A hit asks for no thread: without grad mode other threads, if there are any, are stopped here.
-    guarded = threads.guarded or (not enabled and other_threads())
-    _table = _guard if guarded else tables[enabled]
+    graph.set_grad_enabled(grad)
+    clock.casts = casts
+    # A hit asks for no thread: out of the usual mode other threads, if there are any, are stopped
+    # here.
+    guarded = threads.guarded or ((not grad or casts is not None) and other_threads())
+    _table = _guard if guarded else epoch.table(grad, casts)
 
 
 claim = threads.claim
@@ -116,7 +131,7 @@ def _arm() -> None:
     _table = _guard
 
 
-threads.flush, threads.set_mode, threads.arm = flush, set_grad_enabled, _arm
+threads.flush, threads.set_mode, threads.arm = flush, _set_mode, _arm
 
 # ---- nodes → tensors -------------------------------------------------------------------------
 
@@ -218,6 +233,8 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     if result is None:
         if not isinstance(nodes[0], Node):
             _refuse(build, args)
+        if clock.casts is not None:
+            nodes = clock.casts(build, nodes)
         result = build(*nodes)
         if type(result) is tuple:
             result = tuple([_own(r, build, nodes) for r in result])
@@ -247,6 +264,12 @@ def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
             f"{name}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(args[0]).__name__}{at_user_line()}"
         )
+
+
+def lowered(name: str, *tensors: Any) -> tuple[Any, ...]:
+    """`tensors` as the product `name`, which is made of several calls, takes them: in autocast's
+    dtype, if that is on."""
+    return tensors if clock.casts is None else clock.casts.lowered(name, tensors)
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
@@ -283,6 +306,8 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     found = _table.get(key) if exact else None
     if found is not None:
         return found
+    if clock.casts is not None:
+        (node,) = clock.casts(build, [node])
     dtype = scalar_dtype(node.dtype, value)
     if not dtype.is_floating_point and build in floating_builds:
         dtype = _default_dtype
@@ -335,7 +360,7 @@ def set_default_dtype(dtype: dtypes.DType) -> None:
     if not dtype.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
     _default_dtype = dtype
-    for table in tables.values():  # builders ask for the default dtype
+    for table in epoch.tables.values():  # builders ask for the default dtype
         table.clear()
 
 

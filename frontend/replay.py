@@ -148,7 +148,7 @@ def _counts() -> tuple[int, ...]:
 
 
 def _ambient() -> tuple[Any, ...]:
-    return graph.grad_enabled(), recording.default_dtype()
+    return graph.grad_enabled(), clock.casts, recording.default_dtype()
 
 
 def _made(tensors: list[Any], known: Sequence[Any], alone: Sequence[bool]) -> list[Any]:

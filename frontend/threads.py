@@ -2,8 +2,8 @@
 
 An op call costs nothing for it. Every path that is not a plain table hit asks whether this thread
 is the owner (`claim`). A thread that is not waits until the owner is between two calls, computes
-what is pending and takes over, with its own grad mode. From then on, until the other threads have
-ended, the tables answer through `Guard`, so that hits ask as well.
+what is pending and takes over, with its own grad mode and casts. From then on, until the other
+threads have ended, the tables answer through `Guard`, so that hits ask as well.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 from tilewright import codegen, ir, runtime
 from tilewright.ir import node as graph
 
-from .epoch import clock, tables
+from . import epoch
+from .epoch import clock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +31,7 @@ PATIENCE = 60.0
 
 _owner = get_ident()
 _turn = threading.RLock()
-_modes: dict[int, bool] = {}
+_modes: dict[int, tuple[bool, Any]] = {}
 PACKAGE = (
     *(  # an editable install maps its layers one by one
         os.path.dirname(os.path.abspath(file)) + os.sep
@@ -41,13 +42,13 @@ PACKAGE = (
 """How the names of files begin whose code is the package's, written or generated."""
 
 
-# Set by recording: what ends the epoch, swaps the grad mode, and puts the guard before the tables.
+# Set by recording: what ends the epoch, swaps the modes, and puts the guard before the tables.
 def _unset(*_: Any) -> None:
     raise AssertionError("recording sets this when it is imported")
 
 
 flush: Callable[[], None] = _unset
-set_mode: Callable[[bool], None] = _unset
+set_mode: Callable[[bool, Any], None] = _unset
 arm: Callable[[], None] = _unset
 guarded = False
 
@@ -59,10 +60,10 @@ class Guard:
         if get_ident() != _owner:
             take_over()
             return None  # the nodes in the key are of the other thread's epoch
-        return tables[graph.grad_enabled()].get(key)
+        return epoch.table(graph.grad_enabled(), clock.casts).get(key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        tables[graph.grad_enabled()][key] = value
+        epoch.table(graph.grad_enabled(), clock.casts)[key] = value
 
 
 def claim() -> bool:
@@ -106,12 +107,12 @@ def _take_from(before: int, me: int) -> None:
                 "pass with a hook that waits for this thread"
             )
         time.sleep(2e-5)
-    _modes[before] = graph.grad_enabled()
-    mine = _modes.pop(me, True)
+    _modes[before] = graph.grad_enabled(), clock.casts
+    mine = _modes.pop(me, (True, None))
     try:
         flush()
     finally:
-        set_mode(mine)
+        set_mode(*mine)
 
 
 def relax() -> None:
@@ -119,7 +120,7 @@ def relax() -> None:
     global guarded
     if threading.active_count() == 1:
         guarded = False
-        set_mode(graph.grad_enabled())
+        set_mode(graph.grad_enabled(), clock.casts)
 
 
 _open: set[CodeType] = set()

@@ -722,7 +722,7 @@ def test_the_tables_are_asked_directly_again_when_threads_have_ended() -> None:
     in_threads(lambda: tw.ones(2).sum().item())
     tw.ones(2).sum().item()
     if threading.active_count() == 1:
-        assert recording._table is epoch.tables[True] and not threads.guarded
+        assert recording._table is epoch.table(True) and not threads.guarded
 
 
 def test_fork(run_python: Any) -> None:
@@ -847,7 +847,7 @@ def test_ten_thousand_steps_need_no_more_memory() -> None:
                 loss.item()
         recording.flush()
         gc.collect()
-        sizes = [len(t) for t in (*recording.tables.values(), epoch.leaf_nodes, epoch.scalar_nodes)]
+        sizes = [len(t) for t in (*epoch.tables.values(), epoch.leaf_nodes, epoch.scalar_nodes)]
         return (*sizes, len(views._chains), len(flushing._outcomes), len(plans.plans()))
 
     steps(0, 1000)
@@ -871,6 +871,6 @@ def test_nodes_of_shapes_that_are_over_are_forgotten(monkeypatch: Any) -> None:
         (tw.ones(size, 3) @ w).relu().sum().backward()
         assert w.grad.sum().item() == 6 * size
         w.grad = None
-        entries = sum(map(len, (*recording.tables.values(), epoch.latest_nodes)))
+        entries = sum(map(len, (*epoch.tables.values(), epoch.latest_nodes)))
         largest = max(largest, entries + graph.table_size())
     assert largest < 3 * 2000

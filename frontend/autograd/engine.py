@@ -15,7 +15,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, format_location
 from tilewright.ir.rewrite import substitute
 
-from .. import recording
+from .. import epoch, recording
 from ..flushing import saves
 from ..saved import Derivation, History, ancestors, derive, derive_all, placeholder, value_node
 
@@ -358,7 +358,7 @@ def _modified(node: Node) -> RuntimeError:
 def _instantiate(grads: tuple[Node, ...], mapping: dict[Node, Node]) -> tuple[Node, ...]:
     """The gradient graph over this epoch's values, found again when the step repeats."""
     key = (_instantiate, grads, tuple(mapping.items()))
-    table = recording.tables[False]
+    table = epoch.table(False)
     found = table.get(key)
     if found is None:
         with recording.grad_mode(False):

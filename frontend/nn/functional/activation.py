@@ -14,6 +14,7 @@ from tilewright.ir.shape import normalize_axis
 
 from ... import recording
 from ...elementwise import UNARY
+from ...grad_fn import named
 from ...promotion import to
 from ...recording import record
 
@@ -158,6 +159,8 @@ def _along(op: Callable[..., Node], sign: int) -> Callable[..., Node]:
 
 _softmax, _softmin = _along(ops.softmax, 1), _along(ops.softmax, -1)
 _log_softmax = _along(ops.log_softmax, 1)
+for _build, _name in ((_softmax, "softmax"), (_softmin, "softmin"), (_log_softmax, "log_softmax")):
+    named(_build, _name)
 
 
 def _implicit(name: str, input: Any, dim: int | None) -> int:

@@ -11,6 +11,7 @@ from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
+from ...grad_fn import named
 from ...promotion import to
 from ...random import draw
 from ...recording import record
@@ -73,6 +74,8 @@ def scaled_dot_product_attention(
         bool(enable_gqa),
     )  # fmt: skip
 
+
+named(_attend, "scaled_dot_product_attention")
 
 # Multi-head attention.
 

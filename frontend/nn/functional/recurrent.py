@@ -5,6 +5,8 @@ from __future__ import annotations
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 
+from ...grad_fn import named
+
 
 def layer(
     x: Node,
@@ -81,3 +83,7 @@ def step(
         for a, w, b in ((x, w_ih, b_ih), (states[0], w_hh, b_hh))
     )
     return kind.step(*products, *states)[0]
+
+
+named(layer, "rnn_layer")
+named(step, "rnn_cell")
