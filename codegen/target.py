@@ -20,6 +20,7 @@ class Target:
     row_limit: the most elements of a row that stay on chip between two passes over it.
     tile_limit: the most elements that one program of a Triton kernel holds at a time.
     large_programs: whether a program costs so much that few large ones beat many small ones.
+    column_limit: the most elements of a row whose columns one kernel folds beside the rows.
     tiled_attention: whether its emitter computes attention by tiles; otherwise it is decomposed.
     """
 
@@ -34,6 +35,7 @@ class Target:
     row_limit: int = 1 << 14
     tile_limit: int = 1 << 14
     large_programs: bool = False
+    column_limit: int = 0
     tiled_attention: bool = False
 
 
@@ -64,6 +66,7 @@ LLVM = Target(
     op_cost=0.4,
     parallel=8,
     row_limit=1 << 15,
+    column_limit=1 << 14,
     tiled_attention=True,
 )
 CUDA = Target("cuda", "triton", native_sort=False, launch_cost=1 << 22)

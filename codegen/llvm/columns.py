@@ -1,4 +1,4 @@
-"""Folds down the columns of what lies in rows, in two phases, so that memory is read row by row.
+"""Folds down columns, in two phases, so that memory is read row by row.
 
 A chunk takes a block of neighbouring rows, with lanes along them, and adds each to sums of its own,
 one for each column, which stay in the cache. Then the sums of all blocks are folded. What is stored
@@ -8,30 +8,29 @@ at each point, and folds along the rows, are done while a row is there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.op import REGISTRY
 from tilewright.ir.shape import contiguous_strides
 
-from ..analysis import Analysis
 from ..canonical import copied
+from ..columns import Columns, columns
 from ..index import Axis, linearize, of
-from ..kernel import Apply, Buffer, Kernel, Load, Reduce, Store, Value, data_values
-from . import folds, points
+from ..kernel import Apply, Buffer, Kernel, Load, Reduce, Store, Value
+from . import folds, memory, points
 from .arguments import Arguments
 from .body import Body
 from .code import module_text
 from .convert import to_memory
-from .form import CHUNK, Form, form_of, work_per_point
+from .form import CHUNK, Form, form_of, lanes_along, work_per_point
 from .machine import Machine
 from .phases import Phase, Written, chunks_of, function, write_kernel
 from .types import Ref, constant
 
-UPDATES = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "any", "all": "all"}
-"""The folds that can be made in parts, and the update that adds an element to one."""
+UPDATES = {fold: update for update, fold in memory.FOLDS.items()}
 LEAST_ROWS, LEAST_POINTS = 64, 1 << 17
-"""With fewer rows, or points that the cache holds, a chunk rather folds some columns in registers."""
+"""With fewer rows, or points that the cache holds, a chunk rather folds some columns in registers.
+That needs no second phase, but in memory it walks from row to row."""
 LEAST_BLOCK, MOST_BLOCKS = 32, 1 << 11
 """Rows of a chunk at least, and blocks of rows at most: their sums are written and read again."""
 MOST_SUMS = 1 << 14
@@ -39,127 +38,92 @@ MOST_SUMS = 1 << 14
 
 
 @dataclass(frozen=True)
-class Plan:
-    """rows: the kernel of the first phase, in its form, over whose blocks of rows the axis `block`
-    runs; sums: what it leaves to the second one, `columns`."""
-
-    rows: Kernel
-    form: Form
-    block: Axis
-    sums: tuple[Sum, ...]
-    columns: Kernel
-
-
-@dataclass(frozen=True)
 class Sum:
-    """The part of a fold that is made of a block; `size` elements of a buffer for each block."""
+    """A fold in parts, of which each block of rows makes `size` elements of the buffer."""
 
     op: str
     buffer: Buffer
     size: int
 
 
+@dataclass(frozen=True)
+class Plan:
+    """rows: the kernel of the first phase, in its form, of which the axis `block` counts the blocks
+    of rows; columns: that of the second phase, which reads `sums`."""
+
+    rows: Kernel
+    form: Form
+    block: Axis
+    columns: Kernel
+    sums: tuple[Sum, ...]
+
+
 def plan(kernel: Kernel, machine: Machine) -> Plan | None:
-    """None if this isn't how a kernel is best computed; a chained one can't be in any other way."""
-    down = _down(kernel)
-    across = tuple(a for a in (*kernel.parallel, *kernel.reduction) if a not in down)
-    folded = [v for v in kernel.values if isinstance(v, Reduce) and v.over == down]
-    if not folded or kernel.is_update or any(v.op not in UPDATES for v in folded):
+    """None if the kernel isn't best computed like this; a chained one has no other way."""
+    found = columns(kernel)
+    if found is None or not (kernel.is_chained or _is_worth_it(kernel, found, machine)):
         return None
-    after = _after(kernel, folded)
-    late = [s for s in kernel.stores if id(s.value) in after]
-    early = [s for s in kernel.stores if id(s.value) not in after]
-    analysis = Analysis(kernel)
-    varying = {a for s in late for a in (*analysis.axes(s.value), *analysis.index_axes(s.offset))}
-    again = (v for v in kernel.values if isinstance(v, Reduce) and id(v.arg) in after)
-    if varying & set(down) or any(again):
-        return None
-    found = _form(kernel, down, across, early, machine)
-    if found is None:
-        return None
-    form, rows = found
-    along = form.vector
-    assert along is not None
-    places = (*(a for a in across if a is not along), along)
-    extents = [a.extent for a in places]
-    size = -(-math.prod(extents) // form.lanes) * form.lanes
-    block = Axis("block", -(-math.prod(a.extent for a in down) // rows))
-    place = linearize([of(a) for a in places], contiguous_strides(extents)) + of(block) * size
+    down, across = found.down, found.across
+    count, width = (math.prod(a.extent for a in axes) for axes in (down, across))
+    work = work_per_point(kernel) * width
+    rows = max(int(CHUNK // work), LEAST_BLOCK, -(-count // MOST_BLOCKS))
+    form = _form(kernel, found, rows, machine)
+    assert form.vector is not None
+    places = (*(a for a in across if a is not form.vector), form.vector)
+    block = Axis("block", -(-count // rows))
+    extents = [*(a.extent for a in places[:-1]), -(-form.vector.extent // form.lanes) * form.lanes]
+    size, steps = math.prod(extents), contiguous_strides(extents)
+    place = linearize([of(a) for a in places], steps) + of(block) * size
     made: dict[int, Value] = {}
-    sums = []
+    early = list(found.early)
+    sums: list[Sum] = []
     for value in kernel.values:
-        if not any(value is v for v in folded):
+        if not isinstance(value, Reduce) or value.over != down:
             made[id(value)] = copied(value, made, lambda index: index)
             continue
-        assert isinstance(value, Reduce)
         element = _element(value)
         buffer = Buffer(f"sums{len(sums)}", element.dtype, block.extent * size)
         sums.append(Sum(value.op, buffer, size))
-        early.append(Store(buffer, place, element, UPDATES[value.op]))
+        early.append(Store(buffer, place, element, UPDATES.get(value.op, value.op)))
         part = Load(buffer, place, element.dtype)
         made[id(value)] = Reduce(value.op, part, (block,), value.dtype)
-    stores = tuple(Store(s.buffer, s.offset, made[id(s.value)]) for s in late)
-    parallel = down if kernel.is_chained else (*down, *places)
-    reduction = across if kernel.is_chained else ()
+    late = tuple(Store(s.buffer, s.offset, made[id(s.value)]) for s in found.late)
+    first = (down, across) if kernel.is_chained else ((*down, *places), ())
     return Plan(
-        Kernel(kernel.name, parallel, reduction, tuple(early)),
+        Kernel(kernel.name, *first, tuple(early)),
         form,
         block,
+        Kernel(kernel.name, across, (block,), late),
         tuple(sums),
-        Kernel(kernel.name, across, (block,), stores),
     )
 
 
-def _down(kernel: Kernel) -> tuple[Axis, ...]:
-    """The axes that run from row to row: those in front, of a chained kernel."""
-    if not kernel.is_chained:
-        return kernel.reduction
-    first = kernel.reduction[0]
-    return next(
-        (v.over for v in kernel.values if isinstance(v, Reduce) and first in v.over), ()
-    )
+def _is_worth_it(kernel: Kernel, found: Columns, machine: Machine) -> bool:
+    form = form_of(kernel, machine)
+    count, width = (math.prod(a.extent for a in axes) for axes in (found.down, found.across))
+    if form.vector not in found.across or form.vector.extent <= form.lanes or width > MOST_SUMS:
+        return False
+    return count >= LEAST_ROWS and count * width >= LEAST_POINTS
 
 
-def _after(kernel: Kernel, folded: Sequence[Reduce]) -> set[int]:
-    """The values that depend on one of `folded`, by id."""
-    found = {id(v) for v in folded}
-    for value in kernel.values:
-        below = (*value.operands(), *(d for i in value.indices() for d in data_values(i)))
-        if any(id(v) in found for v in below):
-            found.add(id(value))
-    return found
+def _form(kernel: Kernel, found: Columns, rows: int, machine: Machine) -> Form:
+    """That of the first phase: so many rows a chunk."""
+    form = form_of(kernel, machine)
+    if kernel.is_chained:
+        along = found.across[-1]
+        return Form(along, lanes_along(kernel, machine, along), found.down, rows, 1, form.peeled)
+    assert form.vector is not None
+    rest = tuple(a for a in found.across if a is not form.vector)
+    count = rows * math.prod(a.extent for a in rest)
+    extent = form.vector.extent
+    return Form(form.vector, form.lanes, (*found.down, *rest), count, extent, form.peeled)
 
 
 def _element(value: Reduce) -> Value:
     """What is folded, in the type of the fold."""
-    if value.op in ("sum", "prod") and value.arg.dtype is not value.dtype:
+    if value.op in UPDATES and value.arg.dtype is not value.dtype:
         return Apply(REGISTRY["cast"], (value.arg,), value.dtype)
     return value.arg
-
-
-def _form(
-    kernel: Kernel,
-    down: tuple[Axis, ...],
-    across: tuple[Axis, ...],
-    early: Sequence[Store],
-    machine: Machine,
-) -> tuple[Form, int] | None:
-    """That of the first phase, and how many rows a chunk takes."""
-    inner = Kernel("", down, across, tuple(early)) if kernel.is_chained else kernel
-    form = form_of(inner, machine)
-    along = form.vector
-    count, size = (math.prod(a.extent for a in axes) for axes in (down, across))
-    if along not in across or along is None or size > MOST_SUMS:
-        return None
-    short = count < LEAST_ROWS or count * size < LEAST_POINTS or along.extent <= form.lanes
-    if short and not kernel.is_chained:
-        return None
-    rows = max(int(CHUNK // (work_per_point(kernel) * size)), LEAST_BLOCK, -(-count // MOST_BLOCKS))
-    if kernel.is_chained:
-        return Form(along, form.lanes, down, rows, 1, form.peeled), rows
-    rest = tuple(a for a in across if a is not along)
-    points = rows * math.prod(a.extent for a in rest)
-    return Form(along, form.lanes, (*down, *rest), points, along.extent, form.peeled), rows
 
 
 def write(kernel: Kernel, machine: Machine, found: Plan) -> Written:
@@ -167,29 +131,29 @@ def write(kernel: Kernel, machine: Machine, found: Plan) -> Written:
     for each in found.sums:
         arguments.keep(each.buffer)
     rows = Body(found.rows, machine, found.form, arguments.part("rows"), function("rows"))
+    rows.padded = {each.buffer for each in found.sums}
     _clear(rows, found)
     points.write(rows)
     form = form_of(found.columns, machine)
-    columns = Body(found.columns, machine, form, arguments.part("columns"), function("columns"))
-    points.write(columns)
+    down = Body(found.columns, machine, form, arguments.part("columns"), function("columns"))
+    points.write(down)
     phases = [
         Phase("rows", found.block.extent),
         Phase("columns", form.chunks(found.columns)),
     ]
     body = Body(kernel, machine, found.form, arguments)
     write_kernel(body, phases)
-    text = module_text([body.code, rows.code, columns.code])
+    text = module_text([body.code, rows.code, down.code])
     return Written(text, arguments, chunks_of(phases), arguments.space)
 
 
 def _clear(body: Body, found: Plan) -> None:
-    """The sums of this chunk's block as they are before the first row."""
+    """Makes the sums of the chunk's block what they are before its first row."""
     code, chunk = body.code, Ref("%chunk", "i64")
     body.bind(found.block, chunk)
     for each in found.sums:
         dtype = each.buffer.dtype
-        first = folds.start(each.op, dtype, body.lanes)
-        raw = to_memory(body, first, dtype, code.level)
+        raw = to_memory(body, folds.start(each.op, dtype, body.lanes), dtype, code.level)
         size = body.size(each.size, "sums of a block", baked=False)
         start = code.binary("mul", chunk, size)
         base = body.buffer(each.buffer)

@@ -85,7 +85,7 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     if cut is not None:
         return _emitted(kernel, machine, form, write(kernel, machine, cut))
     body = Body(kernel, machine, form)
-    points.write(body)
+    points.write(body, overlapping=points.may_overlap(body))
     text = module_text([body.code])
     return _emitted(kernel, machine, form, Written(text, body.arguments, (form.chunks(kernel),)))
 
