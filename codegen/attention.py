@@ -67,7 +67,7 @@ _SUB, _MUL, _EXP, _EQ, _GE, _WHERE = (
 
 
 MOST_WIDTH = 256
-"""The widest head whose tiles are sure to fit a thread's stack."""
+"""The widest head whose tiles are sure to fit a thread's stack, or a GPU's registers."""
 
 
 def has_template(node: Node, target: Target) -> bool:
@@ -75,8 +75,8 @@ def has_template(node: Node, target: Target) -> bool:
     is better off as plain products."""
     a = attention_args(*node.operands, *node.attrs)
     sizes = (*a.q.shape[-2:], *a.k.shape[-2:], a.v.shape[-1])
-    fits = max(a.q.shape[-1], a.v.shape[-1]) <= MOST_WIDTH
-    return target.tiled_attention and fits and min(sizes) > 1 and 0 not in a.batch
+    fits = max(a.q.shape[-1], a.v.shape[-1]) <= MOST_WIDTH and min(sizes) > 1
+    return a.q.dtype.name in target.tiled_attention and fits and 0 not in a.batch
 
 
 def attention_base(node: Node) -> Node | None:
@@ -227,6 +227,14 @@ class Roles:
     total: Reduce | None
     back: Dot | None
     stores: tuple[tuple[Store, Dot | None], ...]
+
+    @property
+    def walked(self) -> Axis | None:
+        """The axis that all sums are over, queries or keys; None if there are sums over both."""
+        if self.total is not None:
+            return self.key
+        axes = {axis for _, dot in self.stores if dot is not None for axis in dot.over}
+        return axes.pop() if len(axes) == 1 else None
 
 
 def roles(kernel: Kernel) -> Roles | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.attention import attention_query_grad
 
 from .attention import attention_base, lower_attention
 from .columns import columns, crosses
@@ -122,13 +123,18 @@ class Partition:
         groups: dict[Any, list[Node]] = {}
         for anchor in anchors:
             base = attention_base(anchor)
-            key = anchor if base is None else (base.operands, base.attrs)
+            key = anchor if base is None else self._attention(base)
             if adds_sum(anchor):
                 added = max(filter(is_sum, anchor.operands), key=lambda n: n.seq)
                 if added in groups and self.readers[added] == [anchor]:
                     groups[key] = groups.pop(added)
             groups.setdefault(key, []).append(anchor)
         return [tuple(group) for group in groups.values()]
+
+    def _attention(self, base: Node) -> Any:
+        """What those records of attention have in common that one kernel computes."""
+        apart = self.target.gradient_passes and base.op is attention_query_grad
+        return base.operands, base.attrs, apart
 
     # Lowering a set of anchors.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+
+from .chip import CHIPS, SM_90, Chip
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,12 @@ class Target:
     tile_limit: the most elements that one program of a Triton kernel holds at a time.
     large_programs: whether a program costs so much that few large ones beat many small ones.
     column_limit: the most elements of a row whose columns one kernel folds beside the rows.
-    tiled_attention: whether its emitter computes attention by tiles; otherwise it is decomposed.
+    tiled_attention: the dtypes whose attention its emitter computes by tiles; that of others is
+        decomposed.
+    gradient_passes: whether attention's gradient takes a kernel that walks along keys and one
+        that walks along queries; otherwise one kernel does both.
+    chip: the GPU whose numbers schedules go by.
+    tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     """
 
     name: str
@@ -36,8 +44,14 @@ class Target:
     tile_limit: int = 1 << 14
     large_programs: bool = False
     column_limit: int = 0
-    tiled_attention: bool = False
+    tiled_attention: tuple[str, ...] = ()
+    gradient_passes: bool = False
+    chip: Chip = SM_90
+    tf32: bool = False
 
+
+TENSOR_TYPES = ("float32", "float16", "bfloat16")
+"""What Triton's tl.dot takes on every target."""
 
 # In NumPy each op is a pass over memory, so nothing is worth computing twice, and rows stay in it.
 NUMPY = Target(
@@ -56,6 +70,8 @@ INTERPRET = Target(
     launch_cost=1 << 20,
     tile_limit=1 << 17,
     large_programs=True,
+    tiled_attention=TENSOR_TYPES,
+    gradient_passes=True,
 )
 # Kernels are native loops: arithmetic is next to free beside memory, and a core is soon busy.
 LLVM = Target(
@@ -67,6 +83,28 @@ LLVM = Target(
     parallel=8,
     row_limit=1 << 15,
     column_limit=1 << 14,
-    tiled_attention=True,
+    tiled_attention=(*TENSOR_TYPES, "float64"),
 )
-CUDA = Target("cuda", "triton", native_sort=False, launch_cost=1 << 22)
+CUDA = Target(
+    "cuda",
+    "triton",
+    native_sort=False,
+    launch_cost=1 << 22,
+    tiled_attention=TENSOR_TYPES,
+    gradient_passes=True,
+)
+
+
+def gpu(name: str, tf32: bool = False) -> Target:
+    """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx950) goes by
+    the numbers of the nearest older one of its maker."""
+    if name in CHIPS:
+        chip = CHIPS[name]
+    elif re.fullmatch(r"sm_\d+", name) and int(name[3:]) >= 80:
+        older = [c for n, c in CHIPS.items() if n.startswith("sm_") and int(n[3:]) < int(name[3:])]
+        chip = older[-1]
+    elif name.startswith("gfx9"):
+        chip = CHIPS["gfx942"]
+    else:
+        raise ValueError(f"expected a target such as {', '.join(CHIPS)}, got {name!r}")
+    return replace(CUDA, name=name, chip=chip, tf32=tf32)

@@ -27,6 +27,7 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.dtype import promote as promote_types
 from tilewright.ir.shape import Size
+from tilewright.runtime.device import OutOfMemoryError
 
 from . import autograd
 from ._tensor import Tensor
@@ -65,6 +66,7 @@ half, float, double, short, int, long = float16, float32, float64, int16, int32,
 
 _SUBMODULES = (
     "amp",
+    "aot",
     "nn",
     "optim",
     "utils",

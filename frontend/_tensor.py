@@ -14,6 +14,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
+from tilewright.runtime import devices
 
 from . import devices as device_module
 from . import elementwise, epoch, indexing, interchange, recording, shaping, views
@@ -387,8 +388,28 @@ class Tensor(Handle):
     def cpu(self) -> Any:
         return self.to(device="cpu")
 
-    def cuda(self, device: Any = None) -> Any:
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
         return self.to(device="cuda" if device is None else device)
+
+    def get_device(self) -> int:
+        """The number of the GPU it is on, -1 for the CPU."""
+        index = self.device.index
+        return -1 if index is None else index
+
+    def pin_memory(self, device: Any = None) -> Any:
+        """The tensor itself: copies to a GPU go through pinned memory, and nobody waits for
+        them."""
+        if self.device.type != "cpu":
+            raise RuntimeError(
+                f"cannot pin '{self.type()}': only dense CPU tensors can be pinned{at_user_line()}"
+            )
+        return self
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return False
+
+    def record_stream(self, stream: Any) -> None:
+        """Nothing: memory is reused in the order of the device's work, whatever the stream."""
 
     def type(self, dtype: Any = None) -> Any:
         if dtype is None:
@@ -519,8 +540,10 @@ class Tensor(Handle):
         array = np.zeros(views.numel(shape), dtype=self.dtype.np)
         old = np.asarray(self._array()).reshape(-1)[: array.size]
         array[: old.size] = old
-        self._buffer = array.reshape(shape)
-        self._aval = (Size(shape), *self._aval[1:])  # type: ignore[index]
+        _, dtype, name = self._meta()
+        array = array.reshape(shape)
+        self._buffer = array if name == "cpu" else devices.get(name).from_numpy(array)
+        self._aval = (Size(shape), dtype, name)
         return self
 
     def __delitem__(self, key: Any) -> None:

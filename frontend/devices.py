@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
 from typing import Any
 
@@ -70,27 +71,44 @@ def get_default_device() -> device:
 
 def resolve(name: Any) -> str:
     """The canonical name of a device that exists; None is the default device."""
-    if name is None:
-        return _stack[-1]
-    text = str(name if isinstance(name, device) else device(name))
+    text = _stack[-1] if name is None else str(name if isinstance(name, device) else device(name))
     if text.startswith("cuda"):
-        check_cuda()
-        return text if ":" in text else text + ":0"
+        text = text if ":" in text else f"cuda:{current_cuda()}"
+        if not devices.has(text):
+            check_cuda()
+            raise RuntimeError(
+                f"CUDA error: invalid device ordinal: {text} of {devices.cuda_count()} CUDA "
+                f"devices, which count from 0{at_user_line()}"
+            )
+        return text
     return "cpu" if text == "cpu:0" else text
+
+
+_in_use = threading.local()
+
+
+def current_cuda() -> int:
+    """The number of the device that "cuda" means in this thread."""
+    return getattr(_in_use, "number", 0)
+
+
+def use_cuda(number: int) -> None:
+    _in_use.number = number
+
+
+def cuda_available() -> bool:
+    """Whether a CUDA device can be used."""
+    return devices.cuda_count() > 0
 
 
 def check_cuda() -> None:
     if not cuda_available():
+        from tilewright.runtime.cuda import driver
+
         raise RuntimeError(
-            "No CUDA device is available: the NVIDIA driver (libcuda.so.1) wasn't found or shows "
-            "no "
-            "GPU. Use device='cpu', or 'interpret' to run the GPU's kernels without one"
-            f"{at_user_line()}"
+            f"No CUDA device is available: {driver.reason_against()}. Use device='cpu', or "
+            f"'interpret' to run the GPU's kernels without one{at_user_line()}"
         )
-
-
-def cuda_available() -> bool:
-    return devices.has("cuda:0")
 
 
 @contextmanager

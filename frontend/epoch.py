@@ -20,6 +20,7 @@ from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern
 from tilewright.ir.shape import Size
+from tilewright.runtime import devices
 
 from . import views
 from .saved import History
@@ -196,8 +197,8 @@ def _window(t: Any, storage: Storage) -> Node | None:
         or t._own is not None
         or storage._requires_grad
         or storage._history is not None
-        or type(buffer) is not np.ndarray
-        or not buffer.flags.c_contiguous
+        or buffer.__class__ in _NONE
+        or (type(buffer) is np.ndarray and not buffer.flags.c_contiguous)
     ):
         return None
     layout = t._chain.layout
@@ -208,8 +209,8 @@ def _window(t: Any, storage: Storage) -> Node | None:
     if count >= buffer.size:
         return None
     shared = storage._shared is not None and not storage._shared.released()
-    part = buffer.reshape(-1)[start : start + count].reshape(shape)
     _, dtype, device = t._aval
+    part = devices.get(device).part(buffer, start, shape)
     node = _leaf_node((Size(shape), dtype, device))
     if shared:
         leaves.append((None, node, part.copy()))

@@ -23,7 +23,7 @@ from tilewright.ir.mlir import print_graph
 from tilewright.ir.node import Node, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
-from tilewright.runtime import devices, offline
+from tilewright.runtime import offline
 from tilewright.runtime.plan import Plan, Segment, plans
 
 from . import recording
@@ -127,7 +127,7 @@ class PlanReport:
         (sm_90, gfx942, …) the Triton source for that GPU."""
         out = []
         for segment, kernel in self._kernels(target):
-            text = _triton(kernel) if target else segment.device.source(kernel)
+            text = _triton(kernel, target) if target else segment.device.source(kernel)
             out.append(Source(_name(kernel), text))
         return out
 
@@ -267,12 +267,12 @@ def _name(kernel: Kernel | Bundle) -> str:
     return f"{first.name}_and_{len(more)}_more" if more else first.name
 
 
-def _triton(kernel: Kernel | Bundle) -> str:
+def _triton(kernel: Kernel | Bundle, target: str) -> str:
     from tilewright.codegen.schedule import default_schedule
-    from tilewright.codegen.target import CUDA
+    from tilewright.codegen.target import gpu
     from tilewright.codegen.triton import emit
 
-    return emit(kernel, default_schedule(kernel, CUDA)).source
+    return emit(kernel, default_schedule(kernel, gpu(target))).source
 
 
 def _without_transfers(roots: Sequence[Node]) -> list[Node]:
@@ -315,8 +315,3 @@ def _numbered(folder: str, suffix: str, sources: Sequence[Source]) -> dict[str, 
         f"{folder}/{i:02d}_{re.sub('[^A-Za-z0-9_]+', '_', s.name)[:60]}{suffix}": s.text
         for i, s in enumerate(sources)
     }
-
-
-def device_names() -> list[str]:
-    """The devices that this machine has."""
-    return [name for name in ("cpu", "interpret", "cuda") if devices.has(name)]

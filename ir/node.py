@@ -250,8 +250,8 @@ def _common_device(op: Op, operands: tuple[Node, ...]) -> str | None:
             device = other
         else:
             raise RuntimeError(
-                f"{op.name}: expected all tensors on the same device, but found {device} and "
-                f"{other}; move one of them with .to(){at_user_line()}"
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{device} and {other}! Move one operand of {op.name} with .to(){at_user_line()}"
             )
     return device
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,10 @@ Bound = tuple[Launch, tuple[int, ...], tuple[int, ...]]
 Run = Callable[[list[Any], Sequence[Any]], int]
 """run(slots, scalars): several bound launches in one call; how many of them went well. The one that
 didn't is to be made again by itself, which raises its error."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """A device has no memory left for a buffer."""
 
 
 class Device(abc.ABC):
@@ -55,6 +60,14 @@ class Device(abc.ABC):
     @abc.abstractmethod
     def to_numpy(self, buffer: Any) -> np.ndarray:
         """The contents as an array; on a host device the buffer's own memory, not a copy."""
+
+    def part(self, buffer: Any, start: int, shape: Sequence[int]) -> Any:
+        """The elements from `start` on that `shape` holds, in the memory of `buffer`."""
+        return buffer.reshape(-1)[start : start + math.prod(shape)].reshape(shape)
+
+    def copied(self, buffer: Any, source: Device) -> Any:
+        """A new buffer with a copy of one of `source`'s."""
+        return self.from_numpy(source.to_numpy(buffer))
 
     @abc.abstractmethod
     def compile(self, kernel: Kernel | Bundle) -> Launch:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .device import Device
+
+if TYPE_CHECKING:
+    from .cuda.device import Cuda
 
 _devices: dict[str, Device] = {}
 
@@ -27,21 +31,70 @@ def _interpret() -> Device:
     return InterpretDevice()
 
 
+def _cuda(number: int) -> Cuda:
+    from .cuda.device import Cuda
+
+    # What TW_EAGER=1 runs op by op raises its errors in place, as does PyTorch's own switch.
+    return Cuda(number, blocking=flag("CUDA_LAUNCH_BLOCKING") or flag("TW_EAGER"))
+
+
 _FACTORIES: dict[str, Callable[[], Device]] = {"cpu": _cpu, "interpret": _interpret}
 
 
 def get(name: str) -> Device:
-    """The device called `name`; RuntimeError if this machine has none of that name."""
+    """The device called `name`, such as `cpu` or `cuda:0`; RuntimeError if this machine has none
+    of that name."""
     found = _devices.get(name)
     if found is None:
-        factory = _FACTORIES.get(name)
-        if factory is None:
-            known = ", ".join(_FACTORIES)
+        kind, _, number = name.partition(":")
+        if kind == "cuda" and has(name):
+            found = _cuda(int(number))
+        elif name in _FACTORIES:
+            found = _FACTORIES[name]()
+        else:
+            known = ", ".join(names())
             raise RuntimeError(f"no device {name!r} on this machine: expected one of {known}")
-        found = _devices[name] = factory()
+        _devices[name] = found
+    return found
+
+
+def driven(number: int) -> Cuda:
+    """A GPU for programs that are compiled: Triton needn't be installed. RuntimeError if there is
+    none of that number."""
+    from .cuda import driver
+
+    name = f"cuda:{number}"
+    found: Any = _devices.get(name)
+    if found is None:
+        reason = driver.reason_against(compiling=False)
+        if reason is None and number >= driver.count():
+            reason = f"there are {driver.count()}, counted from 0"
+        if reason is not None:
+            raise RuntimeError(f"no GPU {number}: {reason}")
+        found = _devices[name] = _cuda(number)
     return found
 
 
 def has(name: str) -> bool:
     """Whether this machine has a device called `name`."""
-    return name in _devices or name in _FACTORIES
+    if name in _devices or name in _FACTORIES:
+        return True
+    kind, _, number = name.partition(":")
+    return kind == "cuda" and number.isdigit() and int(number) < cuda_count()
+
+
+def cuda_count() -> int:
+    """How many CUDA devices can be used."""
+    from .cuda import driver
+
+    return 0 if driver.reason_against() else driver.count()
+
+
+def names() -> list[str]:
+    """Every device of this machine."""
+    return [*_FACTORIES, *(f"cuda:{i}" for i in range(cuda_count()))]
+
+
+def started() -> list[str]:
+    """The devices that are in use."""
+    return list(_devices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,56 +25,67 @@ def launches_of(device: Device, program: Program) -> list[Launch]:
     for kernel, launch in zip(missing, device.compile_all(missing), strict=True):
         made[kernel] = launch
     return [
-        bind(device, s.kernel) if isinstance(s.kernel, Loop) else made[s.kernel]
+        BoundLoop(device, s.kernel) if isinstance(s.kernel, Loop) else made[s.kernel]
         for s in program.steps
     ]
 
 
-def bind(device: Device, loop: Loop) -> Launch:
-    """A loop, ready to launch: its buffers are the output and the operands."""
-    body = loop.body
-    launches = [
-        (launch, (*step.outputs, *step.inputs))
-        for launch, step in zip(launches_of(device, body), body.steps, strict=True)
-    ]
-    operands = {leaf.attrs[0]: slot for leaf, slot in body.leaves.items()}
-    sequences = [(slot, i) for i, slot in operands.items() if i < loop.sequences]
-    first = loop.sequences
-    states = [(operands.get(first + k), first + k) for k in range(loop.states)]
-    whole = [(slot, i) for i, slot in operands.items() if i >= first + loop.states]
-    written = dict.fromkeys(i for step in body.steps for i in step.outputs)
-    own = [i for i in written if i not in body.results]
-    offsets, total = place(body, own)
-    memory = device.arena(total) if total else None
-    views = [
-        (i, device.view(memory, offsets[i], body.slots[i].shape, body.slots[i].dtype)) for i in own
-    ]
-    places = list(order(loop.count, loop.reverse))
+class BoundLoop:
+    """A loop, ready to launch: its buffers are the output and the operands.
 
-    def launch(buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
+    launches: those of one step, with the slots that each is called with.
+    """
+
+    def __init__(self, device: Device, loop: Loop):
+        self.device, self.loop = device, loop
+        body = loop.body
+        self.launches = [
+            (launch, (*step.outputs, *step.inputs))
+            for launch, step in zip(launches_of(device, body), body.steps, strict=True)
+        ]
+        operands = {leaf.attrs[0]: slot for leaf, slot in body.leaves.items()}
+        first, after = loop.sequences, loop.sequences + loop.states
+        self._sequences = [(slot, i) for i, slot in operands.items() if i < first]
+        self._states = [(operands.get(i), i) for i in range(first, after)]
+        self._whole = [(slot, i) for i, slot in operands.items() if i >= after]
+        written = dict.fromkeys(i for step in body.steps for i in step.outputs)
+        own = [i for i in written if i not in body.results]
+        offsets, total = place(body, own)
+        memory = device.arena(total) if total else None
+        self._temporaries = [
+            (i, device.view(memory, offsets[i], body.slots[i].shape, body.slots[i].dtype))
+            for i in own
+        ]
+        self._places = list(order(loop.count, loop.reverse))
+
+    def __call__(self, buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
+        for launch, used in self.steps(buffers):
+            launch(used, ())
+
+    def steps(self, buffers: Sequence[Any]) -> Iterator[tuple[Launch, list[Any]]]:
+        """All launches in their order, with the buffers of each."""
+        loop, rows_of = self.loop, self.device.rows
         output, *given = buffers
-        slots: list[Any] = [None] * len(body.slots)
-        for slot, view in views:
+        slots: list[Any] = [None] * len(loop.body.slots)
+        for slot, view in self._temporaries:
             slots[slot] = view
-        for slot, i in whole:
+        for slot, i in self._whole:
             slots[slot] = given[i]
-        walked = [(slot, device.rows(given[i], loop.count)) for slot, i in sequences]
+        walked = [(slot, rows_of(given[i], loop.count)) for slot, i in self._sequences]
         made, start = [], 0
-        for slot, shape in zip(body.results, loop.shapes, strict=True):
+        for slot, shape in zip(loop.body.results, loop.shapes, strict=True):
             stop = start + loop.count * math.prod(shape)
-            made.append((slot, device.rows(output, loop.count, start, stop)))
+            made.append((slot, rows_of(output, loop.count, start, stop)))
             start = stop
-        now = [given[i] for _, i in states]
-        for t in places:
+        now = [given[i] for _, i in self._states]
+        for t in self._places:
             for slot, rows in walked:
                 slots[slot] = rows[t]
-            for (place_of, _), state in zip(states, now, strict=True):
+            for (place_of, _), state in zip(self._states, now, strict=True):
                 if place_of is not None:  # some step reads it
                     slots[place_of] = state
             for slot, rows in made:
                 slots[slot] = rows[t]
-            for run, used in launches:
-                run([slots[i] for i in used], ())
+            for launch, used in self.launches:
+                yield launch, [slots[i] for i in used]
             now = [rows[t] for _, rows in made[: loop.states]]
-
-    return launch

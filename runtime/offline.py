@@ -18,8 +18,8 @@ from typing import Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import CUDA
-from tilewright.codegen.triton import Emitted, emit
+from tilewright.codegen.target import gpu
+from tilewright.codegen.triton.emitted import Emitted
 
 from .modules import LOCK, load_source
 
@@ -50,6 +50,7 @@ class Compiled:
     registers: 32-bit ones of a thread. spills: bytes of them kept in memory (of a thread on
         NVIDIA's targets, of registers times four on AMD's). shared: bytes of a program.
     num_warps: warps of a program, after the compiler may have added some.
+    scratch: bytes of device memory that each program wants for itself.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Compiled:
     spills: int
     shared: int
     num_warps: int
+    scratch: int
 
 
 def request(emitted: Emitted, target: str) -> Request:
@@ -80,8 +82,10 @@ def compile_offline(
     kernel: Kernel | Bundle, target: str, schedule: Schedule | None = None
 ) -> Compiled:
     """`kernel` compiled for `target`: sm_80, sm_90, sm_100, gfx942, or another of Triton's."""
+    from tilewright.codegen.triton import emit
+
     return compile_request(
-        request(emit(kernel, schedule or default_schedule(kernel, CUDA)), target)
+        request(emit(kernel, schedule or default_schedule(kernel, gpu(target))), target)
     )
 
 
@@ -118,6 +122,7 @@ def compile_request(asked: Request) -> Compiled:
         spills=spills,
         shared=compiled.metadata.shared,
         num_warps=compiled.metadata.num_warps,
+        scratch=getattr(compiled.metadata, "global_scratch_size", 0),
     )
 
 

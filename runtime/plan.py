@@ -16,7 +16,7 @@ from tilewright.ir.node import Node
 
 from . import debug, devices
 from .arena import Arena
-from .device import Bound, Device, Run
+from .device import Bound, Device, OutOfMemoryError, Run
 
 if TYPE_CHECKING:
     from tilewright.codegen.program import Program
@@ -75,7 +75,9 @@ class Plan:
         self.recorded = tuple(roots)
         self.lowered = tuple(lower_graph(roots, check=debug.level() > 0))
         self._crossings: dict[Node, int] = {}
-        self.segments = segments_of(self.lowered, self._crossings)
+        # As recorded: of what is computed from constants alone, rewriting loses the device.
+        self._places = [n.device or "cpu" for n in self.recorded]
+        self.segments = segments_of(self.lowered, self._places, self._crossings)
         self._result_places = self._find_results()
         # Two tensors of one node get memory of their own, for either may be written to.
         places = self._result_places
@@ -93,8 +95,12 @@ class Plan:
 
     def _find_results(self) -> list[tuple[int, int]]:
         """(segment, place among its roots) of each root."""
-        where = {r: (i, k) for i, s in enumerate(self.segments) for k, r in enumerate(s.roots)}
-        return [where[r] for r in self.lowered]
+        where = {
+            (s.device.name, r): (i, k)
+            for i, s in enumerate(self.segments)
+            for k, r in enumerate(s.roots)
+        }
+        return [where[p, r] for p, r in zip(self._places, self.lowered)]
 
     def run(
         self,
@@ -113,22 +119,22 @@ class Plan:
         given = self._given(tuple(donated)) if donated else None
         failures: list[Exception] = []
         for i, segment in enumerate(self.segments):
-            values = _run(segment, buffers, scalars, crossed, given[i] if given else (), failures)
+            values = run_segment(
+                segment, buffers, scalars, crossed, given[i] if given else (), failures
+            )
             outputs.append(values)
             for node, number in self._crossings.items():
                 source = node.operands[0]
                 if source in segment.roots:
                     value = values[segment.roots.index(source)]
-                    if not isinstance(value, Exception):
-                        value = _copied(segment.device, value, devices.get(node.attrs[0]))
-                    crossed[number] = value
+                    target = devices.get(node.attrs[0])
+                    crossed[number] = _copied(segment.device, value, target, failures)
         self.runs += 1
         self.run_seconds += time.perf_counter() - start
         values = [outputs[i][k] for i, k in self._result_places]
         for place in self._twins:
-            if not (failures and isinstance(values[place], Exception)):
-                device = self.segments[self._result_places[place][0]].device
-                values[place] = _copied(device, values[place], device)
+            device = self.segments[self._result_places[place][0]].device
+            values[place] = _copied(device, values[place], device, failures)
         if failures:
             raise Incomplete(values, failures[0])
         return values
@@ -146,14 +152,21 @@ class Plan:
         return found
 
 
+def _copied(source: Device, value: Any, target: Device, failures: list[Exception]) -> Any:
+    """A copy of `value` on `target`; an error in its place stays, or takes it."""
+    if isinstance(value, Exception):
+        return value
+    try:
+        return target.copied(value, source)
+    except Exception as error:
+        failures.append(error)
+        return error
+
+
 _NO_RUN: tuple[Run | None, int] = (None, 0)
 
 
-def _copied(source: Device, buffer: Any, target: Device) -> Any:
-    return target.from_numpy(source.to_numpy(buffer))
-
-
-def _run(
+def run_segment(
     segment: Segment,
     buffers: Sequence[Any],
     scalars: Sequence[Any],
@@ -161,21 +174,28 @@ def _run(
     given: Sequence[tuple[int, int]],
     failures: list[Exception],
 ) -> list[Any]:
+    """The values of a segment's roots, or errors in their places, which `failures` gets too."""
     device = segment.device
     slots: list[Any] = [None] * len(segment.program.slots)
     for slot, source in segment.inputs:
         slots[slot] = crossed[source] if source >= CROSSING else buffers[source]
     for slot, leaf in given:
         slots[slot] = buffers[leaf]
-    for slot in segment.fresh_slots:
-        if slots[slot] is None:
-            meta = segment.program.slots[slot]
-            slots[slot] = device.empty(meta.shape, meta.dtype)
-    if segment.arena_bytes:
-        Arena.of(device).bind(segment, slots)
+    try:
+        for slot in segment.fresh_slots:
+            if slots[slot] is None:
+                meta = segment.program.slots[slot]
+                slots[slot] = device.empty(meta.shape, meta.dtype)
+        if segment.arena_bytes:
+            Arena.of(device).bind(segment, slots)
+    except OutOfMemoryError as error:
+        failures.append(error)
+        for slot in (*segment.fresh_slots, *segment.arena_slots):
+            if slots[slot] is None:
+                slots[slot] = error
     done = 0
     try:
-        if failures:  # in an earlier segment
+        if failures:  # in an earlier segment, or for want of memory
             raise failures[0]
         while done < len(segment.launches):
             run, count = segment.runs.get(done, _NO_RUN)
@@ -194,12 +214,11 @@ def _run(
     out = []
     for slot, shape, copied in segment.results:
         value = slots[slot]
-        if failures and isinstance(value, Exception):
-            out.append(value)
-            continue
         if copied:
-            value = _copied(device, value, device)
-        out.append(value if shape is None else value.reshape(shape))
+            value = _copied(device, value, device, failures)
+        if not (shape is None or isinstance(value, Exception)):
+            value = value.reshape(shape)
+        out.append(value)
     return out
 
 

@@ -17,16 +17,21 @@ from .memory import donors, place
 from .plan import CROSSING, Segment
 
 
-def segments_of(roots: Sequence[Node], crossings: dict[Node, int]) -> list[Segment]:
-    """One segment for each device and depth of transfers, in the order in which they run."""
+def segments_of(
+    roots: Sequence[Node], places: Sequence[str], crossings: dict[Node, int]
+) -> list[Segment]:
+    """One segment for each device and depth of transfers, in the order in which they run.
+
+    places: the device of each root. crossings: gets the number of each transfer.
+    """
     nodes = reachable(roots)
     depth: dict[Node, int] = {}
     for node in nodes:
         below = max((depth[o] for o in node.operands), default=0)
         depth[node] = below + (node.op.kind is Kind.TRANSFER)
     wanted: dict[tuple[int, str], dict[Node, None]] = {}
-    for root in roots:
-        wanted.setdefault((depth[root], root.device or "cpu"), {})[root] = None
+    for root, where in zip(roots, places, strict=True):
+        wanted.setdefault((depth[root], where), {})[root] = None
     for node in nodes:
         if node.op.kind is Kind.TRANSFER:
             source = node.operands[0]
@@ -45,8 +50,20 @@ def segments_of(roots: Sequence[Node], crossings: dict[Node, int]) -> list[Segme
 def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node]) -> Segment:
     inner = tuple(substitute(roots, stand_ins)) if stand_ins else roots
     program = compile_graph(inner, device.target)
+    made = segment(device, program, [tuple(r.shape) for r in roots], roots)
+    made.donors = donors(program)
+    return made
+
+
+def segment(
+    device: Device,
+    program: Program,
+    shapes: Sequence[tuple[int, ...]],
+    roots: tuple[Node, ...] = (),
+) -> Segment:
+    """A program, compiled for a device and given memory. shapes: of its results."""
     bound = {slot for slot in program.leaves.values()}
-    segment = Segment(
+    made = Segment(
         device,
         program,
         roots,
@@ -55,31 +72,30 @@ def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node
     )
     for step, launch in zip(program.steps, launches_of(device, program), strict=True):
         numbers = tuple(s.slot for s in step.kernel.scalars)
-        segment.launches.append((launch, (*step.outputs, *step.inputs), numbers))
-    segment.runs = device.runs(segment.launches)
+        made.launches.append((launch, (*step.outputs, *step.inputs), numbers))
+    made.runs = device.runs(made.launches)
     escaping = set(program.results)
     written = dict.fromkeys(i for step in program.steps for i in step.outputs)
-    segment.fresh_slots = tuple(i for i in written if i in escaping and i not in bound)
+    made.fresh_slots = tuple(i for i in written if i in escaping and i not in bound)
     temporary = [i for i in written if i not in escaping and i not in bound]
     offsets, total = place(program, temporary)
-    segment.arena_bytes = total
-    segment.arena_slots = {i: (offsets[i], program.slots[i]) for i in temporary}
+    made.arena_bytes = total
+    made.arena_slots = {i: (offsets[i], program.slots[i]) for i in temporary}
     # Slots that no step writes and no leaf fills hold no element.
     known = bound | set(written)
     empty = tuple(i for i in dict.fromkeys(program.results) if i not in known)
-    segment.fresh_slots += empty
-    segment.results = _results(program, roots, bound)
-    segment.donors = donors(program)
-    return segment
+    made.fresh_slots += empty
+    made.results = _results(program, shapes, bound)
+    return made
 
 
 def _results(
-    program: Program, roots: tuple[Node, ...], bound: set[int]
+    program: Program, shapes: Sequence[tuple[int, ...]], bound: set[int]
 ) -> tuple[tuple[int, tuple[int, ...] | None, bool], ...]:
     seen = set(bound)
     out = []
-    for slot, root in zip(program.results, roots, strict=True):
-        same = tuple(program.slots[slot].shape) == tuple(root.shape)
-        out.append((slot, None if same else tuple(root.shape), slot in seen))
+    for slot, shape in zip(program.results, shapes, strict=True):
+        same = tuple(program.slots[slot].shape) == shape
+        out.append((slot, None if same else shape, slot in seen))
         seen.add(slot)
     return tuple(out)

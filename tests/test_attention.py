@@ -17,7 +17,7 @@ from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.mlir import parse_kernel, print_kernel
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.structure import describe, structure
-from tilewright.codegen.target import CUDA, LLVM, NUMPY, Target
+from tilewright.codegen.target import CUDA, INTERPRET, LLVM, NUMPY, Target
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
@@ -145,6 +145,14 @@ def compute(roots: Sequence[Node], values: Mapping[Node, Any], target: Target, d
     return shaped, program
 
 
+def interpreted() -> Device:
+    """Triton's kernels, run over host memory."""
+    pytest.importorskip("triton")
+    from tilewright.runtime.interpret import InterpretDevice
+
+    return InterpretDevice()
+
+
 def native() -> Device:
     pytest.importorskip("llvmlite")
     from tilewright.runtime.llvm import LlvmDevice
@@ -157,6 +165,7 @@ def native() -> Device:
 
 ENGINES: dict[str, tuple[Target, Callable[[], Device]]] = {
     "llvm": (LLVM, native),
+    "interpret": (INTERPRET, interpreted),
     "numpy, one kernel": (LLVM, NumpyDevice),
     "numpy, primitives": (NUMPY, NumpyDevice),
 }
@@ -200,7 +209,8 @@ def test_values_and_gradients(torch: Any, each: Case, engine: str) -> None:
     target, device = ENGINES[engine]
     built = Built(each)
     found, program = compute(built.roots, built.values, target, device())
-    assert len(tiled(program)) == (2 if target.tiled_attention else 0)
+    passes = 3 if target.gradient_passes else 2
+    assert len(tiled(program)) == (passes if target.tiled_attention else 0)
     assert_close(found, expected(torch, each), 3e-6)
 
 
@@ -363,10 +373,12 @@ def test_views_fold_into_loads_and_stores(torch: Any, engine: str) -> None:
     assert_close([found], [wanted.transpose(1, 2).reshape(2, 30, 32).numpy()], 3e-6)
 
 
-def test_other_targets_decompose() -> None:
-    for target in (NUMPY, CUDA):
-        built = Built(case("small", (2,), (3, 4, 3, 2), causal=True))
-        assert not tiled(check(built.roots, target))
+@pytest.mark.parametrize("target", [NUMPY, CUDA, INTERPRET], ids=lambda t: t.name)
+def test_what_a_target_decomposes(target: Target) -> None:
+    for dtype in (dt.float32, dt.float64):
+        built = Built(case("small", (2,), (3, 4, 3, 2), causal=True), dtype)
+        kernels = tiled(check(built.roots, target))
+        assert len(kernels) == (3 if dtype.name in target.tiled_attention else 0)
 
 
 def test_kernels_are_read_and_told() -> None:

@@ -315,3 +315,23 @@ def test_version_and_help() -> None:
         assert command in invoke("--help").stdout
         assert invoke(command, "--help").exit_code == 0
     assert invoke("nonsense").exit_code == 2
+
+
+def test_compile_writes_a_program_for_a_gpu(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "model.py").write_text(
+        "import torch\n\nnet = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())\n"
+    )
+    status, out, err = call(
+        "compile", "model:net", "--input", "2x4", "--target", "sm_80", "-o", "out/net.tw",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    first, *rest = out.splitlines()
+    assert first.startswith("wrote out/net.tw: 1 kernels for sm_80, ")
+    assert rest == ["  input input: torch.float32[2, 4]", "  output output: torch.float32[2, 8]"]
+    assert (tmp_path / "out/net.tw").is_file()
+    status, _, err = call(
+        "compile", "model:net", "--input", "2x5", "--target", "sm_80", "-o", "x.tw", cwd=tmp_path
+    )
+    assert status == 1 and err.startswith("tilewright: error: ") and err.count("\n") == 1

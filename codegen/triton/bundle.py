@@ -12,7 +12,7 @@ import numpy as np
 
 from ..kernel import Bundle
 from ..schedule import Schedule
-from .emitted import Argument, Emitted
+from .emitted import ALIGNMENT, Argument, Emitted
 
 _ELEMENT = {
     "*i8": "tl.int8",
@@ -31,7 +31,7 @@ _ELEMENT = {
 
 def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted]) -> Emitted:
     """The bundle as one function; ValueError if its members differ in more than sizes."""
-    from .emit import header, source
+    from .emitter import header, source
 
     members = [write(k, schedule) for k in bundle.members]
     if not _alike(members):
@@ -49,7 +49,7 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
     for place, argument in enumerate(buffers):
         address = _entry("pointers", len(buffers), place)
         kind = f"tl.pointer_type({_ELEMENT[argument.type]})"
-        lines.append(f"{argument.name} = tl.multiple_of({address}.to({kind}), 16)")
+        lines.append(f"{argument.name} = tl.multiple_of({address}.to({kind}), {ALIGNMENT})")
     for place, argument in enumerate(a for a in first.arguments if a.role == "size"):
         entry = _entry("sizes", sizes.shape[1], place)
         # A known multiple of 16 lets loads be made as vectors, as for a plain kernel.
@@ -63,6 +63,7 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
     grids = np.array([m.grid for m in members])
     starts = np.concatenate([[0], np.cumsum(grids)[:-1]])
     size_type = np.int64 if wide else np.int32
+    constexprs = {**first.constexprs, ALIGNMENT: 16}
     arguments = (
         Argument("pointers", "*i64", "pointers", _addresses(bundle)),
         Argument("sizes", "*i64" if wide else "*i32", "table", sizes.astype(size_type).ravel()),
@@ -76,11 +77,11 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
     )
     return Emitted(
         name=first.name,
-        body=source(first.name, arguments, first.constexprs, lines),
+        body=source(first.name, arguments, constexprs, lines),
         lines=tuple(lines),
         header=header(*bundle.members),
         arguments=arguments,
-        constexprs=first.constexprs,
+        constexprs=constexprs,
         grid=int(grids.sum()),
         num_warps=first.num_warps,
         num_stages=first.num_stages,

@@ -7,15 +7,13 @@ convolution is a contraction whose operands are loaded through divisions and gua
 
 from __future__ import annotations
 
-from tilewright.ir.dtype import DType
-
-from ..kernel import Apply, Dot, Guard, Load, Value
+from ..kernel import Dot, Value
 from ..roles import Roles, roles
 from ..schedule import Schedule
+from .operands import operand, precision
 from .pointwise import _extent
 from .scope import Body, Guards, Ref, Scope, Tile
-from .text import TL, Block, tl_type
-from .values import evaluate, guarded, is_zero, load
+from .text import Block, tl_type
 
 OUT = frozenset({"m", "n"})
 
@@ -41,9 +39,9 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     for dot in found:
         kind = tl_type(dot.dtype)
         acc = root.assign("acc", f"tl.full((BLOCK_M, BLOCK_N), 0, {kind})", OUT)
-        a = _operand(left, dot.a, dot.input_dtype, frozenset({"m", "k_a"}), "a")
-        b = _operand(right, dot.b, dot.input_dtype, frozenset({"n", "k_b"}), "b")
-        loop.add(f"{acc.text} = {_product(dot, acc.text, a, b)}")
+        a = operand(left, dot.a, dot.input_dtype, frozenset({"m", "k_a"}), "a", left.own)
+        b = operand(right, dot.b, dot.input_dtype, frozenset({"n", "k_b"}), "b", right.own)
+        loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32)}")
         accumulators.append(acc)
     block.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
     for dot, acc in zip(found, accumulators):
@@ -99,41 +97,7 @@ def _length(body: Body, role: Roles) -> str:
     return str(length) if length <= 16 else body.sizes.extent("k", length)
 
 
-def _operand(scope: Scope, value: Value, dtype: DType, tiles: frozenset[str], stem: str) -> str:
-    """A tile of an operand in the type it is multiplied in, 0 beyond the end of K."""
-    k = scope.own[0]
-    half = TL[dtype.name] if dtype.itemsize == 2 else None
-    core = value.inside if isinstance(value, Guard) and is_zero(value.outside) else value
-    if half and isinstance(core, Load) and core.buffer.dtype is dtype:
-        # Fed as it is stored: a conversion between memory and tensor core would cost a copy.
-        if isinstance(value, Guard):
-            ref = guarded(scope, value, (), raw=True)
-        else:
-            text, placed = load(scope, core, ())
-            ref = scope.assign(stem, text, placed)
-        half = None
-    else:
-        ref = evaluate(scope, value)
-    text = scope.spread(ref, tiles, tl_type(value.dtype))
-    if not _ends_in_zeros(scope, core, k):
-        text = f"tl.where({k.ok}, {text}, 0)"
-    if half:
-        text = f"({text}).to({half})" if " " in text else f"{text}.to({half})"
-    return scope.assign(stem, text, tiles).text if text != ref.text else text
-
-
-def _ends_in_zeros(scope: Scope, value: Value, k: Tile) -> bool:
-    """Whether masks already leave 0 beyond the end of K."""
-    while isinstance(value, Apply) and value.op.triton == "tw_cast":
-        value = value.args[0]
-    if isinstance(value, Guard) and is_zero(value.outside):
-        value = value.inside
-    if not isinstance(value, Load):
-        return False
-    return bool(scope.body.analysis.index_axes(value.offset) & set(k.axes))
-
-
-def _product(dot: Dot, acc: str, a: str, b: str) -> str:
+def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool) -> str:
     if not dot.input_dtype.is_floating_point or dot.input_dtype.itemsize == 8:
         # No tensor core takes these.
         text = f"tl.sum({a}[:, :, None] * {b}[None, :, :], axis=1)"
@@ -142,5 +106,4 @@ def _product(dot: Dot, acc: str, a: str, b: str) -> str:
             if dot.dtype.itemsize >= 4
             else f"{acc} + {text}.to({tl_type(dot.dtype)})"
         )
-    precision = ', input_precision="ieee"' if dot.input_dtype.itemsize == 4 else ""
-    return f"tl.dot({a}, {b}, {acc}{precision})"
+    return f"tl.dot({a}, {b}, {acc}{precision(dot, tf32)})"

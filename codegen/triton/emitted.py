@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,10 @@ POINTER = {
     "float64": "*fp64",
 }
 """Pointer types as Triton's signatures spell them; a bool is a byte in memory."""
+
+
+ALIGNMENT = "ALIGNMENT"
+"""The constexpr of a bundle that says what the addresses in its table are multiples of."""
 
 
 def scalar_type(dtype: DType) -> str:
@@ -71,6 +75,7 @@ class Emitted:
     grid: programs to launch.
     checks: positions read at run time. Word i of the errors array stays 0, or becomes
         2 * position + 1 for a position that checks[i] does not allow.
+    aligned: whether all buffers are at multiples of 16 bytes.
     """
 
     name: str
@@ -83,6 +88,7 @@ class Emitted:
     num_warps: int
     num_stages: int
     checks: tuple[Data, ...] = field(default=())
+    aligned: bool = True
 
     @property
     def source(self) -> str:
@@ -101,7 +107,7 @@ class Emitted:
 
     @property
     def divisible(self) -> tuple[str, ...]:
-        """Parameters that are multiples of 16: addresses (buffers are allocated so) and sizes.
+        """Parameters that are multiples of 16: addresses (memory is allocated so) and sizes.
 
         The compiler needs both to make vector loads: a size it knows nothing of leaves a mask that
         may cut through a vector.
@@ -109,9 +115,17 @@ class Emitted:
         return tuple(
             a.name
             for a in self.arguments
-            if a.role in ("buffer", "table", "pointers", "errors")
+            if a.role in ("table", "pointers", "errors")
+            or (a.role == "buffer" and self.aligned)
             or (a.role == "size" and a.value % 16 == 0)
         )
+
+    def unaligned(self) -> Emitted:
+        """The same kernel for buffers at any address, such as rows of a matrix."""
+        constexprs = dict(self.constexprs)
+        if ALIGNMENT in constexprs:
+            constexprs[ALIGNMENT] = 1
+        return replace(self, constexprs=constexprs, aligned=False)
 
 
 def bad_position(check: Data, word: int) -> IndexError:

@@ -65,6 +65,7 @@ class Body:
     kernel: Kernel
     rank: int
     sizes: Sizes
+    tf32: bool = False
     names: Names = field(default_factory=Names)
     checks: list[Data] = field(default_factory=list)
     fold: Callable[[Scope, Value, Guards], Ref] | None = None

@@ -137,18 +137,9 @@ def export(
     MODULE is a module that can be imported from here, or the path of a .py file. OBJECT is an
     nn.Module, a class of them that takes no arguments, or a function of tensors.
     """
-    from .. import onnx, serialization
-    from .target import as_model, find_object, parse_input
-    from .torch_names import torch_means_tilewright
+    from .. import onnx
 
-    with _user_errors(ValueError), torch_means_tilewright():
-        model = as_model(find_object(target), target)
-        args = tuple(parse_input(text) for text in inputs)
-    if weights is not None:
-        if not weights.is_file():
-            _fail(f"no such file: {weights}")
-        with _user_errors(RuntimeError, AttributeError):
-            model.load_state_dict(serialization.load(weights))
+    model, args = _model(target, inputs, weights)
     # A RuntimeError is most often that of an op whose operands don't fit, which names the line.
     with _user_errors(RuntimeError, ImportError, ValueError, TypeError, status=1):
         dynamic: Any = None
@@ -162,8 +153,58 @@ def export(
     print(f"wrote {output}: {_signature(graph.input)} -> {_signature(graph.output)}")
 
 
+@app.command("compile")
+def compile_(
+    source: Annotated[str, typer.Argument(metavar="MODULE:OBJECT", help="A module or function.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
+    inputs: Annotated[
+        list[str], typer.Option("--input", help="SHAPE[,DTYPE]: 1x1x8x8 or 2x16,int64; repeatable.")
+    ],
+    target: Annotated[str, typer.Option(help="The GPU: sm_80, sm_90, sm_100.")] = "sm_90",
+    weights: Annotated[
+        Path | None, typer.Option(help="A saved state_dict to load into the module first.")
+    ] = None,
+) -> None:
+    """Compile a model for a GPU into one file, which runs where no compiler is.
+
+    MODULE:OBJECT as for `export`. On the machine with the GPU, torch.aot.load(FILE) is the model.
+    """
+    from .. import aot
+
+    model, args = _model(source, inputs, weights)
+    with _user_errors(RuntimeError, ImportError, ValueError, TypeError, status=1):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        package = aot.compile(model, args, output, target=target)
+    kernels = package.kernels
+    size = output.stat().st_size / 1e6
+    print(
+        f"wrote {output}: {len(kernels)} kernels for {target}, "
+        f"{sum(len(k.image.binary) for k in kernels) / 1e3:.0f} kB of code, {size:.1f} MB in all"
+    )
+    for what, values in (("input", package.inputs), ("output", package.outputs)):
+        for v in values:
+            print(f"  {what} {v.name}: {v.dtype}{list(v.shape)}")
+
+
+def _model(source: str, inputs: list[str], weights: Path | None) -> tuple[Any, tuple[Any, ...]]:
+    """The model at MODULE:OBJECT with its weights loaded, and tensors for its inputs."""
+    from .. import serialization
+    from .target import as_model, find_object, parse_input
+    from .torch_names import torch_means_tilewright
+
+    with _user_errors(ValueError), torch_means_tilewright():
+        model = as_model(find_object(source), source)
+        args = tuple(parse_input(text) for text in inputs)
+    if weights is not None:
+        if not weights.is_file():
+            _fail(f"no such file: {weights}")
+        with _user_errors(RuntimeError, AttributeError):
+            model.load_state_dict(serialization.load(weights))
+    return model, args
+
+
 def _batch_axes(model: Any, args: tuple[Any, ...]) -> dict[str, dict[int, str]]:
-    from ..onnx.capture import Call
+    from ..capture import Call
 
     call = Call(model, args, None)
     found = {

@@ -11,7 +11,6 @@ from typing import Any
 from tilewright.runtime import cache, devices
 
 from .. import __version__
-from ..explanation import device_names
 
 REQUIRED = ("numpy", "ml_dtypes", "networkx", "tqdm", "rich", "typer")
 EXTRAS = {
@@ -32,7 +31,7 @@ def environment() -> dict[str, Any]:
         "installed at": str(Path(__file__).resolve().parents[1]),
         "packages": {name: _version(name) for name in REQUIRED},
         "extras": {extra: {n: _version(n) for n in names} for extra, names in EXTRAS.items()},
-        "devices": {name: _describe(name) for name in device_names()},
+        "devices": {name: _describe(name) for name in devices.names()},
         "cache": {
             "folder": str(cache.directory()),
             "on": cache.enabled(),

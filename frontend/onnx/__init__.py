@@ -74,11 +74,11 @@ def export(
     from .package import require_onnx
 
     onnx = require_onnx()
+    from ..capture import Call
     from .axes import dynamic_axes_of
-    from .capture import Call
     from .program import ONNXProgram, build
 
-    call = Call(model, args, kwargs)
+    call = Call(model, args, kwargs, OnnxExporterError)
     dynamic = dynamic_axes_of(call, input_names, dynamic_axes, dynamic_shapes)
     opset = 18 if opset_version is None else opset_version
     proto = build(call, input_names, output_names, dynamic, opset)

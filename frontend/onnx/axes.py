@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ..capture import Call, named_arguments
 from ..recording import Handle
-from .capture import Call, _named_arguments
 
 
 def dynamic_axes_of(
@@ -40,7 +40,7 @@ def _of_axes(
 
 
 def _of_shapes(call: Call, shapes: Any) -> Iterator[tuple[tuple[int, int], str]]:
-    arguments = list(_named_arguments(call.model, call.args, call.kwargs))
+    arguments = list(named_arguments(call.model, call.args, call.kwargs))
     if not isinstance(shapes, Mapping):
         given = list(shapes)
         if len(given) != len(arguments):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import recording
-from .capture import Call, _eval_mode, _tensors
+from ..capture import Call, eval_mode, tensors_of
 from .errors import OnnxExporterError
 
 TOLERANCE = {2: 2e-2, 4: 1e-4, 8: 1e-6}
@@ -23,9 +23,9 @@ def verify_program(program: Any, call: Call) -> float:
             "verify=True needs the package onnxruntime, which is not installed: "
             "pip install tilewright[onnx]"
         ) from error
-    with _eval_mode(call.model), recording.grad_mode(False):
+    with eval_mode(call.model), recording.grad_mode(False):
         result = call.model(*call.args, **call.kwargs)
-        wanted = [(name, np.asarray(t.detach())) for name, t in _tensors("output", result)]
+        wanted = [(name, np.asarray(t.detach())) for name, t in tensors_of("output", result)]
     session = onnxruntime.InferenceSession(
         program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"]
     )

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..capture import Call, Recording
 from . import forms
 from .align import Traced, Varying
-from .capture import Call, Recording
 from .errors import GraphsDiffer, OnnxExporterError
 from .exporter import Exporter
 from .package import require_onnx

@@ -15,9 +15,8 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 from tilewright.runtime import devices
 
-from .. import creation, epoch, recording
-from ..recording import Handle
-from .errors import OnnxExporterError
+from . import creation, epoch, recording
+from .recording import Handle
 
 Sizes = Mapping[tuple[int, int], int]
 """New sizes by (number of the input, axis)."""
@@ -43,17 +42,25 @@ class Call:
 
     inputs: the tensors among the arguments, in order; names: what the model calls them.
     parameters: the model's parameters and buffers by the names of its state_dict.
+    error: what is raised if the call can't be recorded.
     """
 
-    def __init__(self, model: Any, args: Any, kwargs: Mapping[str, Any] | None):
+    def __init__(
+        self,
+        model: Any,
+        args: Any,
+        kwargs: Mapping[str, Any] | None,
+        error: type[Exception] = RuntimeError,
+    ):
+        self.error = error
         if not callable(model):
             raise TypeError(f"export: expected a Module or a function, got {type(model).__name__}")
         self.model = model
         self.args, self.kwargs = _split(args, kwargs)
         self.inputs: list[Any] = []
         self.names: list[str] = []
-        for name, value in _named_arguments(model, self.args, self.kwargs):
-            for path, tensor in _tensors(name, value):
+        for name, value in named_arguments(model, self.args, self.kwargs):
+            for path, tensor in tensors_of(name, value):
                 self.inputs.append(tensor)
                 self.names.append(path)
         self.parameters = _parameters(model)
@@ -66,17 +73,17 @@ class Call:
         args = _replace(self.args, replaced)
         kwargs = _replace(self.kwargs, replaced)
         with (
-            _eval_mode(self.model),
+            eval_mode(self.model),
             _unshared(self.parameters.values()),
             recording.grad_mode(False),
-            recording.unevaluated(_refuse),
+            recording.unevaluated(self._refuse),
         ):
             for tensor in fresh:  # an input that is not used is one all the same
                 recording.resolve(tensor)
             result = self.model(*args, **kwargs)
-            outputs = {name: recording.resolve(t) for name, t in _tensors("output", result)}
+            outputs = {name: recording.resolve(t) for name, t in tensors_of("output", result)}
             if not outputs:
-                raise OnnxExporterError(
+                raise self.error(
                     f"the model returned no tensor but {type(result).__name__}: there is nothing "
                     "to export"
                 )
@@ -93,6 +100,13 @@ class Call:
                 values.append(array)
             return Recording(outputs, sources, values, list(epoch.scalars))
 
+    def _refuse(self) -> Exception:
+        return self.error(
+            "export: the model looks at a value while it is recorded (a branch on a tensor, "
+            ".item(), print), so its graph depends on the data; replace it, for example by "
+            "torch.where"
+        )
+
     def _state_names(self) -> dict[int, str]:
         """The names of parameters and buffers by the identity of what holds their values."""
         out: dict[int, str] = {}
@@ -108,13 +122,6 @@ def _digest(array: np.ndarray) -> str:
     return f"constant {array.dtype} {array.shape} {digest}"
 
 
-def _refuse() -> Exception:
-    return OnnxExporterError(
-        "export: the model looks at a value while it is recorded (a branch on a tensor, .item(), "
-        "print), so its graph depends on the data; replace it, for example by torch.where"
-    )
-
-
 def _split(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """PyTorch's forms: one tensor, a tuple, or a tuple that ends with a dict of keywords."""
     if isinstance(args, Handle) or not isinstance(args, (tuple, list)):
@@ -128,7 +135,7 @@ def _split(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...]
     return args, keywords
 
 
-def _named_arguments(
+def named_arguments(
     model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any]]:
     forward = getattr(model, "forward", model)
@@ -150,16 +157,16 @@ def _named_arguments(
             yield name, value
 
 
-def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+def tensors_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The tensors in nested tuples, lists and dicts, each with a name."""
     if isinstance(value, Handle):
         yield name, value
     elif isinstance(value, (tuple, list)):
         for i, each in enumerate(value):
-            yield from _tensors(f"{name}_{i}", each)
+            yield from tensors_of(f"{name}_{i}", each)
     elif isinstance(value, Mapping):
         for key, each in value.items():
-            yield from _tensors(f"{name}_{key}", each)
+            yield from tensors_of(f"{name}_{key}", each)
 
 
 def _replace(value: Any, tensors: Mapping[int, Any]) -> Any:
@@ -194,7 +201,7 @@ def _parameters(model: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def _eval_mode(model: Any) -> Iterator[None]:
+def eval_mode(model: Any) -> Iterator[None]:
     """The model in eval mode; each of its modules gets its own mode back."""
     modules = list(model.modules()) if hasattr(model, "modules") else []
     before = [m.training for m in modules]

@@ -6,6 +6,7 @@ from tilewright.ir.node import format_location
 
 from ..kernel import Bundle, Kernel
 from ..schedule import Schedule
+from .attention import attention
 from .bundle import emit_bundle
 from .dots import dots
 from .emitted import POINTER, Argument, Emitted, scalar_type
@@ -33,13 +34,15 @@ def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
 def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emitted:
     """One kernel; `apart` as in Sizes."""
     one_dimensional = kernel.is_update or not (kernel.reduction or kernel.has_dot)
-    body = Body(kernel, 1 if one_dimensional else 2, Sizes(apart))
+    body = Body(kernel, 1 if one_dimensional else 2, Sizes(apart), schedule.tf32)
     block = Block()
     block.add(PID)
     if body.is_wide or apart:
         body.sizes.tl_type = "tl.int64"
         block.add("pid = pid.to(tl.int64)")
-    if kernel.has_dot:
+    if kernel.is_chained:
+        form = attention
+    elif kernel.has_dot:
         form = dots
     elif kernel.is_update:
         form = update

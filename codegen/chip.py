@@ -1,0 +1,143 @@
+"""GPUs as numbers: what a multiprocessor holds, and the peak rates of a roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tilewright.ir.dtype import DType
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Chip:
+    """A GPU, from its maker's documents.
+
+    name: the architecture (`sm_90`). model: the product whose numbers these are.
+    multiprocessors: how many there are (compute units on AMD's).
+    registers: 32-bit ones of a multiprocessor. granule: a warp gets them in multiples of this.
+    registers_each: the most a thread can have.
+    shared: bytes of shared memory of a multiprocessor. shared_each: the most of one program.
+    shared_own: what the system takes of it for each program.
+    warp: threads of a warp. warps, programs: the most that are resident on a multiprocessor.
+    bandwidth: bytes a second from memory. cache_bandwidth: from the cache all share.
+    cache: bytes of that cache.
+    flops: by the type of what is multiplied, operations a second: `tensor` of tensor cores (float32
+        as TF32), `vector` of the others.
+    product: what the code of a tensor core's product is called in assembly.
+    rows: how many rows of a product one warp group takes at a time.
+    """
+
+    name: str
+    model: str
+    multiprocessors: int
+    registers: int
+    granule: int
+    registers_each: int
+    shared: int
+    shared_each: int
+    shared_own: int
+    warp: int
+    warps: int
+    programs: int
+    bandwidth: float
+    cache_bandwidth: float
+    cache: int
+    tensor: Mapping[str, float]
+    vector: Mapping[str, float]
+    product: str
+    rows: int
+
+    def flops(self, dtype: DType, tf32: bool = False) -> float:
+        """Operations a second in products of `dtype`."""
+        if dtype.name in self.tensor and (dtype.name != "float32" or tf32):
+            return self.tensor[dtype.name]
+        return self.vector.get(dtype.name, self.vector["float32"])
+
+
+def _rates(**rates: float) -> Mapping[str, float]:
+    """Tera operations a second, by dtype."""
+    return MappingProxyType({name: rate * 1e12 for name, rate in rates.items()})
+
+
+_NVIDIA = {
+    "registers": 1 << 16,
+    "granule": 256,
+    "registers_each": 255,
+    "shared_own": 1024,
+    "warp": 32,
+    "warps": 64,
+    "programs": 32,
+}
+
+SM_80 = Chip(
+    "sm_80",
+    "A100 SXM",
+    multiprocessors=108,
+    shared=164 << 10,
+    shared_each=163 << 10,
+    bandwidth=2.04e12,
+    cache_bandwidth=4.5e12,
+    cache=40 << 20,
+    tensor=_rates(float16=312, bfloat16=312, float32=156, int8=624),
+    vector=_rates(float32=19.5, float64=9.7),
+    product="mma.sync",
+    rows=16,
+    **_NVIDIA,  # type: ignore[arg-type]
+)
+SM_90 = Chip(
+    "sm_90",
+    "H200 SXM",
+    multiprocessors=132,
+    shared=228 << 10,
+    shared_each=227 << 10,
+    bandwidth=4.8e12,
+    cache_bandwidth=7e12,
+    cache=60 << 20,
+    tensor=_rates(
+        float16=989, bfloat16=989, float32=495, float8_e4m3fn=1979, float8_e5m2=1979, int8=1979
+    ),
+    vector=_rates(float32=67, float64=34),
+    product="wgmma.mma_async",
+    rows=64,
+    **_NVIDIA,  # type: ignore[arg-type]
+)
+SM_100 = Chip(
+    "sm_100",
+    "B200",
+    multiprocessors=148,
+    shared=228 << 10,
+    shared_each=227 << 10,
+    bandwidth=8e12,
+    cache_bandwidth=12e12,
+    cache=126 << 20,
+    tensor=_rates(
+        float16=2250, bfloat16=2250, float32=1125, float8_e4m3fn=4500, float8_e5m2=4500, int8=4500
+    ),
+    vector=_rates(float32=75, float64=37),
+    product="tcgen05.mma",
+    rows=128,
+    **_NVIDIA,  # type: ignore[arg-type]
+)
+GFX942 = Chip(
+    "gfx942",
+    "MI300X",
+    multiprocessors=304,
+    registers=1 << 17,
+    granule=512,
+    registers_each=512,
+    shared=64 << 10,
+    shared_each=64 << 10,
+    shared_own=0,
+    warp=64,
+    warps=32,
+    programs=32,
+    bandwidth=5.3e12,
+    cache_bandwidth=10e12,
+    cache=256 << 20,
+    tensor=_rates(float16=1307, bfloat16=1307, float32=653, int8=2615),
+    vector=_rates(float32=163, float64=81),
+    product="mfma",
+    rows=16,
+)
+CHIPS = {chip.name: chip for chip in (SM_80, SM_90, SM_100, GFX942)}

@@ -1,0 +1,35 @@
+"""Schedules: how kernels are cut into programs and loops. The defaults follow from shapes alone."""
+
+from __future__ import annotations
+
+from ..kernel import Bundle, Kernel
+from ..target import Target
+from .attention import attention_schedule, head_block
+from .dots import DOT_MIN, dot_extents, dot_schedule
+from .rows import pointwise_schedule, rows_schedule, update_schedule
+from .schedule import Schedule, points, power_of_two
+
+
+def default_schedule(kernel: Kernel | Bundle, target: Target) -> Schedule:
+    """A good schedule from shapes alone. A Bundle's suits its largest member."""
+    if isinstance(kernel, Bundle):
+        kernel = max(kernel.members, key=lambda k: points(k.parallel) * points(k.reduction))
+    if kernel.is_chained:
+        return attention_schedule(kernel, target)
+    if kernel.has_dot:
+        return dot_schedule(kernel, target)
+    if kernel.is_update:
+        return update_schedule(kernel, target)
+    if kernel.reduction:
+        return rows_schedule(kernel, target)
+    return pointwise_schedule(kernel, target)
+
+
+__all__ = [
+    "DOT_MIN",
+    "Schedule",
+    "default_schedule",
+    "dot_extents",
+    "head_block",
+    "power_of_two",
+]

@@ -1,0 +1,57 @@
+"""Schedules of kernels without contractions: elements, rows, updates."""
+
+from __future__ import annotations
+
+from ..kernel import Kernel, Load
+from ..target import Target
+from .schedule import Schedule, floor_power, points, power_of_two
+
+
+def pointwise_schedule(kernel: Kernel, target: Target) -> Schedule:
+    count = points(kernel.parallel)
+    if target.large_programs:
+        return Schedule(block=min(power_of_two(count), target.tile_limit))
+    # 128-bit loads by every thread, and small kernels spread over several multiprocessors.
+    block = 1024 if count >= 1 << 18 else max(128, min(512, power_of_two(count // 256)))
+    return Schedule(block=block, num_warps=4 if block >= 512 else 1 + (block >= 256))
+
+
+def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
+    rows, length = points(kernel.parallel), points(kernel.reduction)
+    limit = target.tile_limit
+    if target.large_programs:
+        block_r = min(power_of_two(length), limit)
+        block = min(power_of_two(rows), max(limit // block_r, 1))
+        return Schedule(block=block, block_r=block_r, looped=block_r < length)
+    if _runs_along_parallel(kernel):
+        # Columns: neighbouring threads take neighbouring columns.
+        block = min(power_of_two(rows), 64)
+        block_r = min(power_of_two(length), max(4096 // block, 1))
+        return Schedule(block=block, block_r=block_r, looped=block_r < length, num_warps=4)
+    whole = power_of_two(length)
+    if whole <= limit:
+        block = max(1, min(power_of_two(rows), 1024 // whole))
+        warps = max(1, min(16, block * whole // 512))
+        return Schedule(block=block, block_r=whole, num_warps=floor_power(warps))
+    return Schedule(block=1, block_r=4096, looped=True, num_warps=8)
+
+
+def _runs_along_parallel(kernel: Kernel) -> bool:
+    """Whether most loads step through memory along a parallel axis rather than a reduction axis."""
+    along_parallel = along_reduction = 0
+    for value in kernel.values:
+        if isinstance(value, Load):
+            steps = {
+                a: abs(value.offset.coefficient(a)) for a in (*kernel.parallel, *kernel.reduction)
+            }
+            along_parallel += any(steps[a] == 1 for a in kernel.parallel)
+            along_reduction += any(steps[a] == 1 for a in kernel.reduction)
+    return along_parallel > along_reduction
+
+
+def update_schedule(kernel: Kernel, target: Target) -> Schedule:
+    count = points(kernel.parallel)
+    if target.large_programs:
+        return Schedule(block=min(power_of_two(count), target.tile_limit))
+    block = min(power_of_two(count), 128)
+    return Schedule(block=block, num_warps=max(1, block // 32))

@@ -1,0 +1,51 @@
+"""Schedule: how a kernel is cut into programs and loops, as a plain value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..index import Axis
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """How one kernel runs. Only the block sizes that its form has are looked at.
+
+    block: points that a program handles: elements, rows of a reduction, updates.
+    block_r: positions of the reduction axes that it handles at a time.
+    looped: whether it takes several steps along the reduction axes. Otherwise a row stays in
+        registers from the first load to the last store.
+    block_m, block_n, block_k: the tile of a contraction. Of attention: block_m rows that a program
+        owns, block_n of the other side that it takes at a time.
+    group_m: so many tiles along M are neighbours in time, which share columns in the L2 cache.
+    tf32: whether products of float32 are rounded to TF32.
+    num_warps, num_stages: Triton's.
+    """
+
+    block: int = 1024
+    block_r: int = 1
+    looped: bool = False
+    block_m: int = 64
+    block_n: int = 64
+    block_k: int = 32
+    group_m: int = 8
+    tf32: bool = False
+    num_warps: int = 4
+    num_stages: int = 3
+
+
+def points(axes: Iterable[Axis]) -> int:
+    """How many points axes have together."""
+    return math.prod(a.extent for a in axes)
+
+
+def power_of_two(value: int) -> int:
+    """The least power of two that is at least `value`."""
+    return 1 << max(value - 1, 0).bit_length()
+
+
+def floor_power(value: int) -> int:
+    """The largest power of two that is at most `value`."""
+    return 1 << (value.bit_length() - 1)

@@ -1,0 +1,45 @@
+"""Attention forward, with the running maximum and sum of each row of scores.
+
+The maximum is taken out of the exponentials of a block, and what was summed before is scaled when
+it grows (Milakov and Gimelshein, arXiv 1805.02867).
+"""
+
+from __future__ import annotations
+
+import math
+
+from ...kernel import Reduce
+from .writer import Walk, Writer, number
+
+
+def forward(writer: Writer, total: Reduce) -> None:
+    """Writes the results, the rows' logsumexp (`total`), or both."""
+    parts, root, block = writer.parts, writer.root, writer.block
+    dot = next((d for _, d in parts.stores if d is not None), None)
+    if dot is not None:
+        acc = writer.zeros("acc", parts.outer)
+    block.add('top = tl.full((BLOCK_M, 1), -float("inf"), tl.float32)')
+    block.add("weight = tl.full((BLOCK_M, 1), 0, tl.float32)")
+
+    def step(walk: Walk) -> None:
+        scores = writer.scores(walk)
+        add = walk.block.add
+        add(f"above = tl.maximum(top, tl.max({scores.text}, axis=1, keep_dims=True))")
+        # A row that has seen nothing yet: exp(-inf - 0) is 0.
+        add('shift = tl.where(above == -float("inf"), 0, above)')
+        add("faded = tl.exp2(top - shift)")
+        weights = walk.scores.assign("p", f"tl.exp2({scores.text} - shift)", scores.tiles)
+        add(f"weight = weight * faded + tl.sum({weights.text}, axis=1, keep_dims=True)")
+        add("top = above")
+        if dot is not None:
+            walk.scores.cache[id(parts.weights), ()] = weights
+            add(f"{acc} = {acc} * faded")
+            writer.add_product(walk, acc, dot, parts.outer, "v")
+
+    writer.walk(step)
+    rows = root.tile_names([writer.own])
+    text = f"top * {number(math.log(2))} + tl.log(weight)"
+    root.cache[id(total), ()] = root.assign("total", text, rows)
+    if dot is not None:
+        writer.result(dot, f"{acc} / tl.where(weight == 0, 1, weight)", parts.outer)
+    root.store(store for store, _ in parts.stores)

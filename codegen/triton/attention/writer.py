@@ -1,0 +1,256 @@
+"""What forward and backward share: the program's place, its loops, operands, and scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tilewright.ir.dtype import float32
+from tilewright.ir.op import REGISTRY
+
+from ...attention import Roles
+from ...index import Axis
+from ...kernel import Apply, Constant, Dot, Value
+from ...schedule import Schedule, head_block
+from ..operands import half_type, operand, precision
+from ..pointwise import _extent
+from ..scope import Body, Guards, Ref, Scope, Tile
+from ..text import Block, literal
+from ..values import evaluate
+
+_MUL, _WHERE = REGISTRY["mul"], REGISTRY["where"]
+LOG2E = math.log2(math.e)
+
+Step = Callable[["Walk"], None]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """One loop along the walked side.
+
+    scores: the scope of a tile of scores, the program's rows by the walked ones. rows: that of
+        operands with a row for each walked place. hides: whether some scores of a tile may not
+        count, because of a causal mask or because the walked side ends.
+    """
+
+    block: Block
+    scores: Scope
+    rows: Scope
+    hides: bool
+
+
+class Writer:
+    """The text of one attention kernel.
+
+    own, walked: the axis of which a program has a block, and the one it walks along.
+    root: the scope outside of loops, which has the tiles own, inner and outer.
+    """
+
+    def __init__(self, body: Body, block: Block, parts: Roles, schedule: Schedule):
+        self.body, self.block, self.parts = body, block, parts
+        if parts.walked is None:
+            raise NotImplementedError(f"{body.kernel.name}: sums over queries and over keys")
+        self.by_key = parts.walked is parts.query
+        self.own, self.walked = parts.query, parts.key
+        if self.by_key:
+            self.own, self.walked = self.walked, self.own
+        self.own_block, self.walked_block = schedule.block_m, schedule.block_n
+        self.constexprs = {"BLOCK_M": self.own_block, "BLOCK_N": self.walked_block}
+        self.extents = {
+            axis: body.sizes.extent(name, axis.extent)
+            for axis, name in ((self.own, "m"), (self.walked, "n"))
+        }
+        self.programs = -(-self.own.extent // self.own_block) * _extent(parts.batch)
+        self.root = Scope(body, block, self._place())
+        self.exact = self.walked.extent % self.walked_block == 0
+        body.fold = _done
+        self._operands: dict[tuple[int, Axis], str] = {}
+        self.dtype = parts.products.input_dtype
+        self.selects = _selects(parts.scores, parts.products)
+
+    def _place(self) -> list[Tile]:
+        """The program's batch and block of rows."""
+        add, batches = self.block.add, self.parts.batch
+        add(f"tiles = ({self.extents[self.own]} + BLOCK_M - 1) // BLOCK_M")
+        if batches:
+            add("batch = pid // tiles")
+        tile = "pid % tiles" if batches else "pid"
+        if self.parts.causal is not None and not self.by_key:
+            tile = f"tiles - 1 - {tile}"  # the longest first, so that none is left over
+        add(f"first = ({tile}) * BLOCK_M" if " " in tile else f"first = {tile} * BLOCK_M")
+        add("m = first + tl.arange(0, BLOCK_M)[:, None]")
+        tiles = [
+            self._tile("m", self.own, 0, "BLOCK_M", self.own_block),
+            self._width("e", self.parts.inner),
+            self._width("c", self.parts.outer),
+        ]
+        if batches:
+            tiles.append(Tile("batch", batches, None, "1", None))
+        return tiles
+
+    def _width(self, name: str, axis: Axis) -> Tile:
+        """The tile of a head's elements, all of them."""
+        block = f"BLOCK_{name.upper()}"
+        self.constexprs[block] = head_block(axis)
+        self.extents[axis] = self.body.sizes.extent(name, axis.extent)
+        self.block.add(f"{name} = tl.arange(0, {block})[None, :]")
+        return self._tile(name, axis, 1, block, head_block(axis))
+
+    def _tile(self, name: str, axis: Axis, place: int, block: str, length: int) -> Tile:
+        """A tile whose variable is written; the mask of its end too, if it has one."""
+        ok = None
+        if axis.extent % length:
+            ok = f"{name}_ok"
+            self.block.add(f"{ok} = {name} < {self.extents[axis]}")
+        return Tile(name, (axis,), place, block, ok)
+
+    # -- loops
+
+    def walk(self, step: Step) -> None:
+        """Writes `step` for all blocks of the walked side, once or twice: those in which all
+        scores count are taken by a loop of their own."""
+        count = self.extents[self.walked]
+        causal = self.parts.causal is not None
+        if self.by_key:
+            if not causal:
+                self._loop("0", count, False, step)
+                return
+            # A query sees keys up to its own place, so the first blocks see some of ours.
+            self.block.add("least = first // BLOCK_N * BLOCK_N")
+            self.block.add("whole = (first + BLOCK_M + BLOCK_N - 2) // BLOCK_N * BLOCK_N")
+            self._loop("least", f"tl.minimum(whole, {count})", True, step)
+            self._loop("whole", count, False, step)
+        elif causal:
+            self.block.add(f"whole = tl.minimum(first + 1, {count}) // BLOCK_N * BLOCK_N")
+            self._loop("0", "whole", False, step)
+            self._loop("whole", f"tl.minimum(first + BLOCK_M, {count})", True, step)
+        elif self.exact:
+            self._loop("0", count, False, step)
+        else:
+            self.block.add(f"whole = {count} // BLOCK_N * BLOCK_N")
+            self._loop("0", "whole", False, step)
+            self._loop("whole", count, True, step)
+
+    def _loop(self, start: str, stop: str, hides: bool, step: Step) -> None:
+        loop = Block()
+        saved, self.block = self.block, loop
+        self._operands = {k: v for k, v in self._operands.items() if k[1] is self.own}
+        ends = not self.exact and (hides or self.by_key)
+        tiles = []
+        for name, place, index in (("n", 1, "[None, :]"), ("row", 0, "[:, None]")):
+            loop.add(f"{name} = start + tl.arange(0, BLOCK_N){index}")
+            ok = f"{name}_ok" if ends else None
+            if ok:
+                loop.add(f"{ok} = {name} < {self.extents[self.walked]}")
+            tiles.append(Tile(name, (self.walked,), place, "BLOCK_N", ok))
+        step(
+            Walk(
+                loop,
+                Scope(self.body, loop, tiles[:1], self.root),
+                Scope(self.body, loop, tiles[1:], self.root),
+                hides,
+            )
+        )
+        self.block = saved
+        self.block.loop(f"for start in range({start}, {stop}, BLOCK_N)", loop)
+
+    # -- values
+
+    def operand(self, walk: Walk | None, value: Value, side: Axis, width: Axis, stem: str) -> str:
+        """A tile of an operand, rows along `side` by a head's elements along `width`."""
+        value, _ = factored(value)
+        key = id(value), side
+        if key not in self._operands:
+            scope = self.root if side is self.own else walk.rows  # type: ignore[union-attr]
+            name = scope.tile_names([side, width])
+            padded = [scope.tiles[n] for n in sorted(name)]
+            self._operands[key] = operand(scope, value, self.dtype, name, stem, padded)
+        return self._operands[key]
+
+    def products(self, walk: Walk, dot: Dot, width: Axis) -> str:
+        """The tile of a contraction of a query's element with a key's, without its factor."""
+        query = self.operand(walk, dot.a, self.parts.query, width, "q")
+        key = self.operand(walk, dot.b, self.parts.key, width, "k")
+        own, other = (key, query) if self.by_key else (query, key)
+        return f"tl.dot({own}, tl.trans({other}){precision(dot, self.body.tf32)})"
+
+    def scores(self, walk: Walk) -> Ref:
+        """The masked scores in units of log(2), for which the hardware has an exponential.
+
+        Where masks only choose between a product and -inf, the products are in that unit already.
+        """
+        parts, scope = self.parts, walk.scores
+        tiles = scope.tile_names([self.own, self.walked])
+        _, factor = factored(parts.products.a)
+        if self.selects:
+            factor *= LOG2E
+        text = f"{self.products(walk, parts.products, parts.inner)} * {number(factor)}"
+        scores = scope.cache[id(parts.products), ()] = scope.assign("s", text, tiles)
+        if parts.causal is not None:
+            if walk.hides:
+                key, query = ("m", "n") if self.by_key else ("n", "m")
+                text = f'tl.where({query} >= {key}, {scores.text}, -float("inf"))'
+                scores = scope.assign("s", text, tiles)
+            scope.cache[id(parts.causal), ()] = scores
+        scores = evaluate(scope, parts.scores)
+        if not self.selects:
+            scores = scope.assign("s", f"{scores.text} * {number(LOG2E)}", tiles)
+        if walk.hides and not self.exact and not self.by_key:
+            # What lies beyond the last key. Beyond the last query operands are zeros.
+            text = f'tl.where(n_ok, {scores.text}, -float("inf"))'
+            scores = scope.assign("s", text, tiles)
+        return scores
+
+    def weighted(self, walk: Walk, value: Value) -> str:
+        """A tile made of scores as the left operand of a contraction."""
+        ref = evaluate(walk.scores, value)
+        half = half_type(self.dtype)
+        return f"{ref.text}.to({half})" if half else ref.text
+
+    def add_product(self, walk: Walk, acc: str, dot: Dot, width: Axis, stem: str) -> None:
+        """acc += dot, for a contraction over the walked side."""
+        left = self.weighted(walk, dot.a)
+        right = self.operand(walk, dot.b, self.walked, width, stem)
+        walk.block.add(f"{acc} = tl.dot({left}, {right}, {acc}{precision(dot, self.body.tf32)})")
+
+    def zeros(self, stem: str, width: Axis) -> str:
+        """A new accumulator, the program's rows by `width`."""
+        tiles = self.root.tile_names([self.own, width])
+        shape = self.root.shape(tiles)
+        return self.root.assign(stem, f"tl.full({shape}, 0, tl.float32)", tiles).text
+
+    def result(self, dot: Dot, text: str, width: Axis) -> None:
+        """Makes `text` what a contraction is, where it is stored."""
+        _, factor = factored(dot.b)
+        if factor != 1:
+            text = f"{text} * {number(factor)}"
+        tiles = self.root.tile_names([self.own, width])
+        self.root.cache[id(dot), ()] = self.root.assign("out", text, tiles)
+
+
+def _done(scope: Scope, value: Value, guards: Guards) -> Ref:
+    name = scope.body.kernel.name
+    raise NotImplementedError(f"{name}: a {type(value).__name__} that attention is not made of")
+
+
+def number(value: float) -> str:
+    return literal(value, float32)
+
+
+def factored(value: Value) -> tuple[Value, float]:
+    """`value` as something times a number, which is exact outside of a contraction's half type."""
+    if isinstance(value, Apply) and value.op is _MUL and isinstance(value.args[1], Constant):
+        inner, factor = factored(value.args[0])
+        return inner, factor * float(value.args[1].value)
+    return value, 1.0
+
+
+def _selects(scores: Value, products: Dot) -> bool:
+    """Whether the scores are the products or -inf."""
+    while isinstance(scores, Apply) and scores.op is _WHERE:
+        other = scores.args[2]
+        if not (isinstance(other, Constant) and other.value == -math.inf):
+            return False
+        scores = scores.args[1]
+    return scores is products

@@ -1,0 +1,65 @@
+"""Operands of contractions: tiles in the type that tensor cores multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.dtype import DType
+
+from ..kernel import Apply, Dot, Guard, Load, Value
+from .scope import Scope, Tile
+from .text import TL, tl_type
+from .values import evaluate, guarded, is_zero, load
+
+
+def half_type(dtype: DType) -> str | None:
+    """The 16-bit type in which tensor cores take a dtype; None for one that is not converted."""
+    return TL[dtype.name] if dtype.itemsize == 2 else None
+
+
+def operand(
+    scope: Scope,
+    value: Value,
+    dtype: DType,
+    tiles: frozenset[str],
+    stem: str,
+    padded: Sequence[Tile],
+) -> str:
+    """A tile of an operand in the type it is multiplied in, 0 beyond the ends of `padded`."""
+    half = half_type(dtype)
+    core = value.inside if isinstance(value, Guard) and is_zero(value.outside) else value
+    if half and isinstance(core, Load) and core.buffer.dtype is dtype:
+        # Fed as it is stored: a conversion between memory and tensor core would cost a copy.
+        if isinstance(value, Guard):
+            ref = guarded(scope, value, (), raw=True)
+        else:
+            text, placed = load(scope, core, ())
+            ref = scope.assign(stem, text, placed)
+        half = None
+    else:
+        ref = evaluate(scope, value)
+    text = scope.spread(ref, tiles, tl_type(value.dtype))
+    for tile in padded:
+        if tile.ok is not None and not _ends_in_zeros(scope, core, tile):
+            text = f"tl.where({tile.ok}, {text}, 0)"
+    if half:
+        text = f"({text}).to({half})" if " " in text else f"{text}.to({half})"
+    return scope.assign(stem, text, tiles).text if text != ref.text else text
+
+
+def _ends_in_zeros(scope: Scope, value: Value, tile: Tile) -> bool:
+    """Whether masks already leave 0 beyond the end of `tile`."""
+    while isinstance(value, Apply) and value.op.triton == "tw_cast":
+        value = value.args[0]
+    if isinstance(value, Guard) and is_zero(value.outside):
+        value = value.inside
+    if not isinstance(value, Load):
+        return False
+    return bool(scope.body.analysis.index_axes(value.offset) & set(tile.axes))
+
+
+def precision(dot: Dot, tf32: bool) -> str:
+    """The argument of tl.dot that says to how many bits float32 is rounded before."""
+    if dot.input_dtype.itemsize != 4:
+        return ""
+    return f', input_precision="{"tf32" if tf32 else "ieee"}"'

@@ -1,0 +1,233 @@
+"""torch.cuda: the GPUs of this machine, their streams and their memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+from tilewright.runtime import devices as runtime
+from tilewright.runtime.device import OutOfMemoryError
+
+from .. import devices, generator, recording
+from . import amp
+from .memory import (
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+    set_per_process_memory_fraction,
+)
+from .numbering import number_of
+from .streams import (
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+
+__all__ = [
+    "Event",
+    "ExternalStream",
+    "OutOfMemoryError",
+    "Stream",
+    "StreamContext",
+    "amp",
+    "current_device",
+    "current_stream",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "get_arch_list",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "init",
+    "initial_seed",
+    "ipc_collect",
+    "is_available",
+    "is_bf16_supported",
+    "is_current_stream_capturing",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_summary",
+    "reset_max_memory_allocated",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_stream",
+    "stream",
+    "synchronize",
+]
+
+
+def is_available() -> bool:
+    """Whether a CUDA device can be used: the driver shows one, and Triton is installed."""
+    return devices.cuda_available()
+
+
+def device_count() -> int:
+    """How many CUDA devices can be used."""
+    return runtime.cuda_count()
+
+
+def current_device() -> int:
+    """The number of the device that "cuda" means."""
+    devices.check_cuda()
+    return devices.current_cuda()
+
+
+def set_device(device: Any) -> None:
+    """Let "cuda" mean another device in this thread; a negative number changes nothing."""
+    number = number_of(device, exists=False)
+    if number >= 0:
+        devices.use_cuda(number_of(device))
+
+
+class device:
+    """Let "cuda" mean another device inside the block; None and negative numbers change nothing."""
+
+    def __init__(self, device: Any):
+        self.idx = -1 if device is None else number_of(device, exists=False)
+
+    def __enter__(self) -> None:
+        self.prev_idx = devices.current_cuda()
+        set_device(self.idx)
+
+    def __exit__(self, *exc: object) -> None:
+        devices.use_cuda(self.prev_idx)
+
+
+class device_of(device):
+    """As `device`, for that of a tensor; nothing for one that isn't on a GPU."""
+
+    def __init__(self, obj: Any):
+        super().__init__(obj.device if obj.is_cuda else None)
+
+
+def synchronize(device: Any = None) -> None:
+    """Computes what is pending, and waits for all work of a device."""
+    found = runtime.get(f"cuda:{number_of(device)}")
+    recording.flush()
+    found.synchronize()
+
+
+# ---- what the device is ----------------------------------------------------------------------
+
+
+def get_device_properties(device: Any = None) -> Any:
+    """name, major, minor, total_memory, multi_processor_count and more, as attributes."""
+    from tilewright.runtime.cuda import context
+
+    return context.properties(number_of(device))
+
+
+def get_device_name(device: Any = None) -> str:
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    """The compute capability, such as (9, 0)."""
+    found = get_device_properties(device)
+    return found.major, found.minor
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether the device computes with bfloat16."""
+    return is_available() and (including_emulation or get_device_capability()[0] >= 8)
+
+
+def get_arch_list() -> list[str]:
+    """What kernels are compiled for: the devices at hand."""
+    found = (get_device_capability(i) for i in range(device_count()))
+    return sorted({f"sm_{major}{minor}" for major, minor in found})
+
+
+# ---- random numbers: one stream serves all devices -------------------------------------------
+
+
+def manual_seed(seed: int) -> None:
+    """Begin the stream of `seed`, which all devices draw from; nothing without a GPU."""
+    if is_available():
+        generator.manual_seed(seed)
+
+
+manual_seed_all = manual_seed
+
+
+def seed() -> None:
+    """Seed the stream that all devices draw from by the operating system; nothing without a GPU."""
+    if is_available():
+        generator.seed()
+
+
+seed_all = seed
+
+
+def initial_seed() -> int:
+    return generator.initial_seed()
+
+
+def get_rng_state(device: Any = "cuda") -> Any:
+    return generator.get_rng_state()
+
+
+def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
+    generator.set_rng_state(new_state)
+
+
+# ---- what PyTorch asks for besides -----------------------------------------------------------
+
+
+def init() -> None:
+    """Start the driver; an error if no device can be used."""
+    devices.check_cuda()
+
+
+def is_initialized() -> bool:
+    """Whether a device is in use."""
+    return any(name.startswith("cuda") for name in runtime.started())
+
+
+def is_current_stream_capturing() -> bool:
+    """Never: graphs are made of plans, not by capturing a stream."""
+    return False
+
+
+def ipc_collect() -> None:
+    """No memory is shared with other processes."""
+
+
+_ABSENT = {
+    name: "plans that repeat become CUDA graphs by themselves"
+    for name in ("CUDAGraph", "graph", "graphs", "make_graphed_callables", "graph_pool_handle")
+}
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(
+        f"torch.cuda.{name} is not implemented{': ' + _ABSENT[name] if name in _ABSENT else ''}"
+        f"{at_user_line()}"
+    )

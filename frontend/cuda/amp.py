@@ -1,0 +1,26 @@
+"""torch.cuda.amp: PyTorch's older names for `torch.amp` on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir.dtype import DType
+
+from .. import amp
+
+
+class autocast(amp.autocast):
+    """`torch.autocast` of device type "cuda"."""
+
+    def __init__(
+        self, enabled: bool = True, dtype: DType = dtypes.float16, cache_enabled: bool = True
+    ):
+        super().__init__("cuda", dtype, enabled, cache_enabled)
+
+
+class GradScaler(amp.GradScaler):
+    """`torch.amp.GradScaler` for a GPU."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__("cuda", *args, **kwargs)

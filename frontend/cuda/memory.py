@@ -1,0 +1,106 @@
+"""What is known of a device's memory. What is pending is computed first, as if it had been run when
+it was called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+from tilewright.runtime import devices as runtime
+
+from .. import recording
+from .numbering import number_of, runtime_of
+
+
+def _pool(device: Any) -> Any:
+    recording.flush()
+    return runtime_of(device).pool
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes of tensors, and of the temporaries of their computation; 0 without a GPU."""
+    return _pool(device).in_use if runtime.cuda_count() else 0
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    """The most there was of that since the start, or since `reset_peak_memory_stats`."""
+    if not runtime.cuda_count():
+        return 0
+    pool = _pool(device)
+    pool.collect()
+    return pool.peak
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes that were taken from the system, in use or kept for later; 0 without a GPU."""
+    return _pool(device).reserved if runtime.cuda_count() else 0
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    return _pool(device).reserved_peak if runtime.cuda_count() else 0
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    """Let the peaks count from now on."""
+    _pool(device).reset_peak()
+
+
+reset_max_memory_allocated = reset_peak_memory_stats
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """(free, total) bytes of the GPU, with all processes counted."""
+    return _pool(device).system()
+
+
+def empty_cache() -> None:
+    """Give memory that is kept for later back to the system; nothing without a GPU."""
+    recording.flush()
+    for name in runtime.started():
+        if name.startswith("cuda"):
+            runtime_of(name).pool.trim()
+
+
+def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+    """Allocate no more than this part of a GPU's memory: more is an OutOfMemoryError."""
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1{at_user_line()}")
+    pool = _pool(device)
+    pool.limit = int(fraction * pool.context.properties.total_memory)
+
+
+def memory_stats(device: Any = None) -> dict[str, int]:
+    """Counts and bytes by PyTorch's names; empty without a GPU."""
+    if not runtime.cuda_count():
+        return {}
+    pool = _pool(device)
+    current = pool.in_use
+    return {
+        **dict.fromkeys(("num_ooms", "num_alloc_retries"), 0),
+        **pool.statistics,
+        "allocated_bytes.all.current": current,
+        "allocated_bytes.all.peak": pool.peak,
+        "allocation.all.current": len(pool.held),
+        "reserved_bytes.all.current": pool.reserved,
+        "reserved_bytes.all.peak": pool.reserved_peak,
+    }
+
+
+def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+    """A table for people: totals, and what is allocated, by dtype and shape."""
+    from tilewright.runtime.cuda.memory import show
+
+    number, pool = number_of(device), _pool(device)
+    free, total = pool.system()
+    rows = [
+        ("allocated", show(pool.in_use)),
+        ("most allocated", show(pool.peak)),
+        ("reserved", show(pool.reserved)),
+        ("free on the GPU", f"{show(free)} of {show(total)}"),
+        ("times out of memory", str(pool.statistics["num_ooms"])),
+    ]
+    if not abbreviated:
+        rows += [(f"{count} x {what}", show(size)) for what, count, size in pool.holders()]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"memory of cuda:{number}", *(f"  {name:<{width}}  {text}" for name, text in rows)]
+    return "\n".join(lines)

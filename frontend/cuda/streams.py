@@ -1,0 +1,212 @@
+"""Streams and events.
+
+Work is recorded and runs when a value is needed, so what is pending is computed before a stream
+changes and before an event is recorded: it belongs to what came before. All work of a device is in
+one order whatever the streams (`runtime/cuda/context.py`): programs that synchronize their streams
+are right, and so are those that forget to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+
+from .. import recording
+from ..devices import device as Device
+from .numbering import runtime_of
+
+
+class Stream:
+    """A stream of a device. cuda_stream: its handle in the driver. priority: lower goes first."""
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any):
+        from tilewright.runtime.cuda import context
+
+        self._runtime = runtime_of(device)
+        self._stream: Any = context.Stream(self._runtime.context, priority)
+        self.priority = priority
+
+    @classmethod
+    def _around(cls, found: Any, stream: Any) -> Stream:
+        """The stream of the runtime as one of ours; None is the default one."""
+        out = object.__new__(cls)
+        out._runtime, out._stream = found, stream
+        out.priority = 0 if stream is None else stream.priority
+        return out
+
+    @property
+    def cuda_stream(self) -> int:
+        return 0 if self._stream is None else self._stream.handle
+
+    @property
+    def device(self) -> Device:
+        return Device(self._runtime.name)
+
+    @property
+    def device_index(self) -> int:
+        return self._runtime.context.number
+
+    def wait_event(self, event: Event) -> None:
+        """Let what comes in this stream wait for an event."""
+        event.wait(self)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Let what comes in this stream wait for all that is in another."""
+        self.wait_event(stream.record_event())
+
+    def record_event(self, event: Event | None = None) -> Event:
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    def query(self) -> bool:
+        """Whether all work in it is done."""
+        recording.flush()
+        context = self._runtime.context
+        context.use()
+        return context.driver.cuStreamQuery(self.cuda_stream) == 0
+
+    def synchronize(self) -> None:
+        """Waits for all work in it."""
+        recording.flush()
+        context = self._runtime.context
+        context.use()
+        context.driver.cuStreamSynchronize(self.cuda_stream)
+        self._runtime.checks.make()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, int]:
+        return self._runtime.name, self.cuda_stream
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Stream device={self.device} cuda_stream={self.cuda_stream:#x}>"
+
+    def __enter__(self) -> Stream:
+        self._entered = StreamContext(self)
+        self._entered.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._entered.__exit__(*exc)
+
+
+class ExternalStream(Stream):
+    """A stream that another library made, by its handle; it must outlive its use here."""
+
+    def __init__(self, stream_ptr: int, device: Any = None):
+        from tilewright.runtime.cuda import context
+
+        self._runtime = runtime_of(device)
+        self._stream = context.BorrowedStream(stream_ptr)
+        self.priority = 0
+
+
+class Event:
+    """A point in the work of a device. Times are taken only with enable_timing=True."""
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ):
+        if interprocess:
+            raise NotImplementedError(
+                f"torch.cuda.Event: interprocess=True is not implemented{at_user_line()}"
+            )
+        self._timing, self._blocking = enable_timing, blocking
+        self._event: Any = None  # of the runtime, made when it is first recorded
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Put it behind all that was given to `stream`, by default the current one."""
+        from tilewright.runtime.cuda import context
+
+        recording.flush()
+        stream = current_stream() if stream is None else stream
+        where = stream._runtime.context
+        if self._event is None:
+            self._event = context.Event(where, self._timing, self._blocking)
+        elif self._event.context is not where:
+            raise RuntimeError(
+                f"Event device cuda:{self._event.context.number} does not match recording stream's "
+                f"device {stream.device}{at_user_line()}"
+            )
+        self._event.record(stream.cuda_stream)
+
+    def wait(self, stream: Stream | None = None) -> None:
+        """Let what comes in `stream` wait for it; nothing if it was never recorded."""
+        recording.flush()
+        stream = current_stream() if stream is None else stream
+        if self._event is not None:
+            self._event.delay(stream._runtime.context, stream.cuda_stream)
+
+    def query(self) -> bool:
+        """Whether all before it is done."""
+        return self._event is None or self._event.query()
+
+    def synchronize(self) -> None:
+        """Waits until all before it is done."""
+        if self._event is not None:
+            self._event.synchronize()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from here to `end_event`."""
+        for event in (self, end_event):
+            if not event._timing:
+                raise ValueError(
+                    "Both events must be created with argument 'enable_timing=True'."
+                    f"{at_user_line()}"
+                )
+            if event._event is None:
+                raise ValueError(
+                    f"Both events must be recorded before calculating elapsed time.{at_user_line()}"
+                )
+            if not event.query():
+                raise RuntimeError(
+                    "Both events must be completed before calculating elapsed time: call "
+                    f"end_event.synchronize() before{at_user_line()}"
+                )
+        return self._event.milliseconds_to(end_event._event)
+
+    def __repr__(self) -> str:
+        handle = 0 if self._event is None else self._event.handle
+        return f"<torch.cuda.Event {handle:#x}>"
+
+
+def current_stream(device: Any = None) -> Stream:
+    """The stream that a device's work goes to."""
+    found = runtime_of(device)
+    return Stream._around(found, found.context.current)
+
+
+def default_stream(device: Any = None) -> Stream:
+    return Stream._around(runtime_of(device), None)
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Give further work of its device to `stream`."""
+    if stream is not None:
+        recording.flush()
+        stream._runtime.context.switch(stream._stream)
+
+
+class StreamContext:
+    """Gives the work recorded inside the block to `stream`; None changes nothing."""
+
+    def __init__(self, stream: Stream | None):
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self._before = current_stream(self.stream.device)
+            set_stream(self.stream)
+
+    def __exit__(self, *exc: object) -> None:
+        if self.stream is not None:
+            set_stream(self._before)
+
+
+stream = StreamContext

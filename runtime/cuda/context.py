@@ -1,0 +1,186 @@
+"""A GPU as the driver knows it: its primary context, its properties, streams and events.
+
+All work of a device is in one order, whatever the number of streams: a stream that becomes the
+current one waits for what the last one was given. So memory can be handed from stream to stream,
+and taken back, without anybody keeping account of who uses it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+
+from . import driver
+
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_BLOCKING_SYNC, _NO_TIMING = 1, 2  # CU_EVENT_…
+
+_ATTRIBUTES = {
+    "warp_size": 10,
+    "max_threads_per_block": 1,
+    "multi_processor_count": 16,
+    "integrated": 18,
+    "clock_rate": 13,
+    "memory_clock_rate": 36,
+    "memory_bus_width": 37,
+    "L2_cache_size": 38,
+    "max_threads_per_multi_processor": 39,
+    "pci_bus_id": 33,
+    "pci_device_id": 34,
+    "pci_domain_id": 50,
+    "major": 75,
+    "minor": 76,
+    "shared_memory_per_block": 8,
+    "shared_memory_per_multiprocessor": 81,
+    "regs_per_multiprocessor": 82,
+    "is_multi_gpu_board": 84,
+    "shared_memory_per_block_optin": 97,
+}
+"""CUdevice_attribute by PyTorch's names."""
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What is known of a GPU. Sizes are in bytes, clocks in kHz, the bus in bits."""
+
+    name: str
+    total_memory: int
+    major: int
+    minor: int
+    multi_processor_count: int
+    warp_size: int
+    max_threads_per_block: int
+    max_threads_per_multi_processor: int
+    regs_per_multiprocessor: int
+    shared_memory_per_block: int
+    shared_memory_per_block_optin: int
+    shared_memory_per_multiprocessor: int
+    L2_cache_size: int
+    clock_rate: int
+    memory_clock_rate: int
+    memory_bus_width: int
+    integrated: int
+    is_multi_gpu_board: int
+    pci_bus_id: int
+    pci_device_id: int
+    pci_domain_id: int
+
+
+def properties(number: int) -> Properties:
+    """Those of the GPU with this number; no context is made for it."""
+    cuda = driver.get()
+    handle = cuda.number("cuDeviceGet", number)
+    name = ctypes.create_string_buffer(256)
+    cuda.cuDeviceGetName(name, len(name), handle)
+    total = ctypes.c_size_t()
+    cuda.cuDeviceTotalMem_v2(total, handle)
+    read = {k: cuda.number("cuDeviceGetAttribute", a, handle) for k, a in _ATTRIBUTES.items()}
+    return Properties(name=name.value.decode(), total_memory=total.value, **read)
+
+
+class Context:
+    """The primary context of GPU `number`, which all libraries in a process share.
+
+    handle: CUcontext. stream: the CUstream that work goes to; 0 is the default stream.
+    current: that stream, None for the default one.
+    """
+
+    current: Stream | BorrowedStream | None
+
+    def __init__(self, number: int):
+        self.driver = driver.get()
+        self.number = number
+        self.device = self.driver.number("cuDeviceGet", number)
+        self.handle = self.driver.handle("cuDevicePrimaryCtxRetain", self.device)
+        self.stream = 0
+        self.current = None
+
+    @cached_property
+    def properties(self) -> Properties:
+        return properties(self.number)
+
+    def use(self) -> None:
+        """Make it the current context of this thread; before every call that concerns it."""
+        self.driver.cuCtxSetCurrent(self.handle)
+
+    def switch(self, stream: Stream | BorrowedStream | None) -> None:
+        """Give further work to `stream`, after all that was given to another."""
+        handle = 0 if stream is None else stream.handle
+        if handle != self.stream:
+            Event(self, timing=False).record().delay(self, handle)
+            self.stream, self.current = handle, stream
+
+    def wait_for(self, other: Context) -> None:
+        """Let further work wait for all that `other` was given until now."""
+        Event(other, timing=False).record().delay(self, self.stream)
+
+    def synchronize(self) -> None:
+        """Wait for all work of the device."""
+        self.use()
+        self.driver.cuCtxSynchronize()
+
+
+class Stream:
+    """A stream of its own. handle: CUstream. priority: lower numbers are served first."""
+
+    def __init__(self, context: Context, priority: int = 0):
+        context.use()
+        self.context, self.priority = context, priority
+        self.handle = context.driver.handle("cuStreamCreateWithPriority", _NON_BLOCKING, priority)
+
+    def __del__(self) -> None:
+        # The driver ends it once its work is done.
+        if hasattr(self, "handle") and not (sys.is_finalizing() or driver.forked()):
+            self.context.driver.cuStreamDestroy_v2(self.handle)
+
+
+@dataclass(frozen=True)
+class BorrowedStream:
+    """A stream that another library made, and ends."""
+
+    handle: int
+    priority: int = 0
+
+
+class Event:
+    """A point in the work of a device. handle: CUevent."""
+
+    def __init__(self, context: Context, timing: bool = True, blocking: bool = False):
+        context.use()
+        self.context = context
+        flags = (0 if timing else _NO_TIMING) | (_BLOCKING_SYNC if blocking else 0)
+        self.handle = context.driver.handle("cuEventCreate", flags)
+
+    def record(self, stream: int | None = None) -> Event:
+        """Put it behind all that was given to `stream`, by default the current one."""
+        self.context.use()
+        stream = self.context.stream if stream is None else stream
+        self.context.driver.cuEventRecord(self.handle, stream)
+        return self
+
+    def delay(self, context: Context, stream: int) -> None:
+        """Let what comes in a stream of `context` wait for it."""
+        context.use()
+        context.driver.cuStreamWaitEvent(stream, self.handle, 0)
+
+    def query(self) -> bool:
+        """Whether all before it is done; True if it was never recorded."""
+        self.context.use()
+        return self.context.driver.cuEventQuery(self.handle) == 0
+
+    def synchronize(self) -> None:
+        """Wait until all before it is done."""
+        self.context.use()
+        self.context.driver.cuEventSynchronize(self.handle)
+
+    def milliseconds_to(self, end: Event) -> float:
+        """The time from here to `end`; both must have happened."""
+        out = ctypes.c_float()
+        self.context.driver.cuEventElapsedTime(out, self.handle, end.handle)
+        return out.value
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle") and not (sys.is_finalizing() or driver.forked()):
+            self.context.driver.cuEventDestroy_v2(self.handle)

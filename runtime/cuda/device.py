@@ -1,0 +1,173 @@
+"""The `cuda` devices: Triton kernels compiled for the GPU at hand, launched by the driver."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.schedule import Schedule, default_schedule
+from tilewright.codegen.target import gpu
+from tilewright.codegen.triton.emitted import Emitted
+from tilewright.ir.dtype import DType, from_numpy
+
+from .. import debug
+from ..arena import Arena
+from ..device import Bound, Device, Launch, Run
+from .checks import Checks
+from .context import Context
+from .copies import Upload, download
+from .fallback import HostLaunch
+from .graphs import replays
+from .kernels import Function, Image, Kernels
+from .launch import Launcher
+from .memory import Buffer, Memory, Pool
+from .packed import Packed
+
+
+class Cuda(Device):
+    """An NVIDIA GPU.
+
+    schedule: how kernels are cut, from a kernel and the target.
+    blocking: whether to wait for each launch, so that an error is raised where it is made.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        schedule: Callable[..., Schedule] = default_schedule,
+        blocking: bool = False,
+    ):
+        self.name = f"cuda:{number}"
+        self.blocking = blocking
+        self._schedule = schedule
+        self.context = Context(number)
+        self.driver = self.context.driver
+        self.pool = Pool(self.context)
+        self.pool.spare = lambda: Arena.of(self).release()
+        self.upload = Upload(self.context)
+        self.checks = Checks(self)
+        self.kernels = Kernels(self.context)
+        self.target = gpu(self.kernels.target)
+        self.fallbacks: dict[str, str] = {}  # kernels that the host computes, by name, and why
+
+    # -- memory
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> Buffer:
+        return self.pool.empty(shape, dtype)
+
+    def arena(self, size: int) -> Memory:
+        return self.pool.allocate(size, "temporaries")
+
+    def view(self, arena: Any, offset: int, shape: Sequence[int], dtype: DType) -> Buffer:
+        return Buffer(arena, arena.pointer + offset, tuple(shape), dtype)
+
+    def rows(
+        self, buffer: Buffer, count: int, start: int = 0, stop: int | None = None
+    ) -> list[Buffer]:
+        length = ((buffer.size if stop is None else stop) - start) // count
+        return [buffer.part(start + i * length, (length,)) for i in range(count)]
+
+    def part(self, buffer: Buffer, start: int, shape: Sequence[int]) -> Buffer:
+        return buffer.part(start, shape)
+
+    def fill(self, memory: Memory, byte: int) -> None:
+        """Sets every byte."""
+        self.context.use()
+        self.driver.cuMemsetD8Async(memory.pointer, byte, memory.size, self.context.stream)
+
+    # -- copies
+
+    def from_numpy(self, array: np.ndarray) -> Buffer:
+        array = np.ascontiguousarray(array, from_numpy(array.dtype).np).reshape(array.shape)
+        buffer = self.empty(array.shape, from_numpy(array.dtype))
+        self.write(buffer, array)
+        return buffer
+
+    def write(self, buffer: Buffer, array: np.ndarray) -> None:
+        """The elements of a C-contiguous array into a buffer of its size."""
+        self.upload.copy(array, buffer.pointer)
+
+    def to_numpy(self, buffer: Buffer) -> np.ndarray:
+        """A copy, made when all that was launched is done; IndexError for what went wrong in it."""
+        array = np.empty(buffer.shape, buffer.dtype.np)
+        self.checks.make()
+        download(self.context, buffer.pointer, array)
+        return array
+
+    def copied(self, buffer: Any, source: Device) -> Buffer:
+        if not isinstance(source, Cuda):
+            return super().copied(buffer, source)
+        out = self.empty(buffer.shape, buffer.dtype)
+        here, there, stream = self.context, source.context, self.context.stream
+        if source is self:
+            here.use()
+            self.driver.cuMemcpyDtoDAsync_v2(out.pointer, buffer.pointer, buffer.nbytes, stream)
+            return out
+        here.wait_for(there)
+        self.driver.cuMemcpyPeerAsync(
+            out.pointer, here.handle, buffer.pointer, there.handle, buffer.nbytes, stream
+        )
+        there.wait_for(here)  # before the memory is used for something else
+        return out
+
+    # -- kernels
+
+    def emit(self, kernel: Kernel | Bundle) -> Emitted:
+        from tilewright.codegen.triton import emit  # it needs Triton; what is packed runs without
+
+        return emit(kernel, self._schedule(kernel, self.target))
+
+    def source(self, kernel: Kernel | Bundle) -> str:
+        return self.emit(kernel).source
+
+    def compile(self, kernel: Kernel | Bundle) -> Launch:
+        return self.compile_all([kernel])[0]
+
+    def compile_all(self, kernels: Sequence[Kernel | Bundle | Packed]) -> list[Launch]:
+        made: dict[int, Launch] = {}
+        compiled: dict[int, Emitted] = {}
+        for i, kernel in enumerate(kernels):
+            if isinstance(kernel, Packed):
+                made[i] = self._packed(kernel)
+            elif (emitted := self._emitted(kernel)) is None:
+                made[i] = HostLaunch(self, kernel)
+            else:
+                compiled[i] = emitted
+        functions = self.kernels.load_all(list(compiled.values()))
+        for (i, emitted), function in zip(compiled.items(), functions):
+            made[i] = Launcher(self, emitted, function, partial(self._unaligned, emitted))
+        return [made[i] for i in range(len(kernels))]
+
+    def _unaligned(self, emitted: Emitted) -> Function:
+        return self.kernels.load_all([emitted.unaligned()])[0]
+
+    def _packed(self, kernel: Packed) -> Launcher:
+        def load(image: Image | None) -> Function:
+            assert image is not None, f"{kernel.name}: buffers outside loops are aligned"
+            return self.kernels.load(kernel.name, image)
+
+        unaligned = partial(load, kernel.unaligned)
+        return Launcher(self, kernel.emitted, load(kernel.image), unaligned)
+
+    def _emitted(self, kernel: Kernel | Bundle) -> Emitted | None:
+        """The kernel in Triton; None if it has no form there."""
+        try:
+            return self.emit(kernel)
+        except NotImplementedError as reason:
+            self.fallbacks[kernel.name] = str(reason)
+            if debug.level():
+                print(f"tilewright: {kernel.name} runs on the host: {reason}", file=sys.stderr)
+            return None
+
+    def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
+        return {} if self.blocking else replays(self, launches)
+
+    def synchronize(self) -> None:
+        """Waits for all work; IndexError for a position in it that was out of range."""
+        self.context.synchronize()
+        self.checks.make()

@@ -1,0 +1,278 @@
+"""libcuda: its functions as Python ones that raise, and what it says of the machine.
+
+The driver is loaded by name at run time, so that neither a compiler nor a CUDA toolkit is needed.
+Any object with functions of the C prototypes below can take its place (`use`), which is how tests
+run without a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from importlib.util import find_spec
+from typing import Any
+
+Pointer = c_uint64  # CUdeviceptr
+_out = POINTER(c_void_p)  # where a new handle is written to
+_number = POINTER(c_int)
+_sizes = POINTER(c_size_t)
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared", c_uint),
+        ("stream", c_void_p),
+        ("attributes", c_void_p),
+        ("attribute_count", c_uint),
+    ]
+
+
+class KernelNode(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS, version 2."""
+
+    _fields_ = [
+        ("function", c_void_p),
+        ("grid", c_uint * 3),
+        ("block", c_uint * 3),
+        ("shared", c_uint),
+        ("parameters", c_void_p),
+        ("extra", c_void_p),
+        ("kernel", c_void_p),
+        ("context", c_void_p),
+    ]
+
+
+PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "cuInit": ("start the CUDA driver", (c_uint,)),
+    "cuDriverGetVersion": ("read the driver's version", (_number,)),
+    "cuDeviceGetCount": ("count the GPUs", (_number,)),
+    "cuDeviceGet": ("find a GPU", (_number, c_int)),
+    "cuDeviceGetName": ("read a GPU's name", (c_void_p, c_int, c_int)),
+    "cuDeviceGetAttribute": ("read a GPU's properties", (_number, c_int, c_int)),
+    "cuDeviceTotalMem_v2": ("read the size of a GPU's memory", (_sizes, c_int)),
+    "cuDevicePrimaryCtxRetain": ("begin to use a GPU", (_out, c_int)),
+    "cuCtxSetCurrent": ("turn to a GPU", (c_void_p,)),
+    "cuCtxSynchronize": ("wait for a GPU", ()),
+    "cuStreamCreateWithPriority": ("make a stream", (_out, c_uint, c_int)),
+    "cuStreamDestroy_v2": ("end a stream", (c_void_p,)),
+    "cuStreamSynchronize": ("wait for the work in a stream", (c_void_p,)),
+    "cuStreamQuery": ("ask whether a stream is done", (c_void_p,)),
+    "cuStreamWaitEvent": ("let a stream wait for an event", (c_void_p, c_void_p, c_uint)),
+    "cuEventCreate": ("make an event", (_out, c_uint)),
+    "cuEventDestroy_v2": ("end an event", (c_void_p,)),
+    "cuEventRecord": ("record an event", (c_void_p, c_void_p)),
+    "cuEventQuery": ("ask whether an event has happened", (c_void_p,)),
+    "cuEventSynchronize": ("wait for an event", (c_void_p,)),
+    "cuEventElapsedTime": (
+        "take the time between events",
+        (POINTER(c_float), c_void_p, c_void_p),
+    ),
+    "cuDeviceGetDefaultMemPool": ("find a GPU's memory pool", (_out, c_int)),
+    "cuMemPoolSetAttribute": ("set up a GPU's memory pool", (c_void_p, c_int, c_void_p)),
+    "cuMemPoolGetAttribute": ("read a memory pool's statistics", (c_void_p, c_int, c_void_p)),
+    "cuMemPoolTrimTo": ("give free memory back", (c_void_p, c_size_t)),
+    "cuMemGetInfo_v2": ("ask how much memory is free", (_sizes, _sizes)),
+    "cuMemAllocAsync": ("allocate memory", (POINTER(Pointer), c_size_t, c_void_p)),
+    "cuMemFreeAsync": ("free memory", (Pointer, c_void_p)),
+    "cuMemHostAlloc": ("allocate pinned host memory", (_out, c_size_t, c_uint)),
+    "cuMemcpyHtoDAsync_v2": ("copy to the GPU", (Pointer, c_void_p, c_size_t, c_void_p)),
+    "cuMemcpyDtoHAsync_v2": ("copy from the GPU", (c_void_p, Pointer, c_size_t, c_void_p)),
+    "cuMemcpyDtoDAsync_v2": ("copy on the GPU", (Pointer, Pointer, c_size_t, c_void_p)),
+    "cuMemcpyPeerAsync": (
+        "copy between GPUs",
+        (Pointer, c_void_p, Pointer, c_void_p, c_size_t, c_void_p),
+    ),
+    "cuMemsetD8Async": ("fill memory", (Pointer, ctypes.c_ubyte, c_size_t, c_void_p)),
+    "cuModuleLoadData": ("load a kernel", (_out, c_void_p)),
+    "cuModuleGetFunction": ("find a kernel in what was loaded", (_out, c_void_p, c_char_p)),
+    "cuFuncSetAttribute": ("give a kernel its shared memory", (c_void_p, c_int, c_int)),
+    "cuLaunchKernelEx": (
+        "launch a kernel",
+        (POINTER(LaunchConfig), c_void_p, c_void_p, c_void_p),
+    ),
+    "cuGraphCreate": ("begin a graph of launches", (_out, c_uint)),
+    "cuGraphDestroy": ("drop a graph of launches", (c_void_p,)),
+    "cuGraphAddKernelNode_v2": (
+        "add a launch to a graph",
+        (_out, c_void_p, _out, c_size_t, POINTER(KernelNode)),
+    ),
+    "cuGraphInstantiateWithFlags": ("make a graph ready", (_out, c_void_p, ctypes.c_ulonglong)),
+    "cuGraphExecKernelNodeSetParams_v2": (
+        "change a launch in a graph",
+        (c_void_p, c_void_p, POINTER(KernelNode)),
+    ),
+    "cuGraphLaunch": ("launch a graph", (c_void_p, c_void_p)),
+    "cuGraphExecDestroy": ("end a graph", (c_void_p,)),
+    "cuGetErrorName": ("name an error", (c_int, POINTER(c_char_p))),
+    "cuGetErrorString": ("explain an error", (c_int, POINTER(c_char_p))),
+}
+"""What each function does, for its errors, and the types of its parameters."""
+
+OUT_OF_MEMORY, NOT_READY = 2, 600
+
+_STALE_DRIVER = (
+    "The NVIDIA driver is older than the compiler in Triton: update the driver, or install an "
+    "older Triton (3.6 needs CUDA 12.8)"
+)
+_LOST = (
+    "Nothing more can run on this GPU in this process. CUDA_LAUNCH_BLOCKING=1 tells which kernel "
+    "it was, compute-sanitizer where it went wrong; please report it, for generated kernels stay "
+    "in their buffers"
+)
+_ADVICE = {
+    3: "A process that was forked after CUDA was used can't use it: start it by 'spawn'",
+    46: "Another process has the GPU for itself (nvidia-smi tells); wait for it or choose another",
+    100: "CUDA_VISIBLE_DEVICES may hide the GPUs",
+    101: "CUDA_VISIBLE_DEVICES may hide the GPU",
+    200: _STALE_DRIVER,
+    209: _STALE_DRIVER,
+    222: _STALE_DRIVER,
+    227: "The GPU has failed; see nvidia-smi and the kernel's log",
+    700: _LOST,
+    716: _LOST,
+    717: _LOST,
+    718: _LOST,
+    719: _LOST,
+    701: "The kernel needs more registers or shared memory than this GPU has",
+    803: "The NVIDIA driver's library and kernel module differ: reboot, or install them again",
+}
+"""What to do about an error, by its code."""
+
+
+class CudaError(RuntimeError):
+    """What the driver refused. code: CUresult. name: as in cuda.h."""
+
+    def __init__(self, code: int, name: str, message: str):
+        super().__init__(message)
+        self.code, self.name = code, name
+
+
+class Driver:
+    """The driver's functions by their names in C; each raises CudaError if it fails."""
+
+    def __init__(self, library: Any):
+        for name, (doing, types) in PROTOTYPES.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = types, c_int
+            if not name.startswith("cuGetError"):
+                function.errcheck = functools.partial(self._check, name, doing)
+            setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name} has no prototype in runtime/cuda/driver.py")
+
+    def _check(self, name: str, doing: str, code: int, *_: Any) -> int:
+        if code and code != NOT_READY:
+            raise self.error(name, doing, code)
+        return code
+
+    def error(self, function: str, doing: str, code: int) -> CudaError:
+        text = [c_char_p(), c_char_p()]
+        self.cuGetErrorName(code, text[0])
+        self.cuGetErrorString(code, text[1])
+        name, meaning = ((t.value or b"unknown").decode() for t in text)
+        advice = _ADVICE.get(code)
+        return CudaError(
+            code,
+            name,
+            f"CUDA error: couldn't {doing}: {name} ({meaning}), from {function}"
+            f"{'. ' + advice if advice else ''}",
+        )
+
+    def handle(self, function: str, *args: Any) -> int:
+        """What a function writes to its first parameter, a handle."""
+        out = c_void_p()
+        getattr(self, function)(out, *args)
+        return out.value or 0
+
+    def number(self, function: str, *args: Any) -> int:
+        """What a function writes to its first parameter, an int."""
+        out = c_int()
+        getattr(self, function)(out, *args)
+        return out.value
+
+
+_driver: Driver | None = None
+_absence: str | None = None  # why there is no driver, once it was looked for
+_owner = 0  # the process that started the driver
+
+
+def use(library: Any) -> None:
+    """Take `library` for libcuda from now on; None: look for the real one when it is needed."""
+    global _driver, _absence, _owner
+    _absence = None
+    _driver = None if library is None else Driver(library)
+    if _driver is not None:
+        _driver.cuInit(0)
+        _owner = os.getpid()
+
+
+def get() -> Driver:
+    """The driver; RuntimeError that says why if there is none."""
+    if _driver is None and _absence is None:
+        _start()
+    if _driver is None:
+        raise RuntimeError(f"no CUDA device can be used: {_absence}")
+    if _owner != os.getpid():
+        raise RuntimeError(
+            "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, "
+            "you must use the 'spawn' start method"
+        )
+    return _driver
+
+
+def forked() -> bool:
+    """Whether this process got a driver from its parent, which it must not touch."""
+    return _driver is not None and _owner != os.getpid()
+
+
+def _start() -> None:
+    global _driver, _absence, _owner
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        driver = Driver(ctypes.CDLL(name))
+        driver.cuInit(0)
+    except OSError:
+        _absence = f"the NVIDIA driver's {name} wasn't found"
+    except AttributeError as error:
+        _absence = f"the NVIDIA driver is older than CUDA 12.0: {error}"
+    except CudaError as error:
+        _absence = str(error)
+    else:
+        _driver, _owner = driver, os.getpid()
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def reason_against(compiling: bool = True) -> str | None:
+    """Why no CUDA device can be used on this machine; None if one can. Raises nothing.
+
+    compiling: whether it is to run kernels that aren't compiled yet.
+    """
+    if compiling and not _has_triton():
+        return "Triton isn't installed, which compiles kernels: pip install 'tilewright[gpu]'"
+    if _driver is None and _absence is None:
+        _start()
+    if _driver is None:
+        return _absence
+    return None if count() else "the NVIDIA driver shows no GPU"
+
+
+def count() -> int:
+    """How many CUDA devices the driver shows; 0 without a driver."""
+    if _driver is None and _absence is None:
+        _start()
+    try:
+        return _driver.number("cuDeviceGetCount") if _driver is not None else 0
+    except CudaError:
+        return 0

@@ -1,0 +1,169 @@
+"""CUDA graphs: the launches of a plan that repeats, made by one call of the driver.
+
+A run that has been made a few times becomes a graph, a chain of its launches. Before it is launched
+again the parameters of those launches are set whose buffers or numbers are others than last time;
+in a training step these are few, for weights and temporaries stay where they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..device import Bound, Launch, Run
+from ..loops import BoundLoop
+from . import driver
+from .launch import Launcher
+from .memory import Buffer, Memory
+
+if TYPE_CHECKING:
+    from .device import Cuda
+
+WARM = 2
+"""Runs that are made launch by launch before a graph is worth its making."""
+_LEAST = 3  # launches
+
+Call = tuple[Launcher, Sequence[Buffer], Sequence[Any]]
+
+
+def replays(device: Cuda, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
+    """A Replay for each sequence of launches without one of the host: (it, how many) by the place
+    of the first."""
+    out: dict[int, tuple[Run, int]] = {}
+    start = 0
+    for end in range(len(launches) + 1):
+        if end == len(launches) or not _is_native(launches[end][0]):
+            found = launches[start:end]
+            if sum(_count(launch) for launch, _, _ in found) >= _LEAST:
+                out[start] = Replay(device, found), len(found)
+            start = end + 1
+    return out
+
+
+def _is_native(launch: Launch) -> bool:
+    if isinstance(launch, BoundLoop):
+        return all(_is_native(each) for each, _ in launch.launches)
+    return isinstance(launch, Launcher)
+
+
+def _count(launch: Launch) -> int:
+    if isinstance(launch, BoundLoop):
+        return launch.loop.count * sum(_count(each) for each, _ in launch.launches)
+    return 1
+
+
+def calls(launch: Any, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> Iterator[Call]:
+    """The launches of kernels that a launch consists of, in order."""
+    if isinstance(launch, BoundLoop):
+        for each, used in launch.steps(buffers):
+            yield from calls(each, used, ())
+    else:
+        yield launch, buffers, scalars
+
+
+class Replay:
+    """Launches of a plan, made again and again: run(slots, scalars)."""
+
+    def __init__(self, device: Cuda, launches: Sequence[Bound]):
+        self.device, self.launches = device, launches
+        self._slots = sorted({s for _, used, _ in launches for s in used})
+        self._numbers = sorted({n for _, _, numbers in launches for n in numbers})
+        self._runs = 0
+        self._graph: Graph | None = None
+        self._pointers: list[int] = []
+        self._scalars: list[str] = []
+
+    def __call__(self, slots: list[Any], scalars: Sequence[Any]) -> int:
+        self._runs += 1
+        if self._runs <= WARM:
+            return self._directly(slots, scalars)
+        pointers = [slots[i].pointer for i in self._slots]
+        numbers = [repr(scalars[n]) for n in self._numbers]  # a NaN is itself, zeros have signs
+        if self._graph is None:
+            self._graph = Graph(self.device, self._calls(range(len(self.launches)), slots, scalars))
+        elif pointers != self._pointers or numbers != self._scalars:
+            changed = {s for s, a, b in zip(self._slots, pointers, self._pointers) if a != b}
+            fresh = {n for n, a, b in zip(self._numbers, numbers, self._scalars) if a != b}
+            touched = [
+                i
+                for i, (_, used, taken) in enumerate(self.launches)
+                if not (changed.isdisjoint(used) and fresh.isdisjoint(taken))
+            ]
+            self._graph.update(self._calls(touched, slots, scalars))
+        self._pointers, self._scalars = pointers, numbers
+        self._graph.launch()
+        return len(self.launches)
+
+    def _directly(self, slots: list[Any], scalars: Sequence[Any]) -> int:
+        """One by one; how many went well."""
+        for done, (launch, used, numbers) in enumerate(self.launches):
+            try:
+                launch([slots[i] for i in used], [scalars[n] for n in numbers])
+            except Exception:
+                return done
+        return len(self.launches)
+
+    def _calls(
+        self, which: Sequence[int], slots: list[Any], scalars: Sequence[Any]
+    ) -> Iterator[tuple[int, Call]]:
+        """(number of the launch, call) for the kernels of some of the launches."""
+        for i in which:
+            launch, used, numbers = self.launches[i]
+            bound = [slots[s] for s in used]
+            for call in calls(launch, bound, [scalars[n] for n in numbers]):
+                yield i, call
+
+
+class Graph:
+    """Calls of kernels as a graph that is ready to be launched."""
+
+    def __init__(self, device: Cuda, made: Iterator[tuple[int, Call]]):
+        self.device, self.driver = device, device.driver
+        device.context.use()
+        # By launch: the nodes of its kernels and what these must find alive.
+        self._nodes: dict[int, list[int]] = {}
+        self._kept: dict[int, Memory | None] = {}
+        self._checked: dict[Launcher, None] = {}
+        graph = self.driver.handle("cuGraphCreate", 0)
+        last = ctypes.c_void_p()
+        for number, (launcher, buffers, scalars) in made:
+            variant, table = launcher.pack(buffers, scalars)
+            node = self.driver.handle(
+                "cuGraphAddKernelNode_v2",
+                graph,
+                last if last.value else None,
+                int(bool(last.value)),
+                variant.node,
+            )
+            last = ctypes.c_void_p(node)
+            self._nodes.setdefault(number, []).append(node)
+            self._kept[node] = table
+            if launcher.words is not None:
+                self._checked[launcher] = None
+        self.handle = self.driver.handle("cuGraphInstantiateWithFlags", graph, 0)
+        self._graph = graph  # its nodes name those of what was made of it
+
+    def update(self, made: Iterator[tuple[int, Call]]) -> None:
+        """Other buffers and numbers for all calls of some launches."""
+        self.device.context.use()
+        at: dict[int, int] = {}
+        for number, (launcher, buffers, scalars) in made:
+            place = at.get(number, 0)
+            at[number] = place + 1
+            node = self._nodes[number][place]
+            variant, self._kept[node] = launcher.pack(buffers, scalars)
+            self.driver.cuGraphExecKernelNodeSetParams_v2(self.handle, node, variant.node)
+
+    def launch(self) -> None:
+        self.device.context.use()
+        self.driver.cuGraphLaunch(self.handle, self.device.context.stream)
+        for launcher in self._checked:
+            self.device.checks.expect(launcher)
+
+    def __del__(self) -> None:
+        # What is under way is finished before the driver ends it.
+        if hasattr(self, "_graph") and not (sys.is_finalizing() or driver.forked()):
+            self.driver.cuGraphExecDestroy(self.handle)
+            self.driver.cuGraphDestroy(self._graph)

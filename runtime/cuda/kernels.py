@@ -1,0 +1,123 @@
+"""Kernels as the driver holds them: compiled side by side, kept on disk, loaded once."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache as remembered
+from importlib import metadata
+
+from tilewright.codegen.triton.emitted import Emitted
+
+from .. import cache, offline
+from .context import Context
+from .driver import CudaError
+
+STATIC_SHARED = 48 << 10
+"""Bytes of shared memory that a launch may have without asking for more."""
+
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_SHARE = 3  # kernels that make another compiling process worth its start
+
+
+@dataclass(frozen=True)
+class Image:
+    """A compiled kernel: `binary` is a cubin; the rest as in `offline.Compiled`."""
+
+    binary: bytes
+    shared: int
+    num_warps: int
+    scratch: int
+
+    @staticmethod
+    def of(compiled: offline.Compiled) -> Image:
+        return Image(compiled.binary, compiled.shared, compiled.num_warps, compiled.scratch)
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A kernel that is loaded. handle: CUfunction. threads: of a program."""
+
+    handle: int
+    threads: int
+    shared: int
+    scratch: int
+
+
+class Kernels:
+    """The functions that a device has loaded, by what was asked of the compiler."""
+
+    def __init__(self, context: Context):
+        self.context = context
+        about = context.properties
+        self.target = f"sm_{about.major}{about.minor}"
+        self.shared_limit = about.shared_memory_per_block_optin
+        self._loaded: dict[str, Function] = {}
+
+    def load_all(self, kernels: Sequence[Emitted]) -> list[Function]:
+        """A function for each kernel; those that differ in nothing the compiler sees share one."""
+        requests = [offline.request(e, self.target) for e in kernels]
+        keys = [_key(r) for r in requests]
+        missing = {k: r for k, r in zip(keys, requests) if k not in self._loaded}
+        for (key, request), image in zip(missing.items(), _images(missing), strict=True):
+            self._loaded[key] = self.load(request.name, image)
+        return [self._loaded[k] for k in keys]
+
+    def load(self, name: str, image: Image) -> Function:
+        """A compiled kernel as a function of the driver's."""
+        driver = self.context.driver
+        if image.shared > self.shared_limit:
+            raise RuntimeError(
+                f"kernel {name} needs {image.shared} bytes of shared memory, this GPU has "
+                f"{self.shared_limit}: its schedule has too large tiles or too many stages"
+            )
+        self.context.use()
+        try:
+            module = driver.handle("cuModuleLoadData", image.binary)
+            handle = driver.handle("cuModuleGetFunction", module, name.encode())
+            if image.shared > STATIC_SHARED:
+                driver.cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, image.shared)
+        except CudaError as error:
+            raise CudaError(
+                error.code, error.name, f"{error} (kernel {name}, compiled for {self.target})"
+            ) from None
+        return Function(handle, 32 * image.num_warps, image.shared, image.scratch)
+
+
+@remembered
+def _compiler() -> str:
+    return metadata.version("triton")
+
+
+def _key(request: offline.Request) -> str:
+    return cache.digest(json.dumps([_compiler(), asdict(request)], sort_keys=True))
+
+
+def _images(requests: dict[str, offline.Request]) -> list[Image]:
+    """A kernel for each request: from disk, or compiled."""
+    found = {key: image for key in requests if (image := _stored(key)) is not None}
+    missing = [key for key in requests if key not in found]
+    if missing:
+        processes = min(os.cpu_count() or 1, -(-len(missing) // _SHARE))
+        made = offline.compile_many([requests[k] for k in missing], processes)
+        for key, each in zip(missing, made):
+            image = Image.of(each)
+            _store(key, image)
+            found[key] = image
+    return [found[key] for key in requests]
+
+
+def _store(key: str, image: Image) -> None:
+    about = asdict(image)
+    binary = about.pop("binary")
+    cache.store_bytes("cubin", key, json.dumps(about).encode() + b"\n" + binary)
+
+
+def _stored(key: str) -> Image | None:
+    content = cache.load_bytes("cubin", key)
+    if content is None:
+        return None
+    about, _, binary = content.partition(b"\n")
+    return Image(binary, **json.loads(about))

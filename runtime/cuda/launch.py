@@ -1,0 +1,190 @@
+"""Launches: a kernel's parameters as the bytes that the driver hands to it.
+
+The parameter block is Triton's: the arguments that are no constexprs in order, each aligned to its
+size, then the addresses of the global scratch memory and of the profiler's (none).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.codegen.triton.emitted import Emitted
+
+from .driver import KernelNode, LaunchConfig
+from .kernels import Function
+from .memory import Buffer, Memory
+
+if TYPE_CHECKING:
+    from .device import Cuda
+
+_FORMATS = {
+    "i1": "?",
+    "i8": "b",
+    "u8": "B",
+    "i16": "h",
+    "u16": "H",
+    "i32": "i",
+    "u32": "I",
+    "i64": "q",
+    "u64": "Q",
+    "fp16": "e",
+    "fp32": "f",
+    "fp64": "d",
+}
+_VECTOR = 16  # bytes of the widest load, to which a kernel may expect addresses to be aligned
+_TABLES = 4  # pointer tables that a launch keeps, for calls with buffers in turns
+
+
+class Block:
+    """The parameters of a kernel in memory. types: those of Triton's signature, in order."""
+
+    def __init__(self, types: Sequence[str]):
+        formats = ["Q" if t.startswith("*") else _FORMATS[t] for t in types] + ["Q", "Q"]
+        text, offsets, end = "<", [], 0
+        for each in formats:
+            size = struct.calcsize("<" + each)
+            at = -(-end // size) * size
+            text += f"{at - end}x{each}"
+            offsets.append(at)
+            end = at + size
+        self.format = struct.Struct(text)
+        self.memory = ctypes.create_string_buffer(end)
+        base = ctypes.addressof(self.memory)
+        self.pointers = (ctypes.c_void_p * len(offsets))(*(base + at for at in offsets))
+
+    def pack(self, values: Sequence[Any]) -> None:
+        self.format.pack_into(self.memory, 0, *values)
+
+
+class Variant:
+    """A function, ready to be launched over a grid with the parameters in a block."""
+
+    def __init__(self, device: Cuda, function: Function, grid: int, block: Block):
+        self.handle = function.handle
+        self.scratch: Memory | None = None
+        if function.scratch:
+            self.scratch = device.pool.allocate(grid * function.scratch, "scratch of a kernel")
+        self.parameters = ctypes.cast(block.pointers, ctypes.c_void_p)
+        grids, threads = (
+            (ctypes.c_uint * 3)(grid, 1, 1),
+            (ctypes.c_uint * 3)(function.threads, 1, 1),
+        )
+        self.config = LaunchConfig(grids, threads, function.shared, 0, None, 0)
+        self.node = KernelNode(
+            function.handle, grids, threads, function.shared, self.parameters, None, None, None
+        )
+
+
+class Launcher:
+    """A kernel of a plan: launcher(buffers, scalars) launches it in the device's stream.
+
+    function: for buffers at multiples of 16 bytes; unaligned() finds one for those at any address.
+    """
+
+    def __init__(
+        self,
+        device: Cuda,
+        emitted: Emitted,
+        function: Function,
+        unaligned: Callable[[], Function],
+    ):
+        self._find_unaligned = unaligned
+        self.device, self.emitted = device, emitted
+        self.block = Block([a.type for a in emitted.arguments])
+        self.aligned = Variant(device, function, emitted.grid, self.block)
+        self._unaligned: Variant | None = None
+        # Values in the block's order; what changes from launch to launch is put in its place.
+        self._values: list[Any] = [0] * (len(emitted.arguments) + 2)
+        self._buffers: list[tuple[int, int]] = []
+        self._scalars: list[tuple[int, int]] = []
+        self._pointers: tuple[int, tuple[int, ...]] | None = None
+        self._tables: OrderedDict[tuple[int, ...], Memory] = OrderedDict()
+        self._constants: list[Memory] = []
+        self.words: Memory | None = None
+        for at, each in enumerate(emitted.arguments):
+            if each.role == "buffer":
+                self._buffers.append((at, each.value))
+            elif each.role == "scalar":
+                self._scalars.append((at, each.value))
+            elif each.role == "size":
+                self._values[at] = each.value
+            elif each.role == "pointers":
+                self._pointers = at, each.value
+            else:
+                memory = self._table(each.value) if each.role == "table" else self._errors()
+                self._constants.append(memory)
+                self._values[at] = memory.pointer
+
+    def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
+        device = self.device
+        device.context.use()
+        variant, _ = self.pack(buffers, scalars)
+        variant.config.stream = device.context.stream
+        device.driver.cuLaunchKernelEx(variant.config, variant.handle, variant.parameters, None)
+        if self.words is not None:
+            device.checks.expect(self)
+        if device.blocking:
+            device.synchronize()
+
+    def pack(
+        self, buffers: Sequence[Buffer], scalars: Sequence[Any]
+    ) -> tuple[Variant, Memory | None]:
+        """Fills the parameter block for a launch, which may then be made or put in a graph.
+
+        Returns what is to be launched, and what must live as long as that may happen.
+        """
+        values = self._values
+        bits = 0
+        for at, place in self._buffers:
+            pointer = values[at] = buffers[place].pointer
+            bits |= pointer
+        for at, place in self._scalars:
+            values[at] = scalars[place]
+        table = None
+        if self._pointers is not None:
+            at, places = self._pointers
+            addresses = tuple([buffers[i].pointer for i in places])
+            for address in addresses:
+                bits |= address
+            table = self._pointer_table(addresses)
+            values[at] = table.pointer
+        variant = self.unaligned if bits % _VECTOR else self.aligned
+        values[-2] = variant.scratch.pointer if variant.scratch is not None else 0
+        self.block.pack(values)
+        return variant, table
+
+    @property
+    def unaligned(self) -> Variant:
+        """The kernel for buffers at any address, compiled when one is met."""
+        if self._unaligned is None:
+            function = self._find_unaligned()
+            self._unaligned = Variant(self.device, function, self.emitted.grid, self.block)
+        return self._unaligned
+
+    def _pointer_table(self, addresses: tuple[int, ...]) -> Memory:
+        table = self._tables.get(addresses)
+        if table is None:
+            # A new one each time: launches that read an old one may still be waiting.
+            table = self._tables[addresses] = self._table(np.array(addresses, np.int64))
+            if len(self._tables) > _TABLES:
+                self._tables.popitem(last=False)
+        else:
+            self._tables.move_to_end(addresses)
+        return table
+
+    def _table(self, values: np.ndarray) -> Memory:
+        memory = self.device.pool.allocate(values.nbytes, "tables of kernels")
+        self.device.upload.copy(values, memory.pointer)
+        return memory
+
+    def _errors(self) -> Memory:
+        size = 8 * len(self.emitted.checks)
+        self.words = self.device.pool.allocate(size, "tables of kernels")
+        self.device.fill(self.words, 0)
+        return self.words

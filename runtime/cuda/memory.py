@@ -1,0 +1,226 @@
+"""Device memory: buffers, and the pool of the driver that they come from and go back to.
+
+Allocation is ordered like work in a stream (cuMemAllocAsync), so memory is free for others as soon
+as the launches that were given before are done with it, and nobody waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+
+from tilewright.ir.dtype import DType
+
+from ..device import OutOfMemoryError
+from . import driver
+from .context import Context
+
+ALIGNMENT = 512
+"""Bytes in which memory is handed out and counted, as PyTorch does."""
+
+_RELEASE_THRESHOLD, _RESERVED, _RESERVED_HIGH = 4, 5, 6  # CU_MEMPOOL_ATTR_…
+
+
+class Memory:
+    """Bytes at `pointer`. They go back to the pool when nobody refers to them any more."""
+
+    __slots__ = ("pointer", "pool", "size")
+
+    def __init__(self, pool: Pool, pointer: int, size: int):
+        self.pool, self.pointer, self.size = pool, pointer, size
+
+    def __del__(self) -> None:
+        # Nothing more here: this may be run by any thread, amid any call of the driver.
+        self.pool.returned.append(self.pointer)
+
+
+class Buffer:
+    """Contiguous elements in device memory: what a plan's slots hold on CUDA."""
+
+    __slots__ = ("dtype", "memory", "pointer", "shape")
+
+    def __init__(self, memory: Memory, pointer: int, shape: tuple[int, ...], dtype: DType):
+        self.memory, self.pointer, self.shape, self.dtype = memory, pointer, shape, dtype
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def reshape(self, shape: Sequence[int]) -> Buffer:
+        """The same memory, with as many elements in another shape."""
+        return Buffer(self.memory, self.pointer, tuple(shape), self.dtype)
+
+    def part(self, start: int, shape: Sequence[int]) -> Buffer:
+        """The elements from `start` on that `shape` holds, in the same memory."""
+        pointer = self.pointer + start * self.dtype.itemsize
+        return Buffer(self.memory, pointer, tuple(shape), self.dtype)
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype.name}{list(self.shape)} at {self.pointer:#x}>"
+
+
+Purpose = str | tuple[DType, tuple[int, ...]]
+"""What memory is used for: the buffer of this dtype and shape, or something of the runtime's."""
+
+
+class Pool:
+    """The memory of a device.
+
+    limit: how much of it may be allocated at once, None for all. spare: gives back what can be had
+    again, when memory is short.
+    """
+
+    def __init__(self, context: Context):
+        self.context, self.driver = context, context.driver
+        self.returned: deque[int] = deque()
+        self.held: dict[int, tuple[int, Purpose]] = {}  # size and purpose by address
+        self.statistics: Counter[str] = Counter()
+        self.allocated = self.peak = 0
+        self.limit: int | None = None
+        self.spare: Callable[[], None] = lambda: None
+        self.handle = self.driver.handle("cuDeviceGetDefaultMemPool", context.device)
+        # What is freed stays here for the next allocation instead of going back to the system.
+        self._set(_RELEASE_THRESHOLD, (1 << 64) - 1)
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> Buffer:
+        """A new buffer, its contents unspecified."""
+        shape = tuple(shape)
+        memory = self.allocate(math.prod(shape) * dtype.itemsize, (dtype, shape))
+        return Buffer(memory, memory.pointer, shape, dtype)
+
+    def allocate(self, size: int, what: Purpose) -> Memory:
+        """At least `size` bytes, aligned to 256. OutOfMemoryError if there are none left."""
+        size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+        self.collect()
+        pointer = self._allocated(size)
+        if pointer is None:
+            pointer = self._after_trimming(size)
+        if pointer is None:
+            self.statistics["num_ooms"] += 1
+            raise OutOfMemoryError(self._complaint(size))
+        self.held[pointer] = size, what
+        self.allocated += size
+        self.peak = max(self.peak, self.allocated)
+        self.statistics["allocation.all.allocated"] += 1
+        self.statistics["allocated_bytes.all.allocated"] += size
+        return Memory(self, pointer, size)
+
+    def _allocated(self, size: int) -> int | None:
+        if self.limit is not None and self.allocated + size > self.limit:
+            return None
+        pointer = driver.Pointer()
+        self.context.use()
+        try:
+            self.driver.cuMemAllocAsync(pointer, size, self.context.stream)
+        except driver.CudaError as error:
+            if error.code != driver.OUT_OF_MEMORY:
+                raise
+            return None
+        return pointer.value
+
+    def _after_trimming(self, size: int) -> int | None:
+        """Once more, when all is back that can be had."""
+        self.statistics["num_alloc_retries"] += 1
+        self.spare()
+        gc.collect()
+        self.trim()
+        return self._allocated(size)
+
+    def collect(self) -> None:
+        """Give back to the driver what nobody refers to any more."""
+        if not self.returned or driver.forked():
+            return
+        self.context.use()
+        while self.returned:
+            try:
+                pointer = self.returned.popleft()
+            except IndexError:  # another thread took it
+                return
+            size, _ = self.held.pop(pointer)
+            self.allocated -= size
+            self.statistics["allocation.all.freed"] += 1
+            self.statistics["allocated_bytes.all.freed"] += size
+            self.driver.cuMemFreeAsync(pointer, self.context.stream)
+
+    def trim(self) -> None:
+        """Give free memory back to the system, for other processes."""
+        self.collect()
+        self.context.synchronize()
+        self.driver.cuMemPoolTrimTo(self.handle, 0)
+
+    # -- statistics
+
+    @property
+    def in_use(self) -> int:
+        """Bytes that buffers hold now."""
+        self.collect()
+        return self.allocated
+
+    def reset_peak(self) -> None:
+        self.peak = self.in_use
+        self._set(_RESERVED_HIGH, 0)
+
+    @property
+    def reserved(self) -> int:
+        """Bytes that the pool has of the system, in use or free."""
+        return self._get(_RESERVED)
+
+    @property
+    def reserved_peak(self) -> int:
+        return self._get(_RESERVED_HIGH)
+
+    def system(self) -> tuple[int, int]:
+        """(free, total) bytes of the GPU, for all processes."""
+        self.context.use()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.driver.cuMemGetInfo_v2(free, total)
+        return free.value, total.value
+
+    def holders(self) -> list[tuple[str, int, int]]:
+        """(purpose, how many, bytes together) of what is allocated, the most first."""
+        self.collect()
+        count: Counter[str] = Counter()
+        total: Counter[str] = Counter()
+        for size, what in list(self.held.values()):
+            text = what if isinstance(what, str) else f"{what[0].name} {list(what[1])}"
+            count[text] += 1
+            total[text] += size
+        return [(what, count[what], size) for what, size in total.most_common()]
+
+    def _complaint(self, size: int) -> str:
+        free, total = self.system()
+        most = ", ".join(f"{n} x {what}: {show(b)}" for what, n, b in self.holders()[:5])
+        bound = f", of which {show(self.limit)} may be used" if self.limit is not None else ""
+        return (
+            f"CUDA out of memory. Tried to allocate {show(size)}. GPU {self.context.number} has a "
+            f"total capacity of {show(total)}{bound}, of which {show(free)} is free. This process "
+            f"has {show(self.allocated)} allocated ({most or 'nothing'}) and "
+            f"{show(self.reserved)} reserved. Use a smaller batch, or drop tensors that are no "
+            "longer needed; torch.cuda.memory_summary() lists what is allocated"
+        )
+
+    def _get(self, attribute: int) -> int:
+        out = ctypes.c_uint64()
+        self.driver.cuMemPoolGetAttribute(self.handle, attribute, ctypes.byref(out))
+        return out.value
+
+    def _set(self, attribute: int, value: int) -> None:
+        self.driver.cuMemPoolSetAttribute(
+            self.handle, attribute, ctypes.byref(ctypes.c_uint64(value))
+        )
+
+
+def show(size: int | float) -> str:
+    """Bytes for people: `1.50 GiB`."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size} {unit}" if unit == "bytes" else f"{size:.2f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GiB"

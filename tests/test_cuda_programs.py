@@ -1,0 +1,160 @@
+"""Whole programs on CUDA devices: values, launches and errors, on a driver without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda, installed
+from test_models import train, values
+
+import tilewright
+import tilewright.nn as nn
+import tilewright.nn.functional as F
+from tilewright.runtime import devices
+
+pytestmark = pytest.mark.triton
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCuda]:
+    with installed(devices=2) as driver:
+        yield driver
+
+
+def test_a_network_trains_as_on_the_cpu(fake: FakeCuda) -> None:
+    """Convolutions, batch norm, dropout and Adam; from the third step on as a graph."""
+    expected = train("cpu", 6)
+    np.testing.assert_allclose(train("cuda", 6), expected, rtol=1e-5)
+    assert fake.graph_launches == 3
+    assert not devices.get("cuda:0").fallbacks
+
+
+class Transformer(nn.Module):
+    """A small GPT: embeddings, causal attention, a feed-forward part, tied to nothing."""
+
+    def __init__(self, vocabulary: int = 11, width: int = 16, context: int = 8):
+        super().__init__()
+        self.token = nn.Embedding(vocabulary, width)
+        self.place = nn.Embedding(context, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, tokens):
+        batch, length = tokens.shape
+        x = self.token(tokens) + self.place(tilewright.arange(length, device=tokens.device))
+        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, 2, -1).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, -1))
+        return self.head(x + self.down(F.gelu(self.up(self.norm2(x)))))
+
+
+def train_transformer(device: str, steps: int) -> list[float]:
+    tilewright.manual_seed(1)
+    model = Transformer().to(device)
+    optimizer = tilewright.optim.AdamW(model.parameters(), lr=1e-2)
+    text = (np.cumsum(np.arange(200)) % 11).astype(np.int64)
+    losses = []
+    for step in range(steps):
+        rows = np.stack([text[i : i + 9] for i in range(step * 7, step * 7 + 12, 3)])
+        batch = tilewright.from_numpy(rows).to(device, non_blocking=True)
+        loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_transformer_trains_as_on_the_cpu(fake: FakeCuda) -> None:
+    """Batches come from the host, and each step has other numbers: a graph gets them all."""
+    expected = train_transformer("cpu", 6)
+    np.testing.assert_allclose(train_transformer("cuda", 6), expected, rtol=1e-4)
+    assert fake.graph_launches >= 3
+    assert not devices.get("cuda:0").fallbacks
+
+
+def test_several_devices(fake: FakeCuda) -> None:
+    x = tilewright.tensor(values(3, 4), device="cuda:0")
+    y = x.to("cuda:1") * 2
+    assert (x.device, y.device) == (tilewright.device("cuda:0"), tilewright.device("cuda", 1))
+    z = y.to("cuda:0") + x
+    np.testing.assert_allclose(z.cpu().numpy(), 3 * values(3, 4), rtol=1e-6)
+    with pytest.raises(RuntimeError, match="at least two devices, cuda:1 and cuda:0!"):
+        y + x
+    with tilewright.cuda.device(1):
+        assert tilewright.ones(3, device="cuda").device.index == 1
+    assert tilewright.ones(3).cuda().device.index == 0
+    with pytest.raises(RuntimeError, match="invalid device ordinal: cuda:2 of 2"):
+        tilewright.ones(3, device="cuda:2")
+
+
+def test_an_index_out_of_range_is_told_when_somebody_waits(fake: FakeCuda) -> None:
+    x = tilewright.tensor(values(5, 2), device="cuda")
+    wrong = tilewright.tensor([1, 7], device="cuda")
+    y = x[wrong]
+    with pytest.raises(IndexError, match=r"index 7 is out of bounds .* \(test_cuda_programs.py:"):
+        tilewright.cuda.synchronize()
+    del y
+    np.testing.assert_array_equal(x[wrong[:1]].cpu().numpy(), values(5, 2)[[1]])
+
+
+def test_blocking_launches_raise_in_place() -> None:
+    with installed(blocking=True):
+        x = tilewright.tensor(values(5, 2), device="cuda")
+        y = x[tilewright.tensor([1, 7], device="cuda")]
+        with pytest.raises(IndexError, match="index 7"):
+            y.sum().item()
+        with pytest.raises(IndexError, match="index 7"):
+            y.cpu()
+        assert x.sum().item() == pytest.approx(values(5, 2).sum(), rel=1e-5)
+
+
+def test_a_batch_at_a_changing_place_is_one_plan(fake: FakeCuda) -> None:
+    """Also where it begins at an address that vector loads can't take."""
+    data = values(10, 3)
+    x = tilewright.tensor(data, device="cuda")
+    for start in range(6):
+        total = (x[start : start + 4] * 2).sum(1)
+        np.testing.assert_allclose(
+            total.cpu().numpy(), 2 * data[start : start + 4].sum(1), rtol=1e-5
+        )
+    kernels = {launch.request.sha for launch in fake.launches}
+    assert len(kernels) == 1 and fake.calls["cuModuleLoadData"] == 2
+
+
+def test_a_recurrent_layer(fake: FakeCuda) -> None:
+    """Its steps walk through rows of matrices, and become one graph."""
+    tilewright.manual_seed(0)
+    model = nn.LSTM(3, 5)
+    x = tilewright.tensor(values(6, 2, 3))
+    expected = model(x)[0].detach().numpy()
+    model.cuda()
+    x = x.cuda()
+    with tilewright.no_grad():
+        for _ in range(5):
+            np.testing.assert_allclose(model(x)[0].cpu().numpy(), expected, rtol=1e-5, atol=1e-6)
+    assert fake.graph_launches == 2
+
+
+def test_mixed_precision(fake: FakeCuda) -> None:
+    x = tilewright.tensor(values(4, 8), device="cuda")
+    weight = tilewright.tensor(values(3, 8, seed=1), device="cuda", requires_grad=True)
+    scaler = tilewright.cuda.amp.GradScaler()
+    with tilewright.autocast("cuda", dtype=tilewright.bfloat16):
+        y = F.linear(x, weight)
+        loss = (y.float() ** 2).sum()
+    assert y.dtype is tilewright.bfloat16
+    scaler.scale(loss).backward()
+    expected = values(4, 8) @ values(3, 8, seed=1).T
+    np.testing.assert_allclose(y.float().detach().cpu().numpy(), expected, rtol=0.03, atol=0.03)
+    np.testing.assert_allclose(
+        weight.grad.cpu().numpy() / scaler.get_scale(),
+        2 * expected.T @ values(4, 8),
+        rtol=0.05,
+        atol=0.1,
+    )

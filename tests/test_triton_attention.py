@@ -1,0 +1,169 @@
+"""Attention as Triton kernels: values through the interpreter, quality through the compilers."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from test_attention import CASES, Built, assert_close, case, compute, expected, tiled
+
+from tilewright.codegen.attention import roles
+from tilewright.codegen.chip import CHIPS
+from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.program import compile_graph
+from tilewright.codegen.schedule import Schedule
+from tilewright.codegen.target import CUDA, INTERPRET
+from tilewright.codegen.triton import emit
+from tilewright.ir import dtype as dt
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.passes.autodiff import pullback
+from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.ir.shape import Size
+from tilewright.runtime.interpret import InterpretDevice
+from tilewright.runtime.offline import Compiled, compile_offline
+
+pytestmark = pytest.mark.triton
+
+SMALL = InterpretDevice(
+    lambda kernel, target: Schedule(block=256, block_r=64, looped=True, block_m=32, block_n=16)
+)
+by_name = {each.name: each for each in CASES}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tails", "causal, more keys", "causal, more queries", "odd", "causal and mask", "padding"],
+)
+def test_in_many_programs_and_steps(torch: Any, name: str) -> None:
+    """Tiles that are walked through in two loops, and that end beyond the queries and keys."""
+    built = Built(by_name[name])
+    found, _ = compute(built.roots, built.values, INTERPRET, SMALL)
+    assert_close(found, expected(torch, by_name[name]), 3e-6)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(dt.float16, 3e-3), (dt.bfloat16, 2e-2)])
+@pytest.mark.parametrize("name", ["tails", "causal, more keys", "float mask", "one head of keys"])
+def test_half_types(torch: Any, name: str, dtype: DType, tolerance: float) -> None:
+    built = Built(by_name[name], dtype)
+    found, program = compute(built.roots, built.values, INTERPRET, InterpretDevice())
+    assert all(a.dtype == dtype.np for a in found) and len(tiled(program)) == 3
+    assert_close(found, expected(torch, by_name[name]), tolerance)
+
+
+@pytest.mark.parametrize("width", [32, 64, 80, 128, 256])
+def test_widths_of_heads(torch: Any, width: int) -> None:
+    each = case("width", (1,), (40, 50, width, width), causal=True)
+    built = Built(each)
+    found, _ = compute(built.roots, built.values, INTERPRET, InterpretDevice())
+    assert_close(found, expected(torch, each), 3e-6)
+
+
+def test_a_query_that_sees_nothing_gets_zeros() -> None:
+    each = case("blind", (2,), (33, 40, 8, 8), mask=(33, 40))
+    built = Built(each)
+    mask = built.values[built.leaves["mask"]]
+    mask[[0, 7, 32]] = False
+    found, _ = compute(built.roots, built.values, INTERPRET, SMALL)
+    assert all(np.isfinite(a).all() for a in found)
+    for row in (0, 7, 32):
+        assert not found[0][:, row].any() and not found[1][:, row].any()
+
+
+def test_nan_and_infinity_stay_in_their_rows() -> None:
+    built = Built(case("nan", (1,), (20, 30, 8, 8)))
+    q = built.values[built.leaves["q"]]
+    q[0, 3, 2], q[0, 5, 0] = np.nan, np.inf
+    (y,), _ = compute([built.y], built.values, INTERPRET, SMALL)
+    assert np.isnan(y[0, [3, 5]]).all()
+    assert np.isfinite(np.delete(y, [3, 5], axis=1)).all()
+
+
+def test_keys_beyond_the_end_do_not_count() -> None:
+    """Large negative scores: a zero that a masked load leaves would be the row's maximum."""
+    built = Built(case("cold", (1,), (20, 37, 8, 8)))
+    for name, value in (("q", 30.0), ("k", -30.0)):
+        built.values[built.leaves[name]][:] = value
+    found, _ = compute(built.roots, built.values, INTERPRET, SMALL)
+    v = built.values[built.leaves["v"]]
+    np.testing.assert_allclose(found[0], np.broadcast_to(v.mean(1), found[0].shape), atol=1e-5)
+    assert all(np.isfinite(a).all() for a in found)
+
+
+def passes(
+    width: int,
+    causal: bool,
+    dtype: DType = dt.bfloat16,
+    length: int = 1024,
+    mask: bool = False,
+    dropout: float = 0.0,
+) -> tuple[Kernel, ...]:
+    """The kernels forward, of the queries' gradient, and of the keys' and values'."""
+    shape = Size((2, 16, length, width))
+    q, k, v, g = (ops.leaf(i, shape, dtype) for i in range(4))
+    inputs = [ops.variable(x, i) for i, x in enumerate((q, k, v))]
+    seen = ops.leaf(4, Size((2, 1, 1, length)), dt.bool_) if mask else None
+    draw = {n: ops.scalar(i, dt.int64) for i, n in enumerate(("seed", "offset"))} if dropout else {}
+    y = ops.scaled_dot_product_attention(*inputs, seen, causal=causal, dropout=dropout, **draw)
+    found = pullback({y: g}, inputs, create_graph=True)
+    roots = [y, *(found[x] for x in inputs)]
+    return tuple(tiled(compile_graph(lower_graph(roots), CUDA)))
+
+
+@functools.cache
+def built_for(target: str, width: int, causal: bool, which: int) -> Compiled:
+    return compile_offline(passes(width, causal)[which], target)
+
+
+@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+@pytest.mark.parametrize("width", [64, 128])
+def test_hopper(width: int, which: int) -> None:
+    """Every product on tensor cores, nothing spilled, whole vectors moved."""
+    found = built_for("sm_90", width, True, which)
+    ptx = found.asm["ptx"]
+    assert found.spills == 0
+    assert found.shared <= CHIPS["sm_90"].shared_each
+    assert "wgmma.mma_async" in ptx and "mma.sync" not in ptx
+    assert "st.global.v4" in ptx and "ld.global.v4" in ptx and "cp.async.cg" in ptx
+    assert "ld.global.b16" not in ptx and "st.global.b16" not in ptx
+
+
+def test_no_more_is_held_than_tiles() -> None:
+    """Neither shared memory nor the text grows with the keys, and the mask's reads are short."""
+    short, long = (passes(64, True, length=n) for n in (1024, 65536))
+    for a, b in zip(short, long):
+        assert emit(a, Schedule()).body == emit(b, Schedule()).body
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", CHIPS)
+@pytest.mark.parametrize("width", [32, 64, 128])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+def test_every_target(target: str, width: int, causal: bool, which: int) -> None:
+    found = built_for(target, width, causal, which)
+    chip = CHIPS[target]
+    text = found.asm.get("ptx", "") + found.asm.get("amdgcn", "")
+    assert found.spills == 0
+    assert found.shared <= chip.shared_each
+    assert chip.product in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+def test_masks_and_dropout(which: int) -> None:
+    kernel = passes(64, True, mask=True, dropout=0.1)[which]
+    parts = roles(kernel)
+    assert parts is not None and parts.causal is not None
+    found = compile_offline(kernel, "sm_90")
+    assert "wgmma.mma_async" in found.asm["ptx"]
+    assert found.shared <= CHIPS["sm_90"].shared_each
+
+
+def test_what_is_scaled() -> None:
+    """The scores get their factor in float32, with the base of the exponential in it."""
+    text = emit(passes(64, False)[0], Schedule()).body
+    assert f"* {np.float32(math.log2(math.e) / 8)!s}" in text
