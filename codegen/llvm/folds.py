@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ def with_nan(body: Body, op: str, dtype: DType, value: Ref, marks: Ref, join: bo
     """The extremum, NaN where that is marked."""
     code = body.code
     if join:
-        value = join_lanes(body, op, dtype, value)
+        value = _joined(body, value, lambda a, b: extremum(body, op, a, b))
         if marks.lanes > 1:
             symbol = f"@llvm.vector.reduce.or.v{marks.lanes}i32"
             code.declare(f"declare i32 {symbol}({marks.full_type})")
@@ -123,11 +124,15 @@ def halves(body: Body, ref: Ref) -> tuple[Ref, Ref]:
 
 def join_lanes(body: Body, op: str, dtype: DType, ref: Ref) -> Ref:
     """The fold of all lanes, as a tree."""
+    return _joined(body, ref, lambda a, b: combine(body, op, dtype, a, b))
+
+
+def _joined(body: Body, ref: Ref, fold: Callable[[Ref, Ref], Ref]) -> Ref:
     while ref.lanes > 1:
         if ref.lanes == 2:
-            ref = combine(body, op, dtype, body.code.extract(ref, 0), body.code.extract(ref, 1))
+            ref = fold(body.code.extract(ref, 0), body.code.extract(ref, 1))
         else:
-            ref = combine(body, op, dtype, *halves(body, ref))
+            ref = fold(*halves(body, ref))
     return ref
 
 
