@@ -25,10 +25,6 @@ from .form import Form, form_of
 from .machine import CannotLower, Machine
 from .phases import Written
 
-METADATA = """!0 = !{!"branch_weights", i32 1, i32 100000}
-!1 = !{!"branch_weights", i32 1000, i32 1}
-"""
-
 
 @dataclass(frozen=True)
 class Emitted:
@@ -91,7 +87,7 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
 
 
 def _emitted(kernel: Kernel, machine: Machine, form: Form, written: Written) -> Emitted:
-    code = written.text + machine.attributes + METADATA
+    code = written.text + machine.attributes
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
     return Emitted(
         kernel.name,
