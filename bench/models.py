@@ -7,8 +7,18 @@ import math
 from typing import Any
 
 
-def gpt(torch: Any, *, layers: int, heads: int, width: int, context: int, vocab: int) -> Any:
-    """A GPT with learned positions, pre-norm blocks and causal attention."""
+def gpt(
+    torch: Any,
+    *,
+    layers: int,
+    heads: int,
+    width: int,
+    context: int,
+    vocab: int,
+    fused_attention: bool = False,
+) -> Any:
+    """A GPT with learned positions, pre-norm blocks and causal attention, written out or as one
+    function."""
     nn, functional = torch.nn, torch.nn.functional
 
     class Attention(nn.Module):
@@ -23,10 +33,13 @@ def gpt(torch: Any, *, layers: int, heads: int, width: int, context: int, vocab:
             q = q.view(batch, time, heads, width // heads).transpose(1, 2)
             k = k.view(batch, time, heads, width // heads).transpose(1, 2)
             v = v.view(batch, time, heads, width // heads).transpose(1, 2)
-            scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(width // heads))
-            weights = functional.softmax(scores.masked_fill(mask, float("-inf")), dim=-1)
-            y = (weights @ v).transpose(1, 2).reshape(batch, time, width)
-            return self.out(y)
+            if fused_attention:
+                y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            else:
+                scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(width // heads))
+                weights = functional.softmax(scores.masked_fill(mask, float("-inf")), dim=-1)
+                y = weights @ v
+            return self.out(y.transpose(1, 2).reshape(batch, time, width))
 
     class Block(nn.Module):
         def __init__(self) -> None:

@@ -20,12 +20,13 @@ class Chip:
     shared: bytes of shared memory of a multiprocessor. shared_each: the most of one program.
     shared_own: what the system takes of it for each program.
     warp: threads of a warp. warps, programs: the most that are resident on a multiprocessor.
-    bandwidth: bytes a second from memory. cache_bandwidth: from the cache all share.
+    bandwidth: bytes a second from memory. cache_bandwidth: what multiprocessors take together from
+        the cache they share (a cycle has 64 bytes for each, two thirds of which are reached).
     cache: bytes of that cache.
     flops: by the type of what is multiplied, operations a second: `tensor` of tensor cores (float32
         as TF32), `vector` of the others.
     product: what the code of a tensor core's product is called in assembly.
-    rows: how many rows of a product one warp group takes at a time.
+    exponentials: a second.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Chip:
     tensor: Mapping[str, float]
     vector: Mapping[str, float]
     product: str
-    rows: int
+    exponentials: float
 
     def flops(self, dtype: DType, tf32: bool = False) -> float:
         """Operations a second in products of `dtype`."""
@@ -77,12 +78,12 @@ SM_80 = Chip(
     shared=164 << 10,
     shared_each=163 << 10,
     bandwidth=2.04e12,
-    cache_bandwidth=4.5e12,
+    cache_bandwidth=5e12,
     cache=40 << 20,
     tensor=_rates(float16=312, bfloat16=312, float32=156, int8=624),
     vector=_rates(float32=19.5, float64=9.7),
     product="mma.sync",
-    rows=16,
+    exponentials=2.4e12,
     **_NVIDIA,  # type: ignore[arg-type]
 )
 SM_90 = Chip(
@@ -92,14 +93,14 @@ SM_90 = Chip(
     shared=228 << 10,
     shared_each=227 << 10,
     bandwidth=4.8e12,
-    cache_bandwidth=7e12,
+    cache_bandwidth=10e12,
     cache=60 << 20,
     tensor=_rates(
         float16=989, bfloat16=989, float32=495, float8_e4m3fn=1979, float8_e5m2=1979, int8=1979
     ),
     vector=_rates(float32=67, float64=34),
     product="wgmma.mma_async",
-    rows=64,
+    exponentials=3.9e12,
     **_NVIDIA,  # type: ignore[arg-type]
 )
 SM_100 = Chip(
@@ -109,14 +110,14 @@ SM_100 = Chip(
     shared=228 << 10,
     shared_each=227 << 10,
     bandwidth=8e12,
-    cache_bandwidth=12e12,
+    cache_bandwidth=18e12,
     cache=126 << 20,
     tensor=_rates(
         float16=2250, bfloat16=2250, float32=1125, float8_e4m3fn=4500, float8_e5m2=4500, int8=4500
     ),
     vector=_rates(float32=75, float64=37),
     product="tcgen05.mma",
-    rows=128,
+    exponentials=4.4e12,
     **_NVIDIA,  # type: ignore[arg-type]
 )
 GFX942 = Chip(
@@ -133,11 +134,11 @@ GFX942 = Chip(
     warps=32,
     programs=32,
     bandwidth=5.3e12,
-    cache_bandwidth=10e12,
+    cache_bandwidth=17e12,
     cache=256 << 20,
     tensor=_rates(float16=1307, bfloat16=1307, float32=653, int8=2615),
     vector=_rates(float32=163, float64=81),
     product="mfma",
-    rows=16,
+    exponentials=10e12,
 )
 CHIPS = {chip.name: chip for chip in (SM_80, SM_90, SM_100, GFX942)}

@@ -11,11 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tilewright.ir.dtype import accumulator
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
 from tilewright.ir.ops.binary import add
 from tilewright.ir.ops.generate import scalar
+from tilewright.ir.ops.unary import cast
 
 from . import movement
 from .contraction import contraction
@@ -114,6 +116,8 @@ class _Cutter:
             self.anchors.update({memory(o) for o in node.operands} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
+            if is_fold(node) and _is_widened_product(memory(node.operands[0])):
+                self.anchors.add(memory(node.operands[0]))  # kept as it was summed, not rounded
         elif kind is Kind.CONTRACTION:
             self.anchors.add(node)
             for operand in node.operands:
@@ -231,6 +235,14 @@ class _Cutter:
             found.append(self.nodes[low.bit_length() - 1])
             bits ^= low
         return found
+
+
+def _is_widened_product(node: Node) -> bool:
+    """Whether a node is a contraction of half types, cast to the type it is summed in."""
+    if node.op is not cast:
+        return False
+    product = memory(node.operands[0])
+    return is_dot(product) and accumulator(product.dtype) is node.dtype
 
 
 def _moved(node: Node) -> Node:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from tilewright.ir.rewrite import Rule, rewrite
 
 from .attention import has_template
 from .lower import initial
+from .split import SplitFolds, SplitProducts
 from .target import Target
 
 
@@ -27,7 +27,12 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     if any(not has_template(n, target) for n in attentions):
         roots = rewrite(roots, [DecomposeAttention(target), decompose_composites, *RULES])
     roots = turn_products(roots)
-    rules: list[Rule] = [running_extremum_by_rows, give_memory, SplitFolds(target)]
+    rules: list[Rule] = [
+        running_extremum_by_rows,
+        give_memory,
+        SplitFolds(target),
+        SplitProducts(target),
+    ]
     if not target.native_sort:
         rules.append(sort_by_counting)
     return rewrite(roots, rules)
@@ -43,45 +48,6 @@ class DecomposeAttention:
         if node.op.kind is not Kind.ATTENTION or has_template(node, self.target):
             return None
         return decomposed(node)
-
-
-@dataclass(frozen=True)
-class SplitFolds:
-    """A fold of few and very long rows in two steps: of parts of the rows, then of these results.
-
-    One step would leave most of the machine idle. The parts are cut by size alone, so the order of
-    additions is the same on every run.
-    """
-
-    target: Target
-
-    def __call__(self, node: Node) -> Node | None:
-        if node.op.kind is not Kind.REDUCE or node.op.name in ("argmax", "argmin"):
-            return None
-        (x,) = node.operands
-        (axes,) = node.attrs
-        points = math.prod(node.shape)
-        length = math.prod(x.shape[a] for a in axes)
-        if not points or points >= self.target.parallel or length < self.target.long_row:
-            return None
-        axis = max(axes, key=lambda a: x.shape[a])
-        parts = self._parts(x.shape[axis], points, length)
-        if parts is None:
-            return None
-        size = x.shape[axis] // parts
-        cut = ops.reshape(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
-        within = sorted(axis + 1 if a == axis else a + (a > axis) for a in axes)
-        partial = node.op(cut, tuple(within))
-        return ops.reshape(node.op(partial, (axis,)), node.shape)
-
-    def _parts(self, extent: int, points: int, length: int) -> int | None:
-        """Into how many parts an axis is cut: enough to fill the machine, and none too short."""
-        wanted = 4 * self.target.parallel
-        for parts in range(2, extent + 1):
-            enough = parts * points >= wanted or parts * parts >= length
-            if extent % parts == 0 and enough:
-                return parts if length // parts >= 64 else None
-        return None
 
 
 def turn_products(roots: Sequence[Node]) -> list[Node]:

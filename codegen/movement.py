@@ -49,7 +49,14 @@ def reshaped(place: Place, shape: Sequence[int], target: Sequence[int]) -> Place
     if [s for s in shape if s != 1] == [s for s in target if s != 1]:
         rest = (p for p, s in zip(place, shape, strict=True) if s != 1)
         return tuple(ix.ZERO if s == 1 else next(rest) for s in target)
-    return ix.delinearize(ix.linearize(place, contiguous_strides(shape)), target)
+    # The last dimensions that both have stay as they are. A window's position in one of them may
+    # be outside, guarded by a condition, and would be carried into those before it.
+    same = 0
+    while same < min(len(shape), len(target)) and shape[-1 - same] == target[-1 - same]:
+        same += 1
+    cut, kept = len(shape) - same, len(target) - same
+    offset = ix.linearize(place[:cut], contiguous_strides(shape[:cut]))
+    return (*ix.delinearize(offset, target[:kept]), *place[cut:])
 
 
 def _windows(

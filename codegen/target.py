@@ -28,6 +28,8 @@ class Target:
         decomposed.
     gradient_passes: whether attention's gradient takes a kernel that walks along keys and one
         that walks along queries; otherwise one kernel does both.
+    columns: how many neighbouring columns one program folds; 0 if it takes them one by one.
+    split_products: the dtypes of matrix products whose K may be cut to keep the machine busy.
     chip: the GPU whose numbers schedules go by.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     """
@@ -46,6 +48,8 @@ class Target:
     column_limit: int = 0
     tiled_attention: tuple[str, ...] = ()
     gradient_passes: bool = False
+    columns: int = 0
+    split_products: tuple[str, ...] = ()
     chip: Chip = SM_90
     tf32: bool = False
 
@@ -92,6 +96,8 @@ CUDA = Target(
     launch_cost=1 << 22,
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
+    columns=64,
+    split_products=TENSOR_TYPES,
 )
 
 

@@ -154,11 +154,12 @@ def repeat_interleave(input: Any, repeats: Any, dim: int | None = None) -> Any:
     axis = normalize_axis(dim, input.dim())
     if isinstance(repeats, int):
         return record(_repeat_interleave, input, repeats, axis)
-    from .creation import from_numpy
+    from .creation import beside
     from .indexing import index_select
 
     counts = np.broadcast_to(repeats.detach()._array(), (input.shape[axis],))
-    return index_select(input, axis, from_numpy(np.repeat(np.arange(input.shape[axis]), counts)))
+    places = np.repeat(np.arange(input.shape[axis]), counts)
+    return index_select(input, axis, beside(places, input))
 
 
 def _triangle(keep_lower: bool) -> Any:
@@ -298,8 +299,8 @@ def block_diag(*tensors: Any) -> Any:
     rows, left = [], 0
     for b in blocks:
         n, m = b.shape
-        parts = [zeros(n, left, dtype=b.dtype), b, zeros(n, width - left - m, dtype=b.dtype)]
-        rows.append(cat(parts, 1))
+        like = {"dtype": b.dtype, "device": b.device}
+        rows.append(cat([zeros(n, left, **like), b, zeros(n, width - left - m, **like)], 1))
         left += m
     return cat(rows, 0)
 

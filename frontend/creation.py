@@ -35,6 +35,13 @@ def _upload(array: np.ndarray, dtype: DType, device: str) -> Any:
     return from_buffer(array, dtype)
 
 
+def beside(array: np.ndarray, like: Any) -> Any:
+    """The array, which nobody else holds, as a tensor on the device of `like`."""
+    device = like._meta()[2]
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    return _upload(array, dtypes.from_numpy(array.dtype), device)
+
+
 def tensor(
     data: Any,
     *,
@@ -50,6 +57,8 @@ def tensor(
     if isinstance(data, Handle):
         if dtype is None:
             dtype = data.dtype
+        if device is None:
+            device = data.device
         array = data.detach()._array()
     else:
         array = _as_array(data)

@@ -27,8 +27,9 @@ from tilewright.runtime import offline
 from tilewright.runtime.plan import Plan, Segment, plans
 
 from . import recording
+from .prediction import cost_table
 
-STAGES = ("graph", "fusion", "kernel", "source")
+STAGES = ("graph", "fusion", "kernel", "source", "cost")
 
 _UNCOUNTED = (Kind.LEAF, Kind.CONSTANT, Kind.MARKER)
 
@@ -131,6 +132,13 @@ class PlanReport:
             out.append(Source(_name(kernel), text))
         return out
 
+    def costs(self, target: str) -> str:
+        """What each launch would take on a GPU, predicted from the compiled kernels: a table."""
+        from tilewright.codegen.target import gpu
+
+        kernels = [kernel for _, kernel in self._kernels(target)]
+        return cost_table(kernels, gpu(target))
+
     def _kernels(self, target: str | None) -> Iterator[tuple[Segment, Kernel | Bundle]]:
         for segment, program in self._programs(target):
             for kernel in launched(program):
@@ -141,20 +149,21 @@ class PlanReport:
             if target is None:
                 yield segment, segment.program
             else:
-                yield segment, self._for_gpu(segment)
+                yield segment, self._for_gpu(segment, target)
 
-    def _for_gpu(self, segment: Segment) -> Program:
+    def _for_gpu(self, segment: Segment, target: str) -> Program:
         """The segment as a GPU would run it: another target fuses in another way."""
-        from tilewright.codegen.target import CUDA
+        from tilewright.codegen.target import gpu
 
-        found = self._gpu_programs.get(id(segment))
+        key = id(segment), target
+        found = self._gpu_programs.get(key)
         if found is None:
-            found = compile_graph(_without_transfers(segment.roots), CUDA)
-            self._gpu_programs[id(segment)] = found
+            found = compile_graph(_without_transfers(segment.roots), gpu(target))
+            self._gpu_programs[key] = found
         return found
 
     @cached_property
-    def _gpu_programs(self) -> dict[int, Program]:
+    def _gpu_programs(self) -> dict[tuple[int, str], Program]:
         return {}
 
     def text(self, stages: Sequence[str] = STAGES, target: str | None = None) -> str:
@@ -170,6 +179,8 @@ class PlanReport:
         if "source" in stages:
             texts = [f"# launch {i}\n{s.text}" for i, s in enumerate(self.sources(target))]
             parts.append(_section(f"source for {target or self.device}", "\n\n".join(texts)))
+        if "cost" in stages and target:
+            parts.append(_section(f"predicted for {target}", self.costs(target)))
         return "\n\n".join(parts)
 
     def write(self, folder: str | Path, targets: Sequence[str] = ()) -> list[Path]:
@@ -190,6 +201,7 @@ class PlanReport:
         files |= _numbered("source", ".py", self.sources())
         for target in targets:
             files[f"{target}/fusion.txt"] = self.fusion(target)
+            files[f"{target}/cost.txt"] = self.costs(target)
             files |= _numbered(target, ".py", self.sources(target))
         out = []
         for name, text in files.items():

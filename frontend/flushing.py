@@ -12,6 +12,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.runtime import plan as plans
+from tilewright.runtime.device import OutOfMemoryError
 
 from . import epoch, interrupts, threads
 from .epoch import (
@@ -147,12 +148,27 @@ def _flush() -> Exception | None:
             try:
                 values = plan.run(buffers, scalars, donated)
             except plans.Incomplete as incomplete:
-                error = incomplete.error
-                values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
+                values = incomplete.values
+                if not donated:  # else leaves may be overwritten
+                    values = _one_by_one(roots, buffers, values)
+                error = next((v for v in values if isinstance(v, Exception)), None)
+                values = [Failed(v) if isinstance(v, Exception) else v for v in values]
             _finish(live, nodes, outcome, histories, values, extra)
             return error
     _finish(live, nodes, outcome, histories, values, extra)
     return error
+
+
+def _one_by_one(roots: Sequence[Node], buffers: list[Any], values: Sequence[Any]) -> list[Any]:
+    """`values` of a run; what there wasn't enough memory for together is computed alone."""
+    out = list(values)
+    for i, value in enumerate(values):
+        if isinstance(value, OutOfMemoryError):
+            try:
+                out[i] = plans.plan_for((roots[i],)).run(buffers, scalars)[0]
+            except plans.Incomplete as incomplete:
+                out[i] = incomplete.error
+    return out
 
 
 def _finish(

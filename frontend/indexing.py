@@ -14,7 +14,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, normalize_axis
 
 from . import recording, shaping
-from .creation import from_buffer
+from .creation import beside, from_buffer
 from .elementwise import as_handle
 from .promotion import to
 from .recording import Handle, assign, record
@@ -169,10 +169,10 @@ def _prepare(
                     )
             for i, line in enumerate(np.nonzero(index.detach()._array())):
                 axes.append(axis + i)
-                indices.append(_tensor_of(line))
+                indices.append(beside(line, t))
         else:
             axes.append(axis)
-            indices.append(index)
+            indices.append(index.to(t.device) if index._meta()[2] == "cpu" else index)
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     if together:
         return t, indices, axes[0], None
@@ -432,10 +432,10 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """Positions of the nonzero elements (their number is data: the input is read)."""
     found = np.nonzero(np.atleast_1d(input.detach()._array()))
     if as_tuple:
-        return tuple(_tensor_of(line) for line in found)
+        return tuple(beside(line, input) for line in found)
     if input.dim() == 0:
-        return _tensor_of(np.zeros((len(found[0]), 0), dtype=np.int64))
-    return _tensor_of(np.stack(found, axis=-1).astype(np.int64))
+        return beside(np.zeros((len(found[0]), 0), dtype=np.int64), input)
+    return beside(np.stack(found, axis=-1).astype(np.int64), input)
 
 
 def argwhere(input: Any) -> Any:

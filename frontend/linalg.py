@@ -379,7 +379,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     from .creation import arange
 
     n = x.shape[0] if N is None else N
-    powers = arange(n) if increasing else arange(n - 1, -1, -1)
+    ends = (0, n, 1) if increasing else (n - 1, -1, -1)
+    powers = arange(*ends, device=x.device)
     return x.unsqueeze(-1) ** powers
 
 

@@ -198,7 +198,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
     for at in np.ndindex(*x.shape[:-1]):
         values, counts = np.unique(x[at], return_counts=True)
         index[at] = np.flatnonzero(x[at] == values[np.argmax(counts)])[-1]
-    places = _tensor(np.expand_dims(index, axis)) if input.dim() else _tensor(index)
+    places = _tensor(np.expand_dims(index, axis) if input.dim() else index, input)
     values = input.gather(axis, places)
     if not keepdim and input.dim():
         values, places = values.squeeze(axis), places.squeeze(axis)
@@ -253,10 +253,10 @@ def quantile(
 # ---- unique values and bins: their number is data, so the input is read ----------------------
 
 
-def _tensor(array: np.ndarray) -> Any:
-    from .creation import from_numpy
+def _tensor(array: np.ndarray, like: Any) -> Any:
+    from .creation import beside
 
-    return from_numpy(np.array(array, order="C"))
+    return beside(np.array(array, order="C"), like)
 
 
 def unique(
@@ -276,15 +276,17 @@ def unique(
     )
     values, inverse, counts = found
     inverse = inverse.reshape(input.shape if dim is None else -1)
-    return _several(values, inverse, counts, return_inverse, return_counts)
+    return _several(input, values, inverse, counts, return_inverse, return_counts)
 
 
-def _several(values: Any, inverse: Any, counts: Any, with_inverse: bool, with_counts: bool) -> Any:
-    out = [_tensor(values)]
+def _several(
+    like: Any, values: Any, inverse: Any, counts: Any, with_inverse: bool, with_counts: bool
+) -> Any:
+    out = [_tensor(values, like)]
     if with_inverse:
-        out.append(_tensor(inverse.astype(np.int64)))
+        out.append(_tensor(inverse.astype(np.int64), like))
     if with_counts:
-        out.append(_tensor(counts.astype(np.int64)))
+        out.append(_tensor(counts.astype(np.int64), like))
     return out[0] if len(out) == 1 else tuple(out)
 
 
@@ -302,7 +304,7 @@ def unique_consecutive(
     values = line[begins] if dim is None else np.moveaxis(line[begins], 0, axis)
     inverse = (np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1)
     counts = np.diff(np.append(np.flatnonzero(begins), size))
-    return _several(values, inverse, counts, return_inverse, return_counts)
+    return _several(input, values, inverse, counts, return_inverse, return_counts)
 
 
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
@@ -315,8 +317,9 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     given = None if weights is None else weights.detach()._array()
     found = np.bincount(x.astype(np.int64), given, minlength)
     if given is None:
-        return _tensor(found.astype(np.int64))
-    return _tensor(found.astype(np.float32 if given.dtype == np.float32 else np.float64))
+        return _tensor(found.astype(np.int64), input)
+    exact = np.float32 if given.dtype == np.float32 else np.float64
+    return _tensor(found.astype(exact), input)
 
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
@@ -331,7 +334,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
         raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
     inside = x[(x >= low) & (x <= high)].astype(np.float64)
     place = np.minimum(((inside - low) * bins / (high - low)).astype(np.int64), bins - 1)
-    return _tensor(np.bincount(place, minlength=bins).astype(input.dtype.np))
+    return _tensor(np.bincount(place, minlength=bins).astype(input.dtype.np), input)
 
 
 def searchsorted(
@@ -362,7 +365,8 @@ def searchsorted(
         found = np.empty(values.shape, dtype=np.int64)
         for at in np.ndindex(*lines.shape[:-1]):
             found[at] = np.searchsorted(lines[at], values[at], where)
-    return _tensor(np.asarray(found, dtype=np.int32 if out_int32 else np.int64))
+    kind = np.int32 if out_int32 else np.int64
+    return _tensor(np.asarray(found, dtype=kind), sorted_sequence)
 
 
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:

@@ -41,9 +41,21 @@ def can_cast(source: DType, target: DType) -> bool:
 
 
 def promoted(*nodes: Node) -> tuple[Node, ...]:
-    """`nodes` in their common dtype."""
+    """`nodes` in their common dtype, on one device as far as `beside` brings them there."""
     dtype = result_dtype(*nodes)
-    return tuple(to(n, dtype) for n in nodes)
+    return tuple(to(n, dtype) for n in beside(*nodes))
+
+
+def beside(*nodes: Node) -> tuple[Node, ...]:
+    """`nodes`, 0-d ones on the CPU brought to the device of the others."""
+    devices = {n.device for n in nodes} - {None, "cpu"}
+    if len(devices) != 1:
+        return nodes
+    (device,) = devices
+    return tuple(
+        ops.copy_to(n, device) if n.device == "cpu" and not n.shape else n  # type: ignore[arg-type]
+        for n in nodes
+    )
 
 
 def to(node: Node, dtype: DType) -> Node:
@@ -74,6 +86,7 @@ def promoting_float(op: Callable[..., Node]) -> Callable[..., Node]:
     """As `promoting`, and integers become floats."""
 
     def build(a: Node, b: Node) -> Node:
+        a, b = beside(a, b)
         dtype = result_dtype(a, b)
         if not dtype.is_floating_point:
             dtype = recording.default_dtype()

@@ -87,6 +87,8 @@ def _fitted(node: Node, old: Node) -> Node:
         node = ops.cast(node, old.dtype)
     if node.op is ops.variable and node.requires_grad:
         node = ops.clone(node)  # the value of another tensor, which goes on to have its own history
+    if node.device is not None and old.device is not None:
+        return ops.copy_to(node, old.device)
     return _placed(node, old.device)
 
 

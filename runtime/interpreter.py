@@ -192,7 +192,7 @@ def _calls_semantic(member: Any) -> Any:
 @functools.cache
 def _patches() -> list[tuple[Any, str, Any, Any]]:
     changes: list[tuple[Any, str, Any, Any]] = []
-    for owner in (tl, core, tl_math, core.tensor):
+    for owner in (tl, core, tl_math, core.tensor, core.tensor_descriptor_base):
         for name, member in inspect.getmembers(owner):
             if core.is_builtin(member):
                 changes.append((owner, name, member, _calls_semantic(member)))

@@ -35,7 +35,7 @@ class Request:
     sha: str
     signature: dict[str, str]
     constexprs: dict[str, int]
-    divisible: tuple[str, ...]
+    divisible: dict[str, int]
     num_warps: int
     num_stages: int
     target: str
@@ -100,7 +100,7 @@ def compile_request(asked: Request) -> Compiled:
         function,
         asked.signature,
         {(names.index(n),): v for n, v in asked.constexprs.items()},
-        {(names.index(n),): [["tt.divisibility", 16]] for n in asked.divisible},
+        {(names.index(n),): [["tt.divisibility", d]] for n, d in asked.divisible.items()},
     )
     # Contraction is asked for by name: the default differs between Triton's versions.
     options = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +107,9 @@ def installed(
             yield fake
             flushing.flush()
         finally:
+            # What is still pending can't be computed without these devices.
+            flushing._forget_views()
+            flushing._end_epoch()
             flushing.clear_tables()
             for number in range(devices):
                 Arena._arenas.pop(f"cuda:{number}", None)
@@ -191,6 +195,7 @@ class FakeCuda:
         self.calls: dict[str, int] = {}
         self.current: int | None = None
         self.lost = False
+        self.process = os.getpid()  # a child that is forked from it can't use the driver
         self.time = 0.0
         self._memory: dict[int, np.ndarray] = {}
         self._handles: dict[int, Any] = {}
@@ -209,8 +214,11 @@ class FakeCuda:
         def entry(*args: Any) -> int:
             self.calls[name] = self.calls.get(name, 0) + 1
             try:
-                if self.lost and not name.startswith("cuGetError"):
-                    raise Failure(ILLEGAL_ADDRESS)
+                if not name.startswith("cuGetError"):
+                    if self.process != os.getpid():
+                        raise Failure(NOT_INITIALIZED)
+                    if self.lost:
+                        raise Failure(ILLEGAL_ADDRESS)
                 return body(*args) or OK
             except Failure as failure:
                 return failure.code
@@ -482,7 +490,8 @@ class FakeCuda:
                 self._check(pointer, 1)
                 assert pointer % 16 == 0 or name not in request.divisible, "misaligned"
             elif name in request.divisible:
-                assert pointer % 16 == 0, "a size that isn't what the compiler was told"
+                power = request.divisible[name]
+                assert pointer % power == 0, "a size that isn't what the compiler was told"
         function = interpreter.plain_function(request.body, request.name, f"<{request.name}>")
         arguments = dict(request.constexprs)
         for name, kind in _types(request):

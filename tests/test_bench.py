@@ -67,3 +67,35 @@ def test_processes_measure_themselves(bench, tmp_path):
     found = processes.measure("first", "tilewright", cache=str(tmp_path))
     assert found["ms"] > 0 and list(tmp_path.iterdir())
     assert processes.measure("import", "tilewright")["mb"] > 0
+
+
+def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
+    """Without PyTorch on the card, and on a driver without a card."""
+    pytest.importorskip("triton")
+    import fake_cuda
+
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "bench"))
+    gpu = importlib.import_module("gpu")
+    rows = gpu.gpu_rows
+    small = rows.Row(
+        "chain", 0.9, "bandwidth", rows.forward(rows._chain, (4, 8), (8,), (8,)), bytes=128
+    )
+    product = rows.Row(
+        "product", 1, "ratio", rows.both_ways(rows._product, (4, 4), (4, 4)), flops=1
+    )
+    wrong = rows.Row("wrong", 1, "ratio", rows.forward(rows._product, (4, 3), (4, 3)))
+    monkeypatch.setattr(gpu, "CACHE", 64)
+    monkeypatch.setattr(rows, "PIECES", {"memory": [small, product, wrong]})
+    monkeypatch.setattr(gpu.Benchmark, "copy_bandwidth", lambda self: 1e12)
+    options = SimpleNamespace(
+        json=str(tmp_path / "gpu.json"), only=["memory"], minutes=5, device="cuda"
+    )
+    with fake_cuda.installed():
+        benchmark = gpu.Benchmark(options, tw, None)
+        benchmark.run()
+        answers = dict(gpu.questions(tw, "cuda"))
+    assert answers["a kernel compiled here runs"] and answers["a product in bfloat16"]
+    by_name = {row["name"]: row for row in json.loads(Path(options.json).read_text())["rows"]}
+    assert by_name["chain"]["ours_ms"] > 0 and by_name["chain"]["share"] > 0
+    assert by_name["product"]["tflops"] > 0 and by_name["product"]["reached"] is None
+    assert "matmul" in by_name["wrong"]["error"]

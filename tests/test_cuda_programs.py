@@ -158,3 +158,30 @@ def test_mixed_precision(fake: FakeCuda) -> None:
         rtol=0.05,
         atol=0.1,
     )
+
+
+def test_numbers_on_the_host_meet_tensors_on_a_device(fake: FakeCuda) -> None:
+    """A tensor without axes is where the others are; a larger one is not moved by itself."""
+    x = tilewright.tensor(values(2, 3), device="cuda", requires_grad=True)
+    number = tilewright.tensor(2.0, requires_grad=True)
+    y = x * number + tilewright.where(x > 0, x, tilewright.tensor(0.0))
+    assert y.is_cuda
+    np.testing.assert_allclose(
+        y.detach().cpu().numpy(), 2 * values(2, 3) + np.maximum(values(2, 3), 0), rtol=1e-6
+    )
+    y.sum().backward()
+    assert not number.grad.is_cuda
+    assert number.grad.item() == pytest.approx(values(2, 3).sum(), rel=1e-5)
+    with pytest.raises(RuntimeError, match="at least two devices, cuda:0 and cpu!"):
+        x + tilewright.ones(3)
+
+
+def test_values_are_written_from_another_device(fake: FakeCuda) -> None:
+    x = tilewright.zeros(3, 2, device="cuda")
+    x[1] = tilewright.tensor([1.0, 2.0])
+    x[2].copy_(tilewright.tensor([3.0, 4.0]))
+    assert x.is_cuda and x.tolist() == [[0, 0], [1, 2], [3, 4]]
+    model = nn.Linear(2, 2).cuda()
+    state = {"weight": tilewright.ones(2, 2), "bias": tilewright.zeros(2)}
+    model.load_state_dict(state)
+    assert model.weight.is_cuda and model.weight.tolist() == [[1, 1], [1, 1]]

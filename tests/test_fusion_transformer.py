@@ -97,5 +97,6 @@ def test_work_to_compile(target: Target, monkeypatch: pytest.MonkeyPatch) -> Non
         counts.append(0)
         roots = training_step(layers, batch=8, length=256, width=768, heads=12, words=50304)
         program = compile_graph(lower_graph(roots), target)
-    assert len(program.steps) <= 140
+    # On a GPU 20 of them are second steps of sums that are cut to fill it.
+    assert len(program.steps) <= (160 if target.split_products else 140)
     assert counts[1] < 1.5 * counts[0]

@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import triton_kernels as tk
 
+from tilewright.codegen.chip import CHIPS
+from tilewright.codegen.index import Axis
+from tilewright.codegen.kernel import Dot, Kernel, Store
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import CUDA
+from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
+from tilewright.ir.dtype import DType
 from tilewright.runtime import modules
 from tilewright.runtime.interpret import InterpretDevice
 from tilewright.runtime.offline import TARGETS, Compiled, compile_many, compile_offline, request
@@ -26,7 +30,7 @@ def compiled() -> dict[tuple[str, str], Compiled]:
     requests = []
     for name, target in keys:
         kernel = tk.REPRESENTATIVE[name]()
-        requests.append(request(emit(kernel, default_schedule(kernel, CUDA)), target))
+        requests.append(request(emit(kernel, default_schedule(kernel, gpu(target))), target))
     return dict(zip(keys, compile_many(requests, processes=2)))
 
 
@@ -111,3 +115,73 @@ def test_without_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     module = modules.load_source(emitted.sha, emitted.body)
     assert module.__file__ is not None and Path(module.__file__).exists()
     modules.load_source.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["elementwise", "softmax", "bundle"])
+def test_vector_stores(compiled: dict[tuple[str, str], Compiled], name: str) -> None:
+    assert "st.global.v4.b32" in compiled[name, "sm_90"].asm["ptx"]
+
+
+def products(a_turned: bool, b_turned: bool, k: int) -> Kernel:
+    """y = a @ b in bfloat16, the operands stored as they are or turned."""
+    i, j, r = Axis("p0", 512), Axis("p1", 512), Axis("r0", k)
+    a, b = tk.array("a", (512, k), dt.bfloat16), tk.array("b", (k, 512), dt.bfloat16)
+    left = tk.load(a, tk.at((k, 512), r, i) if a_turned else tk.at((512, k), i, r))
+    right = tk.load(b, tk.at((512, k), j, r) if b_turned else tk.at((k, 512), r, j))
+    dot = Dot(left, right, (r,), dt.float32, dt.bfloat16)
+    store = Store(tk.array("y", (512, 512), dt.bfloat16), tk.at((512, 512), i, j), dot)
+    return Kernel("matmul", (i, j), (r,), (store,))
+
+
+@pytest.mark.parametrize("a_turned", [False, True])
+@pytest.mark.parametrize("b_turned", [False, True])
+def test_transposes_are_read_where_they_are(a_turned: bool, b_turned: bool) -> None:
+    """By 16 bytes at a time, and multiplied on tensor cores; rows of 8 halves are whole vectors."""
+    found = compile_offline(products(a_turned, b_turned, 520), "sm_90")
+    ptx = found.asm["ptx"]
+    assert "wgmma.mma_async" in ptx and "cp.async.cg" in ptx and found.spills == 0
+    assert "ld.global.b16" not in ptx
+
+
+def test_masks_only_where_tiles_reach_over_the_end() -> None:
+    schedule = Schedule(block_m=64, block_n=64, block_k=64)
+    whole, tails = (emit(tk.matmul(n, n, n, dt.bfloat16), schedule) for n in (512, 500))
+    assert "mask" not in whole.body and tails.body.count("mask=") == 3
+
+
+def test_tf32_is_asked_for() -> None:
+    kernel = tk.matmul(256, 256, 256)
+    schedule = default_schedule(kernel, gpu("sm_90", tf32=True))
+    assert "tf32" in compile_offline(kernel, "sm_90", schedule).asm["ptx"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", [(4096, 4096), (4096, 64), (64, 4096), (512, 512), (100, 300)])
+@pytest.mark.parametrize("dtype", [dt.bfloat16, dt.float16], ids=str)
+def test_tiles_of_products(target: str, size: tuple[int, int], dtype: DType) -> None:
+    """The tiles that shapes get fit the chip and spill nothing."""
+    chip = CHIPS[target]
+    for k in (1024, 1000):
+        found = compile_offline(tk.matmul(*size, k, dtype), target)
+        assert found.spills == 0 and found.shared <= chip.shared_each
+        assert chip.product in found.asm.get("ptx", "") + found.asm.get("amdgcn", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(8, 64, 64, 56), (32, 256, 128, 14), (4, 3, 64, 112)])
+def test_convolutions_on_tensor_cores(size: tuple[int, int, int, int]) -> None:
+    found = compile_offline(tk.conv(*size, dtype=dt.bfloat16), "sm_90")
+    assert "wgmma.mma_async" in found.asm["ptx"] and found.spills == 0
+
+
+def test_tensor_descriptors() -> None:
+    """Both operands by hardware copies, which take no registers."""
+    schedule = Schedule(block_m=128, block_n=256, block_k=64, num_warps=8, persistent=132)
+    kernel = tk.matmul(4096, 4096, 4096, dt.bfloat16)
+    found = compile_offline(kernel, "sm_90", schedule)
+    ptx = found.asm["ptx"]
+    assert "cp.async.bulk.tensor" in ptx and "wgmma.mma_async" in ptx and "cp.async.cg" not in ptx
+    assert found.spills == 0 and found.shared <= CHIPS["sm_90"].shared_each
+    assert emit(kernel, schedule).grid == 132
+    assert "descriptor" not in emit(kernel, schedule).unaligned().body

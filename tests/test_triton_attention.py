@@ -135,7 +135,9 @@ def test_no_more_is_held_than_tiles() -> None:
     """Neither shared memory nor the text grows with the keys, and the mask's reads are short."""
     short, long = (passes(64, True, length=n) for n in (1024, 65536))
     for a, b in zip(short, long):
-        assert emit(a, Schedule()).body == emit(b, Schedule()).body
+        found, other = emit(a, Schedule()), emit(b, Schedule())
+        # Ops are named in the order in which they were met first, perhaps by another graph.
+        assert found.body.replace(found.name, "") == other.body.replace(other.name, "")
 
 
 @pytest.mark.slow

@@ -402,6 +402,34 @@ def test_matmul(device: InterpretDevice, dtype: DType, shape: tuple[int, int, in
         close(out["z"], np.maximum(a @ b + out["c"], 0), dt.float32, k**0.5)
 
 
+@pytest.mark.parametrize("dtype", [dt.float16, dt.bfloat16], ids=str)
+@pytest.mark.parametrize("turned", [False, True])
+def test_few_programs_walk_through_all_tiles(dtype: DType, turned: bool) -> None:
+    """Operands come through tensor descriptors, where tiles end and rows are turned."""
+    m, n, k = 70, 48, 40
+    i, j, r = Axis("p0", m), Axis("p1", n), Axis("r0", k)
+    a = load(array("a", (m, k), dtype), at((k, m), r, i) if turned else at((m, k), i, r))
+    b = load(array("b", (k, n), dtype), at((n, k), j, r) if turned else at((k, n), r, j))
+    store = tk.Store(array("y", (m, n)), at((m, n), i, j), tk.Dot(a, b, (r,), dt.float32, dtype))
+    kernel = Kernel("matmul", (i, j), (r,), (store,))
+    schedule = Schedule(block_m=32, block_n=16, block_k=16, group_m=2, persistent=4)
+    text = emit(kernel, schedule).body
+    # Rows of 70 halves are no multiple of 16 bytes, so that operand is read as usual.
+    assert text.count("make_tensor_descriptor") == (1 if turned else 2)
+    out = launch(InterpretDevice(lambda *_: schedule), kernel)
+    x, w = (out[name].astype(np.float32) for name in "ab")
+    left = x.reshape(k, m).T if turned else x.reshape(m, k)
+    right = w.reshape(n, k).T if turned else w.reshape(k, n)
+    close(out["y"], left @ right, dt.float32, k**0.5)
+
+
+def test_tiles_of_a_batch_are_walked_through_too() -> None:
+    schedule = Schedule(block_m=16, block_n=16, block_k=16, persistent=3)
+    out = launch(InterpretDevice(lambda *_: schedule), tk.matmul(20, 30, 24, dt.float16, 3))
+    a, b = (out[name].astype(np.float32) for name in "ab")
+    close(out["y"], a.reshape(3, 20, 24) @ b.reshape(3, 24, 30), dt.float16, 24**0.5)
+
+
 @both
 def test_contraction_of_expressions(device: InterpretDevice) -> None:
     """What an operand's expression gives beyond the end of K must not count: 1 / 0 is infinite."""

@@ -164,18 +164,22 @@ def matmul(
     return Kernel("matmul", (s, i, j), (r,), tuple(stores), (("matmul", "/home/me/train.py", 7),))
 
 
-def conv(n: int, c: int, o: int, size: int, window: int = 3, pad: int = 1) -> Kernel:
+def conv(
+    n: int, c: int, o: int, size: int, window: int = 3, pad: int = 1, dtype: DType = dt.float32
+) -> Kernel:
     """y[n, o, h, w] as one contraction; the input is guarded where the window leaves it."""
     out = size + 2 * pad - window + 1
     b, h, w, f = Axis("p0", n), Axis("p1", out), Axis("p2", out), Axis("p3", o)
     r = Axis("r0", c), Axis("r1", window), Axis("r2", window)
     row, column = of(h) + of(r[1]) - pad, of(w) + of(r[2]) - pad
-    inside = load(array("x", (n, c, size, size)), at((n, c, size, size), b, r[0], row, column))
+    inside = load(
+        array("x", (n, c, size, size), dtype), at((n, c, size, size), b, r[0], row, column)
+    )
     conditions = (Condition(row, 0, size), Condition(column, 0, size))
     x = Guard(conditions, inside, number(0.0), dt.float32)
-    weight = load(array("w", (o, c, window, window)), at((o, c, window, window), f, *r))
-    dot = Dot(x, weight, r, dt.float32, dt.float32)
-    store = Store(array("y", (n, o, out, out)), at((n, o, out, out), b, f, h, w), dot)
+    weight = load(array("w", (o, c, window, window), dtype), at((o, c, window, window), f, *r))
+    dot = Dot(x, weight, r, dt.float32, dtype)
+    store = Store(array("y", (n, o, out, out), dtype), at((n, o, out, out), b, f, h, w), dot)
     return Kernel("conv", (b, h, w, f), r, (store,))
 
 

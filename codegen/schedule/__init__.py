@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ..kernel import Bundle, Kernel
 from ..target import Target
-from .attention import attention_schedule, head_block
-from .dots import DOT_MIN, dot_extents, dot_schedule
+from .attention import attention_schedule
+from .dots import dot_schedule
+from .roofline import Prediction, Usage, Work, occupancy, predict, work
 from .rows import pointwise_schedule, rows_schedule, update_schedule
-from .schedule import Schedule, points, power_of_two
+from .schedule import Schedule, head_block, points, power_of_two
 
 
 def default_schedule(kernel: Kernel | Bundle, target: Target) -> Schedule:
@@ -26,10 +27,14 @@ def default_schedule(kernel: Kernel | Bundle, target: Target) -> Schedule:
 
 
 __all__ = [
-    "DOT_MIN",
+    "Prediction",
     "Schedule",
+    "Usage",
+    "Work",
     "default_schedule",
-    "dot_extents",
     "head_block",
+    "occupancy",
     "power_of_two",
+    "predict",
+    "work",
 ]

@@ -7,11 +7,9 @@ with a causal mask too. Rows are (width, (own, walked, warps, stages) of each of
 from __future__ import annotations
 
 from ..attention import Roles, roles
-from ..index import Axis
 from ..kernel import Kernel
 from ..target import Target
-from .dots import DOT_MIN
-from .schedule import Schedule, power_of_two
+from .schedule import Schedule, fit, head_block
 
 Tiles = tuple[int, int, int, int]
 
@@ -20,17 +18,17 @@ _HALF: dict[str, tuple[tuple[int, tuple[Tiles, Tiles, Tiles]], ...]] = {
     "sm_80": (
         (64, ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2))),
         (128, ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2))),
-        (256, ((64, 32, 4, 2), (64, 32, 8, 2), (32, 16, 4, 2))),
+        (256, ((64, 32, 8, 2), (64, 32, 8, 2), (64, 16, 8, 2))),
     ),
     "sm_90": (
         (64, ((128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 2))),
         (128, ((128, 128, 8, 2), (128, 64, 8, 2), (128, 32, 8, 2))),
-        (256, ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 8, 2))),
+        (256, ((128, 64, 8, 2), (128, 32, 8, 2), (64, 16, 8, 2))),
     ),
     "sm_100": (
         (64, ((128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 2))),
-        (128, ((128, 128, 8, 2), (128, 64, 8, 2), (128, 32, 8, 2))),
-        (256, ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 8, 2))),
+        (128, ((128, 64, 8, 2), (128, 64, 8, 2), (128, 32, 8, 2))),
+        (256, ((128, 64, 8, 2), (128, 32, 8, 2), (128, 16, 8, 2))),
     ),
     "gfx942": (
         (64, ((128, 64, 4, 1), (128, 32, 4, 1), (64, 32, 4, 1))),
@@ -40,15 +38,10 @@ _HALF: dict[str, tuple[tuple[int, tuple[Tiles, Tiles, Tiles]], ...]] = {
 }
 _FULL: tuple[tuple[int, tuple[Tiles, Tiles, Tiles]], ...] = (
     (64, ((64, 32, 8, 2), (64, 32, 8, 2), (64, 32, 8, 2))),
-    (128, ((32, 32, 8, 2), (32, 32, 8, 2), (32, 16, 8, 2))),
-    (256, ((32, 16, 8, 1), (32, 16, 8, 1), (16, 16, 8, 1))),
+    (128, ((32, 16, 4, 2), (32, 16, 4, 2), (32, 16, 4, 2))),
+    (256, ((16, 16, 4, 1), (16, 16, 4, 1), (16, 16, 4, 1))),
 )
 """Of float32, without tensor cores."""
-
-
-def head_block(axis: Axis) -> int:
-    """The length of a tile along the elements of a head, which it holds all of."""
-    return max(DOT_MIN, power_of_two(axis.extent))
 
 
 def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -56,16 +49,12 @@ def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
     if parts is None or parts.walked is None:
         raise NotImplementedError(f"{kernel.name}: a chain of folds that is not attention")
     own = parts.key if parts.walked is parts.query else parts.query
-
-    def fit(axis: Axis, most: int) -> int:
-        return max(DOT_MIN, min(power_of_two(axis.extent), most))
-
     if target.large_programs:
-        return Schedule(block_m=fit(own, 256), block_n=fit(parts.walked, 256))
+        return Schedule(block_m=fit(own.extent, 256), block_n=fit(parts.walked.extent, 256))
     rows, walked, warps, stages = _tiles(parts, target)
     return Schedule(
-        block_m=fit(own, rows),
-        block_n=fit(parts.walked, walked),
+        block_m=fit(own.extent, rows),
+        block_n=fit(parts.walked.extent, walked),
         tf32=target.tf32,
         num_warps=warps,
         num_stages=stages,

@@ -1,53 +1,112 @@
-"""Schedules of contractions: tiles from the sizes of M, N and K."""
+"""Schedules of contractions: the tiles that are predicted to take least among those that fit."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..analysis import Analysis
 from ..kernel import Dot, Kernel
+from ..roles import roles
 from ..target import Target
-from .schedule import Schedule, points, power_of_two
+from .roofline import predict
+from .schedule import DOT_MIN, Schedule, fit, points
 
-DOT_MIN = 16  # the least M, N and K that tensor cores take
+Tiles = tuple[int, int, int, int, int]
+
+# (M, N, K, warps, stages) for 16-bit operands: what compiles without spills, if only the sums are
+# stored. Of equals the first one is taken.
+_HALF: dict[str, tuple[Tiles, ...]] = {
+    "sm_80": (
+        (128, 128, 32, 4, 4),
+        (128, 64, 32, 4, 4),
+        (64, 128, 32, 4, 4),
+        (64, 64, 64, 4, 4),
+        (64, 32, 64, 4, 4),
+        (32, 64, 64, 4, 4),
+        (32, 32, 64, 2, 4),
+        (16, 64, 128, 4, 4),
+        (64, 16, 128, 4, 4),
+        (16, 16, 128, 1, 4),
+    ),
+    "sm_90": (
+        (128, 256, 64, 8, 4),
+        (256, 128, 64, 8, 4),
+        (128, 128, 64, 8, 4),
+        (128, 128, 64, 4, 3),
+        (128, 64, 64, 4, 4),
+        (64, 128, 64, 4, 4),
+        (64, 64, 64, 4, 4),
+        (128, 64, 64, 8, 3),
+        (64, 128, 64, 8, 3),
+        (64, 64, 32, 4, 3),
+        (64, 32, 64, 4, 5),
+        (32, 64, 64, 4, 5),
+        (32, 32, 64, 2, 5),
+        (16, 64, 128, 4, 4),
+        (64, 16, 128, 4, 4),
+        (16, 16, 128, 1, 4),
+    ),
+    "gfx942": (
+        (128, 128, 64, 4, 2),
+        (128, 64, 64, 4, 2),
+        (64, 128, 64, 4, 2),
+        (64, 64, 64, 4, 2),
+        (64, 32, 64, 4, 2),
+        (32, 64, 64, 4, 2),
+        (32, 32, 64, 2, 2),
+        (16, 16, 128, 1, 2),
+    ),
+}
+_HALF["sm_100"] = _HALF["sm_90"]
+_FULL: tuple[Tiles, ...] = (
+    (128, 128, 32, 8, 3),
+    (64, 64, 32, 4, 3),
+    (64, 32, 32, 4, 3),
+    (32, 64, 32, 4, 3),
+    (32, 32, 32, 4, 3),
+    (16, 64, 32, 4, 3),
+    (64, 16, 32, 4, 3),
+    (16, 16, 32, 2, 3),
+)
+"""For float32, which only TF32 puts on tensor cores."""
 
 
 def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
+    analysis = Analysis(kernel)
     dot = next(v for v in kernel.values if isinstance(v, Dot))
-    rows, columns, inner = dot_extents(kernel, dot)
-    half = dot.input_dtype.itemsize == 2
-
-    def fit(extent: int, most: int) -> int:
-        return max(DOT_MIN, min(power_of_two(extent), most))
-
+    role = roles(kernel, analysis, dot)
+    sizes = points(role.m), points(role.n), points(role.k)
     if dot.input_dtype.itemsize == 8 or not dot.input_dtype.is_floating_point:
         # Through a three-dimensional product, in registers.
         edge = 64 if target.large_programs else 16
         return Schedule(
-            block_m=fit(rows, edge), block_n=fit(columns, edge), block_k=DOT_MIN, num_stages=2
+            block_m=fit(sizes[0], edge),
+            block_n=fit(sizes[1], edge),
+            block_k=DOT_MIN,
+            num_stages=2,
         )
     if target.large_programs:
-        return Schedule(block_m=fit(rows, 256), block_n=fit(columns, 256), block_k=fit(inner, 256))
-    most = 128 if rows * columns >= 1 << 20 else 64
-    block_m, block_n = fit(rows, most), fit(columns, most)
-    block_k = fit(inner, 64 if half else 32)
-    if half and rows * columns >= 1 << 23 and len(kernel.stores) == 1:
-        block_n = fit(columns, 256)  # 169 registers on sm_90; a second store would spill
-        return Schedule(
-            block_m=block_m, block_n=block_n, block_k=block_k, num_warps=8, num_stages=3
-        )
-    warps = 8 if block_m * block_n >= 128 * 128 else 4
-    return Schedule(
-        block_m=block_m,
-        block_n=block_n,
-        block_k=block_k,
-        num_warps=warps,
-        num_stages=4 if half and warps == 8 else 3,
-    )
+        block_m, block_n, block_k = (fit(size, 256) for size in sizes)
+        return Schedule(block_m=block_m, block_n=block_n, block_k=block_k)
+    half = dot.input_dtype.itemsize == 2
+    tiles = _HALF[target.chip.name] if half else _FULL
+    found = list(_fitting(tiles, sizes, target.tf32 and not half))
+    best = min(found, key=lambda s: predict(kernel, s, target).seconds)
+    return best if predict(kernel, best, target).resident else found[-1]
 
 
-def dot_extents(kernel: Kernel, dot: Dot) -> tuple[int, int, int]:
-    """M, N and K of a contraction."""
-    analysis = Analysis(kernel)
-    in_a, in_b = analysis.axes(dot.a), analysis.axes(dot.b)
-    rows = points(a for a in kernel.parallel if a in in_a and a not in in_b)
-    columns = points(a for a in kernel.parallel if a in in_b and a not in in_a)
-    return rows, columns, points(dot.over)
+def _fitting(
+    tiles: tuple[Tiles, ...], sizes: tuple[int, int, int], tf32: bool
+) -> Iterator[Schedule]:
+    """The tiles that are not twice as long as what they are of; the smallest one in any case."""
+    for place, (m, n, k, warps, stages) in enumerate(tiles):
+        last = place == len(tiles) - 1
+        if last or (m <= fit(sizes[0], m) and n <= fit(sizes[1], n)):
+            yield Schedule(
+                block_m=m,
+                block_n=n,
+                block_k=fit(sizes[2], k),
+                tf32=tf32,
+                num_warps=warps,
+                num_stages=stages,
+            )

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from ..index import Axis
 
+DOT_MIN = 16  # the least M, N and K that tensor cores take
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -20,6 +22,8 @@ class Schedule:
     block_m, block_n, block_k: the tile of a contraction. Of attention: block_m rows that a program
         owns, block_n of the other side that it takes at a time.
     group_m: so many tiles along M are neighbours in time, which share columns in the L2 cache.
+    persistent: so many programs of a contraction walk through all of its tiles and read matrices
+        through tensor descriptors (TMA on NVIDIA's); 0 for a program for each tile.
     tf32: whether products of float32 are rounded to TF32.
     num_warps, num_stages: Triton's.
     """
@@ -31,6 +35,7 @@ class Schedule:
     block_n: int = 64
     block_k: int = 32
     group_m: int = 8
+    persistent: int = 0
     tf32: bool = False
     num_warps: int = 4
     num_stages: int = 3
@@ -44,6 +49,16 @@ def points(axes: Iterable[Axis]) -> int:
 def power_of_two(value: int) -> int:
     """The least power of two that is at least `value`."""
     return 1 << max(value - 1, 0).bit_length()
+
+
+def head_block(axis: Axis) -> int:
+    """The length of a tile along the elements of a head, which it holds all of."""
+    return fit(axis.extent, axis.extent)
+
+
+def fit(extent: int, most: int) -> int:
+    """The block of a tensor core's product that is as long as `extent`, or has `most`."""
+    return max(DOT_MIN, min(power_of_two(extent), power_of_two(most)))
 
 
 def floor_power(value: int) -> int:

@@ -7,9 +7,11 @@ convolution is a contraction whose operands are loaded through divisions and gua
 
 from __future__ import annotations
 
+from ..index import Axis
 from ..kernel import Dot, Value
 from ..roles import Roles, roles
 from ..schedule import Schedule
+from .descriptors import Descriptors
 from .operands import operand, precision
 from .pointwise import _extent
 from .scope import Body, Guards, Ref, Scope, Tile
@@ -26,24 +28,27 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         raise NotImplementedError(
             f"{body.kernel.name}: contractions of different axes in one kernel"
         )
-    root, grid = _tiles(body, block, role, schedule)
+    place = Block() if schedule.persistent else block
+    root, grid = _tiles(body, block, place, role, schedule)
     loop = Block()
     length = _length(body, role)
+    descriptors = Descriptors(body, block, role, length) if schedule.persistent else None
+    ends = _extent(role.k) % schedule.block_k != 0
     loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
-    loop.add(f"k_a_ok = k_a < {length}")
+    left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
     loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
-    loop.add(f"k_b_ok = k_b < {length}")
-    left = Scope(body, loop, [Tile("k_a", role.k, 1, "BLOCK_K", "k_a_ok")], root)
-    right = Scope(body, loop, [Tile("k_b", role.k, 0, "BLOCK_K", "k_b_ok")], root)
+    right = Scope(body, loop, [_tile(loop, "k_b", role.k, 0, "BLOCK_K", length, ends)], root)
     accumulators = []
     for dot in found:
         kind = tl_type(dot.dtype)
         acc = root.assign("acc", f"tl.full((BLOCK_M, BLOCK_N), 0, {kind})", OUT)
-        a = operand(left, dot.a, dot.input_dtype, frozenset({"m", "k_a"}), "a", left.own)
-        b = operand(right, dot.b, dot.input_dtype, frozenset({"n", "k_b"}), "b", right.own)
+        a = descriptors and descriptors.load(dot, loop, "m")
+        a = a or operand(left, dot.a, dot.input_dtype, frozenset({"m", "k_a"}), "a", left.own)
+        b = descriptors and descriptors.load(dot, loop, "n")
+        b = b or operand(right, dot.b, dot.input_dtype, frozenset({"n", "k_b"}), "b", right.own)
         loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32)}")
         accumulators.append(acc)
-    block.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
+    place.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
     for dot, acc in zip(found, accumulators):
         root.cache[id(dot), ()] = acc
     body.fold = _done
@@ -54,6 +59,11 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         "BLOCK_K": schedule.block_k,
         "GROUP_M": schedule.group_m,
     }
+    if schedule.persistent:
+        # One loop for the compiler, which so loads for the next tile while one is stored.
+        count = "tiles_m * tiles_n * batches" if role.batch else "tiles_m * tiles_n"
+        block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, flatten=True)", place)
+        grid = constexprs["PROGRAMS"] = min(grid, schedule.persistent)
     return constexprs, grid
 
 
@@ -64,32 +74,49 @@ def _done(scope: Scope, value: Value, guards: Guards) -> Ref:
     raise NotImplementedError(f"{scope.body.kernel.name}: a reduction beside a contraction")
 
 
-def _tiles(body: Body, block: Block, role: Roles, schedule: Schedule) -> tuple[Scope, int]:
-    """The program's place: groups of GROUP_M tiles along M are walked through column by column."""
+def _tiles(
+    body: Body, header: Block, block: Block, role: Roles, schedule: Schedule
+) -> tuple[Scope, int]:
+    """The place of a tile: groups of GROUP_M tiles along M are walked through column by column."""
     rows, columns, batches = _extent(role.m), _extent(role.n), _extent(role.batch)
     n_m, n_n = body.sizes.extent("m", rows), body.sizes.extent("n", columns)
+    header.add(f"tiles_m = ({n_m} + BLOCK_M - 1) // BLOCK_M")
+    header.add(f"tiles_n = ({n_n} + BLOCK_N - 1) // BLOCK_N")
+    number = "pid"
+    if schedule.persistent:
+        number = "work"
+        if role.batch:
+            header.add(f"batches = {body.sizes.extent('batch', batches)}")
     for line in (
-        f"tiles_m = ({n_m} + BLOCK_M - 1) // BLOCK_M",
-        f"tiles_n = ({n_n} + BLOCK_N - 1) // BLOCK_N",
-        *(["batch = pid // (tiles_m * tiles_n)"] if role.batch else []),
-        "tile = pid % (tiles_m * tiles_n)" if role.batch else "tile = pid",
+        *([f"batch = {number} // (tiles_m * tiles_n)"] if role.batch else []),
+        f"tile = {number} % (tiles_m * tiles_n)" if role.batch else f"tile = {number}",
         "group = tile // (GROUP_M * tiles_n)",
         "height = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
         "within = tile % (GROUP_M * tiles_n)",
-        "m = (group * GROUP_M + within % height) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]",
-        f"m_ok = m < {n_m}",
-        "n = (within // height) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]",
-        f"n_ok = n < {n_n}",
+        "first_m = (group * GROUP_M + within % height) * BLOCK_M",
+        "first_n = within // height * BLOCK_N",
+        "m = first_m + tl.arange(0, BLOCK_M)[:, None]",
+        "n = first_n + tl.arange(0, BLOCK_N)[None, :]",
     ):
         block.add(line)
     tiles = [
-        Tile("m", role.m, 0, "BLOCK_M", "m_ok"),
-        Tile("n", role.n, 1, "BLOCK_N", "n_ok"),
+        _tile(block, "m", role.m, 0, "BLOCK_M", n_m, rows % schedule.block_m != 0),
+        _tile(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0),
     ]
     if role.batch:
         tiles.append(Tile("batch", role.batch, None, "1", None))
     programs = -(-rows // schedule.block_m) * -(-columns // schedule.block_n) * batches
     return Scope(body, block, tiles), programs
+
+
+def _tile(
+    block: Block, name: str, axes: tuple[Axis, ...], place: int, size: str, extent: str, ends: bool
+) -> Tile:
+    """A tile whose variable is written; its mask too, unless its blocks end where the axes do."""
+    ok = f"{name}_ok" if ends else None
+    if ok:
+        block.add(f"{ok} = {name} < {extent}")
+    return Tile(name, axes, place, size, ok)
 
 
 def _length(body: Body, role: Roles) -> str:

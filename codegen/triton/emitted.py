@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -76,6 +77,7 @@ class Emitted:
     checks: positions read at run time. Word i of the errors array stays 0, or becomes
         2 * position + 1 for a position that checks[i] does not allow.
     aligned: whether all buffers are at multiples of 16 bytes.
+    plain: the same kernel without tensor descriptors, whose memory has to be aligned.
     """
 
     name: str
@@ -89,6 +91,7 @@ class Emitted:
     num_stages: int
     checks: tuple[Data, ...] = field(default=())
     aligned: bool = True
+    plain: Emitted | None = None
 
     @property
     def source(self) -> str:
@@ -106,22 +109,27 @@ class Emitted:
         return types | dict.fromkeys(self.constexprs, "constexpr")
 
     @property
-    def divisible(self) -> tuple[str, ...]:
-        """Parameters that are multiples of 16: addresses (memory is allocated so) and sizes.
+    def divisible(self) -> dict[str, int]:
+        """What parameters are multiples of: 16 for addresses (memory is allocated so), and 16, 8
+        or 4 for sizes; the others are not listed.
 
         The compiler needs both to make vector loads: a size it knows nothing of leaves a mask that
-        may cut through a vector.
+        may cut through a vector. Eight halves are a vector, and so are four floats.
         """
-        return tuple(
-            a.name
-            for a in self.arguments
-            if a.role in ("table", "pointers", "errors")
-            or (a.role == "buffer" and self.aligned)
-            or (a.role == "size" and a.value % 16 == 0)
-        )
+        found = {}
+        for each in self.arguments:
+            if each.role == "size":
+                power = math.gcd(each.value, 16)
+                if power >= 4:
+                    found[each.name] = power
+            elif each.role != "scalar" and (self.aligned or each.role != "buffer"):
+                found[each.name] = 16
+        return found
 
     def unaligned(self) -> Emitted:
         """The same kernel for buffers at any address, such as rows of a matrix."""
+        if self.plain is not None:
+            return self.plain.unaligned()
         constexprs = dict(self.constexprs)
         if ALIGNMENT in constexprs:
             constexprs[ALIGNMENT] = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.ir.node import format_location
 
 from ..kernel import Bundle, Kernel
@@ -65,6 +67,7 @@ def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emit
         num_warps=schedule.num_warps,
         num_stages=schedule.num_stages,
         checks=tuple(body.checks),
+        plain=emit_kernel(kernel, replace(schedule, persistent=0)) if schedule.persistent else None,
     )
 
 

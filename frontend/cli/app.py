@@ -27,6 +27,7 @@ class Stage(str, enum.Enum):
     fusion = "fusion"
     kernel = "kernel"
     source = "source"
+    cost = "cost"
     all = "all"
 
 
@@ -82,7 +83,8 @@ def explain(
     top: Annotated[int, typer.Option(min=1, help="How many of the busiest plans.")] = 1,
     stage: Annotated[list[Stage] | None, typer.Option(help="What to show; repeatable.")] = None,
     target: Annotated[
-        str | None, typer.Option(help="Show Triton source for a GPU: sm_80, sm_90, sm_100, gfx942.")
+        str | None,
+        typer.Option(help="Show what a GPU gets: sm_80, sm_90, sm_100, gfx942."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write files to this folder instead.")
@@ -91,7 +93,8 @@ def explain(
     """Run a script, then show what became of its busiest plans.
 
     The graph as MLIR, what was fused and why the rest was not, the kernels and their generated
-    source. Arguments of the script go after `--`.
+    source; with a target, what each kernel would take on that GPU. Arguments of the script go after
+    `--`.
     """
     from ..explanation import STAGES, check_target
     from ..explanation import explain as report_on

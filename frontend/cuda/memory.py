@@ -66,7 +66,7 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1{at_user_line()}")
     pool = _pool(device)
-    pool.limit = int(fraction * pool.context.properties.total_memory)
+    pool.limit = int(fraction * pool.system()[1])
 
 
 def memory_stats(device: Any = None) -> dict[str, int]:

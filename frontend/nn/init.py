@@ -220,7 +220,7 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = No
     from ..creation import tensor as make
 
     with no_grad():
-        return tensor.mul_(make(keep))
+        return tensor.mul_(make(keep, device=tensor.device))
 
 
 def _deprecated(name: str, current: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -117,47 +118,59 @@ class Cuda(Device):
 
     # -- kernels
 
-    def emit(self, kernel: Kernel | Bundle) -> Emitted:
-        from tilewright.codegen.triton import emit  # it needs Triton; what is packed runs without
-
-        return emit(kernel, self._schedule(kernel, self.target))
-
     def source(self, kernel: Kernel | Bundle) -> str:
-        return self.emit(kernel).source
+        from tilewright.codegen.triton import emit
+
+        return emit(kernel, self._schedule(kernel, self.target)).source
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         return self.compile_all([kernel])[0]
 
     def compile_all(self, kernels: Sequence[Kernel | Bundle | Packed]) -> list[Launch]:
-        made: dict[int, Launch] = {}
-        compiled: dict[int, Emitted] = {}
-        for i, kernel in enumerate(kernels):
+        made: dict[Kernel | Bundle | Packed, Launch] = {}
+        todo: dict[Kernel | Bundle, Schedule] = {}
+        for kernel in kernels:
             if isinstance(kernel, Packed):
-                made[i] = self._packed(kernel)
-            elif (emitted := self._emitted(kernel)) is None:
-                made[i] = HostLaunch(self, kernel)
+                made[kernel] = self._packed(kernel)
             else:
-                compiled[i] = emitted
-        functions = self.kernels.load_all(list(compiled.values()))
-        for (i, emitted), function in zip(compiled.items(), functions):
-            made[i] = Launcher(self, emitted, function, partial(self._unaligned, emitted))
-        return [made[i] for i in range(len(kernels))]
+                todo[kernel] = self._schedule(kernel, self.target)
+        while todo:
+            emitted = {k: self._emitted(k, schedule) for k, schedule in todo.items()}
+            made |= {k: HostLaunch(self, k) for k, each in emitted.items() if each is None}
+            native = {k: each for k, each in emitted.items() if each is not None}
+            functions = dict(zip(native, self.kernels.load_all(list(native.values()))))
+            for k, function in functions.items():
+                if function is not None:
+                    unaligned = partial(self._unaligned, native[k])
+                    made[k] = Launcher(self, native[k], function, unaligned)
+            todo = {k: _smaller(k, todo[k]) for k, f in functions.items() if f is None}
+        return [made[k] for k in kernels]
 
     def _unaligned(self, emitted: Emitted) -> Function:
-        return self.kernels.load_all([emitted.unaligned()])[0]
+        (function,) = self.kernels.load_all([emitted.unaligned()])
+        assert function is not None, "the aligned one had enough shared memory"
+        return function
 
     def _packed(self, kernel: Packed) -> Launcher:
         def load(image: Image | None) -> Function:
             assert image is not None, f"{kernel.name}: buffers outside loops are aligned"
-            return self.kernels.load(kernel.name, image)
+            function = self.kernels.load(kernel.name, image)
+            if function is None:
+                raise RuntimeError(
+                    f"kernel {kernel.name} was compiled to use {image.shared} bytes of shared "
+                    f"memory, this GPU has {self.kernels.shared_limit}: compile it again for it"
+                )
+            return function
 
         unaligned = partial(load, kernel.unaligned)
         return Launcher(self, kernel.emitted, load(kernel.image), unaligned)
 
-    def _emitted(self, kernel: Kernel | Bundle) -> Emitted | None:
+    def _emitted(self, kernel: Kernel | Bundle, schedule: Schedule) -> Emitted | None:
         """The kernel in Triton; None if it has no form there."""
+        from tilewright.codegen.triton import emit  # it needs Triton; what is packed runs without
+
         try:
-            return self.emit(kernel)
+            return emit(kernel, schedule)
         except NotImplementedError as reason:
             self.fallbacks[kernel.name] = str(reason)
             if debug.level():
@@ -171,3 +184,13 @@ class Cuda(Device):
         """Waits for all work; IndexError for a position in it that was out of range."""
         self.context.synchronize()
         self.checks.make()
+
+
+def _smaller(kernel: Kernel | Bundle, schedule: Schedule) -> Schedule:
+    """The next schedule for a kernel that needs more shared memory than a GPU has."""
+    if schedule.num_stages == 1:
+        raise RuntimeError(
+            f"kernel {kernel.name} needs more shared memory than this GPU has, even with one "
+            f"stage: {schedule} has too large tiles"
+        )
+    return replace(schedule, num_stages=schedule.num_stages - 1)

@@ -121,13 +121,17 @@ _STALE_DRIVER = (
     "The NVIDIA driver is older than the compiler in Triton: update the driver, or install an "
     "older Triton (3.6 needs CUDA 12.8)"
 )
+_FORKED = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+    "use the 'spawn' start method"
+)
 _LOST = (
     "Nothing more can run on this GPU in this process. CUDA_LAUNCH_BLOCKING=1 tells which kernel "
     "it was, compute-sanitizer where it went wrong; please report it, for generated kernels stay "
     "in their buffers"
 )
 _ADVICE = {
-    3: "A process that was forked after CUDA was used can't use it: start it by 'spawn'",
+    3: _FORKED,
     46: "Another process has the GPU for itself (nvidia-smi tells); wait for it or choose another",
     100: "CUDA_VISIBLE_DEVICES may hide the GPUs",
     101: "CUDA_VISIBLE_DEVICES may hide the GPU",
@@ -221,10 +225,7 @@ def get() -> Driver:
     if _driver is None:
         raise RuntimeError(f"no CUDA device can be used: {_absence}")
     if _owner != os.getpid():
-        raise RuntimeError(
-            "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, "
-            "you must use the 'spawn' start method"
-        )
+        raise RuntimeError(_FORKED)
     return _driver
 
 

@@ -54,10 +54,13 @@ class Kernels:
         about = context.properties
         self.target = f"sm_{about.major}{about.minor}"
         self.shared_limit = about.shared_memory_per_block_optin
-        self._loaded: dict[str, Function] = {}
+        self._loaded: dict[str, Function | None] = {}
 
-    def load_all(self, kernels: Sequence[Emitted]) -> list[Function]:
-        """A function for each kernel; those that differ in nothing the compiler sees share one."""
+    def load_all(self, kernels: Sequence[Emitted]) -> list[Function | None]:
+        """A function for each kernel; those that differ in nothing the compiler sees share one.
+
+        None for a kernel that needs more shared memory than this GPU has.
+        """
         requests = [offline.request(e, self.target) for e in kernels]
         keys = [_key(r) for r in requests]
         missing = {k: r for k, r in zip(keys, requests) if k not in self._loaded}
@@ -65,14 +68,12 @@ class Kernels:
             self._loaded[key] = self.load(request.name, image)
         return [self._loaded[k] for k in keys]
 
-    def load(self, name: str, image: Image) -> Function:
-        """A compiled kernel as a function of the driver's."""
+    def load(self, name: str, image: Image) -> Function | None:
+        """A compiled kernel as a function of the driver's; None if it needs more shared memory than
+        this GPU has."""
         driver = self.context.driver
         if image.shared > self.shared_limit:
-            raise RuntimeError(
-                f"kernel {name} needs {image.shared} bytes of shared memory, this GPU has "
-                f"{self.shared_limit}: its schedule has too large tiles or too many stages"
-            )
+            return None
         self.context.use()
         try:
             module = driver.handle("cuModuleLoadData", image.binary)

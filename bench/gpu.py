@@ -1,0 +1,289 @@
+"""The GPU rows of the goals beside PyTorch eager, torch.compile, cuBLAS and cuDNN on one card.
+
+    python bench/gpu.py [--json FILE] [--only PIECE ...] [--minutes 9] [--device cuda]
+
+Pieces: questions (what a first run on a card should find out), tests (those marked `gpu`), memory,
+gemm, epilogue, attention, conv, model. Results are compared with PyTorch's in float64 before
+anything is timed. Times are medians of what CUDA events saw, the cache flushed before each; what
+repeats is replayed as a CUDA graph. Rows are saved one by one, so a run that is cut off counts.
+Without PyTorch our side alone is measured, and nothing is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+import gpu_rows
+import numpy as np
+import timing
+from gpu_rows import Row
+
+CACHE = 256 << 20
+"""Bytes that are written to empty the cache: H200's holds 60 MB."""
+PIECES = ("questions", "tests", *gpu_rows.PIECES)
+COLUMNS = (
+    "name", "ours_ms", "torch_ms", "ratio", "compile_ratio", "share", "tflops", "goal", "reached",
+)  # fmt: skip
+
+
+class Card:
+    """How work on a GPU is timed with one framework."""
+
+    def __init__(self, torch: Any, device: str):
+        self.torch, self.device = torch, device
+        self.cache = torch.empty(CACHE // 4, dtype=torch.int32, device=device)
+
+    def milliseconds(self, step: Callable[[], Any], count: int) -> list[float]:
+        """What each of `count` calls took on the card."""
+        cuda = self.torch.cuda
+        events = [[cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+        for start, end in events:
+            self.cache.zero_()  # also gives the host time to prepare what follows
+            start.record()
+            step()
+            end.record()
+        cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in events]
+
+
+def interleaved(
+    candidates: dict[str, tuple[Card, Callable[[], Any]]], rounds: int = 5
+) -> dict[str, float]:
+    """Milliseconds a call of each candidate: the median over interleaved rounds."""
+    seen: dict[str, list[float]] = {name: [] for name in candidates}
+    counts = {}
+    for name, (card, step) in candidates.items():
+        for _ in range(4):  # compiles, makes graphs
+            first = card.milliseconds(step, 1)[0]
+        counts[name] = max(3, min(20, int(30 / max(first, 0.05))))
+    for _ in range(rounds):
+        for name, (card, step) in candidates.items():
+            seen[name] += card.milliseconds(step, counts[name])
+    return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def errors(results: list[Any], expected: list[np.ndarray]) -> float:
+    """The largest difference, in units of the largest element of each result."""
+    worst = 0.0
+    for a, b in zip(results, expected, strict=True):
+        array = np.asarray(a.detach().cpu().double().numpy())
+        scale = max(float(np.abs(b).max(initial=0)), 1e-30)
+        worst = max(worst, float(np.abs(array - b).max(initial=0)) / scale)
+        if np.isnan(array).any():
+            return math.nan
+    return worst
+
+
+class Benchmark:
+    def __init__(self, options: argparse.Namespace, tw: Any, torch: Any):
+        self.options, self.tw, self.torch = options, tw, torch
+        self.rows: list[dict[str, Any]] = []
+        self.end = time.monotonic() + 60 * options.minutes
+        self.ours = Card(tw, options.device)
+        self.theirs = Card(torch, options.device) if torch is not None else None
+        self.bandwidth = 0.0
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        timing.save(self.rows, self.options)
+        figures = "  ".join(f"{k} {timing.text(v)}" for k, v in row.items() if k != "name")
+        print(f"{row['name']}: {figures}", file=sys.stderr, flush=True)
+
+    def run(self) -> None:
+        wanted = self.options.only or PIECES
+        for piece in PIECES:
+            if piece not in wanted:
+                continue
+            if piece == "questions":
+                for name, answer in questions(self.tw, self.options.device):
+                    self.add({"name": name, "answer": answer})
+            elif piece == "tests":
+                self.add({"name": "tests marked gpu", "answer": tests(self.end)})
+            else:
+                self.measure_all(piece)
+
+    def measure_all(self, piece: str) -> None:
+        for row in gpu_rows.PIECES[piece]:
+            if time.monotonic() > self.end:
+                self.add({"name": row.name, "goal": row.goal, "error": "no time was left"})
+                continue
+            try:
+                self.add(self.measure(row))
+            except Exception as error:  # the other rows are still worth having
+                text = f"{type(error).__name__}: {error}"[:500]
+                self.add({"name": row.name, "goal": row.goal, "error": text})
+        ratios = [r["ratio"] for r in self.rows if r.get("piece") == piece and r.get("ratio")]
+        if ratios:
+            mean = math.exp(statistics.fmean(map(math.log, ratios)))
+            self.add({"name": f"{piece}, geometric mean", "ratio": mean})
+
+    def measure(self, row: Row) -> dict[str, Any]:
+        if row.measure == "bandwidth" and not self.bandwidth:
+            self.bandwidth = self.copy_bandwidth()
+        found: dict[str, Any] = {"name": row.name}
+        step, results = row.make(self.tw, self.options.device, row.dtype)
+        candidates = {"ours": (self.ours, step)}
+        if self.theirs is not None:
+            found |= self.compare(row, results())
+            # Made anew: comparing has moved the weights.
+            candidates["torch"] = (
+                self.theirs,
+                row.make(self.torch, self.options.device, row.dtype)[0],
+            )
+            if row.compiled:
+                made = row.make(self.torch, self.options.device, row.dtype)[0]
+                candidates["compile"] = self.theirs, self.torch.compile(made)
+        times = interleaved(candidates)
+        found |= {f"{name}_ms": ms for name, ms in times.items()}
+        ours = times["ours"]
+        for name, key in (("torch", "ratio"), ("compile", "compile_ratio")):
+            if name in times:
+                found[key] = times[name] / ours
+        if row.flops:
+            found["tflops"] = row.flops / ours * 1e-9
+        if row.bytes and self.bandwidth:
+            found["share"] = row.bytes / (ours * 1e-3) / self.bandwidth
+        reached = found.get(
+            {"bandwidth": "share", "compiled": "compile_ratio"}.get(row.measure, row.measure)
+        )
+        return {
+            **found,
+            "goal": row.goal,
+            "measure": row.measure,
+            "reached": None if reached is None else reached >= row.goal,
+            "piece": next(p for p, rows in gpu_rows.PIECES.items() if row in rows),
+        }
+
+    def compare(self, row: Row, ours: list[Any]) -> dict[str, Any]:
+        """Our error and PyTorch's against float64; AssertionError if ours is much larger."""
+        device = self.options.device
+        exact = row.make(self.torch, device, "float64")[1]()
+        expected = [r.detach().cpu().double().numpy() for r in exact]
+        del exact
+        theirs = errors(row.make(self.torch, device, row.dtype)[1](), expected)
+        mine = errors(ours, expected)
+        assert mine <= max(2 * theirs, row.tolerance), (
+            f"{row.name}: our error is {mine:.3g} of the largest element, PyTorch's {theirs:.3g}"
+        )
+        self.torch.cuda.empty_cache()
+        return {"our_error": mine, "torch_error": theirs}
+
+    def copy_bandwidth(self) -> float:
+        """Bytes a second of a large copy, read and written."""
+        card = self.theirs or self.ours
+        source = card.torch.empty(1 << 28, dtype=card.torch.float32, device=self.options.device)
+        target = card.torch.empty_like(source)
+        ms = statistics.median(card.milliseconds(lambda: target.copy_(source), 20))
+        found = 2 * 4 * (1 << 28) / (ms * 1e-3)
+        self.add({"name": "copy bandwidth, TB/s", "answer": found * 1e-12})
+        return found
+
+
+def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
+    """What a first run on a card should find out."""
+    from tilewright.runtime import devices
+    from tilewright.runtime.cuda import driver
+
+    card: Any = devices.get(tw.zeros((), device=device)._meta()[2])
+    about = card.context.properties
+    yield "GPU", f"{about.name}, {about.multi_processor_count} multiprocessors, {card.target.name}"
+    yield "driver", driver.get().number("cuDriverGetVersion")
+    for module in ("triton", "cuda.core", "cuda.bindings", "torch"):
+        try:
+            yield module, str(getattr(importlib.import_module(module), "__version__", "there"))
+        except ImportError:
+            yield module, "missing"
+    yield "gcc", shutil.which("gcc") or "missing"
+    start = time.perf_counter()
+    x = tw.arange(1 << 20, dtype=tw.float32, device=device)
+    total = float((x * 2 + 1).sum())
+    yield "a kernel compiled here runs", total == float((1 << 20) * ((1 << 20) - 1) + (1 << 20))
+    yield "first kernel, s", time.perf_counter() - start
+    a = tw.ones(512, 512, dtype=tw.bfloat16, device=device)
+    yield "a product in bfloat16", float((a @ a)[3, 5]) == 512.0
+    shared = [f.shared for f in card.kernels._loaded.values()]
+    yield "shared memory of its largest kernel, KB", max(shared) / 1024
+    y = tw.zeros(1024, device=device)
+
+    def step() -> None:
+        nonlocal y
+        y = y + 1
+
+    def chained() -> None:
+        nonlocal y
+        for _ in range(16):
+            y = y.flip(0).cumsum(0) * 0.5
+
+    from tilewright import recording
+
+    for name, work in (("one kernel", step), ("16 x 2 kernels, as a graph", chained)):
+        times = []
+        for _ in range(50):
+            work()
+            start = time.perf_counter()
+            recording.flush()
+            times.append(time.perf_counter() - start)
+            tw.cuda.synchronize()
+        yield f"host time of a flush of {name}, us", statistics.median(times[10:]) * 1e6
+
+
+def tests(end: float) -> str:
+    """The outcome of the tests that are marked `gpu`, within the time that is left."""
+    root = Path(__file__).resolve().parents[1]
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests"]
+    left = max(10.0, min(180.0, end - time.monotonic()))
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=left)
+    except subprocess.TimeoutExpired:
+        return f"not done after {left:.0f} s"
+    print(done.stdout[-4000:], done.stderr[-2000:], file=sys.stderr)
+    return (done.stdout.strip() or done.stderr.strip() or "nothing was printed").splitlines()[-1]
+
+
+def main() -> None:
+    parser = timing.parser((__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--only", nargs="+", choices=PIECES, metavar="PIECE", help=", ".join(PIECES)
+    )
+    parser.add_argument("--minutes", type=float, default=9, help="after which no row is begun")
+    parser.add_argument("--device", default="cuda", help="which card")
+    options = parser.parse_args()
+    import tilewright as tw
+
+    if not tw.cuda.is_available():
+        from tilewright.runtime.cuda import driver
+
+        sys.exit(f"bench/gpu.py needs a CUDA device: {driver.reason_against()}")
+    for part in ("nn", "optim", "amp"):
+        importlib.import_module(f"tilewright.{part}")
+    try:
+        import torch
+    except ImportError:
+        torch = None
+        print("PyTorch isn't installed: nothing is compared", file=sys.stderr)
+    benchmark = Benchmark(options, tw, torch)
+    try:
+        benchmark.run()
+    except KeyboardInterrupt:
+        print("interrupted: what was measured is kept", file=sys.stderr)
+    timing.report(benchmark.rows, COLUMNS, options)
+    answers = [r for r in benchmark.rows if "answer" in r or "error" in r]
+    for row in answers:
+        print(f"{row['name']}: {row.get('answer', row.get('error'))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,306 @@
+"""What the GPU benchmark compares: kernels and a model, written once for any framework.
+
+A piece is a list of rows. Sizes are those of large models; `bytes` is what must be moved at least,
+`flops` what must be computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import models
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison.
+
+    make(torch, device, dtype) -> (step, results): step() is timed; results() is what is compared,
+    tensors in a list. dtype: what is computed in. measure: what the goal is of: "ratio" to
+    PyTorch eager, "compiled" to torch.compile, "bandwidth" (a share of what copying reaches), or
+    "tflops".
+    """
+
+    name: str
+    goal: float
+    measure: str
+    make: Callable[[Any, str, str], tuple[Callable[[], Any], Callable[[], list[Any]]]]
+    bytes: float = 0
+    flops: float = 0
+    dtype: str = "bfloat16"
+    compiled: bool = False
+    tolerance: float = 2e-2
+
+
+def numbers(
+    torch: Any, device: str, dtype: str, *shapes: Sequence[int], seed: int = 0
+) -> list[Any]:
+    """The same tensors for every framework and dtype: rounded to bfloat16."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for shape in shapes:
+        values = rng.standard_normal(math.prod(shape), dtype=np.float32).reshape(tuple(shape))
+        values = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        out.append(torch.tensor(values).to(device).to(getattr(torch, dtype)))
+    return out
+
+
+def forward(function: Callable[..., Any], *shapes: Sequence[int]) -> Any:
+    """function(torch, *tensors), without gradients."""
+
+    def make(torch: Any, device: str, dtype: str) -> Any:
+        tensors = numbers(torch, device, dtype, *shapes)
+
+        def step() -> Any:
+            with torch.no_grad():
+                return function(torch, *tensors)
+
+        return step, lambda: [step()]
+
+    return make
+
+
+def both_ways(function: Callable[..., Any], *shapes: Sequence[int]) -> Any:
+    """function(torch, *tensors), then the gradients of its sum weighted by fixed numbers."""
+
+    def make(torch: Any, device: str, dtype: str) -> Any:
+        tensors = [t.requires_grad_() for t in numbers(torch, device, dtype, *shapes)]
+        (weight,) = numbers(torch, device, dtype, shapes[0], seed=1)
+
+        def step() -> list[Any]:
+            for t in tensors:
+                t.grad = None
+            y = function(torch, *tensors)
+            y.backward(weight)
+            return [y.detach(), *(t.grad for t in tensors)]
+
+        return step, step
+
+    return make
+
+
+def _chain(torch: Any, x: Any, w: Any, b: Any) -> Any:
+    return torch.nn.functional.gelu(x * w + b, approximate="tanh")
+
+
+def _softmax(torch: Any, x: Any) -> Any:
+    return torch.nn.functional.softmax(x, -1)
+
+
+def _layer_norm(torch: Any, x: Any, w: Any, b: Any) -> Any:
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],), w, b)
+
+
+def cross_entropy(rows: int, classes: int) -> Any:
+    def make(torch: Any, device: str, dtype: str) -> Any:
+        (logits,) = numbers(torch, device, dtype, (rows, classes))
+        logits.requires_grad_()
+        targets = torch.tensor(np.random.default_rng(2).integers(0, classes, rows)).to(device)
+
+        def step() -> list[Any]:
+            logits.grad = None
+            loss = torch.nn.functional.cross_entropy(logits, targets)
+            loss.backward()
+            return [loss.detach(), logits.grad]
+
+        return step, step
+
+    return make
+
+
+def adam(count: int) -> Any:
+    def make(torch: Any, device: str, dtype: str) -> Any:
+        shape = (count // 16, 4, 4)
+        parameters = [t.requires_grad_() for t in numbers(torch, device, dtype, shape)]
+        for p, g in zip(parameters, numbers(torch, device, dtype, shape, seed=1), strict=True):
+            p.grad = g
+        options = {"fused": True} if torch.__name__ == "torch" else {}
+        optimizer = torch.optim.Adam(parameters, lr=1e-3, **options)
+
+        def results() -> list[Any]:
+            optimizer.step()
+            return [p.detach() for p in parameters]
+
+        return optimizer.step, results
+
+    return make
+
+
+MIB = float(1 << 20)
+WIDE, ROWS = 4096, 16384
+MEMORY = [
+    Row("gelu(x * w + b)", 0.92, "bandwidth", forward(_chain, (ROWS, WIDE), (WIDE,), (WIDE,)),
+        bytes=2 * 2 * ROWS * WIDE, compiled=True),
+    Row("softmax", 0.92, "bandwidth", forward(_softmax, (ROWS, WIDE)), bytes=2 * 2 * ROWS * WIDE),
+    Row("softmax, both ways", 0.92, "bandwidth", both_ways(_softmax, (ROWS, WIDE)),
+        bytes=2 * 5 * ROWS * WIDE, compiled=True),
+    Row("layer norm", 0.92, "bandwidth", forward(_layer_norm, (ROWS, WIDE), (WIDE,), (WIDE,)),
+        bytes=2 * 2 * ROWS * WIDE),
+    Row("layer norm, both ways", 0.92, "bandwidth",
+        both_ways(_layer_norm, (ROWS, WIDE), (WIDE,), (WIDE,)), bytes=2 * 5 * ROWS * WIDE,
+        compiled=True),
+    Row("cross entropy, both ways", 0.92, "bandwidth", cross_entropy(8192, 50304),
+        bytes=2 * 3 * 8192 * 50304, compiled=True),
+    Row("Adam, 124 M parameters", 0.92, "bandwidth", adam(124 << 20), bytes=4 * 7 * (124 << 20),
+        dtype="float32", tolerance=1e-5),
+]  # fmt: skip
+
+
+def _product(torch: Any, a: Any, b: Any) -> Any:
+    return a @ b
+
+
+def _product_t(torch: Any, a: Any, b: Any) -> Any:
+    return a @ b.T
+
+
+def _linear_gelu(torch: Any, x: Any, w: Any, b: Any) -> Any:
+    return torch.nn.functional.gelu(torch.nn.functional.linear(x, w, b), approximate="tanh")
+
+
+def _linear_add(torch: Any, x: Any, w: Any, b: Any, residual: Any) -> Any:
+    return torch.nn.functional.linear(x, w, b) * 0.5 + residual
+
+
+def _gemm(m: int, n: int, k: int, transposed: bool = False) -> Row:
+    b = (n, k) if transposed else (k, n)
+    name = f"GEMM {m} x {n} x {k}" + (", b transposed" if transposed else "")
+    function = _product_t if transposed else _product
+    whole = m == n == k == 8192
+    return Row(
+        name,
+        750 if whole else 0.95,
+        "tflops" if whole else "ratio",
+        forward(function, (m, k), b),
+        bytes=2.0 * (m * k + k * n + m * n),
+        flops=2.0 * m * n * k,
+    )
+
+
+GEMM = [
+    _gemm(1024, 1024, 1024),
+    _gemm(2048, 2048, 2048),
+    _gemm(4096, 4096, 4096),
+    _gemm(8192, 8192, 8192),
+    _gemm(8192, 8192, 8192, transposed=True),
+    _gemm(8192, 4096, 1024, transposed=True),
+    _gemm(8192, 1024, 4096, transposed=True),
+    _gemm(8192, 28672, 4096, transposed=True),
+    _gemm(16, 8192, 8192, transposed=True),
+    _gemm(256, 256, 65536),
+]
+EPILOGUE = [
+    Row("gelu(linear), 8192 x 4096 x 1024", 1.15, "ratio",
+        forward(_linear_gelu, (8192, 1024), (4096, 1024), (4096,)),
+        flops=2.0 * 8192 * 4096 * 1024, compiled=True),
+    Row("linear / 2 + residual, 8192 x 1024 x 4096", 1.15, "ratio",
+        forward(_linear_add, (8192, 4096), (1024, 4096), (1024,), (8192, 1024)),
+        flops=2.0 * 8192 * 4096 * 1024, compiled=True),
+]  # fmt: skip
+
+
+def _causal(torch: Any, q: Any, k: Any, v: Any) -> Any:
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _attention(batch: int, heads: int, length: int, width: int) -> list[Row]:
+    shape = (batch, heads, length, width)
+    flops = 2.0 * batch * heads * length * length * width  # half of the products are masked
+    name = f"attention {batch} x {heads} x {length} x {width}, causal"
+    whole = (length, width) == (8192, 128)
+    return [
+        Row(f"{name}, forward", 600 if whole else 1.0, "tflops" if whole else "ratio",
+            forward(_causal, shape, shape, shape), flops=flops),
+        Row(f"{name}, both ways", 1.0, "ratio", both_ways(_causal, shape, shape, shape),
+            flops=3.5 * flops),
+    ]  # fmt: skip
+
+
+ATTENTION = [*_attention(2, 16, 8192, 128), *_attention(8, 12, 1024, 64)]
+
+
+def _conv(x: Sequence[int], w: Sequence[int], stride: int) -> list[Row]:
+    def convolved(torch: Any, a: Any, b: Any) -> Any:
+        return torch.nn.functional.conv2d(a, b, stride=stride, padding=w[-1] // 2)
+
+    out = (x[2] + 2 * (w[-1] // 2) - w[-1]) // stride + 1
+    flops = 2.0 * x[0] * out * out * math.prod(w)
+    name = f"conv {w[2]}x{w[3]}, {x[1]} to {w[0]} at {x[2]}" + ("/2" if stride > 1 else "")
+    return [
+        Row(f"{name}, forward", 0.9, "ratio", forward(convolved, x, w), flops=flops),
+        Row(
+            f"{name}, both ways", 0.9, "ratio", both_ways_of_conv(convolved, x, w), flops=3 * flops
+        ),
+    ]
+
+
+def both_ways_of_conv(function: Callable[..., Any], x: Sequence[int], w: Sequence[int]) -> Any:
+    def make(torch: Any, device: str, dtype: str) -> Any:
+        tensors = [t.requires_grad_() for t in numbers(torch, device, dtype, x, w)]
+
+        def step() -> list[Any]:
+            for t in tensors:
+                t.grad = None
+            y = function(torch, *tensors)
+            y.backward(y.detach())
+            return [y.detach(), *(t.grad for t in tensors)]
+
+        return step, step
+
+    return make
+
+
+CONV = [
+    *_conv((128, 64, 56, 56), (64, 64, 3, 3), 1),
+    *_conv((128, 128, 28, 28), (128, 128, 3, 3), 1),
+    *_conv((128, 256, 56, 56), (512, 256, 1, 1), 2),
+    *_conv((128, 512, 7, 7), (512, 512, 3, 3), 1),
+    *_conv((128, 3, 224, 224), (64, 3, 7, 7), 2),
+]
+
+BATCH, CONTEXT, VOCAB = 8, 1024, 50304
+TOKENS = BATCH * CONTEXT
+
+
+def _gpt2(torch: Any, device: str, dtype: str) -> Any:
+    """One AdamW step of GPT-2 with 124 M parameters, products in bfloat16 by autocast."""
+    model = models.gpt(
+        torch, layers=12, heads=12, width=768, context=CONTEXT, vocab=VOCAB, fused_attention=True
+    )
+    model = models.filled(torch, model).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    rng = np.random.default_rng(0)
+    x, y = (torch.tensor(rng.integers(0, VOCAB, (BATCH, CONTEXT))).to(device) for _ in range(2))
+    kind = device.partition(":")[0]
+    half = dtype != "float64"
+    if not half:
+        model.double()
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        with torch.autocast(kind, torch.bfloat16, enabled=half):
+            loss = model(x, y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step, lambda: [step() for _ in range(3)]
+
+
+MODEL = [
+    Row("GPT-2 124M, AdamW step of 8 x 1024 tokens", 1.1, "compiled", _gpt2,
+        flops=6.0 * 124e6 * TOKENS, compiled=True, tolerance=1e-2),
+]  # fmt: skip
+
+PIECES = {
+    "memory": MEMORY,
+    "gemm": GEMM,
+    "epilogue": EPILOGUE,
+    "attention": ATTENTION,
+    "conv": CONV,
+    "model": MODEL,
+}

@@ -1,0 +1,194 @@
+"""Kernels cut by a schedule: how many programs there are, and what one of them takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import attention
+from ..analysis import Analysis
+from ..chip import Chip
+from ..index import Axis
+from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, collect
+from ..roles import roles
+from .schedule import Schedule, head_block, points
+
+_ADDRESSES = 40  # registers beside those of tiles: addresses, masks, sizes
+_WINDOW = 5  # for each element of windows whose neighbours are summed: offsets and their bounds
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A kernel cut by a schedule.
+
+    programs: how many. steps: of the loop of one. loaded: bytes that programs read together.
+    flying: bytes that one has asked for at a time. gathered: elements loaded one by one. flops: of
+    whole tiles. columns: of the product of a warp group, 0 if a tile has too few rows for one.
+    registers, shared: estimates.
+    """
+
+    programs: int
+    steps: int
+    loaded: int
+    flying: float
+    flops: int
+    columns: int
+    registers: int
+    shared: int
+    gathered: int = 0
+
+    def efficiency(self, chip: Chip) -> float:
+        """The share of their peak that tensor cores reach with operands from shared memory, which
+        gives 128 bytes a cycle: a row of 64 takes as long to read as 64 columns to multiply."""
+        if chip.product != "wgmma.mma_async":
+            return 1.0
+        return min(1.0, 2 * self.columns / (64 + self.columns)) if self.columns else 0.5
+
+
+def cut(kernel: Kernel | Bundle, schedule: Schedule) -> Pieces:
+    if isinstance(kernel, Bundle):
+        parts = [cut(k, schedule) for k in kernel.members]
+        largest = max(parts, key=lambda p: p.programs)
+        return Pieces(
+            programs=sum(p.programs for p in parts),
+            steps=largest.steps,
+            loaded=sum(p.loaded for p in parts),
+            flying=largest.flying,
+            flops=0,
+            columns=0,
+            registers=largest.registers,
+            shared=0,
+        )
+    if kernel.is_chained:
+        return _attention_cut(kernel, schedule)
+    if kernel.has_dot:
+        return _dot_cut(kernel, schedule)
+    return _tile_cut(kernel, schedule)
+
+
+def _tiles(extent: int, block: int) -> int:
+    return -(-extent // block)
+
+
+def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
+    analysis = Analysis(kernel)
+    dots = [v for v in kernel.values if isinstance(v, Dot)]
+    role = roles(kernel, analysis, dots[0])
+    m, n, k = schedule.block_m, schedule.block_n, schedule.block_k
+    programs = _tiles(points(role.m), m) * _tiles(points(role.n), n) * points(role.batch)
+    steps = _tiles(points(role.k), k)
+    size = dots[0].input_dtype.itemsize
+    step = (m + n) * k * size * len(dots)
+    held = m * n // (schedule.num_warps * 32)  # elements of a tile that a thread has
+    # All that is stored is in registers at once, and so are masks where tiles reach over the end.
+    ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
+    registers = held * max(len(dots), len(kernel.stores)) + _ADDRESSES + (48 if ends else 0)
+    gathered = 0
+    for dot in dots:
+        for value, length in ((dot.a, m), (dot.b, n)):
+            if not _is_whole(value):
+                gathered += programs * steps * length * k
+                each = length * k // (schedule.num_warps * 32)
+                registers += each * (_WINDOW if _runs_along(value, role.k) else 1)
+    return Pieces(
+        programs=programs,
+        steps=steps,
+        loaded=programs * steps * step,
+        flying=step * max(schedule.num_stages - 1, 1),
+        flops=2 * programs * m * n * steps * k * len(dots),
+        columns=0 if m < 64 else min(n, m * n // (64 * max(schedule.num_warps // 4, 1))),
+        registers=registers,
+        shared=step * schedule.num_stages,
+        gathered=gathered,
+    )
+
+
+def _loads(value: Value) -> list[Load]:
+    seen: dict[int, Value] = {}
+    collect(value, seen)
+    return [v for v in seen.values() if isinstance(v, Load)]
+
+
+def _is_whole(value: Value) -> bool:
+    """Whether an operand is read by vectors: its elements are neighbours, none of them guarded."""
+    seen: dict[int, Value] = {}
+    collect(value, seen)
+    if any(isinstance(v, Guard) for v in seen.values()):
+        return False
+    offsets = [v.offset for v in _loads(value)]
+    return all(o.is_affine and any(c == 1 for _, c in o.terms) for o in offsets)
+
+
+def _runs_along(value: Value, axes: tuple[Axis, ...]) -> bool:
+    """Whether elements that are neighbours in memory mostly are so along one of `axes`."""
+    steps = [a for v in _loads(value) for a in v.offset.axes() if v.offset.coefficient(a) == 1]
+    return max(steps, key=lambda a: a.extent, default=None) in axes
+
+
+def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
+    parts = attention.roles(kernel)
+    assert parts is not None
+    own = parts.query if parts.walked is parts.key else parts.key
+    walked = parts.walked or parts.key
+    inner, outer = head_block(parts.inner), head_block(parts.outer)
+    m, n = schedule.block_m, schedule.block_n
+    programs = _tiles(own.extent, m) * points(parts.batch)
+    steps = max(1, round(_tiles(walked.extent, n) * seen_share(kernel)))
+    size = parts.products.input_dtype.itemsize
+    products = inner + (outer if parts.back is not None else 0)
+    widths = [outer if parts.outer in d.axes() else inner for _, d in parts.stores if d is not None]
+    step = n * (inner + outer) * size
+    threads = schedule.num_warps * 32
+    scores = m * n * (2 if parts.back is not None else 1)
+    return Pieces(
+        programs=programs,
+        steps=steps,
+        loaded=programs * (steps * step + m * products * size),
+        flying=step * max(schedule.num_stages - 1, 1),
+        flops=2 * programs * steps * m * n * (products + sum(widths)),
+        columns=n,
+        registers=min((m * sum(widths) + scores) // threads + 2 * _ADDRESSES, 255),
+        shared=step * schedule.num_stages + m * products * size,
+    )
+
+
+def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
+    analysis = Analysis(kernel)
+    rows, length = points(kernel.parallel), points(kernel.reduction)
+    reduction = set(kernel.reduction)
+    if kernel.is_update:
+        length = 1
+    block = schedule.block * (schedule.block_r if length > 1 else 1)
+    loads = [v for v in kernel.values if isinstance(v, Load)]
+    full = [v for v in loads if not length > 1 or analysis.axes(v) & reduction]
+    passes = _passes(analysis, kernel) if schedule.looped else 1
+    loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads) * passes
+    threads = schedule.num_warps * 32
+    held = max(block // threads, 1)
+    return Pieces(
+        programs=_tiles(rows, schedule.block),
+        steps=_tiles(length, schedule.block_r) * passes if schedule.looped else 1,
+        loaded=loaded,
+        # Stores are not waited for, but a kernel that has nothing else is as fast as they are.
+        flying=block * sum(b.dtype.itemsize for b in [v.buffer for v in full] or kernel.outputs),
+        flops=0,
+        columns=0,
+        registers=min(held * (len(full) + 1) + _ADDRESSES // 2, 255),
+        shared=0,
+    )
+
+
+def _passes(analysis: Analysis, kernel: Kernel) -> int:
+    """How often a row is read that doesn't stay on chip."""
+    deepest = max((analysis.depth(v) for v in kernel.values), default=0)
+    stored = any(set(kernel.reduction) & analysis.axes(s.value) for s in kernel.stores)
+    return max(deepest + stored, 1)
+
+
+def seen_share(kernel: Kernel) -> float:
+    """The share of scores that a causal mask leaves."""
+    parts = attention.roles(kernel) if kernel.is_chained else None
+    if parts is None or parts.causal is None:
+        return 1.0
+    queries, keys = parts.query.extent, parts.key.extent
+    whole = min(queries, keys)
+    return (whole * (whole + 1) / 2 + max(queries - keys, 0) * keys) / (queries * keys)

@@ -1,0 +1,169 @@
+"""What a kernel would take on a GPU, from its text alone: a static model that ranks schedules.
+
+A launch takes as long as the busiest of what it needs: memory, the cache that multiprocessors
+share, tensor cores, other arithmetic, exponentials. Each is a count divided by the chip's rate, and
+the count is that of the busiest multiprocessor: programs are whole, so the last wave may leave some
+of them idle (wave quantization). How many programs a multiprocessor holds at a time (occupancy)
+decides how many bytes are on their way, which bounds the bandwidth (Little's law).
+
+Registers and shared memory are those of a compiled kernel where there is one, else estimates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.ir.dtype import DType
+
+from ..analysis import Analysis
+from ..chip import Chip
+from ..kernel import Apply, Bundle, Dot, Kernel, Load, RandomBits, Reduce
+from ..target import Target
+from .cutting import cut, seen_share
+from .schedule import Schedule, points
+
+LATENCY = 0.8e-6
+"""Seconds from asking for memory to having it, under load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one program takes of a multiprocessor: registers of a thread, bytes of shared memory."""
+
+    registers: int
+    shared: int
+    spills: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a kernel has to do at least.
+
+    bytes: of each buffer, the elements it reads or writes, once. flops: of products of `dtype`.
+    scalar: other operations, in units of Op.cost. exponentials: of a tile of scores.
+    """
+
+    bytes: int
+    flops: int
+    scalar: int
+    exponentials: int
+    dtype: DType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A kernel with a schedule on a chip.
+
+    programs: of the launch; resident: at a time on a multiprocessor; waves: programs over places.
+    seconds: of the launch without its overhead. bound: what takes longest.
+    share: of the roofline, which needs the same bytes and products at the chip's peak rates.
+    """
+
+    work: Work
+    usage: Usage
+    programs: int
+    resident: int
+    waves: float
+    seconds: float
+    bound: str
+    share: float
+
+
+def occupancy(chip: Chip, warps: int, usage: Usage) -> int:
+    """How many programs of so many warps a multiprocessor holds at a time."""
+    each = usage.registers * chip.warp
+    granules = -(-each // chip.granule) * chip.granule
+    held = chip.registers // granules if granules else chip.warps
+    # Registers are in four parts, each of which holds whole warps.
+    limits = [chip.warps // warps, chip.programs, held // 4 * 4 // warps]
+    if usage.shared:
+        limits.append(chip.shared // (usage.shared + chip.shared_own))
+    fits = usage.shared <= chip.shared_each and usage.registers <= chip.registers_each
+    return min(limits) if fits else 0
+
+
+def work(kernel: Kernel | Bundle) -> Work:
+    """The least that computing a kernel takes."""
+    if isinstance(kernel, Bundle):
+        parts = [work(k) for k in kernel.members]
+        return Work(
+            bytes=sum(p.bytes for p in parts),
+            flops=0,
+            scalar=sum(p.scalar for p in parts),
+            exponentials=0,
+            dtype=None,
+        )
+    analysis = Analysis(kernel)
+    seen = seen_share(kernel)
+    touched: dict[object, int] = {}
+    flops = scalar = exponentials = 0
+    dtype = None
+    for value in kernel.values:
+        count = points(analysis.axes(value))
+        if isinstance(value, Load):
+            most = touched.get(value.buffer, 0) + count
+            touched[value.buffer] = min(most, value.buffer.size)
+        elif isinstance(value, Dot):
+            flops += int(2 * count * points(value.over) * seen)
+            dtype = value.input_dtype
+        elif isinstance(value, Apply):
+            is_score = kernel.is_chained and set(kernel.reduction) & analysis.axes(value)
+            exponentials += int(count * seen) if is_score and value.op.name == "exp" else 0
+            scalar += int(count * value.op.cost * (seen if is_score else 1))
+        elif isinstance(value, RandomBits):
+            scalar += int(60 * count * seen)
+        elif isinstance(value, Reduce):
+            scalar += points(analysis.axes(value.arg))
+    for store in kernel.stores:
+        over = analysis.axes(store.value) | analysis.index_axes(store.offset)
+        count = min(points(over), store.buffer.size)
+        twice = store.mode not in (None, "set")  # what is there is read first
+        touched[store.buffer] = touched.get(store.buffer, 0) + count * (1 + twice)
+    moved = sum(n * b.dtype.itemsize for b, n in touched.items())  # type: ignore[attr-defined]
+    return Work(moved, flops, scalar, exponentials, dtype)
+
+
+def roofline(needed: Work, chip: Chip, tf32: bool = False) -> float:
+    """Seconds at the chip's peak rates."""
+    products = needed.flops / chip.flops(needed.dtype, tf32) if needed.dtype else 0.0
+    return max(needed.bytes / chip.bandwidth, products)
+
+
+def predict(
+    kernel: Kernel | Bundle, schedule: Schedule, target: Target, usage: Usage | None = None
+) -> Prediction:
+    """How a kernel fares with a schedule. `usage` is that of the compiled kernel if it is known."""
+    chip = target.chip
+    needed = work(kernel)
+    shape = cut(kernel, schedule)
+    used = usage or Usage(shape.registers, shape.shared)
+    resident = occupancy(chip, schedule.num_warps, used)
+    if not resident:
+        nothing = math.inf
+        return Prediction(needed, used, shape.programs, 0, nothing, nothing, "occupancy", 0.0)
+    places = chip.multiprocessors * resident
+    busiest = -(-shape.programs // chip.multiprocessors)  # programs of one multiprocessor
+    spread = busiest * chip.multiprocessors / shape.programs
+    wanted = chip.bandwidth * LATENCY / chip.multiprocessors
+    flying = min(1.0, min(resident, busiest) * shape.flying / wanted)
+    takes = {
+        "memory": needed.bytes / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
+        "cache": shape.loaded / chip.cache_bandwidth * spread,
+    }
+    if needed.dtype is not None:
+        rate = chip.flops(needed.dtype, schedule.tf32) * shape.efficiency(chip)
+        takes["products"] = shape.flops / rate * spread
+    takes["gathers"] = shape.gathered / (2 * chip.exponentials) * spread  # 32 a cycle, not 16
+    takes["arithmetic"] = 2 * needed.scalar / chip.vector["float32"] * spread
+    takes["exponentials"] = needed.exponentials / chip.exponentials * spread
+    if used.spills:
+        threads = shape.programs * schedule.num_warps * chip.warp
+        takes["spills"] = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth
+    bound = max(takes, key=lambda name: takes[name])
+    # The first loads of a program and its last stores are waited for if it is alone.
+    rounds = -(-shape.programs // places)
+    seconds = takes[bound] + rounds * 2 * LATENCY / resident
+    share = roofline(needed, chip, schedule.tf32) / seconds
+    waves = shape.programs / places
+    return Prediction(needed, used, shape.programs, resident, waves, seconds, bound, share)

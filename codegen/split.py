@@ -1,0 +1,134 @@
+"""Long sums of few results in two steps: of parts, then of what the parts gave.
+
+One step would leave most of the machine idle. The parts are cut by size alone, so the order of
+additions is the same on every run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import float32
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
+
+from .target import Target
+
+
+@dataclass(frozen=True)
+class SplitFolds:
+    """A fold of long rows, or of columns, of which there are too few to keep the machine busy."""
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        if node.op.kind is not Kind.REDUCE or node.op.name in ("argmax", "argmin"):
+            return None
+        (x,) = node.operands
+        (axes,) = node.attrs
+        points = math.prod(node.shape)
+        length = math.prod(x.shape[a] for a in axes)
+        longest, least = self.target.long_row, 64
+        if self.target.columns and x.rank - 1 not in axes:
+            points = -(-points // self.target.columns)  # one program folds so many of them
+            longest, least = self.target.long_row >> 7, 16
+        if not points or points >= self.target.parallel or length < longest:
+            return None
+        axis = max(axes, key=lambda a: x.shape[a])
+        parts = self._parts(x.shape[axis], points, length)
+        if parts is None or length // parts < least:
+            return None
+        size = x.shape[axis] // parts
+        cut = ops.reshape(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
+        within = sorted(axis + 1 if a == axis else a + (a > axis) for a in axes)
+        partial = node.op(cut, tuple(within))
+        return ops.reshape(node.op(partial, (axis,)), node.shape)
+
+    def _parts(self, extent: int, points: int, length: int) -> int | None:
+        """Into how many parts an axis is cut: enough to fill the machine."""
+        wanted = 4 * self.target.parallel
+        for parts in range(2, extent + 1):
+            enough = parts * points >= wanted or parts * parts >= length
+            if extent % parts == 0 and enough:
+                return parts
+        return None
+
+
+@dataclass(frozen=True)
+class SplitProducts:
+    """A product of few tiles and a long sum as a batch of products, whose sum is taken then: matrix
+    products cut along K, and gradients of convolutions' weights cut along the batch.
+
+    Sums of parts are in float32, also those of half types.
+    """
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        if node.dtype.name not in self.target.split_products or 0 in node.shape:
+            return None
+        if node.op is ops.matmul:
+            return self._matmul(node)
+        return self._weight_grad(node) if node.op is ops.conv_weight_grad else None
+
+    def _matmul(self, node: Node) -> Node | None:
+        a, b = node.operands
+        *batch, rows, columns = node.shape
+        inner = a.shape[-1]
+        parts = self._parts(node, (math.prod(batch), rows, columns), inner, inner // _EVEN)
+        if parts == 1 or inner % (_EVEN * parts):
+            return None
+        size = inner // parts
+        left = ops.reshape(a, (*a.shape[:-1], parts, size))
+        left = ops.permute(left, (*range(a.rank - 2), a.rank - 1, a.rank - 2, a.rank))
+        right = ops.reshape(b, (*b.shape[:-2], parts, size, columns))
+        products = ops.matmul(left, right)
+        return _total(products, products.rank - 3, node)
+
+    def _weight_grad(self, node: Node) -> Node | None:
+        """The parts of the batch as groups of channels."""
+        g, x = node.operands
+        *attrs, groups = node.attrs
+        rows, columns = g.shape[1] // groups, math.prod(node.shape[1:])
+        inner = g.shape[0] * math.prod(g.shape[2:])
+        parts = self._parts(node, (groups, rows, columns), inner, g.shape[0])
+        if parts == 1:
+            return None
+
+        def apart(operand: Node) -> Node:
+            count, channels, *rest = operand.shape
+            cut = ops.reshape(operand, (parts, count // parts, channels, *rest))
+            turned = ops.permute(cut, (1, 0, *range(2, cut.rank)))
+            return ops.reshape(turned, (count // parts, parts * channels, *rest))
+
+        products = ops.conv_weight_grad(apart(g), apart(x), *attrs, parts * groups)
+        return _total(ops.reshape(products, (parts, *node.shape)), 0, node)
+
+    def _parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
+        """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: as many as the
+        machine has room for, if that saves time. sizes: batch, rows and columns."""
+        chip = self.target.chip
+        batch, rows, columns = sizes
+        edges = [64 if size <= 64 else 128 for size in (rows, columns)]
+        tiles = -(-rows // edges[0]) * -(-columns // edges[1]) * batch
+        most = min(chip.multiprocessors // tiles, inner // _LEAST)
+        parts = max((p for p in range(1, most + 1) if extent % p == 0), default=1)
+        rate = chip.flops(node.dtype, self.target.tf32) / chip.multiprocessors
+        saved = 2 * edges[0] * edges[1] * (inner - inner // parts) / rate
+        more = 8 * parts * math.prod(node.shape) / chip.bandwidth + _LAUNCH
+        return parts if saved > more else 1
+
+
+def _total(products: Node, axis: int, node: Node) -> Node:
+    """The sum of `products` along an axis, in the place of `node`."""
+    if node.dtype is not float32:
+        products = ops.cast(products, float32)
+    total = ops.reshape(ops.sum(products, (axis,)), node.shape)
+    return total if node.dtype is float32 else ops.cast(total, node.dtype)
+
+
+_EVEN = 64  # parts of K are multiples of it, so that their rows are read by whole vectors
+_LEAST = 256  # terms of a part
+_LAUNCH = 3e-6  # seconds

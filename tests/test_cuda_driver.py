@@ -1,0 +1,216 @@
+"""What is said when the driver, a device or a kernel isn't as it should be."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda, compile_many, installed
+
+import tilewright
+from tilewright.codegen import triton
+from tilewright.codegen.triton import emit
+from tilewright.runtime import devices
+from tilewright.runtime.cuda import driver, kernels
+
+pytestmark = pytest.mark.triton
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCuda]:
+    with installed() as library:
+        yield library
+
+
+def test_errors_have_a_name_and_advice(fake: FakeCuda) -> None:
+    with pytest.raises(driver.CudaError) as caught:
+        driver.get().cuMemFreeAsync(12345, None)
+    assert str(caught.value) == (
+        "CUDA error: couldn't free memory: CUDA_ERROR_INVALID_VALUE (error 1 of the fake driver), "
+        "from cuMemFreeAsync"
+    )
+    assert (caught.value.code, caught.value.name) == (1, "CUDA_ERROR_INVALID_VALUE")
+    with pytest.raises(driver.CudaError, match="CUDA_VISIBLE_DEVICES may hide the GPU"):
+        driver.get().number("cuDeviceGet", 7)
+
+
+def test_a_lost_device_says_what_to_do(fake: FakeCuda) -> None:
+    x = tilewright.ones(3, device="cuda") + 1
+    tilewright.cuda.synchronize()
+    fake.lost = True
+    try:
+        with pytest.raises(RuntimeError, match=r"ILLEGAL_ADDRESS.*CUDA_LAUNCH_BLOCKING=1 tells"):
+            x.tolist()
+    finally:
+        fake.lost = False
+
+
+def test_a_kernel_the_driver_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiler(requests, processes=None):
+        made = compile_many(requests, processes)
+        return [replace(m, binary=b"of the future" + b"\0" * 99) for m in made]
+
+    monkeypatch.setenv("TW_CACHE", "0")
+    with installed(compiler=compiler):
+        x = tilewright.ones(3, device="cuda").exp()
+        with pytest.raises(RuntimeError, match=r"update the driver, .* \(kernel \w+, .* sm_90"):
+            x.tolist()
+        del x
+
+
+def test_shared_memory_beyond_48_kb_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel gets fewer stages where there is less than it wants."""
+
+    def compiler(requests, processes=None):
+        made = compile_many(requests, processes)
+        return [replace(m, shared=r.num_stages * 90 << 10) for m, r in zip(made, requests)]
+
+    monkeypatch.setenv("TW_CACHE", "0")
+    with installed(compiler=compiler) as fake:
+        assert tilewright.ones(3, device="cuda").exp().tolist()[0] > 2.7
+        assert fake.launches[-1].shared == 2 * 90 << 10  # three would be over 227 KiB
+        assert fake.calls["cuFuncSetAttribute"] == fake.calls["cuModuleLoadData"]
+
+
+def test_a_kernel_that_fits_in_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiler(requests, processes=None):
+        return [replace(m, shared=300 << 10) for m in compile_many(requests, processes)]
+
+    monkeypatch.setenv("TW_CACHE", "0")
+    with installed(compiler=compiler):
+        x = tilewright.ones(3, device="cuda").exp()
+        with pytest.raises(RuntimeError, match=r"kernel \w+ needs more shared memory than"):
+            x.tolist()
+        del x
+
+
+def test_kernels_are_compiled_for_the_device_at_hand() -> None:
+    with installed(capability=(8, 9)) as fake:
+        tilewright.ones(3, device="cuda").exp().tolist()
+        assert [launch.request.target for launch in fake.launches] == ["sm_89"]
+
+
+def test_a_kernel_without_a_form_in_triton_runs_on_the_host(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def without_erf(kernel, schedule):
+        if "erf" in kernel.name:
+            raise NotImplementedError("erf has no Triton form")
+        return emit(kernel, schedule)
+
+    monkeypatch.setattr(triton, "emit", without_erf)
+    monkeypatch.setenv("TW_DEBUG", "1")
+    x = tilewright.arange(12.0).reshape(4, 3) / 9
+
+    def program(x):
+        return ((x.T @ x).softmax(0).erf().cumsum(0) @ x.T).tolist()
+
+    expected, x = program(x), x.cuda()
+    for _ in range(4):
+        assert np.array(program(x)) == pytest.approx(np.array(expected), rel=1e-5)
+    assert list(devices.get("cuda:0").fallbacks.values()) == ["erf has no Triton form"]
+    assert fake.launches, "the rest runs where it belongs"
+    assert "runs on the host: erf has no Triton form" in capsys.readouterr().err
+
+
+def test_compiled_kernels_are_kept_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def compiler(requests, processes=None):
+        made.extend(r.name for r in requests)
+        return compile_many(requests, processes)
+
+    monkeypatch.setattr(kernels, "_SHARE", 5)  # a place of its own would be more, but no other
+    for _ in range(2):
+        with installed(compiler=compiler):
+            x = tilewright.arange(7.0, device="cuda")
+            assert (x.acos() * 3).sum().isnan().item()
+    assert len(made) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks")
+def test_a_forked_process_is_told_to_spawn(fake: FakeCuda) -> None:
+    x = tilewright.tensor([1.0, 1.0, 1.0], device="cuda")
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which the child leaves be
+        child = os.fork()
+    if not child:
+        try:
+            tilewright.cuda.synchronize()
+            text = "no error"
+        except BaseException as error:
+            text = str(error)
+        os.write(write, text.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        assert "you must use the 'spawn' start method" in answer.read()
+    assert (x + 1).sum().item() == 6
+
+
+CHECK = """
+import sys, time
+import tilewright
+assert not [n for n in sys.modules if n.startswith("tilewright.runtime.cuda")]
+print(tilewright.cuda.is_available(), tilewright.cuda.device_count())
+for call in (tilewright.cuda.current_device, tilewright.cuda.synchronize):
+    try:
+        call()
+    except RuntimeError as error:
+        print(error)
+print([n for n in ("triton", "cuda", "tilewright.runtime.cuda.device") if n in sys.modules])
+tilewright.cuda.manual_seed(3)
+tilewright.cuda.empty_cache()
+print(tilewright.cuda.memory_allocated(), tilewright.cuda.is_bf16_supported())
+"""
+
+
+def test_without_a_driver(run_python: Callable[..., str]) -> None:
+    """Asking costs no heavy import and raises nothing; using it says why it can't be used."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        pass
+    else:
+        pytest.skip("this machine has the driver")
+    lines = run_python(CHECK).splitlines()
+    assert lines[0] == "False 0"
+    assert [line.rsplit(", at", 1)[0] for line in lines[1:3]] == 2 * [
+        "No CUDA device is available: the NVIDIA driver's libcuda.so.1 wasn't found. Use "
+        "device='cpu', or 'interpret' to run the GPU's kernels without one"
+    ]
+    assert lines[3:] == ["[]", "0 False"]
+
+
+def test_without_triton(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "_has_triton", lambda: False)
+    monkeypatch.setattr(devices, "_devices", {"cpu": devices.get("cpu")})
+    assert not tilewright.cuda.is_available()
+    with pytest.raises(RuntimeError, match=r"pip install 'tilewright\[gpu\]'"):
+        tilewright.ones(3, device="cuda")
+
+
+def test_an_old_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old:
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(f"undefined symbol: {name}")
+
+    driver.use(None)
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Old())
+    try:
+        assert driver.reason_against() == (
+            "the NVIDIA driver is older than CUDA 12.0: undefined symbol: cuInit"
+        )
+        assert driver.count() == 0
+        with pytest.raises(RuntimeError, match="older than CUDA"):
+            driver.get()
+    finally:
+        driver.use(None)

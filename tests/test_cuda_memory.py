@@ -1,0 +1,193 @@
+"""Memory of CUDA devices: statistics, its return, and what happens when there is none left."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fake_cuda import GARBAGE_NEW, FakeCuda, installed
+
+import tilewright
+from tilewright.runtime import devices
+from tilewright.runtime.cuda.copies import RING
+
+pytestmark = pytest.mark.triton
+KIB = 1 << 10
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCuda]:
+    with installed() as driver:
+        yield driver
+
+
+def zeros(count: int) -> tilewright.Tensor:
+    """A tensor of `count` KiB that is in memory."""
+    return tilewright.tensor(np.zeros((count, 256), np.float32), device="cuda")
+
+
+def test_allocated_memory_is_counted_and_given_back(fake: FakeCuda) -> None:
+    cuda = tilewright.cuda
+    assert cuda.memory_allocated() == 0
+    x = zeros(10)
+    y = zeros(5)
+    assert cuda.memory_allocated() == 15 * KIB
+    del y
+    assert cuda.memory_allocated() == 10 * KIB
+    assert cuda.max_memory_allocated() == 15 * KIB
+    cuda.reset_peak_memory_stats()
+    assert cuda.max_memory_allocated() == 10 * KIB
+    assert cuda.memory_reserved() == 15 * KIB >= cuda.max_memory_reserved() - 15 * KIB
+    del x
+    cuda.empty_cache()
+    assert cuda.memory_reserved() == 0 and not fake.live
+    stats = cuda.memory_stats()
+    assert stats["allocation.all.allocated"] == stats["allocation.all.freed"] == 2
+    assert stats["allocated_bytes.all.current"] == 0
+    assert stats["num_ooms"] == stats["num_alloc_retries"] == 0
+
+
+def test_a_small_tensor_takes_what_memory_is_handed_out_in(fake: FakeCuda) -> None:
+    kept = [tilewright.tensor([1.0], device="cuda") for _ in range(3)]
+    assert tilewright.cuda.memory_allocated() == len(kept) * 512
+
+
+def test_a_steady_loop_needs_no_more_memory(fake: FakeCuda) -> None:
+    x = zeros(4)
+    sizes = []
+    for _ in range(6):
+        x = (x @ x.T @ x + 1).tanh()
+        x.sum().item()
+        sizes.append(tilewright.cuda.memory_allocated())
+    assert len(set(sizes[2:])) == 1
+    tilewright.cuda.synchronize()
+    assert tilewright.cuda.memory_allocated() == sum(size for size, _ in fake.live.values())
+
+
+def test_the_summary_says_who_holds_what(fake: FakeCuda) -> None:
+    kept = [zeros(3), zeros(3), zeros(64)]
+    lines = tilewright.cuda.memory_summary().splitlines()
+    assert lines[0] == "memory of cuda:0"
+    rows = [" ".join(line.split()) for line in lines]
+    assert "allocated 70.00 KiB" in rows
+    assert rows[-2:] == ["1 x float32 [64, 256] 64.00 KiB", "2 x float32 [3, 256] 6.00 KiB"]
+    assert "[64" not in tilewright.cuda.memory_summary(abbreviated=True)
+    del kept
+
+
+def test_out_of_memory_is_one_error_and_not_the_end(fake: FakeCuda) -> None:
+    fake.capacity[0] = 100 * KIB
+    x = zeros(40)
+    with pytest.raises(
+        tilewright.cuda.OutOfMemoryError, match=r"Tried to allocate 80\.00 KiB"
+    ) as e:
+        zeros(80)
+    assert "1 x float32 [40, 256]: 40.00 KiB" in str(e.value)
+    assert isinstance(e.value, RuntimeError)
+    assert tilewright.OutOfMemoryError is tilewright.cuda.OutOfMemoryError
+    assert (x + 1).sum().item() == 40 * 256
+    assert tilewright.cuda.memory_stats()["num_ooms"] == 1
+
+
+def test_a_result_that_has_no_room_fails_alone(fake: FakeCuda) -> None:
+    """What was recorded beside it is computed; its own error is told again when it is read."""
+    fake.capacity[0] = 100 * KIB
+    x = zeros(20)
+    large = (x + 1).repeat(4, 1) * 3
+    small = x + 1
+    with pytest.raises(tilewright.cuda.OutOfMemoryError):
+        tilewright.cuda.synchronize()
+    np.testing.assert_array_equal(small.cpu().numpy(), np.ones((20, 256), np.float32))
+    with pytest.raises(tilewright.cuda.OutOfMemoryError):
+        large.cpu()
+    del large
+    assert (small + x).sum().item() == 20 * 256
+
+
+def test_results_that_have_room_one_by_one_are_computed_so(fake: FakeCuda) -> None:
+    fake.capacity[0] = 100 * KIB
+    x = zeros(20)
+    a, b = (x @ x.T).exp(), (x + 1).repeat(3, 1)
+    assert float(a.sum()) == 400.0
+    assert b.shape == (60, 256)
+    del a
+    assert b.sum().item() == 60 * 256
+
+
+def test_a_failed_update_leaves_the_weights(fake: FakeCuda) -> None:
+    """An in-place write that had no room is undone as a whole: the old value stays."""
+    fake.capacity[0] = 60 * KIB
+    x, other = zeros(20), zeros(20)
+    seen = x.view(-1)  # it can't be done in place
+    x.add_(other.sum() + 1)
+    grown = x.repeat(3, 1)
+    with pytest.raises(tilewright.cuda.OutOfMemoryError):
+        tilewright.cuda.synchronize()
+    del grown, other
+    assert set(np.unique(seen.cpu().numpy())) <= {0.0, 1.0}
+
+
+def test_memory_that_is_kept_for_later_is_used_before_giving_up(fake: FakeCuda) -> None:
+    """The temporaries of plans, and cycles of Python's that hold tensors."""
+    fake.capacity[0] = 100 * KIB
+    x = zeros(4)
+    (x @ x.T @ zeros(4)).relu().sum().item()
+    gc.collect()
+    gc.disable()
+    try:
+        cycle = [zeros(60)]
+        cycle.append(cycle)
+        del cycle
+        assert zeros(90).sum().item() == 0
+    finally:
+        gc.enable()
+    assert tilewright.cuda.memory_stats()["num_alloc_retries"] == 1
+
+
+def test_a_bound_of_ones_own(fake: FakeCuda) -> None:
+    fake.capacity[0] = 100 * KIB
+    tilewright.cuda.set_per_process_memory_fraction(0.5)
+    with pytest.raises(tilewright.cuda.OutOfMemoryError, match=r"50\.00 KiB may be used"):
+        zeros(60)
+    tilewright.cuda.set_per_process_memory_fraction(1.0)
+    assert zeros(60).sum().item() == 0
+    with pytest.raises(ValueError, match="0~1"):
+        tilewright.cuda.set_per_process_memory_fraction(2)
+
+
+def test_memory_comes_as_it_is(fake: FakeCuda) -> None:
+    """The fake driver hands out garbage, so that a value nobody wrote is noticed."""
+    device = devices.get("cuda:0")
+    array = device.to_numpy(device.empty((4,), tilewright.uint8))
+    np.testing.assert_array_equal(array, GARBAGE_NEW)
+
+
+@pytest.mark.parametrize("count", [1, RING // 4 // 4, RING // 4 + 3, RING // 4 * 2 + 1])
+def test_copies_of_any_size(fake: FakeCuda, count: int) -> None:
+    """Through the ring of pinned memory, whole or in parts, also when it comes round again."""
+    arrays = [np.arange(count, dtype=np.int32) + i for i in range(3)]
+    moved = [tilewright.tensor(a, device="cuda") for a in arrays]
+    expected = [a.copy() for a in arrays]
+    for a in arrays:
+        a[:] = -1  # what is copied was read at the call
+    for t, a in zip(moved, expected):
+        np.testing.assert_array_equal(t.cpu().numpy(), a)
+    assert len(fake.pinned) == 1
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1, 1)])
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float64"])
+def test_copies_of_any_dtype_and_shape(fake: FakeCuda, shape: tuple[int, ...], dtype: str) -> None:
+    x = tilewright.ones(shape, dtype=getattr(tilewright, dtype))
+    y = x.cuda()
+    assert y.dtype is x.dtype and y.shape == x.shape and y.tolist() == x.tolist()
+    assert (y + y).tolist() == (x + x).tolist()
+
+
+def test_pinned_tensors_are_the_tensors(fake: FakeCuda) -> None:
+    x = tilewright.ones(3)
+    assert x.pin_memory() is x and not x.is_pinned()
+    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+        x.cuda().pin_memory()

@@ -1,0 +1,115 @@
+"""The static cost model: counts that can be made by hand, and what follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import triton_kernels as tk
+from test_triton_attention import passes
+
+from tilewright.codegen.chip import CHIPS, SM_90
+from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.schedule import (
+    Schedule,
+    Usage,
+    default_schedule,
+    occupancy,
+    predict,
+    work,
+)
+from tilewright.codegen.target import gpu
+from tilewright.ir import dtype as dt
+
+HOPPER = gpu("sm_90")
+
+
+@pytest.mark.parametrize(
+    ("warps", "registers", "shared", "resident"),
+    [
+        (4, 32, 0, 16),  # 64 warps
+        (1, 16, 0, 32),  # programs
+        (8, 128, 0, 2),  # registers, by 256 a warp
+        (8, 129, 0, 1),
+        (4, 198, 96 << 10, 2),  # as compiled: see the table of tiles in schedule/dots.py
+        (8, 166, 192 << 10, 1),
+        (4, 64, 228 << 10, 0),  # more than a program can have
+        (4, 256, 0, 0),
+    ],
+)
+def test_occupancy(warps: int, registers: int, shared: int, resident: int) -> None:
+    assert occupancy(SM_90, warps, Usage(registers, shared)) == resident
+
+
+def test_work_of_each_form() -> None:
+    product = work(tk.matmul(256, 512, 1024, dt.bfloat16))
+    assert product.flops == 2 * 256 * 512 * 1024
+    assert product.bytes == 2 * (256 * 1024 + 1024 * 512 + 256 * 512)
+    rows = work(tk.softmax(64, 1000))
+    assert rows.bytes == 4 * (2 * 64 * 1000 + 64) and rows.flops == 0
+    updated = work(tk.update("add", 10, 100, 8))
+    assert updated.bytes == 4 * 2 * 80 + 4 * 80 + 8 * 10
+    bundle = work(tk.sgd((4096, 160)))
+    assert bundle.bytes == 3 * 4 * (4096 + 160)
+
+
+def test_work_of_attention() -> None:
+    """Two products forward, three and four backward; a causal mask leaves half."""
+    whole, half = (passes(64, causal, length=1024) for causal in (False, True))
+    unit = 2 * 2 * 16 * 1024 * 1024 * 64
+    assert [work(k).flops // unit for k in whole] == [2, 3, 4]
+    for a, b in zip(whole, half):
+        assert work(b).flops == pytest.approx(work(a).flops / 2, rel=2e-3)
+    assert work(whole[0]).exponentials == 2 * 16 * 1024 * 1024
+
+
+def test_the_last_wave_counts() -> None:
+    schedule = Schedule(block_m=128, block_n=128, block_k=64, num_warps=8, num_stages=4)
+    one, more = (
+        predict(tk.matmul(128 * 12, 128 * n, 4096, dt.bfloat16), schedule, HOPPER) for n in (11, 12)
+    )
+    assert one.programs == 132 and more.programs == 144
+    assert one.waves == 1 and more.waves == pytest.approx(144 / 132)
+    assert more.seconds > 1.8 * one.seconds and more.share < one.share
+
+
+def test_shares_are_of_the_roofline() -> None:
+    for make in tk.REPRESENTATIVE.values():
+        kernel = make()
+        for name in CHIPS:
+            found = predict(kernel, default_schedule(kernel, gpu(name)), gpu(name))
+            assert 0 < found.share <= 1 and found.resident >= 1, (kernel.name, name, found)
+
+
+def large(m: int, n: int, k: int) -> Kernel:
+    return tk.matmul(m, n, k, dt.bfloat16)
+
+
+def test_tiles_follow_from_shapes() -> None:
+    def tile(m: int, n: int, k: int) -> tuple[int, int, int, int]:
+        s = default_schedule(large(m, n, k), HOPPER)
+        return s.block_m, s.block_n, s.block_k, s.num_warps
+
+    assert tile(8192, 8192, 8192) == (128, 256, 64, 8)
+    assert tile(8192, 128, 8192)[1] <= 128
+    small = tile(512, 512, 512)
+    assert small[0] * small[1] <= 64 * 64
+    assert tile(16, 4096, 4096)[0] == 16 and tile(4096, 16, 4096)[1] == 16
+
+
+def test_spills_and_tf32_count() -> None:
+    kernel, schedule = large(4096, 4096, 4096), Schedule(block_m=128, block_n=128, num_warps=8)
+    usage = Usage(255, 64 << 10)
+    fits, spills = (predict(kernel, schedule, HOPPER, replace(usage, spills=n)) for n in (0, 4096))
+    assert spills.seconds > fits.seconds and spills.bound == "spills"
+    full = tk.matmul(4096, 4096, 4096)
+    exact, rounded = (default_schedule(full, gpu("sm_90", tf32=x)) for x in (False, True))
+    assert rounded.tf32 and not exact.tf32
+    assert predict(full, rounded, HOPPER).seconds < predict(full, exact, HOPPER).seconds
+
+
+def test_other_architectures() -> None:
+    assert gpu("sm_86").chip is CHIPS["sm_80"] and gpu("sm_120").chip is CHIPS["sm_100"]
+    assert gpu("gfx950").chip is CHIPS["gfx942"]
+    with pytest.raises(ValueError, match="expected a target such as sm_80"):
+        gpu("h100")

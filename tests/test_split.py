@@ -1,0 +1,115 @@
+"""Sums of few results in two steps: how kernels are cut, and what they compute."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_triton_graphs import interpret
+
+from tilewright.codegen.program import compile_graph
+from tilewright.codegen.target import CUDA, INTERPRET, LLVM, Target
+from tilewright.ir import dtype as dt
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.node import Node
+from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.ir.shape import Size
+from tilewright.runtime.interpret import InterpretDevice
+
+pytestmark = pytest.mark.triton
+
+
+def leaves(*shapes: tuple[int, ...], dtype: DType = dt.float32) -> dict[Node, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        ops.leaf(i, Size(s), dtype): rng.standard_normal(s).astype(dtype.np)
+        for i, s in enumerate(shapes)
+    }
+
+
+def run(y: Node, values: dict[Node, Any]) -> np.ndarray:
+    (found,) = interpret([y], values, CUDA, InterpretDevice())
+    return found.reshape(y.shape).astype(np.float64)
+
+
+def launches(y: Node, target: Target) -> int:
+    return len(compile_graph(lower_graph([y]), target).steps)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "dtype", "tolerance"),
+    [
+        ((20, 1024), (1024, 30), dt.float32, 1e-5),
+        ((3, 20, 1024), (1024, 30), dt.float32, 1e-5),
+        ((20, 1024), (2, 1024, 30), dt.float32, 1e-5),
+        ((20, 8192), (8192, 30), dt.bfloat16, 4e-3),
+        ((20, 8192), (8192, 30), dt.float16, 5e-4),
+    ],
+)
+def test_products_of_few_tiles(a: Any, b: Any, dtype: DType, tolerance: float) -> None:
+    """Their parts are summed in float32: a rounded part would be off by far more."""
+    values = leaves(a, b, dtype=dtype)
+    left, right = values
+    y = ops.matmul(left, right)
+    assert launches(y, CUDA) == 2
+    assert launches(y, INTERPRET) == launches(y, LLVM) == 1
+    x, w = (v.astype(np.float64) for v in values.values())
+    expected = x @ w
+    np.testing.assert_allclose(run(y, values), expected, atol=tolerance * np.abs(expected).max())
+
+
+def test_what_follows_is_computed_with_the_sum() -> None:
+    values = leaves((20, 2048), (2048, 30), (30,))
+    x, w, b = values
+    y = ops.relu(ops.matmul(x, w) + b)
+    assert launches(y, CUDA) == 2
+    a, c, d = (v.astype(np.float64) for v in values.values())
+    np.testing.assert_allclose(run(y, values), np.maximum(a @ c + d, 0), atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ((4096, 4096), (4096, 4096)),
+        ((20, 64), (64, 30)),
+        ((20, 1000), (1000, 30)),
+        ((8, 0), (0, 8)),
+    ],
+)
+def test_products_that_stay_whole(a: Any, b: Any) -> None:
+    """Enough tiles, a short K, or one that has no even parts."""
+    x, w = ops.leaf(0, Size(a), dt.float32), ops.leaf(1, Size(b), dt.float32)
+    assert launches(ops.matmul(x, w), CUDA) == 1
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(dt.float32, 1e-5), (dt.bfloat16, 1e-2)])
+def test_gradients_of_convolutions(dtype: DType, tolerance: float) -> None:
+    """Parts of the batch become groups beside those that there are."""
+    values = leaves((8, 4, 12, 12), (8, 6, 12, 12), dtype=dtype)
+    g, x = values
+    y = ops.conv_weight_grad(g, x, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 2)
+    wide = [v.astype(np.float32) for v in values.values()]
+    target = replace(CUDA, chip=replace(CUDA.chip, tensor={}, vector={"float32": 1e10}))
+    assert launches(y, target) == 2
+    left, right = (ops.leaf(i, Size(v.shape), dt.float32) for i, v in enumerate(wide))
+    whole = ops.conv_weight_grad(left, right, *y.attrs)
+    (expected,) = interpret([whole], dict(zip((left, right), wide)), INTERPRET, InterpretDevice())
+    expected = expected.reshape(y.shape)
+    (found,) = interpret([y], values, target, InterpretDevice())
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(
+        found.reshape(y.shape).astype(np.float32), expected, atol=tolerance * scale
+    )
+
+
+def test_few_columns() -> None:
+    values = leaves((2048, 96))
+    (x,) = values
+    y = ops.sum(x * 2.0, (0,))
+    assert launches(y, CUDA) == 2
+    assert launches(ops.sum(ops.leaf(0, Size((2048, 9600)), dt.float32), (0,)), CUDA) == 1
+    (array,) = values.values()
+    np.testing.assert_allclose(run(y, values), array.sum(0, keepdims=True) * 2.0, atol=1e-3)
