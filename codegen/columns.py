@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .analysis import Analysis
 from .domain import Domain
 from .index import Axis
-from .kernel import Kernel, Reduce, Store, Value, data_values
+from .kernel import Dot, Kernel, Reduce, Scan, Sort, Store, Value, data_values
 from .target import Target
 
 PARTS = ("sum", "prod", "max", "min", "any", "all")
@@ -37,7 +37,9 @@ class Columns:
 
 def columns(kernel: Kernel) -> Columns | None:
     """None if the kernel doesn't fold columns, or needs the results before its last row."""
-    if kernel.is_update or kernel.has_dot or not kernel.reduction:
+    if kernel.is_update or not kernel.reduction:
+        return None
+    if any(isinstance(v, (Dot, Scan, Sort)) for v in kernel.values):
         return None
     first = kernel.reduction[0]
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]

@@ -163,6 +163,14 @@ def test_columns_that_rows_wait_for_are_folded_before() -> None:
     agrees([y], random_leaves([y]), 2e-6)
 
 
+def test_running_sums_stay_apart() -> None:
+    x = leaf("x", 200, 96)
+    roots = [ops.cumsum(x, 1), ops.sum(x, (0,)), ops.sum(x, (1,))]
+    agrees(roots, random_leaves(roots), 2e-6)
+    roots = [ops.cumsum(leaf("x", 2000, 96), 0), ops.sum(leaf("x", 2000, 96), (0,))]
+    agrees(roots, random_leaves(roots), 2e-6)
+
+
 @pytest.mark.parametrize("shape", [(80, 80), (20, 300), (200, 1 << 15)], ids=str)
 def test_where_rows_and_columns_stay_apart(shape: tuple[int, int]) -> None:
     """As many of each, too few rows, too many columns."""

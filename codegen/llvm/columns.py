@@ -14,7 +14,7 @@ from tilewright.ir.op import REGISTRY
 from tilewright.ir.shape import contiguous_strides
 
 from ..canonical import copied
-from ..columns import Columns, columns
+from ..columns import LEAST_ROWS, Columns, columns
 from ..index import Axis, linearize, of
 from ..kernel import Apply, Buffer, Kernel, Load, Reduce, Store, Value
 from . import folds, memory, points
@@ -28,9 +28,9 @@ from .phases import Phase, Written, chunks_of, function, write_kernel
 from .types import Ref, constant
 
 UPDATES = {fold: update for update, fold in memory.FOLDS.items()}
-LEAST_ROWS, LEAST_POINTS = 64, 1 << 17
-"""With fewer rows, or points that the cache holds, a chunk rather folds some columns in registers.
-That needs no second phase, but in memory it walks from row to row."""
+LEAST_POINTS = 1 << 17
+"""What the cache holds, a chunk rather folds in registers, some columns each. That needs no second
+phase, but in memory it walks from row to row."""
 LEAST_BLOCK, MOST_BLOCKS = 32, 1 << 11
 """Rows of a chunk at least, and blocks of rows at most: their sums are written and read again."""
 MOST_SUMS = 1 << 14
