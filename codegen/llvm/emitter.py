@@ -16,7 +16,7 @@ from tilewright.ir.node import format_location
 
 from ..attention import roles
 from ..kernel import Kernel, Sort
-from . import attention, conv, points
+from . import attention, columns, conv, points
 from .arguments import Check, Word
 from .body import Body
 from .code import module_text
@@ -24,10 +24,6 @@ from .dot import tiling, write
 from .form import Form, form_of
 from .machine import CannotLower, Machine
 from .phases import Written
-
-METADATA = """!0 = !{!"branch_weights", i32 1, i32 100000}
-!1 = !{!"branch_weights", i32 1000, i32 1}
-"""
 
 
 @dataclass(frozen=True)
@@ -73,6 +69,9 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     if parts is not None:
         body = Body(kernel, machine, attention.form_of(kernel, parts, machine))
         return _emitted(kernel, machine, attention.write(body, parts))
+    across = columns.plan(kernel, machine) if like is None else None
+    if across is not None:
+        return _emitted(kernel, machine, columns.write(kernel, machine, across))
     if kernel.is_chained:
         raise CannotLower("folds over some of the reduction axes that are not those of attention")
     form = form_of(kernel, machine, like)
@@ -83,13 +82,13 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     if cut is not None:
         return _emitted(kernel, machine, write(kernel, machine, cut))
     body = Body(kernel, machine, form)
-    points.write(body)
+    points.write(body, overlapping=points.may_overlap(body))
     text = module_text([body.code])
     return _emitted(kernel, machine, Written(text, body.arguments, (form.chunks(kernel),)))
 
 
 def _emitted(kernel: Kernel, machine: Machine, written: Written) -> Emitted:
-    code = written.text + machine.attributes + METADATA
+    code = written.text + machine.attributes
     prepared = written.prepared
     places = {b: i for i, b in enumerate(kernel.inputs)}
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
