@@ -49,6 +49,13 @@ _without_install()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs an oracle that is not installed, named by marker or by fixture."""
     missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if on_gpu:
+        from tilewright.runtime.cuda import driver
+
+        reason = driver.reason_against()
+        for item in on_gpu if reason else ():
+            item.add_marker(pytest.mark.skip(reason=reason))
     for item in items:
         if "torch" in getattr(item, "fixturenames", ()):
             item.add_marker("torch")

@@ -32,6 +32,7 @@ from tilewright.runtime.arena import Arena
 from tilewright.runtime.cuda import driver, kernels
 from tilewright.runtime.cuda.device import Cuda
 from tilewright.runtime.cuda.driver import PROTOTYPES
+from tilewright.runtime.cuda.memory import Pool
 
 OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED = 0, 1, 2, 3
 INVALID_DEVICE, INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE = 101, 200, 201, 400
@@ -91,14 +92,21 @@ def installed(
     devices: int = 1,
     capability: tuple[int, int] = (9, 0),
     blocking: bool = False,
+    keeping: bool = False,
     compiler: Callable[..., list[offline.Compiled]] = compile_many,
 ) -> Iterator[FakeCuda]:
-    """Inside the block this machine has GPUs."""
+    """Inside the block this machine has GPUs.
+
+    keeping: whether memory that comes back waits for its next use. Otherwise it goes back to the
+    driver, which notices if somebody uses it still.
+    """
     flushing.flush()
     fake = FakeCuda(devices, capability)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offline, "compile_many", compiler)
         patch.setattr(kernels, "_compiler", lambda: "fake")  # a part of the key on disk
+        if not keeping:
+            patch.setattr(Pool, "most_kept", lambda pool: 0)
         driver.use(fake)
         for number in range(devices):
             device = Cuda(number, large_programs, blocking)
@@ -183,7 +191,7 @@ class FakeCuda:
     `live` (size and device by address), `graph_launches`, `capacity`."""
 
     def __init__(self, devices: int = 1, capability: tuple[int, int] = (9, 0)):
-        self.devices, self.capability = devices, capability
+        self.devices, self.capability, self.version = devices, capability, 13000
         self.capacity = [1 << 30] * devices
         self.reserved = [0] * devices
         self.peak = [0] * devices
@@ -261,7 +269,7 @@ class FakeCuda:
         pass
 
     def _cuDriverGetVersion(self, out: Any) -> None:
-        out[0] = 13000
+        out[0] = self.version
 
     def _cuDeviceGetCount(self, out: Any) -> None:
         out[0] = self.devices

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -214,3 +215,23 @@ def test_an_old_driver(monkeypatch: pytest.MonkeyPatch) -> None:
             driver.get()
     finally:
         driver.use(None)
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "expected"),
+    [
+        ("sm_90", 12080, "ptxas"),
+        ("sm_100", 12090, "ptxas"),
+        ("sm_90", 13000, ""),
+        ("sm_80", 12080, ""),
+    ],
+)
+def test_the_assembler_suits_the_driver(
+    target: str, version: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver of CUDA 12 doesn't load what the assembler of CUDA 13 makes."""
+    monkeypatch.delenv("TRITON_PTXAS_BLACKWELL_PATH", raising=False)
+    found = kernels._assembler(target, version)
+    assert Path(found).name == expected and (not found or Path(found).exists())
+    monkeypatch.setenv("TRITON_PTXAS_BLACKWELL_PATH", "/of/the/user")
+    assert kernels._assembler(target, version) == "/of/the/user"

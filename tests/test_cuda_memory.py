@@ -191,3 +191,36 @@ def test_pinned_tensors_are_the_tensors(fake: FakeCuda) -> None:
     assert x.pin_memory() is x and not x.is_pinned()
     with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
         x.cuda().pin_memory()
+
+
+def test_a_loop_finds_its_blocks_at_the_same_addresses() -> None:
+    with installed(keeping=True) as fake:
+        x, addresses = zeros(4), []
+        for _ in range(5):
+            results = [x + 1, x + 2, x.sum(0)]
+            tilewright.cuda.synchronize()
+            addresses.append([r._buffer.pointer for r in results])
+            del results
+        assert addresses[2:] == [addresses[1]] * 3
+        assert tilewright.cuda.memory_allocated() == 4 * KIB, "blocks that wait are not in use"
+        assert "cuMemFreeAsync" not in fake.calls
+        tilewright.cuda.empty_cache()
+        assert fake.calls["cuMemFreeAsync"] == 3 and fake.calls["cuMemAllocAsync"] == 4
+        assert len(fake.live) == 1
+
+
+def test_blocks_that_wait_are_no_reason_to_be_out_of_memory() -> None:
+    with installed(keeping=True) as fake:
+        fake.capacity[0] = 100 * KIB
+        for size in (40, 50, 60, 70, 98):
+            assert zeros(size).sum().item() == 0
+        assert tilewright.cuda.memory_stats()["num_ooms"] == 0
+
+
+def test_too_many_blocks_that_wait_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.runtime.cuda.memory.KEPT", 20 * KIB)
+    with installed(keeping=True) as fake:
+        for size in (4, 5, 6, 7):
+            zeros(size)
+        tilewright.cuda.memory_allocated()
+        assert fake.calls["cuMemFreeAsync"] == 4

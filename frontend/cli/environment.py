@@ -14,7 +14,7 @@ from .. import __version__
 
 REQUIRED = ("numpy", "ml_dtypes", "networkx", "tqdm", "rich", "typer")
 EXTRAS = {
-    "gpu": ("triton", "cuda-bindings"),
+    "gpu": ("triton",),
     "onnx": ("onnx", "onnxruntime"),
     "cpu": ("llvmlite",),
 }

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from dataclasses import dataclass
-from functools import cached_property
 
 from . import driver
 
@@ -97,9 +96,9 @@ class Context:
         self.stream = 0
         self.current = None
 
-    @cached_property
-    def properties(self) -> Properties:
-        return properties(self.number)
+    def attribute(self, name: str) -> int:
+        """One of the properties that are numbers."""
+        return self.driver.number("cuDeviceGetAttribute", _ATTRIBUTES[name], self.device)
 
     def use(self) -> None:
         """Make it the current context of this thread; before every call that concerns it."""

@@ -13,6 +13,7 @@ RING = 16 << 20
 """Bytes of pinned memory that copies to a device go through."""
 _PIECE = RING // 4
 _ALIGNMENT = 256
+_MOST = 256  # copies under way
 
 
 class Upload:
@@ -25,8 +26,9 @@ class Upload:
     def __init__(self, context: Context):
         self.context, self.driver = context, context.driver
         self._memory = 0
+        # Places count on, round after round; that of a copy is taken modulo the ring's size.
         self._next = 0
-        self._flying: deque[tuple[int, int, Event]] = deque()  # (begin, end) of the ring
+        self._under_way: deque[tuple[int, Event]] = deque()  # (where it begins, its end), by age
 
     def copy(self, array: np.ndarray, pointer: int) -> None:
         """The elements of a C-contiguous array to `pointer` on the device."""
@@ -35,26 +37,23 @@ class Upload:
         for start in range(0, size, _PIECE):
             count = min(_PIECE, size - start)
             at = self._room(count)
-            place = self._memory + at
+            place = self._memory + at % RING
             ctypes.memmove(place, source + start, count)
             self.driver.cuMemcpyHtoDAsync_v2(pointer + start, place, count, self.context.stream)
-            event = Event(self.context, timing=False).record()
-            self._flying.append((at, at + count, event))
+            self._under_way.append((at, Event(self.context, timing=False).record()))
 
     def _room(self, count: int) -> int:
-        """Where `count` bytes of the ring are free."""
+        """Where `count` bytes that follow each other are free."""
         if not self._memory:
             self._memory = self.driver.handle("cuMemHostAlloc", RING, 0)
-        begin = self._next if self._next + count <= RING else 0
-        end = -(-(begin + count) // _ALIGNMENT) * _ALIGNMENT
-        # In flight are neighbours, from the oldest to the newest: those in the way are the oldest.
-        while self._flying and self._in_the_way(begin, end):
-            self._flying.popleft()[2].synchronize()
-        self._next = end
+        begin = self._next
+        if begin % RING + count > RING:
+            begin += RING - begin % RING
+        end = self._next = begin + -(-count // _ALIGNMENT) * _ALIGNMENT
+        waiting = self._under_way
+        while waiting and (end - waiting[0][0] > RING or len(waiting) == _MOST):
+            waiting.popleft()[1].synchronize()
         return begin
-
-    def _in_the_way(self, begin: int, end: int) -> bool:
-        return any(first < end and begin < last for first, last, _ in self._flying)
 
 
 def download(context: Context, pointer: int, array: np.ndarray) -> None:

@@ -146,14 +146,14 @@ class Cuda(Device):
             todo = {k: _smaller(k, todo[k]) for k, f in functions.items() if f is None}
         return [made[k] for k in kernels]
 
-    def _unaligned(self, emitted: Emitted) -> Function:
-        (function,) = self.kernels.load_all([emitted.unaligned()])
+    def _unaligned(self, emitted: Emitted, words: Memory | None) -> Launcher:
+        other = emitted.unaligned()
+        (function,) = self.kernels.load_all([other])
         assert function is not None, "the aligned one had enough shared memory"
-        return function
+        return Launcher(self, other, function, words=words)
 
     def _packed(self, kernel: Packed) -> Launcher:
-        def load(image: Image | None) -> Function:
-            assert image is not None, f"{kernel.name}: buffers outside loops are aligned"
+        def load(image: Image) -> Function:
             function = self.kernels.load(kernel.name, image)
             if function is None:
                 raise RuntimeError(
@@ -162,7 +162,10 @@ class Cuda(Device):
                 )
             return function
 
-        unaligned = partial(load, kernel.unaligned)
+        def unaligned(words: Memory | None) -> Launcher:
+            assert kernel.unaligned is not None, f"{kernel.name}: only in loops buffers are rows"
+            return Launcher(self, kernel.emitted, load(kernel.unaligned), words=words)
+
         return Launcher(self, kernel.emitted, load(kernel.image), unaligned)
 
     def _emitted(self, kernel: Kernel | Bundle, schedule: Schedule) -> Emitted | None:

@@ -129,13 +129,13 @@ class Graph:
         graph = self.driver.handle("cuGraphCreate", 0)
         last = ctypes.c_void_p()
         for number, (launcher, buffers, scalars) in made:
-            variant, table = launcher.pack(buffers, scalars)
+            ready, table = launcher.pack(buffers, scalars)
             node = self.driver.handle(
                 "cuGraphAddKernelNode_v2",
                 graph,
                 last if last.value else None,
                 int(bool(last.value)),
-                variant.node,
+                ready.node,
             )
             last = ctypes.c_void_p(node)
             self._nodes.setdefault(number, []).append(node)
@@ -153,8 +153,8 @@ class Graph:
             place = at.get(number, 0)
             at[number] = place + 1
             node = self._nodes[number][place]
-            variant, self._kept[node] = launcher.pack(buffers, scalars)
-            self.driver.cuGraphExecKernelNodeSetParams_v2(self.handle, node, variant.node)
+            ready, self._kept[node] = launcher.pack(buffers, scalars)
+            self.driver.cuGraphExecKernelNodeSetParams_v2(self.handle, node, ready.node)
 
     def launch(self) -> None:
         self.device.context.use()

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache as remembered
 from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 
 from tilewright.codegen.triton.emitted import Emitted
 
@@ -19,6 +21,7 @@ STATIC_SHARED = 48 << 10
 """Bytes of shared memory that a launch may have without asking for more."""
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_ASSEMBLER = "TRITON_PTXAS_BLACKWELL_PATH"
 _SHARE = 3  # kernels that make another compiling process worth its start
 
 
@@ -51,9 +54,11 @@ class Kernels:
 
     def __init__(self, context: Context):
         self.context = context
-        about = context.properties
-        self.target = f"sm_{about.major}{about.minor}"
-        self.shared_limit = about.shared_memory_per_block_optin
+        self.target = f"sm_{context.attribute('major')}{context.attribute('minor')}"
+        self.shared_limit = context.attribute("shared_memory_per_block_optin")
+        self.assembler = _assembler(self.target, context.driver.number("cuDriverGetVersion"))
+        if self.assembler:
+            os.environ[_ASSEMBLER] = self.assembler  # for compiling processes too
         self._loaded: dict[str, Function | None] = {}
 
     def load_all(self, kernels: Sequence[Emitted]) -> list[Function | None]:
@@ -62,7 +67,7 @@ class Kernels:
         None for a kernel that needs more shared memory than this GPU has.
         """
         requests = [offline.request(e, self.target) for e in kernels]
-        keys = [_key(r) for r in requests]
+        keys = [_key(r, self.assembler) for r in requests]
         missing = {k: r for k, r in zip(keys, requests) if k not in self._loaded}
         for (key, request), image in zip(missing.items(), _images(missing), strict=True):
             self._loaded[key] = self.load(request.name, image)
@@ -92,8 +97,23 @@ def _compiler() -> str:
     return metadata.version("triton")
 
 
-def _key(request: offline.Request) -> str:
-    return cache.digest(json.dumps([_compiler(), asdict(request)], sort_keys=True))
+def _key(request: offline.Request, assembler: str) -> str:
+    return cache.digest(json.dumps([_compiler(), assembler, asdict(request)], sort_keys=True))
+
+
+def _assembler(target: str, driver: int) -> str:
+    """The ptxas that Triton must use for `target`, if it isn't the one it would choose.
+
+    driver: the CUDA version it is for, such as 12080. From sm_90 on Triton takes its newest ptxas,
+    of CUDA 13, whose cubins an older driver doesn't load; the other one in its wheel is of CUDA 12.
+    """
+    chosen = os.environ.get(_ASSEMBLER, "")
+    if chosen or driver >= 13000 or int(target[3:]) < 90:
+        return chosen
+    spec = find_spec("triton")
+    folders = spec.submodule_search_locations if spec is not None else None
+    found = Path(*folders, "backends", "nvidia", "bin", "ptxas") if folders else Path()
+    return str(found) if found.is_file() else ""
 
 
 def _images(requests: dict[str, offline.Request]) -> list[Image]:

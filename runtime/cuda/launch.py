@@ -62,7 +62,7 @@ class Block:
         self.format.pack_into(self.memory, 0, *values)
 
 
-class Variant:
+class Ready:
     """A function, ready to be launched over a grid with the parameters in a block."""
 
     def __init__(self, device: Cuda, function: Function, grid: int, block: Block):
@@ -84,7 +84,9 @@ class Variant:
 class Launcher:
     """A kernel of a plan: launcher(buffers, scalars) launches it in the device's stream.
 
-    function: for buffers at multiples of 16 bytes; unaligned() finds one for those at any address.
+    unaligned: makes the launcher for buffers at any address; this one is for multiples of 16 bytes.
+    words: where the kernel leaves what `emitted.checks` found, if it has any; given if another
+        launcher has them.
     """
 
     def __init__(
@@ -92,21 +94,23 @@ class Launcher:
         device: Cuda,
         emitted: Emitted,
         function: Function,
-        unaligned: Callable[[], Function],
+        unaligned: Callable[[Memory | None], Launcher] | None = None,
+        words: Memory | None = None,
     ):
-        self._find_unaligned = unaligned
-        self.device, self.emitted = device, emitted
+        self.device, self.emitted, self.words = device, emitted, words
         self.block = Block([a.type for a in emitted.arguments])
-        self.aligned = Variant(device, function, emitted.grid, self.block)
-        self._unaligned: Variant | None = None
+        self._ready = Ready(device, function, emitted.grid, self.block)
+        self._make_unaligned = unaligned
+        self._unaligned: Launcher | None = None
+        scratch = self._ready.scratch
         # Values in the block's order; what changes from launch to launch is put in its place.
-        self._values: list[Any] = [0] * (len(emitted.arguments) + 2)
+        self._values: list[Any] = [0] * len(emitted.arguments)
+        self._values += [0 if scratch is None else scratch.pointer, 0]
         self._buffers: list[tuple[int, int]] = []
         self._scalars: list[tuple[int, int]] = []
         self._pointers: tuple[int, tuple[int, ...]] | None = None
         self._tables: OrderedDict[tuple[int, ...], Memory] = OrderedDict()
         self._constants: list[Memory] = []
-        self.words: Memory | None = None
         for at, each in enumerate(emitted.arguments):
             if each.role == "buffer":
                 self._buffers.append((at, each.value))
@@ -124,9 +128,9 @@ class Launcher:
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
         device = self.device
         device.context.use()
-        variant, _ = self.pack(buffers, scalars)
-        variant.config.stream = device.context.stream
-        device.driver.cuLaunchKernelEx(variant.config, variant.handle, variant.parameters, None)
+        ready, _ = self.pack(buffers, scalars)
+        ready.config.stream = device.context.stream
+        device.driver.cuLaunchKernelEx(ready.config, ready.handle, ready.parameters, None)
         if self.words is not None:
             device.checks.expect(self)
         if device.blocking:
@@ -134,7 +138,7 @@ class Launcher:
 
     def pack(
         self, buffers: Sequence[Buffer], scalars: Sequence[Any]
-    ) -> tuple[Variant, Memory | None]:
+    ) -> tuple[Ready, Memory | None]:
         """Fills the parameter block for a launch, which may then be made or put in a graph.
 
         Returns what is to be launched, and what must live as long as that may happen.
@@ -146,26 +150,21 @@ class Launcher:
             bits |= pointer
         for at, place in self._scalars:
             values[at] = scalars[place]
-        table = None
+        addresses: tuple[int, ...] = ()
         if self._pointers is not None:
-            at, places = self._pointers
-            addresses = tuple([buffers[i].pointer for i in places])
+            addresses = tuple([buffers[i].pointer for i in self._pointers[1]])
             for address in addresses:
                 bits |= address
+        if bits % _VECTOR and self._make_unaligned is not None:
+            if self._unaligned is None:
+                self._unaligned = self._make_unaligned(self.words)
+            return self._unaligned.pack(buffers, scalars)
+        table = None
+        if self._pointers is not None:
             table = self._pointer_table(addresses)
-            values[at] = table.pointer
-        variant = self.unaligned if bits % _VECTOR else self.aligned
-        values[-2] = variant.scratch.pointer if variant.scratch is not None else 0
+            values[self._pointers[0]] = table.pointer
         self.block.pack(values)
-        return variant, table
-
-    @property
-    def unaligned(self) -> Variant:
-        """The kernel for buffers at any address, compiled when one is met."""
-        if self._unaligned is None:
-            function = self._find_unaligned()
-            self._unaligned = Variant(self.device, function, self.emitted.grid, self.block)
-        return self._unaligned
+        return self._ready, table
 
     def _pointer_table(self, addresses: tuple[int, ...]) -> Memory:
         table = self._tables.get(addresses)
@@ -184,7 +183,8 @@ class Launcher:
         return memory
 
     def _errors(self) -> Memory:
-        size = 8 * len(self.emitted.checks)
-        self.words = self.device.pool.allocate(size, "tables of kernels")
-        self.device.fill(self.words, 0)
+        if self.words is None:
+            size = 8 * len(self.emitted.checks)
+            self.words = self.device.pool.allocate(size, "tables of kernels")
+            self.device.fill(self.words, 0)
         return self.words

@@ -110,13 +110,15 @@ def pack(
             "random op: call model.eval(), or make it a function of tensors"
         )
     kernels = list(dict.fromkeys(launched(program)))
-    emitted = [_emitted(kernel, schedule(kernel, gpu(target))) for kernel in kernels]
     looped = {
         k
         for step in program.steps
         if isinstance(step.kernel, Loop)
         for k in launched(step.kernel.body)
     }
+    emitted = [_emitted(kernel, schedule(kernel, gpu(target))) for kernel in kernels]
+    # The rows that loops walk through may be anywhere, which rules descriptors out.
+    emitted = [e.plain or e if k in looped else e for k, e in zip(kernels, emitted)]
     both = [e.unaligned() for k, e in zip(kernels, emitted) if k in looped]
     made = iter(offline.compile_many([offline.request(e, target) for e in (*emitted, *both)]))
     images = [Image.of(next(made)) for _ in emitted]

@@ -1,0 +1,125 @@
+"""The same on a GPU: run where there is one, `pytest -m gpu`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_cuda_graphs import chain, reference
+from test_cuda_programs import train_transformer
+from test_models import train, values
+
+import tilewright
+import tilewright.nn as nn
+from tilewright.runtime import devices, plan
+
+pytestmark = pytest.mark.gpu
+cuda = tilewright.cuda
+
+
+def test_elementwise_and_rows() -> None:
+    for shape in ((7,), (64, 1024), (3, 1001), (0, 4), ()):
+        x = tilewright.tensor(values(*shape), device="cuda")
+        expected = np.tanh(values(*shape)) * 2 + 1
+        np.testing.assert_allclose((x.tanh() * 2 + 1).cpu().numpy(), expected, rtol=2e-6, atol=2e-6)
+        if shape:
+            y = x.double().softmax(-1).cpu().numpy()
+            scores = np.exp(values(*shape).astype(np.float64))
+            np.testing.assert_allclose(y, scores / scores.sum(-1, keepdims=True), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_products(dtype: str) -> None:
+    """Also those whose tiles take more than 48 KiB of shared memory."""
+    kind = getattr(tilewright, dtype)
+    tolerance = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-4, "float64": 1e-10}[dtype]
+    for m, n, k in ((64, 48, 80), (1024, 1024, 1024), (33, 17, 5)):
+        a, b = (tilewright.tensor(values(*s, seed=s[0])).to(kind) for s in ((m, k), (k, n)))
+        exact = a.double().numpy() @ b.double().numpy()
+        found = (a.cuda() @ b.cuda()).double().cpu().numpy()
+        np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance * k**0.5)
+
+
+def test_networks_train_as_on_the_cpu() -> None:
+    np.testing.assert_allclose(train("cuda", 8), train("cpu", 8), rtol=1e-3)
+    np.testing.assert_allclose(train_transformer("cuda", 8), train_transformer("cpu", 8), rtol=1e-3)
+    assert not devices.get("cuda:0").fallbacks
+
+
+def test_repeated_plans_are_graphs() -> None:
+    for seed in range(6):
+        x = tilewright.tensor(values(6, 4, seed=seed), device="cuda")
+        for factor in (1.0, 0.5, 2.0):
+            np.testing.assert_allclose(
+                chain(x, factor).cpu().numpy(),
+                reference(values(6, 4, seed=seed), factor),
+                rtol=1e-4,
+                atol=1e-5,
+            )
+    replays = [r for p in plan.plans() for s in p.segments for r, _ in s.runs.values()]
+    assert any(r._graph is not None for r in replays)
+
+
+def test_loops_walk_through_rows() -> None:
+    tilewright.manual_seed(0)
+    model = nn.LSTM(3, 5)
+    x = tilewright.tensor(values(6, 2, 3))
+    expected = model(x)[0].detach().numpy()
+    model.cuda()
+    for _ in range(4):
+        found = model(x.cuda())[0].detach().cpu().numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_random_numbers_are_those_of_the_cpu() -> None:
+    drawn = []
+    for device in ("cpu", "cuda"):
+        tilewright.manual_seed(11)
+        drawn.append(tilewright.rand(1000, device=device).tolist())
+    assert drawn[0] == drawn[1]
+
+
+def test_positions_out_of_range() -> None:
+    x = tilewright.tensor(values(5, 2), device="cuda")
+    for _ in range(4):
+        y = x[tilewright.tensor([1, 7], device="cuda")]
+        with pytest.raises(IndexError, match="index 7 is out of bounds"):
+            y.sum().item()
+    assert x.sum().item() == pytest.approx(values(5, 2).sum(), rel=1e-5)
+
+
+def test_memory_and_its_end() -> None:
+    cuda.empty_cache()
+    before = cuda.memory_allocated()
+    x = tilewright.tensor(np.zeros((1 << 10, 1 << 10), np.float32), device="cuda")
+    assert cuda.memory_allocated() == before + (4 << 20) <= cuda.memory_reserved()
+    cuda.set_per_process_memory_fraction((before + (64 << 20)) / cuda.mem_get_info()[1])
+    try:
+        y = x.repeat(64, 1)
+        with pytest.raises(cuda.OutOfMemoryError, match="Tried to allocate"):
+            y.sum(0).tolist()
+        del y
+        assert (x + 1).sum().item() == 1 << 20
+    finally:
+        cuda.set_per_process_memory_fraction(1.0)
+    del x
+    cuda.empty_cache()
+    assert cuda.memory_allocated() <= before + (8 << 20)
+
+
+def test_streams_and_events() -> None:
+    start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+    x = tilewright.ones(512, 512, device="cuda")
+    start.record()
+    with cuda.stream(cuda.Stream()):
+        y = x @ x
+    z = y + x
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) > 0
+    assert z[0, 0].item() == 513
+
+
+def test_what_the_device_is() -> None:
+    about = cuda.get_device_properties()
+    assert about.major >= 7 and about.total_memory > 1 << 30 and about.multi_processor_count > 1
+    assert cuda.get_device_name() and cuda.device_count() >= 1
