@@ -198,7 +198,7 @@ def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
     from tilewright.runtime.cuda import driver
 
     card: Any = devices.get(tw.zeros((), device=device)._meta()[2])
-    about = card.context.properties
+    about = tw.cuda.get_device_properties(device)
     yield "GPU", f"{about.name}, {about.multi_processor_count} multiprocessors, {card.target.name}"
     yield "driver", driver.get().number("cuDriverGetVersion")
     for module in ("triton", "cuda.core", "cuda.bindings", "torch"):

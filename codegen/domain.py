@@ -23,10 +23,15 @@ class Domain:
     A node with as many elements as `shape` is "full" level: one element a point. One with as many
     as the dimensions that are not reduced is "row" level. Elements and points are matched in
     row-major order, so a reshape changes nothing.
+
+    crossed: whether folds down the columns of the rows belong to it too: the other dimensions are
+    in front and have another number of points, and a node with as many elements as a row has one
+    for each column.
     """
 
     shape: tuple[int, ...]
     reduced: tuple[int, ...] = ()
+    crossed: bool = False
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -55,8 +60,15 @@ class Domain:
     def _full(self) -> Place:
         return tuple(map(ix.of, self.axes))
 
+    def ends_with(self, axes: Sequence[Axis]) -> bool:
+        """Whether these are the innermost ones."""
+        inner = [a for a in self.axes if a.extent != 1][-len(axes) :]
+        return bool(axes) and inner == list(axes)
+
     def holds(self, elements: int) -> bool:
-        """Whether a node with so many elements is full or row level."""
+        """Whether a node with so many elements is full or row level, or has one for each column."""
+        if self.crossed and elements == self.row:
+            return True
         return elements == self.points or elements == self.points * self.row
 
     def place(self, shape: Sequence[int]) -> Place | None:
@@ -64,6 +76,8 @@ class Domain:
         elements = math.prod(shape)
         if elements == self.points:
             return along(self.parallel, shape)
+        if self.crossed and elements == self.row:
+            return along(self.reduction, shape)
         if elements != self.points * self.row:
             return None
         if shape == self.shape:
@@ -75,6 +89,12 @@ class Domain:
         if math.prod(extents) != self.row:
             return None
         return along(self.reduction, extents)
+
+    def folded(self, count: int) -> tuple[Axis, ...]:
+        """The axes that a fold of so many elements is over; none if it doesn't belong here."""
+        if count == self.row:
+            return self.reduction
+        return self.parallel if self.crossed and count == self.points else ()
 
 
 def along(axes: Sequence[Axis], shape: Sequence[int]) -> Place:

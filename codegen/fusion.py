@@ -20,10 +20,12 @@ from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_query_grad
 
 from .attention import attention_base, lower_attention
+from .columns import columns, crosses
 from .contraction import contraction
 from .cost import kernel_cost
 from .cut import Cut, adds_sum, is_dot, is_fold, is_sum
 from .domain import Domain
+from .index import Axis
 from .kernel import Buffer, Kernel
 from .lower import CannotFuse, Lowering, stored_base
 from .target import Target
@@ -174,14 +176,17 @@ class Partition:
             return self._made("tiled", kernel, lowering, form)
         failure = CannotFuse(last, "no iteration space fits")
         kind = kind_of(anchors)
-        for domain in domains(anchors, outputs, kind, source):
+        for domain in domains(anchors, outputs, kind, source, self.target):
             lowering = Lowering(domain, source)
             try:
                 stores = tuple(lowering.store(o, form.buffer(o)) for o in outputs)
             except CannotFuse as error:
                 failure = error
                 continue
-            kernel = Kernel("", domain.parallel, domain.reduction, stores)
+            kernel = Kernel("", *axes_of(domain), stores)
+            if domain.crossed and columns(kernel) is None:
+                failure = CannotFuse(last, "needs a fold of columns before the last row is there")
+                continue
             if len(anchors) > 1:
                 self._check_size(kernel, last)
             return self._made(kind, kernel, lowering, form)
@@ -372,8 +377,10 @@ class Partition:
         if a.kind == "map" and not any(self._is_output(o, own) for o in a.anchors):
             return None  # nothing of it is left in memory, so any shape will do
         if kinds == {"row"}:
-            same = (a.points, a.elements) == (b.points, b.elements)
-            return None if same else "folds rows of another size"
+            if (a.points, a.elements) == (b.points, b.elements):
+                return None
+            crossed = any(crosses(x.domain, y.domain, self.target) for x, y in ((a, b), (b, a)))
+            return None if crossed else "folds rows of another size"
         if kinds == {"map"}:
             return None if a.elements == b.elements else "has another number of elements"
         row, rest = (a, b) if a.kind == "row" else (b, a)
@@ -415,11 +422,19 @@ def kind_of(anchors: Sequence[Node]) -> str:
     return "row" if any(is_fold(a) for a in anchors) else "map"
 
 
+def axes_of(domain: Domain) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """The parallel and the reduction axes of a kernel over a domain."""
+    if domain.crossed:
+        return (), (*domain.parallel, *domain.reduction)
+    return domain.parallel, domain.reduction
+
+
 def domains(
     anchors: Sequence[Node],
     outputs: Sequence[Node],
     kind: str,
     source: Callable[[Node], Buffer | None],
+    target: Target,
 ) -> list[Domain]:
     """The iteration spaces to try for a kernel, the likeliest first."""
     if kind == "dot":
@@ -434,7 +449,11 @@ def domains(
             reduced = axes if fold.op.kind is Kind.REDUCE else (axes,)
             found[Domain(tuple(fold.operands[0].shape), tuple(reduced))] = None
     # A finer shape is reached from a coarser one by divisions, the other way without.
-    return sorted(found, key=lambda d: -len(d.shape))[:2]
+    fine = sorted(found, key=lambda d: -len(d.shape))
+    rows = [r for r in fine if any(crosses(r, down, target) for down in fine)]
+    if rows:
+        return [Domain(r.shape, r.reduced, crossed=True) for r in rows[:2]]
+    return fine[:2]
 
 
 def _bytes(count: float) -> str:

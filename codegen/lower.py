@@ -27,7 +27,7 @@ from tilewright.ir.shape import contiguous_strides
 from . import index as ix
 from . import movement
 from .contraction import Term, contraction
-from .domain import Domain, Place
+from .domain import Domain, Place, along
 from .index import Axis, Data, Index
 from .kernel import (
     Apply,
@@ -335,12 +335,13 @@ class Lowering:
             ranges(islice(self._seen.values(), before, None), self._ranges)
         return self._ranges[id(value)]
 
-    def _own_points(self, node: Node, place: Place) -> None:
+    def _own_points(self, node: Node, place: Place, over: tuple[Axis, ...]) -> None:
         """A fold is computed once a row: raises unless `place` is one of its own for each row."""
+        kept = (self._parallel | self._reduction).difference(over)
         mentioned = self.axes_of(place)
-        if mentioned & self._reduction:
+        if mentioned & set(over):
             raise CannotFuse(node, "read at more than one position of a row")
-        if mentioned != self._parallel or math.prod(node.shape) < self.domain.points:
+        if mentioned != kept or math.prod(node.shape) < math.prod(a.extent for a in kept):
             raise CannotFuse(node, "would be computed again for every point that reads it")
 
     def _reduce(self, node: Node, place: Place) -> Rule:
@@ -356,21 +357,20 @@ class Lowering:
             if name in ("argmax", "argmin"):
                 return self.constant(0, dtype)
             return (yield operand, place)
-        within = self.domain.row_place(extents)
-        if within is None:
+        over = self.domain.folded(count)
+        if not over:
             raise CannotFuse(node, f"folds {count} elements, the kernel's rows have another size")
-        self._own_points(node, place)
+        self._own_points(node, place, over)
+        within = along(over, extents)
         inner = list(place)
         for axis, position in zip(axes, within, strict=True):
             inner[axis] = position
         arg = yield operand, tuple(inner)
-        if not self._range(arg) & self._reduction:
+        if self._range(arg).isdisjoint(over):
             repeated = self._fold_repeated(name, arg, count)
             if repeated is not None:
                 return repeated
-        return self._shared(
-            (name, id(arg)), lambda: Reduce(name, arg, self.domain.reduction, dtype)
-        )
+        return self._shared((name, id(arg), over), lambda: Reduce(name, arg, over, dtype))
 
     def _fold_repeated(self, name: str, arg: Value, count: int) -> Value | None:
         """The fold of a row of equal elements."""

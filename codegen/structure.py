@@ -43,6 +43,12 @@ def parameters(kernel: Kernel) -> tuple[int, ...]:
     return tuple(writer.open)
 
 
+def identity(kernel: Kernel) -> str:
+    """The structure with its numbers: all but names and the user's lines."""
+    writer = _Writer(kernel, exact=False)
+    return f"{writer.text()}\n{writer.open}"
+
+
 def describe(kernel: Kernel) -> str:
     """The kernel as text for people, with all its numbers."""
     return _Writer(kernel, exact=True).text()

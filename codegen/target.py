@@ -23,6 +23,7 @@ class Target:
     row_limit: the most elements of a row that stay on chip between two passes over it.
     tile_limit: the most elements that one program of a Triton kernel holds at a time.
     large_programs: whether a program costs so much that few large ones beat many small ones.
+    column_limit: the most elements of a row whose columns one kernel folds beside the rows.
     tiled_attention: the dtypes whose attention its emitter computes by tiles; that of others is
         decomposed.
     gradient_passes: whether attention's gradient takes a kernel that walks along keys and one
@@ -44,6 +45,7 @@ class Target:
     row_limit: int = 1 << 14
     tile_limit: int = 1 << 14
     large_programs: bool = False
+    column_limit: int = 0
     tiled_attention: tuple[str, ...] = ()
     gradient_passes: bool = False
     columns: int = 0
@@ -84,6 +86,7 @@ LLVM = Target(
     op_cost=0.4,
     parallel=8,
     row_limit=1 << 15,
+    column_limit=1 << 14,
     tiled_attention=(*TENSOR_TYPES, "float64"),
 )
 CUDA = Target(

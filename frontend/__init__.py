@@ -29,7 +29,7 @@ from tilewright.ir.dtype import promote as promote_types
 from tilewright.ir.shape import Size
 from tilewright.runtime.device import OutOfMemoryError
 
-from . import autograd
+from . import autograd, backends
 from ._tensor import Tensor
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .creation import (
@@ -56,6 +56,7 @@ from .devices import device, get_default_device, set_default_device
 from .functions import *  # noqa: F403  (its __all__ is made of the op tables)
 from .functions import __all__ as _functions
 from .interchange import from_dlpack
+from .precision import get_float32_matmul_precision, set_float32_matmul_precision
 from .printing import set_printoptions
 from .recording import default_dtype as get_default_dtype
 from .recording import set_default_dtype

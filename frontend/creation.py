@@ -302,8 +302,12 @@ def arange(
         dtype = dtypes.int64 if ints else recording.default_dtype()
     count = max(0, math.ceil((end - start) / step))
     where = device_module.resolve(device)
-    first, by = ops.constant(start, dtype, where), ops.constant(step, dtype, where)
-    t = recording.wrap(_arange(first, by, count))
+    key = (arange, start, step, count, dtype, where)
+    node = recording.lookup(key)
+    if node is None:
+        first, by = ops.constant(start, dtype, where), ops.constant(step, dtype, where)
+        node = recording.remember(key, _arange(first, by, count))
+    t = recording.wrap(node)
     return t.requires_grad_() if requires_grad else t
 
 

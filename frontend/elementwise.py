@@ -298,8 +298,15 @@ def as_handle(value: Any, like: Handle | None = None) -> Any:
             ops.constant(value, dtypes.of_scalar(value, recording.default_dtype()))
         )
     node = recording.resolve(like)
-    dtype = recording.scalar_dtype(node.dtype, value)
-    return recording.wrap(recording.number((as_handle, node, type(value)), value, dtype))
+    key = (as_handle, node, value, type(value))
+    exact = not isinstance(value, float) or (value != 0 and value == value)
+    found = recording.lookup(key) if exact else None
+    if found is None:
+        dtype = recording.scalar_dtype(node.dtype, value)
+        found = recording.number((as_handle, node, type(value)), value, dtype)
+        if exact and found.op is not ops.scalar:
+            recording.remember(key, found)
+    return recording.wrap(found)
 
 
 # ---- functions with options ------------------------------------------------------------------

@@ -211,7 +211,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
     shared = storage._shared is not None and not storage._shared.released()
     _, dtype, device = t._aval
     part = devices.get(device).part(buffer, start, shape)
-    node = _leaf_node((Size(shape), dtype, device))
+    node = _leaf_node(len(leaves), (Size(shape), dtype, device))
     if shared:
         leaves.append((None, node, part.copy()))
         return node
@@ -223,9 +223,8 @@ def _window(t: Any, storage: Storage) -> Node | None:
     return node
 
 
-def _leaf_node(aval: Aval) -> Node:
-    """The node of the next leaf."""
-    place = len(leaves)
+def _leaf_node(place: int, aval: Aval) -> Node:
+    """The node of the leaf at `place`."""
     known = latest_nodes.get(place)
     if known is not None and known[0] is aval:
         return known[1]
@@ -247,12 +246,15 @@ def _keep_alone(t: Any, storage: Storage) -> None:
 
 
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
-    # The view was taken before: the grad mode of now doesn't matter to it.
-    if base.requires_grad and not graph.grad_enabled():
-        with grad_mode(True):
+    node = base.memo.get(t._chain)
+    if node is None:
+        # The view was taken before: the grad mode of now doesn't matter to it.
+        if base.requires_grad and not graph.grad_enabled():
+            with grad_mode(True):
+                node = views.apply(base, t._chain)
+        else:
             node = views.apply(base, t._chain)
-    else:
-        node = views.apply(base, t._chain)
+        base.memo[t._chain] = node
     if t._requires_grad and storage._leaf_owner is not t:
         node = variable(node, t)
     if t._own is not None:
@@ -267,18 +269,24 @@ def resolve_all(tensors: Sequence[Any]) -> list[Node]:
     nodes = [t._node for t in tensors]
     if None not in nodes:
         return nodes
+    latest, read, number = latest_nodes.get, leaves.append, len(leaves)
     for i, t in enumerate(tensors):
         if nodes[i] is not None:
             continue
-        if t._node or t._storage or t._shared or t._history or t._buffer.__class__ in _NONE:
+        buffer = t._buffer
+        if t._node or t._storage or t._shared or t._history or buffer.__class__ in _NONE:
             nodes[i] = resolve(t)
+            number = len(leaves)
             continue
-        node = _leaf_node(t._aval)
+        aval = t._aval
+        known = latest(number)
+        node = known[1] if known and known[0] is aval else _leaf_node(number, aval)
         if t._requires_grad:
             node = variable(node, t)
+        t._place = number
+        read((t, node, buffer))
         nodes[i] = t._node = node
-        t._place = len(leaves)
-        leaves.append((t, node, t._buffer))
+        number += 1
     return nodes
 
 
@@ -302,28 +310,28 @@ def leaf(state: Any, owner: Any) -> Node:
     """Number `state` as the next leaf of the epoch; `owner` collects its gradient if it wants
     one."""
     buffer = state._buffer
-    if buffer is None:
+    if buffer.__class__ in _NONE:
+        if buffer is not None:
+            raise buffer.error()
         raise RuntimeError("this tensor holds no value" + at_user_line())
-    if type(buffer) is Failed:
-        raise buffer.error()
-    shared = state._shared
-    if shared is not None:
+    owned = state
+    if state._shared is not None:
         # The array may change behind our back: read it now.
-        if shared.released():
-            state._shared = shared = None
+        if state._shared.released():
+            state._shared = None
             state._buffer = buffer = np.asarray(buffer, order="C")
         else:
-            buffer = np.array(buffer, copy=True, order="C")
-    node = _leaf_node(state._aval)
+            owned, buffer = None, np.array(buffer, copy=True, order="C")
+    place, aval = len(leaves), state._aval
+    known = latest_nodes.get(place)
+    node = known[1] if known and known[0] is aval else _leaf_node(place, aval)
     if state._history is not None:
         node = variable(node, state._history)
     elif state._requires_grad and owner is not None:
         node = variable(node, owner)
-    if shared is None:
-        state._place = len(leaves)
-        leaves.append((state, node, buffer))
-    else:
-        leaves.append((None, node, buffer))
+    if owned is not None:
+        state._place = place
+    leaves.append((owned, node, buffer))
     clock.leaf_bytes += getattr(buffer, "nbytes", 0)
     return node
 

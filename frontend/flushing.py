@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
 
@@ -29,6 +29,7 @@ from .epoch import (
     mutated,
     scalars,
     storages,
+    tables,
     variables,
     windows,
 )
@@ -45,17 +46,24 @@ from .saved import (
 
 TABLE_LIMIT = 200_000
 """Interned nodes at which the tables are cleared at a flush."""
+CHECKED = 16
+"""Epochs from one look at how many there are to the next."""
 LAUNCH_LIMIT = 20_000
 """Launches of all plans at which that is done too: the code of each takes two or three mappings of
 memory, and Linux allows a process 65,530."""
 
 
-def _calibrate() -> int:
+def _calibrate() -> tuple[int, int]:
     probe = [object()]
-    return next(iter(list(map(getrefcount, probe))))
+    (mapped,), (walked,) = map(getrefcount, probe), [getrefcount(each) for each in probe]
+    return mapped, walked
 
 
-BASE_COUNT = _calibrate()  # what getrefcount says of an object that only a list holds
+_OF_AN_EPOCH: tuple[Any, ...] = (
+    handles, leaves, storages, windows, variables, scalars, drawn, freed, calls, mutated, hooked,
+)  # fmt: skip
+# What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
+BASE_COUNT, WALKED_COUNT = _calibrate()
 _refusal: Callable[[], Exception] | None = None
 
 
@@ -66,14 +74,19 @@ def flush() -> None:
     values, and the first error is raised here and whenever its tensor is read again. After an
     interrupt nothing is lost: what is still live is tried again next time.
     """
-    threads.claim()
+    if get_ident() != threads._owner:
+        threads.take_over()
     if _refusal is not None:
         raise _refusal()
     if clock.holding or not (handles or storages or leaves):
         return
+    grad = graph.grad_enabled()
     try:
         clock.holding = 1
         error = _flush()
+    except BaseException:  # an interrupt, perhaps where the compiler had it changed
+        graph.set_grad_enabled(grad)
+        raise
     finally:
         clock.holding = 0
     if threads.guarded:
@@ -112,51 +125,45 @@ def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
 
 
 class _Outcome:
-    """What is known of a tuple of live nodes: their avals, and which can be differentiated
-    later."""
+    """What is known of a tuple of live nodes.
 
-    __slots__ = ("avals", "plain", "tracked")
+    avals: theirs. collects: which are places that collect gradients.
+    tracked: those that can be differentiated later.
+    plans: what computes them together with others, by the tuple of these.
+    """
+
+    __slots__ = ("avals", "collects", "plans", "tracked")
 
     def __init__(self, nodes: tuple[Node, ...]):
         self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
-        # Places that collect gradients keep their flag; every other value comes without one ...
-        self.plain = [i for i, n in enumerate(nodes) if n.op is not ops.variable]
-        # ... unless it has a history.
-        self.tracked = [i for i in self.plain if nodes[i].requires_grad]
+        self.collects = [n.op is ops.variable for n in nodes]
+        self.tracked = [i for i, n in enumerate(nodes) if n.requires_grad and not self.collects[i]]
+        self.plans: dict[tuple[Node, ...], plans.Plan] = {}
 
 
 _outcomes: dict[tuple[Node, ...], _Outcome] = {}
 
 
 def _flush() -> Exception | None:
-    _forget_views()
+    if storages or windows:
+        _forget_views()
     live, replaced = _live()
     nodes = tuple([s._node for s in live])
     outcome = _outcomes.get(nodes)
     if outcome is None:
         outcome = _outcomes[nodes] = _Outcome(nodes)
     histories = _histories(live, nodes, outcome) if outcome.tracked else {}
-    extra = tuple(dict.fromkeys(n for h in histories.values() for n in h.saved_nodes))
-    roots = (*nodes, *extra) if extra else nodes
-    error = None
-    values: list[Any] = []
-    if roots:
-        buffers = [b for _, _, b in leaves]
-        donated = () if histories else _donations(live, replaced)
-        plan = plans.plan_for(roots)
-        with interrupts.deferred() if donated else nullcontext():
-            try:
-                values = plan.run(buffers, scalars, donated)
-            except plans.Incomplete as incomplete:
-                values = incomplete.values
-                if not donated:  # else leaves may be overwritten
-                    values = _one_by_one(roots, buffers, values)
-                error = next((v for v in values if isinstance(v, Exception)), None)
-                values = [Failed(v) if isinstance(v, Exception) else v for v in values]
-            _finish(live, nodes, outcome, histories, values, extra)
-            return error
-    _finish(live, nodes, outcome, histories, values, extra)
-    return error
+    kept = {i: h for i, h in histories.items() if not h.is_freed} if histories else {}
+    extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
+    plan = outcome.plans.get(extra)
+    if plan is None and (nodes or extra):
+        plan = outcome.plans[extra] = plans.plan_for((*nodes, *extra))
+    buffers = [b for _, _, b in leaves]
+    donated = _donations(live, replaced) if replaced and not kept else ()
+    if not donated:
+        return _complete(plan, buffers, (), live, outcome, histories, kept)
+    with interrupts.deferred():
+        return _complete(plan, buffers, donated, live, outcome, histories, kept)
 
 
 def _one_by_one(roots: Sequence[Node], buffers: list[Any], values: Sequence[Any]) -> list[Any]:
@@ -171,20 +178,38 @@ def _one_by_one(roots: Sequence[Node], buffers: list[Any], values: Sequence[Any]
     return out
 
 
-def _finish(
+def _complete(
+    plan: plans.Plan | None,
+    buffers: list[Any],
+    donated: Sequence[tuple[int, int]],
     live: list[Any],
-    nodes: tuple[Any, ...],
     outcome: _Outcome,
     histories: dict[int, History],
-    values: list[Any],
-    extra: tuple[Node, ...],
-) -> None:
+    kept: dict[int, History],
+) -> Exception | None:
+    """Run the plan, and end the epoch with its values."""
+    error = None
+    values: list[Any] = []
+    if plan is not None:
+        try:
+            values = plan.run(buffers, scalars, donated)
+        except plans.Incomplete as incomplete:
+            values = incomplete.values
+            if not donated:  # else leaves may be overwritten
+                values = _one_by_one(plan.recorded, buffers, values)
+            error = next((v for v in values if isinstance(v, Exception)), None)
+            values = [Failed(v) if isinstance(v, Exception) else v for v in values]
     # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
-    if histories:
-        saved = dict(zip(extra, values[len(nodes) :], strict=True))
-        _surely(_keep_histories, histories, saved, live, nodes)
-    _surely(_hand_out, live, nodes, outcome, histories, values)
-    _surely(_end_epoch)
+    if kept and plan is not None:
+        _surely(_keep_histories, kept, plan.recorded, values, live)
+    try:
+        _hand_out(live, outcome, histories, values, error is not None)
+        _end_epoch()
+    except BaseException:
+        _hand_out(live, outcome, histories, values, error is not None)
+        _end_epoch()
+        raise
+    return error
 
 
 def _surely(step: Callable[..., None], *args: Any) -> None:
@@ -210,47 +235,44 @@ def _forget_views() -> None:
 def _live() -> tuple[list[Any], list[tuple[int, int]]]:
     """The tensors and storages whose values somebody can still ask for, or that were mutated; and
     (place in that list, number of the leaf) for those whose old value was read."""
-    base = BASE_COUNT
-    counts = list(map(getrefcount, handles))
     live: list[Any] = [
         t
-        for t, count in zip(handles, counts, strict=True)
-        if count > base and t._storage is None and t._node is not None
+        for t in handles
+        if getrefcount(t) > WALKED_COUNT and t._storage is None and t._node is not None
     ]
     replaced: list[tuple[int, int]] = []
     if storages:
-        _add_live_storages(live, replaced, counts)
-    for place, (state, rest, _) in enumerate(leaves):
-        if (
-            state is not None
-            and state._node is not rest
-            and state.__class__ is not Storage
-            and state._storage is None  # type: ignore[attr-defined]
-            and getrefcount(state) > 3  # the tuple, `state` and the argument
-        ):
-            replaced.append((len(live), place))
-            live.append(state)
+        _add_live_storages(live, replaced)
+    changed = [
+        place
+        for place, (state, rest, _) in enumerate(leaves)
+        if state is not None
+        and state._node is not rest
+        and state.__class__ is not Storage
+        and state._storage is None  # type: ignore[attr-defined]
+        and getrefcount(state) > 3  # the tuple, `state` and the argument
+    ]
+    if changed:
+        replaced += zip(range(len(live), len(live) + len(changed)), changed)
+        live += [leaves[place][0] for place in changed]
     return live, replaced
 
 
-def _add_live_storages(
-    live: list[Any], replaced: list[tuple[int, int]], counts: Sequence[int]
-) -> None:
-    """The part of `_live` for storages. counts: references to each of `handles`."""
-    base = BASE_COUNT
+def _add_live_storages(live: list[Any], replaced: list[tuple[int, int]]) -> None:
+    """The part of `_live` for storages."""
     # A storage is referred to by `storages`, by `leaves` if it was read, and by its tensors, of
     # which some live in `handles` only.
-    orphans = Counter([
-        id(t._storage)
-        for t, count in zip(handles, counts, strict=True)
-        if count <= base and t._storage is not None
-    ])  # fmt: skip
+    orphans: dict[int, int] = {}
+    for i in [
+        id(t._storage) for t in handles if t._storage is not None and getrefcount(t) <= WALKED_COUNT
+    ]:
+        orphans[i] = orphans.get(i, 0) + 1
     for storage, count in zip(storages, list(map(getrefcount, storages)), strict=True):
         place = storage._place
         is_leaf = 0 <= place < len(leaves) and leaves[place][0] is storage
         if is_leaf and leaves[place][1] is storage._node:
             continue
-        if storage._node is not None and count > base + is_leaf + orphans[id(storage)]:
+        if storage._node is not None and count > BASE_COUNT + is_leaf + orphans.get(id(storage), 0):
             if is_leaf:
                 replaced.append((len(live), place))
             live.append(storage)
@@ -270,27 +292,26 @@ def _donations(live: list[Any], replaced: list[tuple[int, int]]) -> list[tuple[i
 
 def _hand_out(
     live: list[Any],
-    nodes: tuple[Any, ...],
     outcome: _Outcome,
     histories: dict[int, History],
     values: list[Any],
+    incomplete: bool,
 ) -> None:
-    for s, value, aval in zip(live, values, outcome.avals):
+    for s, value, aval, collects in zip(live, values, outcome.avals, outcome.collects):
         s._node = None
-        if type(value) is Failed and s._buffer is not None:
+        if incomplete and type(value) is Failed and s._buffer is not None:
             continue  # the writes of this epoch are lost, its old value is not
         s._buffer = value
         s._aval = aval
         if s._history is not None:
             s._history = None
-    for i in outcome.plain:
-        s = live[i]
-        if s._requires_grad and s._buffer is values[i]:
+        # Places that collect gradients keep their flag; every other value comes without one ...
+        if not collects and s._requires_grad:
             s._requires_grad = False
-    for i in outcome.tracked:
+    for i in outcome.tracked:  # ... unless it has a history.
         s = live[i]
         if s._buffer is values[i]:
-            s._history = histories.get(id(s)) or _freed_history(nodes[i])
+            s._history = histories[id(s)]
 
 
 def _end_epoch() -> None:
@@ -304,31 +325,23 @@ def _end_epoch() -> None:
         storage._views.clear()
     for storage in windows:
         storage._views.clear()
-    for each in (
-        handles,
-        leaves,
-        storages,
-        windows,
-        variables,
-        scalars,
-        drawn,
-        freed,
-        calls,
-        mutated,
-        hooked,
-    ):
-        each.clear()  # type: ignore[attr-defined]
+    for each in _OF_AN_EPOCH:
+        if each:
+            each.clear()
     clock.number += 1
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
-    recorded = sum(map(len, epoch.tables.values()))
-    if max(graph.table_size(), recorded) > TABLE_LIMIT or plans.held() > LAUNCH_LIMIT:
+    if (clock.number % CHECKED == 0 and _recorded() > TABLE_LIMIT) or plans.held() > LAUNCH_LIMIT:
         clear_tables()
+
+
+def _recorded() -> int:
+    return max(graph.table_size(), *map(len, tables.values()))
 
 
 def clear_tables() -> None:
     """Forget all nodes and plans; only between epochs."""
     for table in (
-        *epoch.tables.values(),
+        *tables.values(),
         epoch.sites,
         epoch.leaf_nodes,
         epoch.latest_nodes,
@@ -356,10 +369,12 @@ def dead_leaf_bytes() -> int:
 
 
 def _histories(live: list[Any], nodes: tuple[Any, ...], outcome: _Outcome) -> dict[int, History]:
-    """For each live tensor whose gradient may still be asked for: how it was computed."""
+    """For each live tensor that is tracked: how it was computed."""
     out: dict[int, History] = {}
     for i in outcome.tracked:
-        if not _is_freed(live[i], nodes[i]):
+        if _is_freed(live[i], nodes[i]):
+            out[id(live[i])] = _freed_history(nodes[i])
+        else:
             out[id(live[i])] = History(nodes[i], clock.number, saved_nodes(nodes[i]))
     return out
 
@@ -375,9 +390,8 @@ def _is_freed(state: Any, node: Node) -> bool:
 
 def _freed_history(node: Node) -> History:
     """The history of a tensor whose graph a backward pass has used up."""
-    history = History(node, clock.number, ())
-    history.targets = {n: variables[n.attrs[0]] for n in history.variables}
-    history.free()
+    history = History(node, clock.number, (), is_freed=True)
+    history.reach([variables[place] for place in history.places])
     return history
 
 
@@ -402,10 +416,14 @@ def overwritten(nodes: Any) -> list[Node]:
 
 
 def _keep_histories(
-    histories: dict[int, History], saved: dict[Node, Any], live: list[Any], nodes: tuple[Any, ...]
+    histories: dict[int, History], nodes: tuple[Any, ...], values: list[Any], live: list[Any]
 ) -> None:
-    """Give each history the values, leaves and targets it needs once the epoch is over."""
-    owners = dict(zip(nodes, live, strict=True))
+    """Give each history the values, leaves and targets it needs once the epoch is over.
+
+    nodes: of `live`, and of what is saved besides, with the values of both.
+    """
+    owners = dict(zip(nodes, live))  # not strict: the rest belongs to nobody
+    saved = dict(zip(nodes[len(live) :], values[len(live) :], strict=True))
     # One for the epoch: a hook that is set later is seen on every way to its tensor.
     hooks = {n: list(each) for n, each in hooked.items()}
     for history in histories.values():

@@ -27,6 +27,8 @@ def getitem(t: Any, key: Any) -> Any:
         return shaping.select(t, 0, key)
     if type(key) is slice and t.shape:
         return _slice(t, 0, key)
+    if isinstance(key, Handle) and key.dim() > 0 and _consumes(key) <= t.dim():
+        return _gather(t, [(0, key)])
     base, advanced = _basic(t, key)
     if not advanced:
         return base

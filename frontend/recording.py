@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from _thread import _count as other_threads
+from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -226,7 +227,8 @@ def node_of(build: Callable[..., Any], *args: Any) -> Any:
 
 def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     """The slow path: calls met for the first time, or by a thread that wasn't the owner."""
-    threads.claim()
+    if get_ident() != threads._owner:
+        threads.take_over()
     nodes = [resolve(a) if isinstance(a, Handle) else a for a in args]
     key = (build, *nodes)
     result = _table.get(key)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.node import Node, reachable
+from tilewright.ir.node import Node, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.shape import Size
@@ -60,9 +61,11 @@ def derive_all(
 
 def placeholder(like: Node) -> Node:
     """A stand-in for a cotangent that is not known yet."""
-    from tilewright.ir.node import intern
-
-    return intern(ops.leaf, (), (-1, Size(like.shape), like.dtype), like.device)
+    found: Node | None = like.memo.get("placeholder")
+    if found is None:
+        found = intern(ops.leaf, (), (-1, Size(like.shape), like.dtype), like.device)
+        like.memo["placeholder"] = found
+    return found
 
 
 def has_calls(root: Node) -> bool:
@@ -197,6 +200,14 @@ class History:
         return [n for n in self._inputs() if n.op is ops.variable]
 
     @property
+    def places(self) -> tuple[int, ...]:
+        """The numbers of its variables."""
+        found = self.node.memo.get("places")
+        if found is None:
+            found = self.node.memo["places"] = tuple(n.attrs[0] for n in self.variables)
+        return found
+
+    @property
     def calls(self) -> list[Node]:
         return [n for n in self._inputs() if n.op.name == "function_call"]
 
@@ -216,16 +227,26 @@ class History:
         """The leaf tensors that a gradient through here goes to."""
         if self.is_freed:
             return [t for ref in self.reached if (t := ref()) is not None]
-        out = []
-        for target in self.targets.values():
-            out.extend(target.leaf_tensors() if isinstance(target, History) else [target])
-        return out
+        return _leaf_tensors(self.targets.values())
+
+    def reach(self, targets: Iterable[Any]) -> None:
+        """Remember of `targets` the leaf tensors alone, and no longer than they are there."""
+        self.reached = tuple(map(weakref.ref, _leaf_tensors(targets)))
 
     def free(self) -> None:
         """Let go of everything; a second backward pass through here is an error."""
         if self.is_freed:
             return
-        self.reached = tuple({id(t): weakref.ref(t) for t in self.leaf_tensors()}.values())
+        self.reach(self.targets.values())
         self.is_freed = True
         self.saved, self.leaf_values, self.scalar_values = {}, {}, {}
         self.targets, self.call_contexts, self.hooks = {}, {}, {}
+
+
+def _leaf_tensors(targets: Iterable[Any]) -> list[Any]:
+    """The leaf tensors among `targets`, and those that the histories among them go on to."""
+    found: dict[int, Any] = {}
+    for target in targets:
+        for t in target.leaf_tensors() if isinstance(target, History) else (target,):
+            found[id(t)] = t
+    return list(found.values())

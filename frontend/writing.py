@@ -172,8 +172,10 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
 
     A node for a leaf that requires grad is marked as its `variable` already (`revalued`).
     """
-    for t, node in zip(tensors, nodes, strict=True):
-        old = t._node
+    before = [t._node for t in tensors]
+    mutated.update(before)  # `assign` says so too of those it takes
+    mutated.discard(None)  # type: ignore[arg-type]
+    for t, old, node in zip(tensors, before, nodes, strict=True):
         if (
             old is None
             or t._storage is not None
@@ -182,10 +184,9 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
         ):
             value = node.operands[0] if node.op is ops.variable else node
             assign(t, value, force=True)
-            continue
-        mutated.add(old)
-        t._version += 1
-        t._node = node
+        else:
+            t._version += 1
+            t._node = node
 
 
 def revalued(old: Node, value: Node) -> Node:

@@ -153,11 +153,11 @@ def set_grad_enabled(enabled: bool) -> None:
 def grad_mode(enabled: bool) -> Iterator[None]:
     """Record nodes with or without gradient inside the block."""
     before = _MODE.grad
-    set_grad_enabled(enabled)
     try:
+        set_grad_enabled(enabled)
         yield
-    finally:
-        set_grad_enabled(before)
+    finally:  # without a call, at whose beginning an interrupt may come
+        _MODE.grad, _MODE.table = before, _TABLES[before]
 
 
 def set_location(loc: tuple[str, int] | None) -> tuple[str, int] | None:

@@ -20,7 +20,7 @@ class Arena:
         self.size = 0
         self.memory: Any = None
         # By identity; the reference takes an entry out before another segment has its place.
-        self.bound: dict[int, tuple[weakref.ref[Segment], list[tuple[int, Any]]]] = {}
+        self.bound: dict[int, tuple[weakref.ref[Segment], list[Any]]] = {}
 
     @classmethod
     def of(cls, device: Device) -> Arena:
@@ -29,23 +29,21 @@ class Arena:
             found = cls._arenas[device.name] = cls(device)
         return found
 
-    def bind(self, segment: Segment, slots: list[Any]) -> None:
-        """Fill `slots` with the segment's temporaries, cut from the arena."""
+    def slots(self, segment: Segment) -> list[Any]:
+        """The segment's slots with its temporaries, cut from the arena; the others are None."""
         if segment.arena_bytes > self.size:
+            self.release()
+            self.memory = self.device.arena(segment.arena_bytes)
             self.size = segment.arena_bytes
-            self.memory = self.device.arena(self.size)
-            self.bound.clear()
-        found = self.bound.get(id(segment)) or self._views(segment)
-        for slot, view in found[1]:
-            slots[slot] = view
+        found = self.bound.get(id(segment)) or self._cut(segment)
+        return found[1].copy()
 
-    def _views(self, segment: Segment) -> tuple[weakref.ref[Segment], list[tuple[int, Any]]]:
+    def _cut(self, segment: Segment) -> tuple[weakref.ref[Segment], list[Any]]:
         bound, key = self.bound, id(segment)
-        views = [
-            (slot, self.device.view(self.memory, offset, meta.shape, meta.dtype))
-            for slot, (offset, meta) in segment.arena_slots.items()
-        ]
-        bound[key] = weakref.ref(segment, lambda _: bound.pop(key, None)), views
+        slots: list[Any] = [None] * len(segment.program.slots)
+        for slot, (offset, meta) in segment.arena_slots.items():
+            slots[slot] = self.device.view(self.memory, offset, meta.shape, meta.dtype)
+        bound[key] = weakref.ref(segment, lambda _: bound.pop(key, None)), slots
         return bound[key]
 
     def release(self) -> None:

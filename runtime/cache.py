@@ -8,7 +8,7 @@ found by its hash, removed and made again. Failing to write never stops a run.
 The first entry that a process writes makes it look how much there is; beyond LIMIT bytes those that
 were not read for the longest time are removed.
 
-TW_CACHE_DIR names the directory (default: $XDG_CACHE_HOME or ~/.cache, then tilewright/<version>);
+TW_CACHE_DIR names the directory (default: $XDG_CACHE_HOME or ~/.cache, then tilewright/v1);
 TW_CACHE=0 turns the cache off.
 """
 
@@ -20,10 +20,10 @@ import os
 import shutil
 import tempfile
 import warnings
-from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 
+FORMAT = "v1"
+"""Counted up when entries change their form; what they hold is told apart by their keys."""
 LIMIT = 1 << 30
 
 _MARK = "# tilewright "
@@ -41,15 +41,7 @@ def directory() -> Path:
     if chosen:
         return Path(chosen)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(home) / "tilewright" / _version()
-
-
-@lru_cache(maxsize=1)
-def _version() -> str:
-    try:
-        return metadata.version("tilewright")
-    except metadata.PackageNotFoundError:
-        return "source"
+    return Path(home) / "tilewright" / FORMAT
 
 
 def digest(text: str) -> str:

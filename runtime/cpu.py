@@ -5,14 +5,16 @@ from __future__ import annotations
 import linecache
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.numpy import emit
 from tilewright.codegen.target import NUMPY
 
 from .device import Launch
 from .host import HostDevice
+
+if TYPE_CHECKING:
+    from tilewright.codegen.numpy import Emitted
 
 _made: dict[str, Callable[..., Launch]] = {}
 
@@ -39,12 +41,19 @@ class NumpyDevice(HostDevice):
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         if isinstance(kernel, Bundle):
             return _bundle(kernel, [self.compile(member) for member in kernel.members])
-        emitted = emit(kernel)
+        emitted = _emit(kernel)
         return _function(emitted.code, emitted.source, emitted.name)(**emitted.arguments)
 
     def source(self, kernel: Kernel | Bundle) -> str:
         member = kernel.members[0] if isinstance(kernel, Bundle) else kernel
-        return emit(member).source
+        return _emit(member).source
+
+
+def _emit(kernel: Kernel) -> Emitted:
+    # Loaded when it is first needed: where all kernels are native, never.
+    from tilewright.codegen.numpy import emit
+
+    return emit(kernel)
 
 
 def _bundle(bundle: Bundle, launches: list[Launch]) -> Launch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,10 @@ class Device(abc.ABC):
     @abc.abstractmethod
     def empty(self, shape: Sequence[int], dtype: DType) -> Any:
         """A new buffer, its contents unspecified."""
+
+    def maker(self, shape: Sequence[int], dtype: DType) -> Callable[[], Any]:
+        """`empty` for one shape and dtype, to be called again and again."""
+        return functools.partial(self.empty, shape, dtype)
 
     @abc.abstractmethod
     def arena(self, size: int) -> Any:
@@ -80,6 +85,11 @@ class Device(abc.ABC):
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         """Where launches can be made many at once: (run, how many) by the place of the first."""
         return {}
+
+    def repeated(self, launch: Launch, fixed: Sequence[bool]) -> tuple[Launch, Launch]:
+        """A launch for the first time that it is made, and for the times after it. fixed: which of
+        its buffers are the same each time."""
+        return launch, launch
 
     def source(self, kernel: Kernel | Bundle) -> str:
         """The text generated for the kernel, for people to read."""

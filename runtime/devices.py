@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .device import Device
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from .cuda.device import Cuda
 
 _devices: dict[str, Device] = {}
+_tf32 = False
 
 
 def flag(name: str) -> bool:
@@ -35,7 +37,18 @@ def _cuda(number: int) -> Cuda:
     from .cuda.device import Cuda
 
     # What TW_EAGER=1 runs op by op raises its errors in place, as does PyTorch's own switch.
-    return Cuda(number, blocking=flag("CUDA_LAUNCH_BLOCKING") or flag("TW_EAGER"))
+    made = Cuda(number, blocking=flag("CUDA_LAUNCH_BLOCKING") or flag("TW_EAGER"))
+    made.target = replace(made.target, tf32=_tf32)
+    return made
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Whether plans that CUDA devices make from now on may round float32 in products."""
+    global _tf32
+    _tf32 = allowed
+    for name, device in _devices.items():
+        if name.startswith("cuda"):
+            device.target = replace(device.target, tf32=allowed)
 
 
 _FACTORIES: dict[str, Callable[[], Device]] = {"cpu": _cpu, "interpret": _interpret}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
@@ -32,6 +33,11 @@ class HostDevice(Device):
             return np.empty(tuple(shape), dtype=dtype.np)
         memory = self._memory(size)
         return np.ndarray(tuple(shape), dtype.np, memory)
+
+    def maker(self, shape: Sequence[int], dtype: DType) -> Callable[[], np.ndarray]:
+        if math.prod(shape) * dtype.itemsize < _RECYCLED_BYTES:
+            return functools.partial(np.empty, tuple(shape), dtype.np)
+        return super().maker(shape, dtype)
 
     def _memory(self, size: int) -> np.ndarray:
         """`size` bytes; those of a buffer that nobody refers to any more if there is one."""

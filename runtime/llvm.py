@@ -51,6 +51,11 @@ class LlvmDevice(HostDevice):
 
         return launch.runs(launches)
 
+    def repeated(self, launch: Launch, fixed: Sequence[bool]) -> tuple[Launch, Launch]:
+        from .native.launch import Native
+
+        return launch.repeated(fixed) if isinstance(launch, Native) else (launch, launch)
+
     def _emitted(self, kernel: Kernel | Bundle) -> list[Emitted] | None:
         """The kernel as LLVM IR; None if NumPy takes it."""
         from .native import launch

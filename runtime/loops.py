@@ -48,6 +48,11 @@ class BoundLoop:
         self._sequences = [(slot, i) for i, slot in operands.items() if i < first]
         self._states = [(operands.get(i), i) for i in range(first, after)]
         self._whole = [(slot, i) for i, slot in operands.items() if i >= after]
+        whole = {slot for slot, _ in self._whole}
+        self._repeated = [
+            (*device.repeated(launch, [i in whole for i in used]), used)
+            for launch, used in self.launches
+        ]
         written = dict.fromkeys(i for step in body.steps for i in step.outputs)
         own = [i for i in written if i not in body.results]
         offsets, total = place(body, own)
@@ -59,11 +64,20 @@ class BoundLoop:
         self._places = list(order(loop.count, loop.reverse))
 
     def __call__(self, buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
-        for launch, used in self.steps(buffers):
-            launch(used, ())
+        is_first = True
+        for slots in self._walk(buffers):
+            for first, other, used in self._repeated:
+                (first if is_first else other)([slots[i] for i in used], ())
+            is_first = False
 
     def steps(self, buffers: Sequence[Any]) -> Iterator[tuple[Launch, list[Any]]]:
         """All launches in their order, with the buffers of each."""
+        for slots in self._walk(buffers):
+            for launch, used in self.launches:
+                yield launch, [slots[i] for i in used]
+
+    def _walk(self, buffers: Sequence[Any]) -> Iterator[list[Any]]:
+        """The slots of the body as each step finds them."""
         loop, rows_of = self.loop, self.device.rows
         output, *given = buffers
         slots: list[Any] = [None] * len(loop.body.slots)
@@ -86,6 +100,5 @@ class BoundLoop:
                     slots[place_of] = state
             for slot, rows in made:
                 slots[slot] = rows[t]
-            for launch, used in self.launches:
-                yield launch, [slots[i] for i in used]
+            yield slots
             now = [rows[t] for _, rows in made[: loop.states]]

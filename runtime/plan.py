@@ -7,9 +7,10 @@ the device's arena at places fixed when the plan is made.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.node import Node
@@ -34,7 +35,9 @@ class Segment:
     results: (slot, shape if it isn't the slot's, whether to copy) of each root. No two values that
         leave the segment share memory, and none is that of a leaf.
     donors: (root, leaf) -> slot: where the leaf's buffer may become the root's.
+    makers: (slot, what makes a new buffer for it) of those that leave the segment.
     runs: (several launches as one call, how many) by the place of the first.
+    plain: whether the results are the buffers of their slots as they are.
     """
 
     device: Device
@@ -47,8 +50,12 @@ class Segment:
     results: tuple[tuple[int, tuple[int, ...] | None, bool], ...] = ()
     donors: dict[tuple[int, int], int] = field(default_factory=dict)
     arena_slots: dict[int, tuple[int, Any]] = field(default_factory=dict)
-    fresh_slots: tuple[int, ...] = ()
+    makers: tuple[tuple[int, Callable[[], Any]], ...] = ()
     arena_bytes: int = 0
+
+    @functools.cached_property
+    def plain(self) -> bool:
+        return not any(copied or shape is not None for _, shape, copied in self.results)
 
 
 class Incomplete(Exception):
@@ -71,7 +78,7 @@ class Plan:
 
         from .segments import segments_of
 
-        start = time.perf_counter()
+        start = perf_counter()
         self.recorded = tuple(roots)
         self.lowered = tuple(lower_graph(roots, check=debug.level() > 0))
         self._crossings: dict[Node, int] = {}
@@ -82,10 +89,14 @@ class Plan:
         # Two tensors of one node get memory of their own, for either may be written to.
         places = self._result_places
         self._twins = [i for i, place in enumerate(places) if place in places[:i]]
+        # Whether what the one segment there is gives are the values asked for, in order.
+        self._is_one = len(self.segments) == 1 and self.segments[0].roots == self.lowered
+        self._whole = _whole(self.segments[0]) if self._is_one and not self._twins else None
+        self._nothing_given: list[list[tuple[int, int]]] = [[] for _ in self.segments]
         self._taken: dict[Any, list[list[tuple[int, int]]]] = {}
         self.runs = 0
         self.run_seconds = 0.0
-        self.compile_seconds = time.perf_counter() - start
+        self.compile_seconds = perf_counter() - start
         debug.compiled(self)
 
     @property
@@ -113,15 +124,40 @@ class Plan:
         donated: (root, leaf) for leaves that nobody will read again and that the value of the root
             replaces: where the kernels allow it they are overwritten.
         """
-        start = time.perf_counter()
+        start = perf_counter()
+        if self._whole is not None and not donated:
+            values = self._whole(buffers, scalars)
+            if values is not None:
+                self.runs += 1
+                self.run_seconds += perf_counter() - start
+                return values
+        given = self._given(tuple(donated)) if donated else self._nothing_given
+        failures: list[Exception] = []
+        if self._is_one:
+            values = run_segment(self.segments[0], buffers, scalars, {}, given[0], failures)
+        else:
+            values = self._run_all(buffers, scalars, given, failures)
+        self.runs += 1
+        self.run_seconds += perf_counter() - start
+        for place in self._twins:
+            device = self.segments[self._result_places[place][0]].device
+            values[place] = _copied(device, values[place], device, failures)
+        if failures:
+            raise Incomplete(values, failures[0])
+        return values
+
+    def _run_all(
+        self,
+        buffers: Sequence[Any],
+        scalars: Sequence[Any],
+        given: Sequence[Sequence[tuple[int, int]]],
+        failures: list[Exception],
+    ) -> list[Any]:
+        """Run one segment after the other, and take what crosses from device to device along."""
         crossed: dict[int, Any] = {}
         outputs: list[list[Any]] = []
-        given = self._given(tuple(donated)) if donated else None
-        failures: list[Exception] = []
-        for i, segment in enumerate(self.segments):
-            values = run_segment(
-                segment, buffers, scalars, crossed, given[i] if given else (), failures
-            )
+        for segment, donated in zip(self.segments, given, strict=True):
+            values = run_segment(segment, buffers, scalars, crossed, donated, failures)
             outputs.append(values)
             for node, number in self._crossings.items():
                 source = node.operands[0]
@@ -129,15 +165,7 @@ class Plan:
                     value = values[segment.roots.index(source)]
                     target = devices.get(node.attrs[0])
                     crossed[number] = _copied(segment.device, value, target, failures)
-        self.runs += 1
-        self.run_seconds += time.perf_counter() - start
-        values = [outputs[i][k] for i, k in self._result_places]
-        for place in self._twins:
-            device = self.segments[self._result_places[place][0]].device
-            values[place] = _copied(device, values[place], device, failures)
-        if failures:
-            raise Incomplete(values, failures[0])
-        return values
+        return [outputs[i][k] for i, k in self._result_places]
 
     def _given(self, donated: tuple[tuple[int, int], ...]) -> list[list[tuple[int, int]]]:
         """(slot, leaf) of the donations that each segment takes."""
@@ -166,6 +194,32 @@ def _copied(source: Device, value: Any, target: Device, failures: list[Exception
 _NO_RUN: tuple[Run | None, int] = (None, 0)
 
 
+def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
+    """A function of buffers and scalars that runs the segment, if its launches are made by one call
+    and nothing is left to do. It returns None where a launch fails: then each is made by itself."""
+    run, count = segment.runs.get(0, _NO_RUN)
+    if run is None or count < len(segment.launches) or not segment.plain:
+        return None
+    inputs, makers, has_arena = segment.inputs, segment.makers, segment.arena_bytes > 0
+    results = [slot for slot, _, _ in segment.results]
+    blank: list[Any] = [None] * len(segment.program.slots)
+
+    def whole(buffers: Sequence[Any], scalars: Sequence[Any]) -> list[Any] | None:
+        try:
+            slots = Arena.of(segment.device).slots(segment) if has_arena else blank.copy()
+            for slot, make in makers:
+                slots[slot] = make()
+        except OutOfMemoryError:
+            return None
+        for slot, source in inputs:
+            slots[slot] = buffers[source]
+        if run(slots, scalars) < count:
+            return None
+        return [slots[slot] for slot in results]
+
+    return whole
+
+
 def run_segment(
     segment: Segment,
     buffers: Sequence[Any],
@@ -177,40 +231,42 @@ def run_segment(
     """The values of a segment's roots, or errors in their places, which `failures` gets too."""
     device = segment.device
     slots: list[Any] = [None] * len(segment.program.slots)
-    for slot, source in segment.inputs:
-        slots[slot] = crossed[source] if source >= CROSSING else buffers[source]
-    for slot, leaf in given:
-        slots[slot] = buffers[leaf]
     try:
-        for slot in segment.fresh_slots:
-            if slots[slot] is None:
-                meta = segment.program.slots[slot]
-                slots[slot] = device.empty(meta.shape, meta.dtype)
         if segment.arena_bytes:
-            Arena.of(device).bind(segment, slots)
+            slots = Arena.of(device).slots(segment)
+        for slot, leaf in given:
+            slots[slot] = buffers[leaf]
+        for slot, make in segment.makers:
+            if slots[slot] is None:
+                slots[slot] = make()
     except OutOfMemoryError as error:
         failures.append(error)
-        for slot in (*segment.fresh_slots, *segment.arena_slots):
+        for slot in (*dict(segment.makers), *segment.arena_slots):
             if slots[slot] is None:
                 slots[slot] = error
-    done = 0
+    for slot, source in segment.inputs:
+        slots[slot] = buffers[source] if source < CROSSING else crossed[source]
+    launches, runs, done = segment.launches, segment.runs, 0
+    count = len(launches)
     try:
         if failures:  # in an earlier segment, or for want of memory
             raise failures[0]
-        while done < len(segment.launches):
-            run, count = segment.runs.get(done, _NO_RUN)
+        while done < count:
+            run, together = runs.get(done, _NO_RUN)
             if run is not None:
                 made = run(slots, scalars)
                 done += made
-                if made == count:
+                if made == together:
                     continue
-            launch, used, numbers = segment.launches[done]
+            launch, used, numbers = launches[done]
             launch([slots[i] for i in used], [scalars[n] for n in numbers])
             done += 1
     except Exception as error:
         first = None if failures else error
         failures.append(error)
         _carry_on(segment, slots, scalars, done, first)
+    if segment.plain:
+        return [slots[slot] for slot, _, _ in segment.results]
     out = []
     for slot, shape, copied in segment.results:
         value = slots[slot]

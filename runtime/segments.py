@@ -86,15 +86,16 @@ def segment(
     made.runs = device.runs(made.launches)
     escaping = set(program.results)
     written = dict.fromkeys(i for step in program.steps for i in step.outputs)
-    made.fresh_slots = tuple(i for i in written if i in escaping and i not in bound)
+    fresh = [i for i in written if i in escaping and i not in bound]
     temporary = [i for i in written if i not in escaping and i not in bound]
     offsets, total = place(program, temporary)
     made.arena_bytes = total
     made.arena_slots = {i: (offsets[i], program.slots[i]) for i in temporary}
     # Slots that no step writes and no leaf fills hold no element.
     known = bound | set(written)
-    empty = tuple(i for i in dict.fromkeys(program.results) if i not in known)
-    made.fresh_slots += empty
+    fresh += [i for i in dict.fromkeys(program.results) if i not in known]
+    metas = program.slots
+    made.makers = tuple((i, device.maker(metas[i].shape, metas[i].dtype)) for i in fresh)
     made.results = _results(program, shapes, bound)
     return made
 

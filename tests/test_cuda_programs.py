@@ -160,6 +160,28 @@ def test_mixed_precision(fake: FakeCuda) -> None:
     )
 
 
+def test_tf32_by_pytorchs_switches(fake: FakeCuda) -> None:
+    """Off by default; both names are one switch, which plans that are there already obey too."""
+    a, b = (tilewright.randn(32, 32, device="cuda") for _ in range(2))
+    matmul = tilewright.backends.cuda.matmul
+
+    def rounds() -> bool:
+        before = len(fake.launches)
+        (a @ b).tolist()
+        return any('"tf32"' in launch.request.body for launch in fake.launches[before:])
+
+    try:
+        assert not matmul.allow_tf32 and not rounds()
+        matmul.allow_tf32 = True
+        assert tilewright.get_float32_matmul_precision() == "high" and rounds()
+        tilewright.set_float32_matmul_precision("highest")
+        assert not matmul.allow_tf32 and not rounds()
+    finally:
+        matmul.allow_tf32 = False
+    with pytest.raises(RuntimeError, match="highest, high, medium"):
+        tilewright.set_float32_matmul_precision("low")
+
+
 def test_numbers_on_the_host_meet_tensors_on_a_device(fake: FakeCuda) -> None:
     """A tensor without axes is where the others are; a larger one is not moved by itself."""
     x = tilewright.tensor(values(2, 3), device="cuda", requires_grad=True)

@@ -183,3 +183,25 @@ print(most)
 
 def test_programs_that_never_repeat_hold_few_kernels(run_python: RunPython) -> None:
     assert 20 <= int(run_python(NEVER_REPEATS)) <= 50
+
+
+KNOWN_KERNELS = """
+import tilewright as tw
+from tilewright.runtime.native import launch
+
+written = []
+write = launch._emit
+launch._emit = lambda kernel: written.append(kernel.name) or write(kernel)
+x = tw.linspace(-1, 1, 1000)
+ours = x.exp().reshape(20, 50) @ x.reshape(50, 20)
+total = x[tw.tensor([3, 999])].sum()
+ours.sum().item(), total.item()
+print(*sorted(written))
+"""
+
+
+def test_known_kernels_are_not_written_again(run_python: RunPython, tmp_path: Path) -> None:
+    env = {"TW_CACHE_DIR": str(tmp_path), "TW_CPU": "llvm"}
+    first, again = (run_python(KNOWN_KERNELS, env=env).split() for _ in range(2))
+    assert {"exp_map", "matmul_dot"} < set(first)
+    assert again == [name for name in first if "gather" in name]  # what tells a line of the user's

@@ -239,3 +239,15 @@ def test_sequences(torch):
         seq.pack_padded_sequence(tw.ones(2, 2, 1), [2, 0])
     with pytest.raises(ValueError, match="total_length"):
         seq.pad_packed_sequence(a, total_length=2)
+
+
+def test_a_weight_that_changes_between_two_calls(torch):
+    """What a loop makes of its weight is made once in each run, not once for all."""
+    ours, theirs = both(torch, "LSTM", 24, 64)
+    x, y = pair(torch, 6, 5, 24)
+    for scale in (1.0, -0.5, 2.0):
+        with torch.no_grad(), tw.no_grad():
+            for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+                a.mul_(scale)
+                b.mul_(scale)
+            assert_close(ours(x)[0].numpy(), theirs(y)[0].numpy(), 2e-5)

@@ -68,6 +68,7 @@ class Body:
         self.folded: dict[int, Ref] = {}  # reductions done, and running folds, by id
         self.scratch: dict[int, Ref] = {}  # where values are kept for later stages, by id
         self.kept: dict[int, Callable[[Value], Ref]] = {}  # how they are read again
+        self.padded: set[Buffer] = set()  # with room for lanes that don't exist, at each place
         self.row_level = 0  # values that depend on a reduction stand here or deeper
         self.masks = 0
 

@@ -16,7 +16,7 @@ from tilewright.ir.node import format_location
 
 from ..attention import roles
 from ..kernel import Kernel, Sort
-from . import attention, conv, points
+from . import attention, columns, conv, points
 from .arguments import Check, Word
 from .body import Body
 from .code import module_text
@@ -25,10 +25,6 @@ from .form import Form, form_of
 from .machine import CannotLower, Machine
 from .phases import Written
 
-METADATA = """!0 = !{!"branch_weights", i32 1, i32 100000}
-!1 = !{!"branch_weights", i32 1000, i32 1}
-"""
-
 
 @dataclass(frozen=True)
 class Emitted:
@@ -36,7 +32,8 @@ class Emitted:
 
     code: the function, called `kernel`, and what it calls. notes: a comment with the user's lines.
     words: what the arguments are, in order. phases: how many chunks each has; a phase begins when
-    the one before has ended. workspace: bytes of memory that a launch needs.
+    the one before has ended. workspace: bytes of memory that a launch needs. prepared: which inputs
+    the first phase reads, if it need not be done again as long as these and the workspace stay.
     """
 
     name: str
@@ -45,8 +42,8 @@ class Emitted:
     words: tuple[Word, ...]
     checks: tuple[Check, ...]
     phases: tuple[int, ...]
-    form: Form
     workspace: int = 0
+    prepared: frozenset[int] | None = None
 
     @property
     def chunks(self) -> int:
@@ -71,24 +68,29 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     parts = roles(kernel)
     if parts is not None:
         body = Body(kernel, machine, attention.form_of(kernel, parts, machine))
-        return _emitted(kernel, machine, body.form, attention.write(body, parts))
+        return _emitted(kernel, machine, attention.write(body, parts))
+    across = columns.plan(kernel, machine) if like is None else None
+    if across is not None:
+        return _emitted(kernel, machine, columns.write(kernel, machine, across))
     if kernel.is_chained:
         raise CannotLower("folds over some of the reduction axes that are not those of attention")
     form = form_of(kernel, machine, like)
     windows = conv.plan(kernel) if like is None else None
     if windows is not None:
-        return _emitted(kernel, machine, form, conv.write(kernel, machine, windows))
+        return _emitted(kernel, machine, conv.write(kernel, machine, windows))
     cut = tiling(kernel, machine) if like is None else None
     if cut is not None:
-        return _emitted(kernel, machine, form, write(kernel, machine, cut))
+        return _emitted(kernel, machine, write(kernel, machine, cut))
     body = Body(kernel, machine, form)
-    points.write(body)
+    points.write(body, overlapping=points.may_overlap(body))
     text = module_text([body.code])
-    return _emitted(kernel, machine, form, Written(text, body.arguments, (form.chunks(kernel),)))
+    return _emitted(kernel, machine, Written(text, body.arguments, (form.chunks(kernel),)))
 
 
-def _emitted(kernel: Kernel, machine: Machine, form: Form, written: Written) -> Emitted:
-    code = written.text + machine.attributes + METADATA
+def _emitted(kernel: Kernel, machine: Machine, written: Written) -> Emitted:
+    code = written.text + machine.attributes
+    prepared = written.prepared
+    places = {b: i for i, b in enumerate(kernel.inputs)}
     notes = "".join(f"; {op} {format_location((file, line))}\n" for op, file, line in kernel.notes)
     return Emitted(
         kernel.name,
@@ -97,8 +99,8 @@ def _emitted(kernel: Kernel, machine: Machine, form: Form, written: Written) -> 
         tuple(written.arguments.words),
         tuple(written.arguments.checks),
         written.phases,
-        form,
         written.workspace,
+        None if prepared is None else frozenset(places[b] for b in prepared),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,11 @@ def combine(body: Body, op: str, dtype: DType, old: Ref, new: Ref, at: Level | N
         return code.binary("fmul" if floating else "mul", old, new, at)
     if op in ("any", "all"):
         return code.binary("or" if op == "any" else "and", old, new, at)
+    if dtype.category == FLOAT:
+        # Two instructions of a processor whose maximum is its second operand if one is NaN.
+        more = code.compare("fcmp ogt" if op == "max" else "fcmp olt", new, old, at)
+        best = code.select(more, new, old, at)
+        return code.select(code.compare("fcmp uno", new, new, at), new, best, at)
     return code.select(beats(body, op, dtype, new, old, at), new, old, at)
 
 
@@ -76,7 +82,7 @@ def with_nan(body: Body, op: str, dtype: DType, value: Ref, marks: Ref, join: bo
     """The extremum, NaN where that is marked."""
     code = body.code
     if join:
-        value = join_lanes(body, op, dtype, value)
+        value = _joined(body, value, lambda a, b: extremum(body, op, a, b))
         if marks.lanes > 1:
             symbol = f"@llvm.vector.reduce.or.v{marks.lanes}i32"
             code.declare(f"declare i32 {symbol}({marks.full_type})")
@@ -118,11 +124,15 @@ def halves(body: Body, ref: Ref) -> tuple[Ref, Ref]:
 
 def join_lanes(body: Body, op: str, dtype: DType, ref: Ref) -> Ref:
     """The fold of all lanes, as a tree."""
+    return _joined(body, ref, lambda a, b: combine(body, op, dtype, a, b))
+
+
+def _joined(body: Body, ref: Ref, fold: Callable[[Ref, Ref], Ref]) -> Ref:
     while ref.lanes > 1:
         if ref.lanes == 2:
-            ref = combine(body, op, dtype, body.code.extract(ref, 0), body.code.extract(ref, 1))
+            ref = fold(body.code.extract(ref, 0), body.code.extract(ref, 1))
         else:
-            ref = combine(body, op, dtype, *halves(body, ref))
+            ref = fold(*halves(body, ref))
     return ref
 
 

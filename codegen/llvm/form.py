@@ -17,6 +17,8 @@ from .machine import Machine
 
 HEAVY = 8  # the Op.cost from which on a value is worth keeping, and fewer lanes at a time pay
 ROWS_ACROSS = 256
+STRIDES = {1: 1.0, -1: 0.9, 2: 0.7, 3: 0.55, 4: 0.45}
+"""How far apart lanes may be to be moved as whole vectors, and how well that suits."""
 CHUNK = 1 << 17  # work of one chunk: some 30 µs
 
 
@@ -48,9 +50,9 @@ class Form:
 def form_of(kernel: Kernel, machine: Machine, like: Form | None = None) -> Form:
     """like: take its axis and lanes, if this kernel has that axis."""
     analysis = Analysis(kernel)
-    work = _work_per_point(kernel)
+    work = work_per_point(kernel)
     vector = _vector_axis(kernel, analysis, machine)
-    lanes = 1 if vector is None else _lanes(kernel, machine, vector)
+    lanes = 1 if vector is None else lanes_along(kernel, machine, vector)
     if like is not None and like.vector is not None:
         named = {a.name: a for a in (*kernel.parallel, *kernel.reduction) if a.extent != 1}
         vector = named.get(like.vector.name, vector)
@@ -98,7 +100,7 @@ def _is_light(kernel: Kernel) -> bool:
     return all(not isinstance(v, Apply) or v.op.cost < HEAVY for v in kernel.values)
 
 
-def _work_per_point(kernel: Kernel) -> float:
+def work_per_point(kernel: Kernel) -> float:
     """Roughly, in quarters of a nanosecond."""
     work = 1.0
     for value in kernel.values:
@@ -113,7 +115,7 @@ def _work_per_point(kernel: Kernel) -> float:
     return work + sum(s.buffer.dtype.itemsize / 4 for s in kernel.stores)
 
 
-def _lanes(kernel: Kernel, machine: Machine, axis: Axis) -> int:
+def lanes_along(kernel: Kernel, machine: Machine, axis: Axis) -> int:
     """Two registers' worth where much is computed, else four: loads in flight, and partial sums."""
     heavy = widest = 0
     for value in kernel.values:
@@ -169,8 +171,8 @@ def _score(kernel: Kernel, analysis: Analysis, axis: Axis, machine: Machine) -> 
             for a in walk(offset)
             if not isinstance(a, Axis)
         )
-        if step == 1 and not inside:
-            total += weight
+        if step in STRIDES and not inside:
+            total += weight * STRIDES[step]
         elif step == 0 and not inside:
             total += weight * 0.5
         elif any(isinstance(a, Data) for a in walk(offset)):

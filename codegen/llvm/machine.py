@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WEIGHTS = """!0 = !{!"branch_weights", i32 1, i32 100000}
+!1 = !{!"branch_weights", i32 1000, i32 1}
+"""
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -16,10 +20,11 @@ class Machine:
 
     @property
     def attributes(self) -> str:
-        """The attribute group of every function; the rest comes from the target machine."""
+        """The attribute group of every function, and how likely branches are, with which each
+        module ends; the rest comes from the target machine."""
         return (
             'attributes #0 = { nounwind "no-trapping-math"="true" '
-            f'"prefer-vector-width"="{self.vector_bytes * 8}" }}\n'
+            f'"prefer-vector-width"="{self.vector_bytes * 8}" }}\n{WEIGHTS}'
         )
 
 

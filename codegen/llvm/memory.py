@@ -7,15 +7,21 @@ the loads of a step and one for its stores, so that the arithmetic between them 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ..index import Data, Index, walk
 from ..kernel import Buffer, Load, Store
 from .body import Body, Mask
 from .code import Level
 from .convert import from_memory, to_memory
+from .form import STRIDES
 from .positions import lane_steps, level_of_index, position, split, uniform
 from .types import Ref, constant, stored, suffix, vector
+
+LINE = 64
+"""Bytes of a cache line."""
+FOLDS = {"add": "sum", "mul": "prod"}
+"""The fold that an update is a step of, where it has another name."""
 
 
 def stride_of(body: Body, offset: Index) -> int | None:
@@ -37,7 +43,10 @@ def load(body: Body, value: Load, mask: Mask | None) -> Ref:
 def _load(body: Body, value: Load, mask: Mask | None, at: Level) -> Ref:
     if not body.in_lanes(body.analysis.axes(value)):
         return _scalar(body, value.buffer, value.offset, mask, at)
-    if stride_of(body, value.offset) != 1:
+    stride = stride_of(body, value.offset)
+    if stride in STRIDES and stride != 1 and not body.analysis.index_reads(value.offset):
+        return _strided(body, value, stride, mask, at)
+    if stride != 1:
         return _gather(body, value.buffer, value.offset, mask, at)
     (address,) = _addresses(body, [(value.buffer, value.offset)], mask, at)
     if mask is not None:
@@ -60,6 +69,28 @@ def is_plain(body: Body, value: Load) -> bool:
         and not any(isinstance(a, Data) for a in walk(value.offset))
         and stride_of(body, value.offset) == 1
     )
+
+
+def fetch_next_row(body: Body, values: Sequence[Load]) -> None:
+    """Asks for what these loads of neighbours will read in the next row. Nobody minds an address
+    past the end."""
+    outer = body.form.outer
+    if not outer or body.vector is None:
+        return
+    code, at = body.code, body.code.level
+    for value in values:
+        step = value.offset.coefficient(outer[-1])
+        if step == 0 or not is_plain(body, value):
+            continue
+        (address,) = _addresses(body, [(value.buffer, value.offset)], None, at)
+        kind = stored(value.buffer.dtype)
+        row = body.size(step, ("coefficient", value.offset, outer[-1]))
+        for line in range(0, body.lanes * value.buffer.dtype.itemsize, LINE):
+            ahead = code.binary("add", row, constant(line // value.buffer.dtype.itemsize, "i64"))
+            text = f"getelementptr {kind}, ptr {address.text}, i64 {ahead.text}"
+            place = code.let(text, "ptr", at=at)
+            code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+            code.add(f"call void @llvm.prefetch.p0(ptr {place.text}, i32 0, i32 3, i32 1)", at)
 
 
 def _addresses(
@@ -89,18 +120,29 @@ def _row(body: Body, base: Ref, start: Ref, kind: str, at: Level) -> Ref:
 
 
 def _two_ways(
-    body: Body, at: Level, whole: Callable[[], list[Ref]], part: Callable[[], list[Ref]]
+    body: Body,
+    at: Level,
+    whole: Callable[[], list[Ref]],
+    part: Callable[[], list[Ref]],
+    every: Ref | None = None,
 ) -> list[Ref]:
-    """`whole` where every lane exists, else `part`; both may only add instructions to `at`."""
+    """`whole` where every lane exists (and `every` holds), else `part`; both may only add
+    instructions to `at`."""
     code, vector_ = body.code, body.vector
     assert vector_ is not None
+    if vector_.whole and every is None:
+        return whole()
+    full = vector_.full if every is None else every
     labels = [code.fresh_label(s) for s in ("whole", "part", "moved")]
-    code.add(f"br i1 {vector_.full.text}, label %{labels[0]}, label %{labels[1]}, !prof !1", at)
+    code.add(f"br i1 {full.text}, label %{labels[0]}, label %{labels[1]}, !prof !1", at)
     found = []
+    known = at.known
     for label, make in zip(labels, (whole, part)):
         at.block(label)
+        at.known = dict(known)  # what is computed here is known here alone
         found.append(make())
         code.add(f"br label %{labels[2]}", at)
+    at.known = known
     at.block(labels[2])
     out = []
     for a, b in zip(*found):
@@ -110,13 +152,22 @@ def _two_ways(
 
 
 def _neighbours(body: Body, places: Sequence[tuple[Ref, Buffer]], at: Level) -> list[Ref]:
-    lanes = body.lane_mask(at)
-    return _two_ways(
-        body,
-        at,
-        lambda: [_vector_load(body, a, b, at) for a, b in places],
-        lambda: [masked_load(body, a, b, lanes, at) for a, b in places],
-    )
+    def part() -> list[Ref]:
+        lanes = body.lane_mask(at)
+        return [masked_load(body, a, b, lanes, at) for a, b in places]
+
+    return _two_ways(body, at, lambda: [_vector_load(body, a, b, at) for a, b in places], part)
+
+
+def existing(body: Body, values: Sequence[tuple[Ref, Ref]]) -> list[Ref]:
+    """Of each pair the first, in lanes that don't exist the second."""
+    code, at = body.code, body.code.level
+
+    def part() -> list[Ref]:
+        lanes = body.lane_mask(at)
+        return [code.select(lanes, a, b, at) for a, b in values]
+
+    return _two_ways(body, at, lambda: [a for a, _ in values], part)
 
 
 def _vector_load(body: Body, address: Ref, buffer: Buffer, at: Level) -> Ref:
@@ -149,6 +200,50 @@ def _scalar(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Le
     base = body.buffer(buffer)
     place = code.let(f"getelementptr {kind}, ptr {base.text}, i64 {where.text}", "ptr", at=at)
     return code.let(f"load {kind}, ptr {place.text}, align {buffer.dtype.itemsize}", kind, at=at)
+
+
+def _strided(body: Body, value: Load, stride: int, mask: Mask | None, at: Level) -> Ref:
+    """Lanes a few elements apart, by as many loads of neighbours, none of which reads beyond the
+    lanes' own elements. One by one where a lane doesn't exist or is masked."""
+    code, lanes, buffer = body.code, body.lanes, value.buffer
+    kind, base = stored(buffer.dtype), body.buffer(buffer)
+    assert body.vector is not None
+    every = None
+    if mask is not None:
+        live = body.and_lanes(mask, at)
+        bits = code.let(f"bitcast {live.typed} to i{lanes}", f"i{lanes}", at=at)
+        every = code.compare("icmp eq", bits, constant(-1, f"i{lanes}"), at)
+    rest, _ = split(body, value.offset)
+    moved = code.binary("mul", body.vector.variable, constant(stride, "i64"), at)
+    start = code.binary("add", uniform(body, rest, mask), moved, at)
+
+    def whole() -> list[Ref]:
+        found: Ref | None = None
+        for begin, taken in pieces(lanes, stride):
+            place = code.binary("add", start, constant(begin, "i64"), at)
+            text = f"getelementptr {kind}, ptr {base.text}, i64 {place.text}"
+            piece = _vector_load(body, code.let(text, "ptr", at=at), buffer, at)
+            picks = (lanes + taken[i] if i in taken else i for i in range(lanes))
+            order = ", ".join(f"i32 {i}" for i in picks)
+            before = f"{piece.full_type} poison" if found is None else found.typed
+            text = f"shufflevector {before}, {piece.typed}, <{lanes} x i32> <{order}>"
+            found = code.let(text, kind, lanes, at)
+        assert found is not None
+        return [found]
+
+    part = lambda: [_gather(body, buffer, value.offset, mask, at)]  # noqa: E731
+    return _two_ways(body, at, whole, part, every)[0]
+
+
+def pieces(lanes: int, stride: int) -> Iterator[tuple[int, dict[int, int]]]:
+    """Vectors that hold what lanes `stride` apart read: (where it begins, counted from lane 0's
+    element; lane -> place in it)."""
+    if stride < 0:
+        yield 1 - lanes, {i: lanes - 1 - i for i in range(lanes)}
+        return
+    for k in range(stride):
+        begin = k * lanes if k < stride - 1 else (lanes - 1) * (stride - 1)
+        yield begin, {i: i * stride - begin for i in range(lanes) if i * stride // lanes == k}
 
 
 def _gather(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
@@ -206,12 +301,11 @@ def store(body: Body, stores: Sequence[tuple[Store, Ref]]) -> None:
         (address,) = _addresses(body, [(buffer, each.offset)], None, at)
         neighbours.append((address, buffer, raw))
     if neighbours:
-        lanes = body.lane_mask(at)
         _two_ways(
             body,
             at,
             lambda: _vector_stores(body, neighbours, at),
-            lambda: _masked_stores(body, neighbours, lanes, at),
+            lambda: _masked_stores(body, neighbours, at),
         )
 
 
@@ -233,8 +327,9 @@ def _vector_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
     return []
 
 
-def _masked_stores(body: Body, each: Neighbours, mask: Ref, at: Level) -> list[Ref]:
+def _masked_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
     code, lanes = body.code, body.lanes
+    mask = body.lane_mask(at)
     for address, buffer, raw in each:
         symbol = f"@llvm.masked.store.{suffix(raw.type, lanes)}.p0"
         code.declare(f"declare void {symbol}({raw.full_type}, ptr, i32, <{lanes} x i1>)")
@@ -282,11 +377,25 @@ def _masked_scatter(body: Body, buffer: Buffer, addresses: Ref, raw: Ref, at: Le
     return []
 
 
+def _update_padded(body: Body, each: Store, value: Ref) -> None:
+    """Under a mask, what is stored couldn't be read again before it is in the cache."""
+    from .folds import combine
+
+    at, buffer = body.code.level, each.buffer
+    (address,) = _addresses(body, [(buffer, each.offset)], None, at)
+    old = from_memory(body, _vector_load(body, address, buffer, at), buffer.dtype, at)
+    new = combine(body, FOLDS.get(each.mode or "", each.mode or ""), buffer.dtype, old, value, at)
+    _vector_stores(body, [(address, buffer, to_memory(body, new, buffer.dtype, at))], at)
+
+
 def update(body: Body, each: Store, value: Ref) -> None:
     """Combines a value into memory. Lanes never meet."""
     from .folds import combine
 
     at, buffer = body.code.level, each.buffer
+    if buffer in body.padded:
+        _update_padded(body, each, value)
+        return
     lanes_differ = body.in_lanes(body.analysis.index_axes(each.offset))
     if each.mode != "set":
         if lanes_differ:
@@ -298,6 +407,6 @@ def update(body: Body, each: Store, value: Ref) -> None:
         else:
             old = _scalar(body, buffer, each.offset, None, at)
         old = from_memory(body, old, buffer.dtype, at)
-        op = {"add": "sum", "mul": "prod"}.get(each.mode or "", each.mode or "")
+        op = FOLDS.get(each.mode or "", each.mode or "")
         value = combine(body, op, buffer.dtype, old, value, at)
     store(body, [(each, value)])

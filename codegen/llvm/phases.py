@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..kernel import Buffer
 from .arguments import Arguments
 from .body import Body
 from .code import Code
@@ -33,6 +34,7 @@ class Written:
     arguments: Arguments
     phases: tuple[int, ...]
     workspace: int = 0
+    prepared: frozenset[Buffer] | None = None
 
 
 def chunks_of(phases: Sequence[Phase], rounds: int = 1) -> tuple[int, ...]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..kernel import Load
 from . import memory, stages
 from .body import Body
+from .form import STRIDES
 from .stages import bind_vector
 from .types import Ref, constant
 from .values import evaluate, load_ahead
@@ -46,6 +48,18 @@ def write(
         _along_lanes(body, point, first, last, overlapping, overlapping)
     if loop is not None:
         code.close_loop(loop, following())
+
+
+def may_overlap(body: Body) -> bool:
+    """Whether the last lanes of an axis had better go back to end with it, to be computed twice:
+    lanes some elements apart are slow to read under a mask. What is stored must not be read."""
+    form, kernel = body.form, body.kernel
+    if form.vector not in kernel.parallel or kernel.is_update or form.vector.extent < form.lanes:
+        return False
+    if any(stages.read_later(body, store) for store in kernel.stores):
+        return False
+    steps = (v.offset.coefficient(form.vector) for v in kernel.values if isinstance(v, Load))
+    return form.vector.extent % form.lanes > 0 and any(s in STRIDES and s != 1 for s in steps)
 
 
 def _along_lanes(

@@ -23,16 +23,23 @@ from .values import evaluate, load_ahead, operands
 SCRATCH = 1 << 17  # bytes a chunk may keep of a row
 BLOCK = 4096  # elements in a row that are summed before the sum is added to another
 COLUMN_BLOCK = 256
+FAR = {"i32": 1 << 30, "i64": 1 << 62}
+"""A position beyond all elements, by type."""
 
 
 @dataclass
 class Stage:
-    """What one pass over the reduction axes computes."""
+    """What one pass over the reduction axes computes.
+
+    fetches: whether the memory of the next row is asked for on the way. Passes that find a row in
+    the cache keep the processor from reading ahead by itself.
+    """
 
     folds: list[Reduce | Dot]
     scans: list[Scan]
     stores: list[Store]
     keep: list[Value]
+    fetches: bool = False
 
     def roots(self) -> list[Value]:
         out: list[Value] = []
@@ -59,13 +66,15 @@ def stages_of(body: Body) -> list[Stage]:
     for store in kernel.stores:
         if is_full(body, store):
             depth = max(analysis.depth(store.value), analysis.index_depth(store.offset))
-            stage(last if _read_later(body, store) else depth).stores.append(store)
+            stage(last if read_later(body, store) else depth).stores.append(store)
     ordered = [loops[d] for d in sorted(loops)]
     for each in ordered:
         each.scans = [v for v in _reached(each.roots(), set()) if isinstance(v, Scan)]
         each.scans.sort(key=kernel.values.index)
     if body.form.vector in own:
         _keep(body, ordered)
+        if len(ordered) > 1:
+            ordered[1].fetches = True
     return ordered
 
 
@@ -76,7 +85,7 @@ def is_full(body: Body, store: Store) -> bool:
     return bool(own & axes) or (store.mode is not None and bool(own))
 
 
-def _read_later(body: Body, store: Store) -> bool:
+def read_later(body: Body, store: Store) -> bool:
     """Whether a later pass may read what the store overwrites: a donated buffer has the size and
     dtype of the one that is written to."""
     return any(
@@ -131,25 +140,33 @@ def _keep(body: Body, ordered: list[Stage]) -> None:
 class Accumulator:
     """One fold on its way: some values carried from step to step."""
 
-    def __init__(self, body: Body, value: Reduce | Dot | Scan, lanes: int, tie: bool):
-        self.body, self.value, self.tie = body, value, tie
+    def __init__(self, body: Body, value: Reduce | Dot | Scan, lanes: int):
+        self.body, self.value = body, value
         self.op = "sum" if isinstance(value, Dot) else value.op
         self.picks = self.op in ("argmax", "argmin")
         self.dtype = value.arg.dtype if self.picks else value.dtype  # type: ignore[union-attr]
         if self.op in ("max", "min", "any", "all") and isinstance(value, Reduce):
             self.dtype = value.arg.dtype
         self.lanes = lanes
+        # Positions of 32 bits, if they suffice, take half the registers.
+        axes = body.kernel.reduction
+        self.place = "i32" if math.prod(a.extent for a in axes) < FAR["i32"] else "i64"
+        # Lanes along another axis than the last come back to lower positions.
+        self.tie = body.form.vector in axes[:-1]
         # The processor's own maximum drops NaNs: they are gathered beside it.
         self.marks_nan = self.op in ("max", "min") and self.dtype.is_floating_point
 
     def start(self) -> list[Ref]:
         first = folds.start(self.op, self.dtype, self.lanes)
         if self.picks:
-            # Beaten by any element, and by each of the same value, for its position is lower.
-            return [first, constant((1 << 62), "i64", self.lanes)]
+            return [first, self.nowhere(self.lanes)]
         return [first, constant(0, "i32", self.lanes)] if self.marks_nan else [first]
 
-    def step(self, held: list[Ref], position: Callable[[], Ref]) -> list[Ref]:
+    def nowhere(self, lanes: int) -> Ref:
+        """The position of no element: none was more than what the fold starts from."""
+        return constant(FAR[self.place], self.place, lanes)
+
+    def step(self, held: list[Ref]) -> list[Ref]:
         body, code = self.body, self.body.code
         if isinstance(self.value, Dot):
             new = self._product()
@@ -158,18 +175,16 @@ class Accumulator:
         new = code.spread(new, self.lanes)
         in_lanes = body.vector is not None and body.vector.axis in body.kernel.reduction
         if in_lanes:
-            exists = body.lane_mask(code.level)
-            new = code.select(exists, new, folds.start(self.op, self.dtype, self.lanes))
+            first = folds.start(self.op, self.dtype, self.lanes)
+            (new,) = memory.existing(body, [(new, first)])
         if self.marks_nan:
             return [folds.extremum(body, self.op, held[0], new), folds.mark(body, held[1], new)]
         if not self.picks:
             return [folds.combine(body, self.op, self.dtype, held[0], new)]
-        place = code.spread(position(), self.lanes)
-        if in_lanes:
-            place = code.select(exists, place, constant(1 << 62, "i64", self.lanes))
-        return list(
-            folds.pick(body, self.op, self.dtype, (held[0], held[1]), (new, place), tie=True)
-        )
+        # What doesn't exist is never more than what the fold starts from.
+        place = code.spread(_flat(body, self.place), self.lanes)
+        old = held[0], held[1]
+        return list(folds.pick(body, self.op, self.dtype, old, (new, place), self.tie))
 
     def _element(self) -> Ref:
         assert isinstance(self.value, (Reduce, Scan))
@@ -227,8 +242,8 @@ def run(body: Body, stage: Stage) -> None:
     code, kernel = body.code, body.kernel
     rows = body.form.vector in kernel.reduction
     lanes = body.lanes
-    accumulators = [Accumulator(body, f, lanes, True) for f in stage.folds]
-    scans = [Accumulator(body, s, lanes, False) for s in stage.scans]
+    accumulators = [Accumulator(body, f, lanes) for f in stage.folds]
+    scans = [Accumulator(body, s, lanes) for s in stage.scans]
     turns = _turns(body, rows, blocked=bool(accumulators) and not scans)
     for value in stage.keep:
         _make_scratch(body, value)
@@ -237,14 +252,15 @@ def run(body: Body, stage: Stage) -> None:
         load_ahead(body, [r for r in stage.roots()] + [s.value.arg for s in scans])  # type: ignore[union-attr]
         out = []
         for each, old in zip(scans, held[len(accumulators) :]):
-            new = each.step(old, lambda: constant(0, "i64"))
+            new = each.step(old)
             body.folded[id(each.value)] = new[0]
             out.append(new)
         for value in stage.keep:
             _to_scratch(body, value)
-        flat = lambda: _flat(body)  # noqa: E731
+        if stage.fetches:
+            memory.fetch_next_row(body, [v for v in kernel.values if isinstance(v, Load)])
         values = [(s, evaluate(body, s.value)) for s in stage.stores]
-        folded = [a.step(old, flat) for a, old in zip(accumulators, held)]
+        folded = [a.step(old) for a, old in zip(accumulators, held)]
         plain = [(s, v) for s, v in values if s.mode is None]
         if plain:
             memory.store(body, plain)
@@ -264,11 +280,9 @@ def run(body: Body, stage: Stage) -> None:
     for accumulator, held in zip(accumulators, result):
         final = accumulator.finish(held, rows)
         if accumulator.picks:
-            final = code.select(
-                code.compare("icmp eq", final, constant(1 << 62, "i64", final.lanes)),
-                constant(0, "i64", final.lanes),
-                final,
-            )
+            found = code.compare("icmp ne", final, accumulator.nowhere(final.lanes))
+            final = code.select(found, final, constant(0, final.type, final.lanes))
+            final = code.convert("sext", final, "i64")
         value = accumulator.value
         if computed(value.dtype) != final.type:
             final = cast(body, final, accumulator.dtype, value.dtype, code.level)
@@ -376,7 +390,7 @@ def bind_vector(body: Body, axis: Axis, variable: Ref, stop: Ref, whole: bool) -
     body.vector = Vector(axis, level, variable, count, full, body.lanes)
 
 
-def _flat(body: Body) -> Ref:
+def _flat(body: Body, kind: str) -> Ref:
     """The row-major position among the reduction axes."""
     axes = body.kernel.reduction
     steps, step = [], 1
@@ -384,7 +398,7 @@ def _flat(body: Body) -> Ref:
         steps.append(step)
         step *= axis.extent
     index = linearize([of(a) for a in axes], steps[::-1])
-    return position(body, index, None)
+    return position(body, index, None, kind)
 
 
 # Scratch memory.

@@ -147,7 +147,8 @@ class Optimizer:
     ) -> Iterable[tuple[list[Any], list[dict[str, Any]]]]:
         """Parameters that share their scalars: the same step count, kind of float and device."""
         keys = [
-            (s.get("step"), p.dtype is dtypes.float64, p._aval[2]) for p, s in zip(params, states)
+            (s.get("step"), p._aval[1] is dtypes.float64, p._aval[2])
+            for p, s in zip(params, states)
         ]
         if keys.count(keys[0]) == len(keys):
             return [(params, states)]

@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import platform
 import sys
-import sysconfig
 from typing import Any
 
 from tilewright.codegen.llvm.machine import Machine
@@ -32,7 +31,7 @@ def reason_against() -> str | None:
     """Why there can be no native code here, or None."""
     if importlib.util.find_spec("llvmlite") is None:
         return "llvmlite is not installed (pip install 'tilewright[cpu]')"
-    if platform.python_implementation() != "CPython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if platform.python_implementation() != "CPython" or "t" in sys.abiflags:
         return "native launches need CPython with its global lock"
     if platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
         return f"no native code for {platform.machine()}"

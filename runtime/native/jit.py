@@ -18,7 +18,7 @@ from tilewright.codegen.llvm.arithmetic import LIBM
 from .. import cache
 from . import host
 
-_FORMAT = 1  # counted up when what is compiled from one text changes
+_FORMAT = 2  # counted up when what is compiled from one text changes
 _LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
     # A fork waits for compilations: in the child nobody would release what they hold of LLVM.
@@ -52,10 +52,16 @@ def target_machine() -> Any:
             features=machine.features,
             opt=2,
             reloc="pic",
-            codemodel="jitdefault",
+            codemodel=_code_model(machine.triple),
             jit=True,
         )
     return found
+
+
+def _code_model(triple: str) -> str:
+    """LLVM's default for JIT loads each constant's address into a register first. On ELF a module's
+    code and constants lie side by side, and what is farther away is called through stubs."""
+    return "small" if triple.startswith("x86_64") and "linux" in triple else "jitdefault"
 
 
 @functools.cache

@@ -6,6 +6,7 @@ that the native entry point walks through; there is one entry point for all of t
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import functools
 import math
@@ -21,7 +22,7 @@ from tilewright.codegen.llvm.arguments import Word
 from tilewright.ir.dtype import BOOL, FLOAT, DType
 
 from ..device import Bound, Launch, Run
-from . import host, jit
+from . import emissions, host, jit, source
 from .pool import pool
 
 
@@ -35,6 +36,10 @@ class _PyMethodDef(ctypes.Structure):
 
 
 _METH_FASTCALL = 0x80
+_TEMPLATE, _PHASES, _ENDS, _SPACE, _SPACE_PLACE, _FIRST = (
+    source.DESCRIPTOR.index(word)
+    for word in ("template", "phases", "phase_ends", "space", "space_place", "first")
+)
 
 
 @functools.cache
@@ -51,12 +56,14 @@ def _check_layout() -> None:
         raise RuntimeError("NumPy's arrays are not laid out as expected")
 
 
-def _entry(name: str, address: int) -> Any:
-    """The entry point `name` as a function, bound to the descriptor or table at `address`."""
+def _entry(name: str, address: int, owner: Any = None) -> Any:
+    """The entry point `name` as a function, bound to the descriptor or table at `address`; it keeps
+    `owner`, whose memory that is, alive."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
-    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return make(ctypes.addressof(_method(name)), address, None)
+    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+    # What Python takes for the function's module is any object that the function holds.
+    return make(ctypes.addressof(_method(name)), address, owner)
 
 
 def _kind(dtype: DType) -> int:
@@ -68,6 +75,14 @@ def _kind(dtype: DType) -> int:
 
 def emitted(kernel: Kernel | Bundle) -> list[Emitted]:
     """The members of a kernel as LLVM IR; CannotLower if it can't be native."""
+    known = emissions.load(kernel)
+    if known is None:
+        known = _emit(kernel)
+        emissions.keep(kernel, known)
+    return known
+
+
+def _emit(kernel: Kernel | Bundle) -> list[Emitted]:
     machine = host.machine()
     if isinstance(kernel, Kernel):
         return [emit(kernel, machine)]
@@ -85,10 +100,10 @@ def compile_kernel(kernel: Kernel | Bundle) -> Launch:
 def bind(kernel: Kernel | Bundle, emitted: Sequence[Emitted]) -> Launch:
     """The launch of a kernel whose members were emitted."""
     linked = jit.link_all([e.code for e in emitted], "kernel")
-    return _Layout(kernel, emitted, linked)
+    return Native(kernel, emitted, linked)
 
 
-class _Layout:
+class Native:
     """A launch: its descriptor, and the tables that points to."""
 
     def __init__(
@@ -167,9 +182,12 @@ class _Layout:
                 self.ends.ctypes.data,
                 self.space,
                 space_place,
+                0,
             ],
             np.int64,
         )
+        self.prepared = None if is_bundle else emitted[0].prepared
+        self._outputs = outputs
         self._entry = _entry("tw_launch", self.descriptor.ctypes.data)
         if chunks > 1:
             pool().start()
@@ -183,6 +201,29 @@ class _Layout:
         if words is not None:
             self.fail(words)
 
+    def repeated(self, fixed: Sequence[bool]) -> tuple[Native, Native]:
+        """The launch for the first time, and for the times after it. fixed: which of its buffers
+        are the same each time. What is made of those alone is made once."""
+        if self.prepared is None or not all(fixed[self._outputs + i] for i in self.prepared):
+            return self, self
+        memory = np.empty(self.space + 63, np.uint8)
+        first, again = (self._within(memory) for _ in range(2))
+        again.descriptor[_PHASES] -= 1
+        again.descriptor[_ENDS] += again.ends.itemsize
+        again.descriptor[_FIRST] = again.ends[0]
+        return first, again
+
+    def _within(self, memory: np.ndarray) -> Native:
+        """This launch, with a workspace of its own."""
+        other = copy.copy(self)
+        other.tables = [*self.tables, memory]
+        other.template, other.descriptor = self.template.copy(), self.descriptor.copy()
+        other.template[self.descriptor[_SPACE_PLACE]] = -(-memory.ctypes.data // 64) * 64
+        other.descriptor[_TEMPLATE] = other.template.ctypes.data
+        other.descriptor[_SPACE] = 0
+        other._entry = _entry("tw_launch", other.descriptor.ctypes.data)
+        return other
+
     def fail(self, words: bytes) -> None:
         """Raises for the first thing that went wrong.
 
@@ -192,7 +233,7 @@ class _Layout:
         held[self.errors] = 0
         if self.space:
             memory = np.empty(self.space + 63, np.uint8)
-            held[self.descriptor[14]] = -(-memory.ctypes.data // 64) * 64
+            held[self.descriptor[_SPACE_PLACE]] = -(-memory.ctypes.data // 64) * 64
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(int(self.descriptor[0]))
         for chunk in range(int(self.descriptor[1])):
             run(held.ctypes.data, chunk)
@@ -209,24 +250,17 @@ class _Layout:
                 )
 
 
-class _Run:
-    """Launches over the slots of a plan, made by one call; the tables that its entry walks."""
-
-    def __init__(self, launches: Sequence[Bound]):
-        self._launches = [launch for launch, _, _ in launches]
-        self._places = [
-            np.array(places or (0,), np.int64) for _, *both in launches for places in both
-        ]
-        addresses = iter([places.ctypes.data for places in self._places])
-        table = [len(launches)]
-        for layout in self._launches:
-            table += [layout.descriptor.ctypes.data, next(addresses), next(addresses)]  # type: ignore[attr-defined]
-        self._table = np.array(table, np.int64)
-        self._entry = _entry("tw_sequence", self._table.ctypes.data)
-
-    def __call__(self, slots: list[Any], scalars: Sequence[Any]) -> int:
-        made: int = self._entry(slots, scalars)
-        return made
+def _run(launches: Sequence[Bound]) -> Run:
+    """Launches over the slots of a plan, made by one call that walks tables."""
+    layouts = [launch for launch, _, _ in launches]
+    places = [np.array(each or (0,), np.int64) for _, *both in launches for each in both]
+    addresses = iter([each.ctypes.data for each in places])
+    words = [len(launches)]
+    for layout in layouts:
+        words += [layout.descriptor.ctypes.data, next(addresses), next(addresses)]  # type: ignore[attr-defined]
+    table = np.array(words, np.int64)
+    run: Run = _entry("tw_sequence", table.ctypes.data, (table, places, layouts))
+    return run
 
 
 def runs(launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
@@ -235,9 +269,9 @@ def runs(launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
     begin = 0
     while begin < len(launches):
         end = begin
-        while end < len(launches) and isinstance(launches[end][0], _Layout):
+        while end < len(launches) and isinstance(launches[end][0], Native):
             end += 1
-        if end - begin > 1:
-            found[begin] = _Run(launches[begin:end]), end - begin
+        if end > begin:
+            found[begin] = _run(launches[begin:end]), end - begin
         begin = max(end, begin + 1)
     return found

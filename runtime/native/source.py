@@ -24,7 +24,7 @@ SLEEPERS, BUSY, WORKERS, SIZE = 256, 320, 384, 512
 # Words of a launch's descriptor.
 DESCRIPTOR = (
     "function", "chunks", "words", "buffers", "moves", "errors", "buffer_places", "move_table",
-    "error_places", "template", "parallel", "phases", "phase_ends", "space", "space_place",
+    "error_places", "template", "parallel", "phases", "phase_ends", "space", "space_place", "first",
 )  # fmt: skip
 
 PAUSE = {
@@ -320,6 +320,7 @@ entry:
   %ends = inttoptr i64 %ends.i to ptr
   %space.bytes = call i64 @word(ptr %descriptor, i64 13)
   %space.place = call i64 @word(ptr %descriptor, i64 14)
+  %first = call i64 @word(ptr %descriptor, i64 15)
   %own.space = alloca i64, i64 4, align 8  ; a block
   %words = alloca i64, i64 %words.n, align 64
   %bytes = mul i64 %words.n, 8
@@ -421,7 +422,7 @@ begin:
 locked:
   br label %chunk.loop
 chunk.loop:
-  %c = phi i64 [ 0, %locked ], [ %c.next, %chunk.run ]
+  %c = phi i64 [ %first, %locked ], [ %c.next, %chunk.run ]
   %c.more = icmp slt i64 %c, %chunks
   br i1 %c.more, label %chunk.run, label %finished
 chunk.run:
@@ -433,7 +434,7 @@ unlocked:
   br label %phase.loop
 phase.loop:
   %p = phi i64 [ 0, %unlocked ], [ %p.next, %phase.run ]
-  %p.first = phi i64 [ 0, %unlocked ], [ %p.end, %phase.run ]
+  %p.first = phi i64 [ %first, %unlocked ], [ %p.end, %phase.run ]
   %p.more = icmp slt i64 %p, %phases.n
   br i1 %p.more, label %phase.run, label %relock
 phase.run:

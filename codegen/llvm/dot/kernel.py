@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...analysis import Analysis
 from ...index import Axis
-from ...kernel import Kernel
+from ...kernel import Buffer, Kernel, Load, Value, collect
 from .. import phases
 from ..arguments import Arguments
 from ..body import Body
@@ -52,7 +52,17 @@ def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
         writer.arguments,
         phases.chunks_of(steps, cut.rounds),
         cut.workspace,
+        _packed(cut),
     )
+
+
+def _packed(cut: Tiling) -> frozenset[Buffer] | None:
+    """What is read to pack `b`; None if the workspace doesn't hold all of it."""
+    if cut.rounds > 1:
+        return None
+    below: dict[int, Value] = {}
+    collect(cut.b, below)
+    return frozenset(v.buffer for v in below.values() if isinstance(v, Load))
 
 
 class _Writer:

@@ -53,12 +53,19 @@ def exp(x: Expr) -> Expr:
     usual = _reduced_exp(x, shifted)
     usual = (usual.bits() + shifted.bits().shift_left(23)).bits()
 
+    other = ~(x.abs() < 87.0)
+
+    def zero() -> tuple[Expr, ...]:
+        # Softmax meets whole rows of masked elements, -inf.
+        none = x < -104.0
+        return rarely(other & ~none, (where(none, 0.0, usual),), slow)
+
     def slow() -> tuple[Expr]:
         clipped = x.most(89.0).least(-104.0)
         n = fma(clipped, LOG2_E, ROUND32)
         return (_scaled32(_reduced_exp(clipped, n), n),)
 
-    (out,) = rarely(~(x.abs() < 87.0), (usual,), slow)
+    (out,) = rarely(other, (usual,), zero)
     return out
 
 

@@ -185,7 +185,7 @@ def rarely(
         some = code.let(f"call i1 {symbol}({some.typed})", "i1")
     before = code.level.label
     taken, after = code.fresh_label("rare"), code.fresh_label("common")
-    code.add(f"br i1 {some.text}, label %{taken}, label %{after}")
+    code.add(f"br i1 {some.text}, label %{taken}, label %{after}, !prof !0")
     code.level.block(taken)
     found = [where(condition, s, u) for s, u in zip(slow(), usual, strict=True)]
     end = code.level.label

@@ -1,0 +1,3 @@
+"""torch.backends: switches of what kernels may do."""
+
+from . import cuda as cuda

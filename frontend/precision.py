@@ -1,0 +1,30 @@
+"""How precisely float32 is multiplied on GPUs. Nothing else is ever rounded to save time."""
+
+from __future__ import annotations
+
+from tilewright.runtime import devices
+
+from . import flushing, recording
+
+_LEVELS = ("highest", "high", "medium")
+_level = "highest"
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """`highest`: products of float32 in float32. `high` and `medium`: their factors may be rounded
+    to TF32 where tensor cores take it, on NVIDIA's GPUs; sums stay in float32."""
+    global _level
+    if precision not in _LEVELS:
+        raise RuntimeError(
+            f"Float32 matmul precision must be one of {', '.join(_LEVELS)}, got {precision!r}"
+        )
+    if (precision == "highest") != (_level == "highest"):
+        recording.flush()
+        flushing.clear_tables()  # plans keep to what was allowed when they were made
+        devices.allow_tf32(precision != "highest")
+    _level = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What was set, `highest` by default."""
+    return _level
