@@ -41,16 +41,26 @@ def segments_of(
         n: intern(ops.leaf, (), (number, n.shape, n.dtype), n.device)
         for n, number in crossings.items()
     }
+    handed_out = set(zip(places, roots))
     out = []
     for (_, name), members in sorted(wanted.items(), key=lambda item: item[0][0]):
-        out.append(_segment(devices.get(name), tuple(members), stand_ins))
+        kept = {r for r in members if (name, r) in handed_out}
+        out.append(_segment(devices.get(name), tuple(members), stand_ins, kept))
     return out
 
 
-def _segment(device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node]) -> Segment:
+def _segment(
+    device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node], kept: set[Node]
+) -> Segment:
+    """kept: the roots that are results of the plan. The others go to another device, which is a
+    copy already."""
     inner = tuple(substitute(roots, stand_ins)) if stand_ins else roots
     program = compile_graph(inner, device.target)
     made = segment(device, program, [tuple(r.shape) for r in roots], roots)
+    made.results = tuple(
+        (slot, shape, copied and root in kept)
+        for (slot, shape, copied), root in zip(made.results, roots, strict=True)
+    )
     made.donors = donors(program)
     return made
 

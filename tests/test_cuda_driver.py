@@ -79,6 +79,21 @@ def test_shared_memory_beyond_48_kb_is_asked_for(monkeypatch: pytest.MonkeyPatch
         assert fake.calls["cuFuncSetAttribute"] == fake.calls["cuModuleLoadData"]
 
 
+def test_scratch_memory_is_passed_to_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Device memory that each program has for itself, as kernels with descriptors want it."""
+
+    def compiler(requests, processes=None):
+        return [replace(m, scratch=640) for m in compile_many(requests, processes)]
+
+    monkeypatch.setenv("TW_CACHE", "0")
+    with installed(compiler=compiler) as fake:
+        x = tilewright.tensor([1.0, 2.0], device="cuda").exp()
+        assert x.tolist()[0] > 2.7
+        (launch,) = fake.launches
+        scratch, profile = (int.from_bytes(b, "little") for b in launch.block[-2:])
+        assert fake.live[scratch][0] >= launch.grid[0] * 640 and profile == 0
+
+
 def test_a_kernel_that_fits_in_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiler(requests, processes=None):
         return [replace(m, shared=300 << 10) for m in compile_many(requests, processes)]

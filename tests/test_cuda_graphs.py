@@ -181,3 +181,16 @@ def test_few_launches_are_no_graph(fake: FakeCuda) -> None:
     for _ in range(WARM + 2):
         (x + 1).cpu().numpy()
     assert "cuGraphCreate" not in fake.calls
+
+
+def test_a_loop_of_many_steps_is_no_graph(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.runtime.cuda.graphs._MOST", 20)
+    tilewright.manual_seed(0)
+    model = nn.RNN(3, 4)
+    x = tilewright.tensor(values(30, 1, 3))
+    expected = model(x)[0].detach().numpy()
+    model.cuda()
+    for _ in range(WARM + 2):
+        found = model(x.cuda())[0].detach().cpu().numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert "cuGraphCreate" not in fake.calls

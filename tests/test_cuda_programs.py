@@ -207,3 +207,18 @@ def test_values_are_written_from_another_device(fake: FakeCuda) -> None:
     state = {"weight": tilewright.ones(2, 2), "bias": tilewright.zeros(2)}
     model.load_state_dict(state)
     assert model.weight.is_cuda and model.weight.tolist() == [[1, 1], [1, 1]]
+
+
+def test_a_batch_is_copied_once(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the host straight to the device, unless it is asked for on the host too."""
+    copies = []
+    host = devices.get("cpu")
+    whole = host.copied
+    monkeypatch.setattr(host, "copied", lambda *args: copies.append(1) or whole(*args))
+    x = tilewright.tensor(values(3, 2))
+    assert (x.cuda() * 2).sum().item() == pytest.approx(2 * values(3, 2).sum(), rel=1e-5)
+    assert not copies
+    y, z = x.cuda() + 1, x.cuda().cpu()
+    z.add_(1)
+    np.testing.assert_array_equal(y.cpu().numpy(), z.numpy())
+    np.testing.assert_array_equal(x.numpy(), values(3, 2))

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 WARM = 2
 """Runs that are made launch by launch before a graph is worth its making."""
-_LEAST = 3  # launches
+_LEAST, _MOST = 3, 1 << 14
+"""Launches of a graph; a longer loop would take more memory and time to set than it saves."""
 
 Call = tuple[Launcher, Sequence[Buffer], Sequence[Any]]
 
@@ -36,7 +37,7 @@ def replays(device: Cuda, launches: Sequence[Bound]) -> dict[int, tuple[Run, int
     for end in range(len(launches) + 1):
         if end == len(launches) or not _is_native(launches[end][0]):
             found = launches[start:end]
-            if sum(_count(launch) for launch, _, _ in found) >= _LEAST:
+            if _LEAST <= sum(_count(launch) for launch, _, _ in found) <= _MOST:
                 out[start] = Replay(device, found), len(found)
             start = end + 1
     return out
