@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import platform
 import sys
-import sysconfig
 from collections.abc import Iterator
 
 import pytest
@@ -116,7 +115,7 @@ def test_what_native_code_lacks_is_named(monkeypatch: pytest.MonkeyPatch, lackin
         case "implementation":
             monkeypatch.setattr(platform, "python_implementation", lambda: "PyPy")
         case "lock":
-            monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1)
+            monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
         case "architecture":
             monkeypatch.setattr(platform, "machine", lambda: "riscv64")
         case "byteorder":
