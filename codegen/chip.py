@@ -26,6 +26,7 @@ class Chip:
     flops: by the type of what is multiplied, operations a second: `tensor` of tensor cores (float32
         as TF32), `vector` of the others.
     product: what the code of a tensor core's product is called in assembly.
+    rows: the least that its operand has.
     exponentials: a second.
     """
 
@@ -47,6 +48,7 @@ class Chip:
     tensor: Mapping[str, float]
     vector: Mapping[str, float]
     product: str
+    rows: int
     exponentials: float
 
     def flops(self, dtype: DType, tf32: bool = False) -> float:
@@ -83,6 +85,7 @@ SM_80 = Chip(
     tensor=_rates(float16=312, bfloat16=312, float32=156, int8=624),
     vector=_rates(float32=19.5, float64=9.7),
     product="mma.sync",
+    rows=16,
     exponentials=2.4e12,
     **_NVIDIA,  # type: ignore[arg-type]
 )
@@ -100,6 +103,7 @@ SM_90 = Chip(
     ),
     vector=_rates(float32=67, float64=34),
     product="wgmma.mma_async",
+    rows=64,
     exponentials=3.9e12,
     **_NVIDIA,  # type: ignore[arg-type]
 )
@@ -117,6 +121,7 @@ SM_100 = Chip(
     ),
     vector=_rates(float32=75, float64=37),
     product="tcgen05.mma",
+    rows=64,
     exponentials=4.4e12,
     **_NVIDIA,  # type: ignore[arg-type]
 )
@@ -139,6 +144,7 @@ GFX942 = Chip(
     tensor=_rates(float16=1307, bfloat16=1307, float32=653, int8=2615),
     vector=_rates(float32=163, float64=81),
     product="mfma",
+    rows=16,
     exponentials=10e12,
 )
 CHIPS = {chip.name: chip for chip in (SM_80, SM_90, SM_100, GFX942)}

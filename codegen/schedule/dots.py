@@ -90,23 +90,27 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
         return Schedule(block_m=block_m, block_n=block_n, block_k=block_k)
     half = dot.input_dtype.itemsize == 2
     tiles = _HALF[target.chip.name] if half else _FULL
-    found = list(_fitting(tiles, sizes, target.tf32 and not half))
+    rows = target.chip.rows if half else DOT_MIN
+    found = list(_fitting(tiles, sizes, rows, target.tf32 and not half))
     best = min(found, key=lambda s: predict(kernel, s, target).seconds)
     return best if predict(kernel, best, target).resident else found[-1]
 
 
 def _fitting(
-    tiles: tuple[Tiles, ...], sizes: tuple[int, int, int], tf32: bool
+    tiles: tuple[Tiles, ...], sizes: tuple[int, int, int], rows: int, tf32: bool
 ) -> Iterator[Schedule]:
-    """The tiles that are not twice as long as what they are of; the smallest one in any case."""
-    for place, (m, n, k, warps, stages) in enumerate(tiles):
-        last = place == len(tiles) - 1
-        if last or (m <= fit(sizes[0], m) and n <= fit(sizes[1], n)):
-            yield Schedule(
-                block_m=m,
-                block_n=n,
-                block_k=fit(sizes[2], k),
-                tf32=tf32,
-                num_warps=warps,
-                num_stages=stages,
-            )
+    """The tiles that are not twice as long as what they are of, and that have `rows` if there are
+    so many; otherwise the smallest one."""
+    least = rows if sizes[0] >= rows else DOT_MIN
+    fitting = [
+        t for t in tiles if least <= t[0] <= fit(sizes[0], t[0]) and t[1] <= fit(sizes[1], t[1])
+    ]
+    for m, n, k, warps, stages in fitting or tiles[-1:]:
+        yield Schedule(
+            block_m=m,
+            block_n=n,
+            block_k=fit(sizes[2], k),
+            tf32=tf32,
+            num_warps=warps,
+            num_stages=stages,
+        )

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 
 from tilewright.ir.dtype import DType
+from tilewright.ir.op import REGISTRY
 
 from ..analysis import Analysis
 from ..chip import Chip
@@ -23,6 +24,7 @@ from ..target import Target
 from .cutting import cut, seen_share
 from .schedule import Schedule, points
 
+_EXP = REGISTRY["exp"]
 LATENCY = 0.8e-6
 """Seconds from asking for memory to having it, under load."""
 
@@ -108,9 +110,11 @@ def work(kernel: Kernel | Bundle) -> Work:
             flops += int(2 * count * points(value.over) * seen)
             dtype = value.input_dtype
         elif isinstance(value, Apply):
-            is_score = kernel.is_chained and set(kernel.reduction) & analysis.axes(value)
-            exponentials += int(count * seen) if is_score and value.op.name == "exp" else 0
-            scalar += int(count * value.op.cost * (seen if is_score else 1))
+            is_score = kernel.is_chained and bool(set(kernel.reduction) & analysis.axes(value))
+            is_weight = is_score and value.op is _EXP
+            exponentials += int(count * seen) if is_weight else 0
+            # An exponential takes a multiplication too, with which its base is changed.
+            scalar += int(count * (1 if is_weight else value.op.cost) * (seen if is_score else 1))
         elif isinstance(value, RandomBits):
             scalar += int(60 * count * seen)
         elif isinstance(value, Reduce):
@@ -164,6 +168,10 @@ def predict(
     # The first loads of a program and its last stores are waited for if it is alone.
     rounds = -(-shape.programs // places)
     seconds = takes[bound] + rounds * 2 * LATENCY / resident
+    if needed.exponentials:
+        # A warp group computes weights between its products: others' products hide that in part.
+        between = takes["exponentials"] + takes["arithmetic"]
+        seconds += min(between, takes["products"]) / max(resident * schedule.num_warps // 4, 1)
     share = roofline(needed, chip, schedule.tf32) / seconds
     waves = shape.programs / places
     return Prediction(needed, used, shape.programs, resident, waves, seconds, bound, share)

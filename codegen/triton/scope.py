@@ -77,7 +77,11 @@ class Body:
         self.scalars = {s.slot: f"x{i}" for i, s in enumerate(self.kernel.scalars)}
         # 32-bit arithmetic unless a position may not fit. Tiles reach a little over the end.
         largest = max((b.size for b in self.buffers), default=0)
-        for group in (self.kernel.parallel, self.kernel.reduction):
+        # The axes of a group are run through as one, but those of a chain of folds.
+        groups: list[tuple[Axis, ...]] = [self.kernel.parallel, self.kernel.reduction]
+        if self.kernel.is_chained:
+            groups[1:] = [(axis,) for axis in self.kernel.reduction]
+        for group in groups:
             largest = max(largest, math.prod(a.extent for a in group))
         for value in self.kernel.values:
             largest = max(largest, *map(_magnitude, value.indices()), 0)

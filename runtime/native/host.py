@@ -31,7 +31,8 @@ def reason_against() -> str | None:
     """Why there can be no native code here, or None."""
     if importlib.util.find_spec("llvmlite") is None:
         return "llvmlite is not installed (pip install 'tilewright[cpu]')"
-    if platform.python_implementation() != "CPython" or "t" in sys.abiflags:
+    locked = getattr(sys, "_is_gil_enabled", lambda: True)()  # from 3.13 on it may not be
+    if platform.python_implementation() != "CPython" or not locked:
         return "native launches need CPython with its global lock"
     if platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
         return f"no native code for {platform.machine()}"
