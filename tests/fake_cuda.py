@@ -201,6 +201,7 @@ class FakeCuda:
         self.graph_launches = 0
         self.updates = 0
         self.calls: dict[str, int] = {}
+        self.refused: set[str] = set()  # functions that fail
         self.current: int | None = None
         self.lost = False
         self.process = os.getpid()  # a child that is forked from it can't use the driver
@@ -225,6 +226,8 @@ class FakeCuda:
                 if not name.startswith("cuGetError"):
                     if self.process != os.getpid():
                         raise Failure(NOT_INITIALIZED)
+                    if name in self.refused:
+                        raise Failure(INVALID_VALUE)
                     if self.lost:
                         raise Failure(ILLEGAL_ADDRESS)
                 return body(*args) or OK

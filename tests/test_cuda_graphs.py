@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import numpy as np
@@ -173,6 +174,7 @@ def test_graphs_end_with_their_plans(
     for _ in range(WARM + 1):
         chain(x).cpu().numpy()
     tilewright.flushing.clear_tables()
+    gc.collect()  # nodes, their plans and what remembers them may be a cycle
     assert fake.calls["cuGraphExecDestroy"] == fake.calls["cuGraphDestroy"] == 1
 
 
@@ -194,3 +196,31 @@ def test_a_loop_of_many_steps_is_no_graph(fake: FakeCuda, monkeypatch: pytest.Mo
         found = model(x.cuda())[0].detach().cpu().numpy()
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     assert "cuGraphCreate" not in fake.calls
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cuGraphAddKernelNode_v2",
+        "cuGraphInstantiateWithFlags",
+        "cuGraphExecKernelNodeSetParams_v2",
+    ],
+)
+def test_what_is_refused_as_a_graph_is_launched(
+    name: str,
+    fake: FakeCuda,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TW_DEBUG", "1")
+    fake.refused.add(name)
+    for seed in range(WARM + 4):
+        x = on_device(6, 4, seed=seed)
+        y = chain(x)
+        np.testing.assert_allclose(
+            y.cpu().numpy(), reference(values(6, 4, seed=seed)), rtol=1e-5, atol=1e-6
+        )
+    assert fake.calls[name] == 1 and fake.graph_launches <= 1
+    assert "not made a graph: CUDA error: couldn't" in capsys.readouterr().err
+    made, ended = (fake.calls.get(f"cuGraph{end}", 0) for end in ("Create", "Destroy"))
+    assert made == ended == 1

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import debug
 from ..device import Bound, Launch, Run
 from ..loops import BoundLoop
 from . import driver
@@ -72,14 +73,29 @@ class Replay:
         self._slots = sorted({s for _, used, _ in launches for s in used})
         self._numbers = sorted({n for _, _, numbers in launches for n in numbers})
         self._runs = 0
+        self._refused = False  # by the driver
         self._graph: Graph | None = None
         self._pointers: list[int] = []
         self._scalars: list[str] = []
 
     def __call__(self, slots: list[Any], scalars: Sequence[Any]) -> int:
         self._runs += 1
-        if self._runs <= WARM:
+        if self._runs <= WARM or self._refused:
             return self._directly(slots, scalars)
+        try:
+            graph = self._set(slots, scalars)
+        except Exception as reason:
+            # Nothing was launched. What is set in part only is not used again.
+            self._graph = None
+            self._refused = isinstance(reason, driver.CudaError)
+            if self._refused and debug.level():
+                print(f"tilewright: launches are not made a graph: {reason}", file=sys.stderr)
+            return self._directly(slots, scalars)
+        graph.launch()
+        return len(self.launches)
+
+    def _set(self, slots: list[Any], scalars: Sequence[Any]) -> Graph:
+        """The graph, made or set for these buffers and numbers."""
         pointers = [slots[i].pointer for i in self._slots]
         numbers = [repr(scalars[n]) for n in self._numbers]  # a NaN is itself, zeros have signs
         if self._graph is None:
@@ -94,8 +110,7 @@ class Replay:
             ]
             self._graph.update(self._calls(touched, slots, scalars))
         self._pointers, self._scalars = pointers, numbers
-        self._graph.launch()
-        return len(self.launches)
+        return self._graph
 
     def _directly(self, slots: list[Any], scalars: Sequence[Any]) -> int:
         """One by one; how many went well."""
@@ -122,12 +137,14 @@ class Graph:
 
     def __init__(self, device: Cuda, made: Iterator[tuple[int, Call]]):
         self.device, self.driver = device, device.driver
+        self.handle = self._graph = 0
         device.context.use()
         # By launch: the nodes of its kernels and what these must find alive.
         self._nodes: dict[int, list[int]] = {}
         self._kept: dict[int, Memory | None] = {}
         self._checked: dict[Launcher, None] = {}
-        graph = self.driver.handle("cuGraphCreate", 0)
+        # It is kept too: its nodes name those of what is made of it.
+        self._graph = graph = self.driver.handle("cuGraphCreate", 0)
         last = ctypes.c_void_p()
         for number, (launcher, buffers, scalars) in made:
             ready, table = launcher.pack(buffers, scalars)
@@ -144,7 +161,6 @@ class Graph:
             if launcher.words is not None:
                 self._checked[launcher] = None
         self.handle = self.driver.handle("cuGraphInstantiateWithFlags", graph, 0)
-        self._graph = graph  # its nodes name those of what was made of it
 
     def update(self, made: Iterator[tuple[int, Call]]) -> None:
         """Other buffers and numbers for all calls of some launches."""
@@ -165,6 +181,9 @@ class Graph:
 
     def __del__(self) -> None:
         # What is under way is finished before the driver ends it.
-        if hasattr(self, "_graph") and not (sys.is_finalizing() or driver.forked()):
+        if sys.is_finalizing() or driver.forked():
+            return
+        if self.handle:
             self.driver.cuGraphExecDestroy(self.handle)
+        if self._graph:
             self.driver.cuGraphDestroy(self._graph)
