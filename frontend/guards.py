@@ -12,6 +12,7 @@ import builtins
 import dis
 import enum
 import functools
+import gc
 import sys
 import types
 from collections import OrderedDict, defaultdict
@@ -71,8 +72,21 @@ def _is_trusted(frame: FrameType | None) -> bool:
         if module == __package__ or module in _TRANSPARENT:
             return True
         if module not in _FOREIGN:
-            return False
+            return _is_called_by_python(frame)
         frame = frame.f_back  # foreign code is what its caller is
+    return False
+
+
+def _is_called_by_python(frame: FrameType | None) -> bool:
+    """Whether `frame` is part of what the interpreter calls by itself: a finder of modules, or a
+    callback of the garbage collector. Anybody may have set those up."""
+    callbacks = [getattr(function, "__code__", None) for function in gc.callbacks]
+    while frame is not None:
+        code = frame.f_code
+        finding = code.co_name == "_find_spec" and code.co_filename.startswith("<frozen importlib")
+        if finding or code in callbacks:
+            return True
+        frame = frame.f_back
     return False
 
 

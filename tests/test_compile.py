@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import sys
 import time
 from collections import namedtuple
 from typing import Any
@@ -199,6 +201,39 @@ def test_arguments_are_told_apart() -> None:
         assert f(a, deep={"k": [4]}).tolist() == (a + 4).tolist()
         assert f(x_of(3, 3).t(), b).tolist() == (x_of(3, 3).t() * b).tolist()
     assert count(f) >= 9
+
+
+def test_what_python_calls_by_itself_is_not_the_functions() -> None:
+    """Finders of modules and callbacks of the collector run in the middle of anything."""
+
+    class Finder:
+        def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+            time.perf_counter()
+
+    def callback(phase: str, info: Any) -> None:
+        time.perf_counter()
+
+    @tw.compile
+    def f(x: Any) -> Any:
+        import colorsys  # noqa: F401
+
+        rest = [[i] for i in range(50)]
+        return x * 2 + len(rest)
+
+    finder: Any = Finder()
+    threshold = gc.get_threshold()
+    sys.meta_path.insert(0, finder)
+    gc.callbacks.append(callback)
+    gc.set_threshold(5)
+    try:
+        for _ in range(5):
+            sys.modules.pop("colorsys", None)
+            assert f(tw.ones(2)).tolist() == [52, 52]
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(callback)
+        sys.meta_path.remove(finder)
+    assert "perf_counter" not in str(reasons(f))
 
 
 def test_branches_on_values_run_each_time() -> None:
