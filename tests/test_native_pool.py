@@ -172,12 +172,21 @@ def test_an_interrupt_during_launches(run_python: RunPython) -> None:
     code = """
 import os, signal, time
 caught = 0
+def interrupt(stop):
+    pause = 0.05
+    while not stop.wait(pause):
+        os.kill(os.getpid(), signal.SIGINT)
+        pause = 1.0  # once more if Python dropped it, as it does in a finalizer
 for seed in range(5):
-    threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    stop = threading.Event()
+    timer = threading.Thread(target=interrupt, args=(stop,))
+    timer.start()
     try:
-        work(seed, 100_000)
+        work(seed, 1_000_000)
     except KeyboardInterrupt:
+        stop.set()
         caught += 1
+    timer.join()
 work(9, 3)
 print(caught)
 """
