@@ -114,7 +114,7 @@ def cross_entropy(rows: int, classes: int) -> Any:
 
 def adam(count: int) -> Any:
     def make(torch: Any, device: str, dtype: str) -> Any:
-        shape = (count // 16, 4, 4)
+        shape = (count,)
         parameters = [t.requires_grad_() for t in numbers(torch, device, dtype, shape)]
         for p, g in zip(parameters, numbers(torch, device, dtype, shape, seed=1), strict=True):
             p.grad = g
@@ -130,7 +130,6 @@ def adam(count: int) -> Any:
     return make
 
 
-MIB = float(1 << 20)
 WIDE, ROWS = 4096, 16384
 MEMORY = [
     Row("gelu(x * w + b)", 0.92, "bandwidth", forward(_chain, (ROWS, WIDE), (WIDE,), (WIDE,)),

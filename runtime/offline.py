@@ -19,7 +19,7 @@ from typing import Any
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
-from tilewright.codegen.triton.emitted import Emitted
+from tilewright.codegen.triton import Emitted, emit
 
 from .modules import LOCK, load_source
 
@@ -82,8 +82,6 @@ def compile_offline(
     kernel: Kernel | Bundle, target: str, schedule: Schedule | None = None
 ) -> Compiled:
     """`kernel` compiled for `target`: sm_80, sm_90, sm_100, gfx942, or another of Triton's."""
-    from tilewright.codegen.triton import emit
-
     return compile_request(
         request(emit(kernel, schedule or default_schedule(kernel, gpu(target))), target)
     )

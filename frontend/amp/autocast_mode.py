@@ -13,8 +13,9 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 
 from .. import devices, recording, threads
+from ..autograd.modes import within
 from ..epoch import Handle, clock
-from .casts import LISTS, Casts
+from .casts import LISTS, Casts, is_cast
 
 _defaults: dict[str, DType] = {
     "cuda": dtypes.float16,
@@ -124,13 +125,7 @@ class autocast:
         recording.set_casts(self._before.pop())
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        @threads.gives_way
-        def call(*args: Any, **options: Any) -> Any:
-            with self:
-                return function(*args, **options)
-
-        return call
+        return within(self, function)
 
 
 @contextmanager
@@ -191,8 +186,7 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> An
 
 def _cast(value: Any, kind: str, dtype: DType) -> Any:
     if isinstance(value, Handle):
-        floating = value.dtype.is_floating_point and value.dtype is not dtypes.float64
-        return value.to(dtype) if floating and value.device.type == kind else value
+        return value.to(dtype) if is_cast(value) and value.device.type == kind else value
     if isinstance(value, dict):
         return {k: _cast(v, kind, dtype) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

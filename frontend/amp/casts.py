@@ -83,7 +83,7 @@ class Casts:
         elif name in lists.float32:
             target = dtypes.float32
         elif name in lists.widest:
-            found = [a.dtype for a in args if _is_cast(a)]
+            found = [a.dtype for a in args if is_cast(a)]
             target = dtypes.float32 if dtypes.float32 in found else lower
             if all(d is found[0] for d in found):
                 return list(args)
@@ -95,7 +95,7 @@ class Casts:
             )
         else:
             return list(args)
-        return [to(a, target) if _is_cast(a) else a for a in args]
+        return [to(a, target) if is_cast(a) else a for a in args]
 
     def lowered(self, name: str, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """The tensors that `name` is given, cast if it is on the first list."""
@@ -103,7 +103,7 @@ class Casts:
         lower = self.dtype(kind)
         if lower is None or name not in LISTS[kind].lower:
             return tuple(tensors)
-        return tuple(t.to(lower) if _is_cast(t) else t for t in tensors)
+        return tuple(t.to(lower) if is_cast(t) else t for t in tensors)
 
 
 def _kind(args: Sequence[Any]) -> str:
@@ -111,6 +111,7 @@ def _kind(args: Sequence[Any]) -> str:
     return "cpu" if device is None else device.partition(":")[0]
 
 
-def _is_cast(a: Any) -> bool:
+def is_cast(a: Any) -> bool:
+    """Whether autocast may cast a node or tensor; not whatever else a call is given."""
     dtype = getattr(a, "dtype", None)
     return isinstance(dtype, DType) and dtype.is_floating_point and dtype is not dtypes.float64

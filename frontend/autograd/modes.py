@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .. import recording, threads
@@ -13,6 +14,35 @@ from .. import recording, threads
 def is_grad_enabled() -> bool:
     """Whether operations are recorded for differentiation."""
     return recording.is_grad_enabled()
+
+
+def within(mode: AbstractContextManager[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` in a mode that can be entered again and again; of a generator each of its steps,
+    but not what is done between them."""
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        @threads.gives_way
+        def generate(*args: Any, **options: Any) -> Any:
+            with mode:
+                generator = function(*args, **options)
+            while True:
+                with mode:
+                    try:
+                        value = next(generator)
+                    except StopIteration as end:
+                        return end.value
+                yield value
+
+        return generate
+
+    @functools.wraps(function)
+    @threads.gives_way
+    def call(*args: Any, **options: Any) -> Any:
+        with mode:
+            return function(*args, **options)
+
+    return call
 
 
 class _Mode:
@@ -31,30 +61,7 @@ class _Mode:
         recording.set_grad_enabled(self.before.pop())
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        if inspect.isgeneratorfunction(function):
-
-            @functools.wraps(function)
-            @threads.gives_way
-            def generate(*args: Any, **options: Any) -> Any:
-                with self:
-                    generator = function(*args, **options)
-                while True:
-                    with self:
-                        try:
-                            value = next(generator)
-                        except StopIteration as end:
-                            return end.value
-                    yield value
-
-            return generate
-
-        @functools.wraps(function)
-        @threads.gives_way
-        def call(*args: Any, **options: Any) -> Any:
-            with self:
-                return function(*args, **options)
-
-        return call
+        return within(self, function)
 
 
 class no_grad(_Mode):

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
-from tilewright.codegen.triton.emitted import Emitted
+from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir.dtype import DType, from_numpy
 
 from .. import debug
@@ -119,8 +119,6 @@ class Cuda(Device):
     # -- kernels
 
     def source(self, kernel: Kernel | Bundle) -> str:
-        from tilewright.codegen.triton import emit
-
         return emit(kernel, self._schedule(kernel, self.target)).source
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
@@ -170,8 +168,6 @@ class Cuda(Device):
 
     def _emitted(self, kernel: Kernel | Bundle, schedule: Schedule) -> Emitted | None:
         """The kernel in Triton; None if it has no form there."""
-        from tilewright.codegen.triton import emit  # it needs Triton; what is packed runs without
-
         try:
             return emit(kernel, schedule)
         except NotImplementedError as reason:

@@ -11,7 +11,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from tilewright.codegen.triton.emitted import Emitted
+from tilewright.codegen.triton import Emitted
 
 from .. import cache, offline
 from .context import Context

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.codegen.triton.emitted import Emitted
+from tilewright.codegen.triton import Emitted
 
 from .driver import KernelNode, LaunchConfig
 from .kernels import Function

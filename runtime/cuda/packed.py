@@ -25,7 +25,7 @@ from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program, Slot, Step, launched
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
-from tilewright.codegen.triton.emitted import Argument, Emitted
+from tilewright.codegen.triton import Argument, Emitted, emit
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
@@ -138,8 +138,6 @@ def pack(
 
 
 def _emitted(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
-    from tilewright.codegen.triton import emit
-
     try:
         return emit(kernel, schedule)
     except NotImplementedError as reason:
@@ -262,8 +260,6 @@ def read(path: str | Path) -> Package:
         with zipfile.ZipFile(path) as archive:
             return _Reader(archive).package()
     except (zipfile.BadZipFile, KeyError, IndexError, TypeError, ValueError) as error:
-        if isinstance(error, PackError):
-            raise
         raise PackError(
             f"{path} is no program that `tilewright compile` wrote, or it is damaged: {error}"
         ) from error
