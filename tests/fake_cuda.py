@@ -503,11 +503,11 @@ class FakeCuda:
             elif name in request.divisible:
                 power = request.divisible[name]
                 assert pointer % power == 0, "a size that isn't what the compiler was told"
-        function = interpreter.plain_function(request.body, request.name, f"<{request.name}>")
+        function = interpreter.kernel_function(request.sha, request.body, request.name)
         arguments = dict(request.constexprs)
         for name, kind in _types(request):
             arguments[name] = interpreter.argument(kind, asked.values[name])
-        interpreter.run(function, asked.grid[0], arguments)
+        interpreter.run(function, asked.grid, arguments)
 
     # -- graphs
 
