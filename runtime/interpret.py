@@ -76,7 +76,10 @@ def bind(emitted: Emitted) -> Launch:
             elif each.role == "pointers":
                 addresses = np.array([places[i] for i in each.value], np.int64)
                 passed[each.name] = argument(each.type, addresses.ctypes.data)
-        run(function, emitted.programs, passed)
+        try:
+            run(function, emitted.programs, passed)
+        except Exception as error:
+            raise (error if emitted.function is None else emitted.failure(error)) from error
         for check, word in zip(emitted.checks, errors.tolist()):
             if word:
                 raise bad_position(check, word)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tilewright.codegen.external import External
@@ -14,6 +14,9 @@ from tilewright.ir.loop import order
 
 from .device import Device, Launch
 from .memory import place
+
+if TYPE_CHECKING:
+    from tilewright.codegen.triton import Emitted
 
 _made: WeakKeyDictionary[Device, WeakKeyDictionary[Kernel | Bundle | External, Launch]] = (
     WeakKeyDictionary()
@@ -27,11 +30,19 @@ def launches_of(device: Device, program: Program) -> list[Launch]:
     missing = [k for k in dict.fromkeys(kernels) if k not in made]
     ours = [k for k in missing if not isinstance(k, External)]
     made.update(zip(ours, device.compile_all(ours), strict=True))
-    made.update((k, device.bind(k.emitted)) for k in missing if isinstance(k, External))
+    made.update((k, _bound(device, k.emitted)) for k in missing if isinstance(k, External))
     return [
         BoundLoop(device, s.kernel) if isinstance(s.kernel, Loop) else made[s.kernel]
         for s in program.steps
     ]
+
+
+def _bound(device: Device, emitted: Emitted) -> Launch:
+    """A kernel of the user's, ready to launch; what goes wrong in it names the launch."""
+    try:
+        return device.bind(emitted)
+    except Exception as error:
+        raise emitted.failure(error) from error
 
 
 class BoundLoop:

@@ -144,6 +144,11 @@ class Emitted:
                 found[each.name] = 16
         return found
 
+    def failure(self, error: Exception) -> RuntimeError:
+        """What to raise for an error of a user's kernel."""
+        where = self.header.strip("# \n")
+        return RuntimeError(f"kernel {self.name} ({where}): {type(error).__name__}: {error}")
+
     def unaligned(self) -> Emitted:
         """The same kernel for buffers at any address, such as rows of a matrix."""
         if self.plain is not None:

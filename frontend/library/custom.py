@@ -43,7 +43,7 @@ class CustomOpDef:
         self._fake: Callable[..., Any] | None = None
         self._backward: Callable[..., Any] | None = None
         self._setup_context: Callable[..., Any] | None = None
-        self._autograd = type(self.__name__, (_CustomFunction,), {})
+        self._autograd: type[Function] = type(self.__name__, (_CustomFunction,), {})
         _defined[name] = self
 
     def __repr__(self) -> str:
@@ -193,10 +193,8 @@ class _CustomFunction(Function):
         given = list(output) if call.gives_list else output
         needed = ctx.needs_input_grad
         ctx.needs_input_grad = tuple(_needs(v) for v in call.inputs)
-        if call.keywords:
-            setup(ctx, call.inputs, call.keywords, given)
-        else:
-            setup(ctx, call.inputs, given)
+        named = {"keyword_only_inputs": call.keywords} if call.keywords else {}
+        setup(ctx=ctx, inputs=call.inputs, output=given, **named)
         ctx.needs_input_grad = needed
 
     @staticmethod
@@ -266,7 +264,9 @@ def _checked_name(name: str) -> str:
 
 
 def _listed(device_types: str | Sequence[str] | None) -> Sequence[str | None]:
-    return (device_types,) if device_types is None or isinstance(device_types, str) else device_types
+    return (
+        (device_types,) if device_types is None or isinstance(device_types, str) else device_types
+    )
 
 
 def custom_op(

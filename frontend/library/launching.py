@@ -19,6 +19,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line, user_location
 from tilewright.ir.node import Node, format_location
+from tilewright.ir.op import Kind
 from tilewright.ir.ops.external import external
 from tilewright.runtime import modules
 
@@ -27,9 +28,10 @@ from ..recording import Handle
 from .configs import settled
 from .stores import stored
 
-_OPTIONS = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "ir_override": None}
+_OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3}
 """What a launch may be given beside the kernel's parameters, with Triton's defaults."""
-_TAKEN = ("num_warps", "num_stages")
+_FIXED: dict[str, Any] = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
+"""What it may be given if it is this."""
 _PATIENCE = 3  # other values of a number until it is an input of the run
 
 
@@ -64,15 +66,29 @@ def wrap_triton(triton_kernel: Any, /) -> TritonKernel:
 
 def _launch(kernel: Any, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     function, given = settled(kernel, args, kwargs)
-    options = {n: given.pop(n) for n in _OPTIONS if n in given and n not in function.arg_names}
+    options = _options(function, given)
     values = _bound(function, args, given)
-    options = _checked(function, options)
     programs = _grid(grid, values)
     if 0 in programs:
         return
     with recording.hold():
         _Recorder(function, values).record(programs, options)
     recording.settle()
+
+
+def _options(function: Any, given: dict[str, Any]) -> tuple[int, ...]:
+    """Takes the options out of the keyword arguments; ValueError for one that can't be had."""
+    for name, only in _FIXED.items():
+        found = given.pop(name, only) if name not in function.arg_names else only
+        if found != only:
+            raise ValueError(
+                f"{function.__name__}: {name}={found} is not supported, kernels are launched with "
+                f"{name}={only}{at_user_line()}"
+            )
+    return tuple(
+        usual if name in function.arg_names else operator.index(given.pop(name, usual))
+        for name, usual in _OPTIONS.items()
+    )
 
 
 def _bound(function: Any, args: Sequence[Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -85,28 +101,18 @@ def _bound(function: Any, args: Sequence[Any], given: dict[str, Any]) -> dict[st
     return dict(bound.arguments)
 
 
-def _checked(function: Any, options: dict[str, Any]) -> tuple[int, ...]:
-    """The options that are passed on; ValueError for one that would be left out."""
-    for name, default in _OPTIONS.items():
-        if name not in _TAKEN and options.get(name, default) != default:
-            raise ValueError(
-                f"{function.__name__}: {name}={options[name]} is not supported, kernels are "
-                f"launched with {name}={default}{at_user_line()}"
-            )
-    return tuple(operator.index(options.get(n, _OPTIONS[n])) for n in _TAKEN)
-
-
 def _grid(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
     found = grid(values) if callable(grid) else grid
-    sizes = (found,) if isinstance(found, (int, np.integer)) else tuple(found)
+    sizes = (found,) if isinstance(found, (int, np.integer)) else found
     try:
-        x, y, z, *more = (*map(operator.index, sizes), *(1,) * (3 - len(sizes)))
-    except (TypeError, ValueError):
-        more = [sizes]
-    if more or not sizes or min(x, y, z) < 0:
+        counts = [operator.index(size) for size in sizes]
+    except TypeError:
+        counts = []
+    if not 0 < len(counts) < 4 or min(counts) < 0:
         raise ValueError(
             f"a grid is one to three numbers of programs, got {found!r}{at_user_line()}"
         )
+    x, y, z, *_ = (*counts, 1, 1)
     return x, y, z
 
 
@@ -144,11 +150,9 @@ class _Recorder:
         name = register(key, lambda: self._emitted(passed, written, programs, options))
         nodes = [*(o.node for o in places), *self.numbers]
         with recording.grad_mode(False):
-            after = [
-                external(*nodes, name, len(places), written, i) for i in range(len(written))
-            ]
+            after = [external(*nodes, name, len(places), written, i) for i in range(len(written))]
             for i, value in zip(written, after, strict=True):
-                recording.assign(places[i].state, value, force=True)
+                _overwrite(places[i], value)
 
     def _check_devices(self, tensors: dict[str, Any]) -> None:
         where = {n: str(t.device) for n, t in tensors.items()}
@@ -165,9 +169,7 @@ class _Recorder:
         for name, t in tensors.items():
             if t._storage is not None:
                 views_of.setdefault(id(t._storage), []).append(name)
-        return {
-            s for s, names in views_of.items() if len(names) > 1 and self.written & {*names}
-        }
+        return {s for s, names in views_of.items() if len(names) > 1 and self.written & {*names}}
 
     # Each parameter is passed as a tuple of what it is; equal tuples are one compiled launch.
 
@@ -297,3 +299,18 @@ def _whole(t: Any) -> Any:
     base._storage, base._chain = t._storage, None
     base._aval = t._storage._aval
     return base
+
+
+def _overwrite(operand: _Operand, value: Node) -> None:
+    known = operand.node in recording.mutated
+    recording.assign(operand.state, value, force=True)
+    if not known and _is_filled(operand.node):
+        # What a new tensor is filled with is one node for all of them, in a backward pass too.
+        recording.mutated.discard(operand.node)
+
+
+def _is_filled(node: Node) -> bool:
+    """Whether a node is one number everywhere, as `torch.empty` gives it."""
+    while node.op.kind is Kind.MOVEMENT:
+        node = node.operands[0]
+    return node.op.kind is Kind.CONSTANT

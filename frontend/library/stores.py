@@ -97,7 +97,8 @@ class _Body:
 
 def _called(call: ast.Call) -> str:
     """The last name of what is called."""
-    return getattr(call.func, "attr", None) or getattr(call.func, "id", "")
+    found: str = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return found
 
 
 def _reads(name: str) -> bool:

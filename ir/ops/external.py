@@ -15,9 +15,7 @@ def _infer(*args: Any) -> Aval:
     return after.shape, after.dtype
 
 
-external = Op(
-    "external", Kind.EXTERNAL, _infer, params=("launch", "tensors", "written", "index")
-)
+external = Op("external", Kind.EXTERNAL, _infer, params=("launch", "tensors", "written", "index"))
 """What operand number `written[index]` holds after a launch, which writes to all of `written`.
 
 launch: the name of what is launched; see codegen/external.py. Of the operands the first `tensors`

@@ -66,9 +66,7 @@ class Block:
 class Ready:
     """A function, ready to be launched over a grid with the parameters in a block."""
 
-    def __init__(
-        self, device: Cuda, function: Function, grid: tuple[int, int, int], block: Block
-    ):
+    def __init__(self, device: Cuda, function: Function, grid: tuple[int, int, int], block: Block):
         self.handle = function.handle
         self.scratch: Memory | None = None
         if function.scratch:
