@@ -100,14 +100,19 @@ def give_memory(node: Node) -> Node | None:
 
 def _give_external(node: Node) -> Node | None:
     _, tensors, written, _ = node.attrs
-    operands = list(node.operands)
-    if operands[written[0]].op is initial:
-        return None
-    for place, after in zip(written, outcomes(node), strict=True):
-        operands[place] = intern(initial, (operands[place],), (after.seq,), loc=node.loc)
-    for place, operand in enumerate(operands[:tensors]):
+    copies = {
+        place: after.seq
+        for place, after in zip(written, outcomes(node), strict=True)
+        if isinstance(place, int) and node.operands[place].op is not initial
+    }
+    for place, operand in enumerate(node.operands[:tensors]):
         if operand.op is ops.scalar:  # a tensor that is a number of the run has no memory yet
-            operands[place] = intern(initial, (operand,), (node.seq,), loc=node.loc)
+            copies.setdefault(place, node.seq)
+    if not copies:
+        return None
+    operands = list(node.operands)
+    for place, number in copies.items():
+        operands[place] = intern(initial, (operands[place],), (number,), loc=node.loc)
     return node.op(*operands, *node.attrs)
 
 

@@ -185,6 +185,11 @@ def filled(
     site: Any = None,
 ) -> Any:
     """site: what calls, where the value may change from call to call."""
+    t = recording.wrap(_filled(shape, value, dtype, device, site))
+    return t.requires_grad_() if requires_grad else t
+
+
+def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any = None) -> Node:
     target = tuple(int(s) for s in shape)
     if any(s < 0 for s in target):
         raise RuntimeError(
@@ -198,8 +203,7 @@ def filled(
         if site is None
         else (recording.number((site, target, type(value)), value, dtype, 8, where))
     )
-    t = recording.wrap(ops.expand(number, target))
-    return t.requires_grad_() if requires_grad else t
+    return ops.expand(number, target)
 
 
 def full(
@@ -234,8 +238,11 @@ def empty(
     memory_format: Any = None,
     pin_memory: bool = False,
 ) -> Any:
-    """A tensor whose contents don't matter (zeros here, so that runs are reproducible)."""
-    return zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
+    """A tensor whose contents don't matter. They are zeros, so that runs are reproducible, for all
+    but a kernel of the user's: that gets memory which nothing was written to."""
+    node = _filled(sizes(size), 0, dtype or recording.default_dtype(), device)
+    t = recording.wrap(ops.empty(node))
+    return t.requires_grad_() if requires_grad else t
 
 
 def _like(value: Any) -> Any:
@@ -255,7 +262,24 @@ def _like(value: Any) -> Any:
     return build
 
 
-zeros_like, ones_like, empty_like = _like(0), _like(1), _like(0)
+zeros_like, ones_like = _like(0), _like(1)
+
+
+def empty_like(
+    input: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+) -> Any:
+    """`empty` of the shape, dtype and device of `input` (unless others are named)."""
+    return empty(
+        tuple(input.shape),
+        dtype=dtype or input.dtype,
+        device=device or input.device,
+        requires_grad=requires_grad,
+    )
 
 
 def full_like(

@@ -121,21 +121,27 @@ def as_tensor(value: Any) -> Any:
 # -- functions that Triton writes in its own language, here on whole blocks
 
 
-def _axis_fold(function: Callable[..., np.ndarray]) -> Callable[..., Any]:
-    def fold(input: Any, axis: Any = None, keep_dims: bool = False, **_: Any) -> Any:
-        data = input.handle.data
-        return _tensor(
-            function(data, axis=axis, keepdims=keep_dims).astype(data.dtype), input.dtype
-        )
+def _promoted(input: Any) -> Any:
+    """bfloat16 is folded in float32, as Triton does it."""
+    if input.dtype != tl.bfloat16:
+        return input
+    return _tensor(_widen(input.handle.data), tl.float32)
 
-    return fold
+
+def _sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None) -> Any:
+    own = input.dtype
+    if own == tl.bfloat16:
+        return _semantic.cast(_sum(_promoted(input), axis, keep_dims, dtype), dtype or own)
+    if dtype is None and not own.is_floating() and own.primitive_bitwidth < 32:
+        dtype = tl.int32 if own.is_int_signed() else tl.uint32
+    dtype = dtype or own
+    data = input.handle.data.astype(stock._get_np_dtype(dtype))
+    return _tensor(np.sum(data, axis=axis, dtype=data.dtype, keepdims=keep_dims), dtype)
 
 
 def _extremum(
     function: Callable[..., np.ndarray], position: Callable[..., np.ndarray]
 ) -> Callable[..., Any]:
-    fold = _axis_fold(function)
-
     def extremum(
         input: Any,
         axis: Any = None,
@@ -143,23 +149,34 @@ def _extremum(
         return_indices_tie_break_left: bool = True,
         keep_dims: bool = False,
     ) -> Any:
-        found = fold(input, axis, keep_dims)
+        input = _promoted(input)
+        data = input.handle.data
+        found = _tensor(function(data, axis=axis, keepdims=keep_dims), input.dtype)
         if not return_indices:
             return found
-        at = position(input.handle.data, axis=axis, keepdims=keep_dims)
+        at = position(data, axis=axis, keepdims=keep_dims)
         return found, _tensor(at.astype(np.int32), tl.int32)
 
     return extremum
 
 
 def _axis_scan(function: Callable[..., np.ndarray]) -> Callable[..., Any]:
-    def scan(input: Any, axis: int = 0, reverse: bool = False, **_: Any) -> Any:
-        data = input.handle.data
+    def scan(input: Any, axis: int = 0, reverse: bool = False, dtype: Any = None) -> Any:
+        input = _promoted(input)
+        dtype = dtype or input.dtype
+        data = input.handle.data.astype(stock._get_np_dtype(dtype))
         turned = np.flip(data, axis) if reverse else data
         out = function(turned, axis=axis, dtype=data.dtype)
-        return _tensor(np.flip(out, axis) if reverse else out, input.dtype)
+        return _tensor(np.flip(out, axis) if reverse else out, dtype)
 
     return scan
+
+
+def _sort(x: Any, dim: int | None = None, descending: bool = False) -> Any:
+    data = _widen(x.handle.data) if x.dtype == tl.bfloat16 else x.handle.data
+    ordered = np.sort(data, axis=-1)
+    ordered = ordered[..., ::-1] if descending else ordered
+    return _tensor(_narrow(ordered) if x.dtype == tl.bfloat16 else ordered, x.dtype)
 
 
 def _reduce(
@@ -186,13 +203,37 @@ def _reduce(
     return out if isinstance(input, tuple) else out[0]
 
 
+def _associative_scan(
+    input: Any, axis: int, combine: Callable[..., Any], reverse: bool = False
+) -> Any:
+    """Combines what lies 1, 2, 4, … places apart, until each place has all before it."""
+    parts = input if isinstance(input, tuple) else (input,)
+    dtypes = [p.dtype for p in parts]
+    arrays = [np.moveaxis(p.handle.data, axis, 0) for p in parts]
+    arrays = [a[::-1] for a in arrays] if reverse else arrays
+    apart = 1
+    while apart < len(arrays[0]):
+        # Whole blocks, for shapes are powers of two; the first places have nothing before them.
+        left = [_tensor(np.roll(a, apart, 0), d) for a, d in zip(arrays, dtypes)]
+        folded = combine(*left, *(_tensor(a, d) for a, d in zip(arrays, dtypes)))
+        folded = folded if isinstance(folded, tuple) else (folded,)
+        after = [f.handle.data[apart:] for f in folded]
+        arrays = [np.concatenate([a[:apart], b]) for a, b in zip(arrays, after)]
+        apart *= 2
+    arrays = [a[::-1] for a in arrays] if reverse else arrays
+    out = tuple(_tensor(np.moveaxis(a, 0, axis), d) for a, d in zip(arrays, dtypes))
+    return out if isinstance(input, tuple) else out[0]
+
+
 _WRITTEN_HERE = {
-    "sum": _axis_fold(lambda x, **k: np.sum(x, dtype=x.dtype, **k)),
+    "sum": _sum,
+    "sort": _sort,
     "max": _extremum(np.max, np.argmax),
     "min": _extremum(np.min, np.argmin),
     "cumsum": _axis_scan(np.cumsum),
     "cumprod": _axis_scan(np.cumprod),
     "reduce": _reduce,
+    "associative_scan": _associative_scan,
     "zeros_like": lambda x: core.tensor(Handle(np.zeros_like(x.handle.data), x.dtype), x.type),
 }
 
@@ -231,7 +272,8 @@ def _patches() -> list[tuple[Any, str, Any, Any]]:
     index = lambda self: int(self.handle.data.reshape(()))  # noqa: E731
     changes.append((core.tensor, "__index__", getattr(core.tensor, "__index__", _MISSING), index))
     changes += [(tl, name, getattr(tl, name), form) for name, form in _WRITTEN_HERE.items()]
-    changes.append((core, "reduce", core.reduce, _reduce))  # what Triton's own functions call
+    for name in ("reduce", "associative_scan"):  # as Triton's own functions call them
+        changes.append((core, name, getattr(core, name), _WRITTEN_HERE[name]))
     changes.append((JITFunction, "__call__", JITFunction.__call__, _call_inside))
     return changes
 
@@ -289,19 +331,26 @@ def plain_function(source: str, name: str, file: str) -> Callable[..., None]:
     return namespace[name]
 
 
-@functools.lru_cache(maxsize=1024)
+_inners: dict[Callable[..., Any], Callable[..., Any]] = {}
+
+
 def _inner(function: JITFunction) -> Callable[..., Any]:
     """A function that the user wrote (or Triton, in its own language), with what it can see."""
-    tree = _Plain().visit(function.parse())
-    first = function.starting_line_number + _lines_before_def(function)
-    ast.increment_lineno(ast.fix_missing_locations(tree), first - 1)
-    seen = {
-        name: _calls_semantic(value) if core.is_builtin(value) else value
-        for name, value in function.get_capture_scope().items()
-    }
-    scope: dict[str, Any] = {**seen, "as_tensor": as_tensor}
-    exec(compile(tree, function.fn.__code__.co_filename, "exec"), scope)
-    return scope[function.__name__]
+    # By the function inside: the hash of a JITFunction looks at `triton.language`, which may be
+    # patched now.
+    found = _inners.get(function.fn)
+    if found is None:
+        tree = _Plain().visit(function.parse())
+        first = function.starting_line_number + _lines_before_def(function)
+        ast.increment_lineno(ast.fix_missing_locations(tree), first - 1)
+        seen = {
+            name: _calls_semantic(value) if core.is_builtin(value) else value
+            for name, value in function.get_capture_scope().items()
+        }
+        scope: dict[str, Any] = {**seen, "as_tensor": as_tensor}
+        exec(compile(tree, function.fn.__code__.co_filename, "exec"), scope)
+        found = _inners[function.fn] = scope[function.__name__]
+    return found
 
 
 def _lines_before_def(function: JITFunction) -> int:

@@ -165,8 +165,9 @@ def loops() -> list[Node]:
 def launches() -> list[Node]:
     """Of a kernel of the user's, which has two results, with a number beside its tensors."""
     x, y, number = leaf(0, (2, 3)), leaf(1, (4,), dt.int32), ops.scalar(0, dt.float32)
+    written = (1, ((5,), dt.float16))
     with grad_mode(False):
-        return [ops.external(x, y, number, "a_kernel.0", 2, (0, 1), i) for i in range(2)]
+        return [ops.external(x, y, number, "a_kernel.0", 2, written, i) for i in range(2)]
 
 
 def generated() -> list[Node]:

@@ -18,7 +18,7 @@ from tilewright.codegen.external import register
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line, user_location
-from tilewright.ir.node import Node, format_location
+from tilewright.ir.node import Node, format_location, intern
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.external import external
 from tilewright.runtime import modules
@@ -116,13 +116,18 @@ def _grid(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
     return x, y, z
 
 
-@dataclass
+@dataclass(eq=False)
 class _Operand:
     """Memory that is passed to a kernel. state: a tensor that sees all of it."""
 
     state: Any
     node: Node
     written: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it may hold anything before."""
+        return self.written and self.node.op is ops.empty
 
 
 @dataclass
@@ -142,17 +147,22 @@ class _Recorder:
         # Of tensors that share memory one may be written to, and the others read what is there.
         self.shared = self._shared(tensors)
         passed = tuple([self._passed(p, self.values[p.name]) for p in self.function.params])
-        places = list(self.operands.values())
-        written = tuple(i for i, o in enumerate(places) if o.written)
-        if not written:
+        memory = list(self.operands.values())
+        changed = [o for o in memory if o.written]
+        if not changed:
             return  # nothing that could be seen of it
-        key = self.function, passed, written, len(places), programs, options
-        name = register(key, lambda: self._emitted(passed, written, programs, options))
-        nodes = [*(o.node for o in places), *self.numbers]
+        order = tuple(memory.index(o) for o in (*changed, *(o for o in memory if not o.written)))
+        key = self.function, passed, order, programs, options
+        name = register(key, lambda: self._emitted(passed, order, programs, options))
+        held = [o for o in memory if not o.is_new]
+        written = tuple(
+            (tuple(o.node.shape), o.node.dtype) if o.is_new else held.index(o) for o in changed
+        )
+        nodes = (*(o.node for o in held), *self.numbers)
         with recording.grad_mode(False):
-            after = [external(*nodes, name, len(places), written, i) for i in range(len(written))]
-            for i, value in zip(written, after, strict=True):
-                _overwrite(places[i], value)
+            for i, operand in enumerate(changed):
+                attrs = name, len(held), written, i
+                _overwrite(operand, intern(external, nodes, attrs, operand.node.device))
 
     def _check_devices(self, tensors: dict[str, Any]) -> None:
         where = {n: str(t.device) for n, t in tensors.items()}
@@ -254,15 +264,14 @@ class _Recorder:
     def _emitted(
         self,
         passed: tuple[tuple[Any, ...], ...],
-        written: tuple[int, ...],
+        order: tuple[int, ...],
         programs: tuple[int, int, int],
         options: tuple[int, ...],
     ) -> Any:
-        """The launch, for the compiler and the launchers."""
+        """The launch, for the compiler and the launchers. order: of its operands as buffers."""
         from tilewright.codegen.triton.emitted import Argument, Emitted
 
         function = self.function
-        order = [*written, *(i for i in range(len(self.operands)) if i not in written)]
         constexprs: dict[str, Any] = {}
         arguments = []
         for param, (role, kind, *rest) in zip(function.params, passed, strict=True):
@@ -311,6 +320,6 @@ def _overwrite(operand: _Operand, value: Node) -> None:
 
 def _is_filled(node: Node) -> bool:
     """Whether a node is one number everywhere, as `torch.empty` gives it."""
-    while node.op.kind is Kind.MOVEMENT:
+    while node.op.kind is Kind.MOVEMENT or node.op is ops.empty:
         node = node.operands[0]
     return node.op.kind is Kind.CONSTANT

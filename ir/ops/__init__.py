@@ -115,6 +115,7 @@ from .marker import (
     MARKERS,
     clone,
     detach,
+    empty,
     overwritten,
     variable,
     with_value,

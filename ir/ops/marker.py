@@ -44,5 +44,8 @@ overwritten = Op(
 )
 """The value of the second operand in the place of the first, to which zero gradient flows."""
 
-MARKERS = {variable: 0, detach: 0, clone: 0, with_value: 1, overwritten: 1}
+empty = Op("empty", Kind.MARKER, infer=_same)
+"""Contents that don't matter: what a kernel of the user's writes to need not hold them before."""
+
+MARKERS = {variable: 0, detach: 0, clone: 0, with_value: 1, overwritten: 1, empty: 0}
 """Which operand of a marker holds its value."""
