@@ -132,7 +132,7 @@ class _Cutter:
         elif kind is Kind.ATTENTION:
             self.anchors.add(node)
             a = attention_args(*node.operands, *node.attrs)
-            for operand in (a.q, a.k, a.v, *a.rows):
+            for operand in (a.q, a.k, a.v, *a.spans, *a.rows):
                 self._require_factor(operand)
 
     def _require_factor(self, operand: Node) -> None:
