@@ -186,6 +186,25 @@ def _reduce(
     return out if isinstance(input, tuple) else out[0]
 
 
+def _sort(input: Any, dim: int | None = None, descending: bool = False) -> Any:
+    assert not descending
+    return _tensor(np.sort(input.handle.data, axis=-1), input.dtype)
+
+
+def _bitonic_merge(input: Any, dim: int | None = None, descending: bool = False) -> Any:
+    """The network itself: it orders bitonic sequences and no others."""
+    assert not descending
+    data = input.handle.data
+    *rows, length = data.shape
+    half = length // 2
+    while half:
+        pairs = data.reshape(*rows, -1, 2, half)
+        low, high = pairs.min(axis=-2), pairs.max(axis=-2)
+        data = np.stack((low, high), axis=-2).reshape(data.shape)
+        half //= 2
+    return _tensor(data, input.dtype)
+
+
 _WRITTEN_HERE = {
     "sum": _axis_fold(lambda x, **k: np.sum(x, dtype=x.dtype, **k)),
     "max": _extremum(np.max, np.argmax),
@@ -193,6 +212,8 @@ _WRITTEN_HERE = {
     "cumsum": _axis_scan(np.cumsum),
     "cumprod": _axis_scan(np.cumprod),
     "reduce": _reduce,
+    "sort": _sort,
+    "bitonic_merge": _bitonic_merge,
     "zeros_like": lambda x: core.tensor(Handle(np.zeros_like(x.handle.data), x.dtype), x.type),
 }
 
