@@ -28,7 +28,7 @@ from .cut import Cut, adds_sum, is_dot, is_fold, is_sum
 from .domain import Domain
 from .index import Axis
 from .kernel import Buffer, Kernel
-from .lower import CannotFuse, Lowering, stored_base
+from .lower import CannotFuse, Lowering, ordered, stored_base
 from .target import Target
 from .twins import Form, Refusal, Template, outcomes
 from .update import lower_update
@@ -419,11 +419,17 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def kind_of(anchors: Sequence[Node]) -> str:
-    if any(a.op.name == "argsort" and is_fold(a) for a in anchors):
+    if any(map(is_sort, anchors)):
         return "sort"
     if any(is_dot(a) for a in anchors):
         return "dot"
     return "row" if any(is_fold(a) for a in anchors) else "map"
+
+
+def is_sort(node: Node) -> bool:
+    """Whether a node takes a kernel of its own to bring elements in order."""
+    merges = node.op is ordered and node.attrs[1]
+    return is_fold(node) and (node.op.name == "argsort" or bool(merges))
 
 
 def axes_of(domain: Domain) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import DType, accumulator, float32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
@@ -37,6 +38,7 @@ from .kernel import (
     Dot,
     Guard,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Reduce,
@@ -65,6 +67,25 @@ initial = Op(
     triton="{0}",
 )
 """What memory that is updated holds before: a copy of its base, for that one update alone."""
+
+
+ordered = Op(
+    "ordered",
+    Kind.SCAN,
+    lambda x, axis, run: (x.shape, x.dtype),
+    params=("axis", "run"),
+    numpy=lambda x, axis, run: np.sort(x, axis=axis),
+)
+"""Integers in ascending order along an axis; run as in `kernel.Ordered`."""
+
+grouped_scatter = Op(
+    "grouped_scatter",
+    Kind.SCATTER,
+    ops.scatter.infer,
+    params=("axis", "mode"),
+    numpy=ops.scatter.numpy,
+)
+"""A scatter along one axis of values that meet as neighbours only."""
 
 
 class CannotFuse(Exception):
@@ -401,6 +422,8 @@ class Lowering:
         arg = yield operand, place
         if is_sort:
             return Sort(arg, along[0], bool(node.attrs[1]), dtype)
+        if node.op is ordered:
+            return Ordered(arg, along[0], node.attrs[1], dtype)
         return Scan(_SCANS[node.op.name], arg, along[0], dtype)
 
     # Contractions.

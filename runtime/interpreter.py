@@ -225,6 +225,20 @@ def _associative_scan(
     return out if isinstance(input, tuple) else out[0]
 
 
+def _bitonic_merge(input: Any, dim: int | None = None, descending: bool = False) -> Any:
+    """The network itself: it orders bitonic sequences and no others."""
+    assert not descending
+    data = input.handle.data
+    *rows, length = data.shape
+    half = length // 2
+    while half:
+        pairs = data.reshape(*rows, -1, 2, half)
+        low, high = pairs.min(axis=-2), pairs.max(axis=-2)
+        data = np.stack((low, high), axis=-2).reshape(data.shape)
+        half //= 2
+    return _tensor(data, input.dtype)
+
+
 _WRITTEN_HERE = {
     "sum": _sum,
     "sort": _sort,
@@ -234,6 +248,7 @@ _WRITTEN_HERE = {
     "cumprod": _axis_scan(np.cumprod),
     "reduce": _reduce,
     "associative_scan": _associative_scan,
+    "bitonic_merge": _bitonic_merge,
     "zeros_like": lambda x: core.tensor(Handle(np.zeros_like(x.handle.data), x.dtype), x.type),
 }
 

@@ -36,6 +36,9 @@ class CustomOpDef:
         self.__name__ = name.split("::")[1]
         self.__doc__ = function.__doc__
         self._signature = inspect.signature(function)
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = self._signature.parameters.values()
+        self._positional = tuple(p.name for p in parameters if p.kind in kinds)
         self._mutated = self._mutates(mutates_args)
         self._on_arrays = on_arrays
         self._kernels: dict[str | None, Callable[..., Any]] = {}
@@ -109,14 +112,23 @@ class CustomOpDef:
     # ---- calls
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        inputs, keywords = self._bound(args, kwargs)
+        call = _Call(self, inputs, keywords)
+        result = self._autograd.apply(call, *call.tensors)
+        return list(result) if call.gives_list else result
+
+    def _bound(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """(positional, keyword-only) arguments, all of them."""
+        if not kwargs and len(args) == len(self._positional) == len(self._signature.parameters):
+            return args, kwargs
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self._qualname}(): {error}{at_user_line()}") from None
         bound.apply_defaults()
-        call = _Call(self, bound)
-        result = self._autograd.apply(call, *call.tensors)
-        return list(result) if call.gives_list else result
+        return bound.args, bound.kwargs
 
     def _kernel_for(self, tensors: Sequence[Any]) -> Callable[..., Any]:
         kind = tensors[0].device.type if tensors else None
@@ -132,24 +144,22 @@ class CustomOpDef:
 class _Call:
     """One call of an op. tensors: all it was given, also those in lists."""
 
-    def __init__(self, op: CustomOpDef, bound: inspect.BoundArguments):
-        self.op, self.bound = op, bound
-        self.inputs, self.keywords = bound.args, bound.kwargs
-        self.tensors = tuple(_tensors(self.inputs))
+    def __init__(self, op: CustomOpDef, inputs: tuple[Any, ...], keywords: dict[str, Any]):
+        self.op, self.inputs, self.keywords = op, inputs, keywords
+        self.tensors = tuple(_tensors(inputs))
         self.gives_list = False
 
     def run(self) -> Any:
         """The op's outputs, as one tensor or a tuple."""
-        op = self.op
-        given = {n: [*_tensors((v,))] for n, v in self.bound.arguments.items()}
-        everything = [t for each in given.values() for t in each]
-        versions = [(n, t, t._version_counter) for n, each in given.items() for t in each]
-        args, keywords = self.inputs, self.keywords
+        op, args, keywords = self.op, self.inputs, self.keywords
+        named = [*zip(op._positional, args), *keywords.items()]
+        given = [(name, t, t._version_counter) for name, v in named for t in _tensors((v,))]
+        everything = [t for _, t, _ in given]
         if op._on_arrays:
             args = tuple(map(_readable, args))
             keywords = {n: _readable(v) for n, v in keywords.items()}
         output = op._kernel_for(everything)(*args, **keywords)
-        for name, t, version in versions:
+        for name, t, version in given:
             if t._version_counter != version and name not in op._mutated:
                 raise RuntimeError(
                     f"{op._qualname} writes to its argument {name!r}, which mutates_args doesn't "

@@ -32,6 +32,7 @@ _OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3}
 """What a launch may be given beside the kernel's parameters, with Triton's defaults."""
 _FIXED: dict[str, Any] = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
 """What it may be given if it is this."""
+_PLAIN = (int, bool, float, str, type(None))
 _PATIENCE = 3  # other values of a number until it is an input of the run
 
 
@@ -66,39 +67,58 @@ def wrap_triton(triton_kernel: Any, /) -> TritonKernel:
 
 def _launch(kernel: Any, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     function, given = settled(kernel, args, kwargs)
-    options = _options(function, given)
-    values = _bound(function, args, given)
+    known = _kernels.get(function.fn)
+    if known is None:
+        known = _kernels[function.fn] = _Kernel(function)
+    options = known.options(given)
+    values = known.bound(args, given)
     programs = _grid(grid, values)
     if 0 in programs:
         return
     with recording.hold():
-        _Recorder(function, values).record(programs, options)
+        _Recorder(known, values).record(programs, options)
     recording.settle()
 
 
-def _options(function: Any, given: dict[str, Any]) -> tuple[int, ...]:
-    """Takes the options out of the keyword arguments; ValueError for one that can't be had."""
-    for name, only in _FIXED.items():
-        found = given.pop(name, only) if name not in function.arg_names else only
-        if found != only:
-            raise ValueError(
-                f"{function.__name__}: {name}={found} is not supported, kernels are launched with "
-                f"{name}={only}{at_user_line()}"
-            )
-    return tuple(
-        usual if name in function.arg_names else operator.index(given.pop(name, usual))
-        for name, usual in _OPTIONS.items()
-    )
+class _Kernel:
+    """What is known of a kernel function. written: the parameters that it writes through."""
+
+    def __init__(self, function: Any):
+        self.function = function
+        self.name: str = function.__name__
+        self.names: tuple[str, ...] = tuple(function.arg_names)
+        self.constexprs = frozenset(p.name for p in function.params if p.is_constexpr)
+        self.unspecialized = frozenset(p.name for p in function.params if p.do_not_specialize)
+        self.written = stored(function)
+
+    def options(self, given: dict[str, Any]) -> tuple[int, ...]:
+        """Takes the options out of the keyword arguments; ValueError for one that can't be had."""
+        for name, only in _FIXED.items():
+            if name in given and name not in self.names and given.pop(name) != only:
+                raise ValueError(
+                    f"{self.name}: {name} is not supported, kernels are launched with "
+                    f"{name}={only}{at_user_line()}"
+                )
+        return tuple(
+            operator.index(given.pop(name)) if name in given and name not in self.names else usual
+            for name, usual in _OPTIONS.items()
+        )
+
+    def bound(self, args: Sequence[Any], given: dict[str, Any]) -> dict[str, Any]:
+        """The value of each parameter, in their order."""
+        if len(args) + len(given) == len(self.names):
+            rest = self.names[len(args) :]
+            if given.keys() == {*rest}:
+                return {**dict(zip(self.names, args)), **{n: given[n] for n in rest}}
+        try:
+            bound = self.function.signature.bind(*args, **given)
+        except TypeError as error:
+            raise TypeError(f"{self.name}: {error}{at_user_line()}") from None
+        bound.apply_defaults()
+        return dict(bound.arguments)
 
 
-def _bound(function: Any, args: Sequence[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The value of each parameter, in their order."""
-    try:
-        bound = function.signature.bind(*args, **given)
-    except TypeError as error:
-        raise TypeError(f"{function.__name__}: {error}{at_user_line()}") from None
-    bound.apply_defaults()
-    return dict(bound.arguments)
+_kernels: dict[Callable[..., Any], _Kernel] = {}
 
 
 def _grid(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
@@ -118,8 +138,10 @@ def _grid(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
 
 @dataclass(eq=False)
 class _Operand:
-    """Memory that is passed to a kernel. state: a tensor that sees all of it."""
+    """Memory that is passed to a kernel. name: the parameter it is passed to first. state: a tensor
+    that sees all of it."""
 
+    name: str
     state: Any
     node: Node
     written: bool = False
@@ -134,42 +156,75 @@ class _Operand:
 class _Recorder:
     """One launch: from the values of a kernel's parameters to nodes."""
 
-    function: Any
+    kernel: _Kernel
     values: dict[str, Any]
     operands: dict[Any, _Operand] = field(default_factory=dict)
     numbers: list[Node] = field(default_factory=list)
 
     def record(self, programs: tuple[int, int, int], options: tuple[int, ...]) -> None:
+        key = self._key(programs, options)
+        found = None if key is None else recording.lookup(key)
+        if found is None:
+            made = self._nodes(programs, options)
+            if key is not None and not self.numbers:
+                recording.remember(key, tuple([(o.name, node) for o, node in made]))
+            for operand, node in made:
+                _overwrite(operand.state, operand.node, node)
+        else:
+            for name, node in found:
+                t = self.values[name]
+                _overwrite(t, t._node, node)
+
+    def _key(self, programs: tuple[int, ...], options: tuple[int, ...]) -> Any:
+        """What the nodes of a launch follow from, where all that is passed is plain: by it a step
+        that repeats finds them."""
+        key: list[Any] = [self.kernel, programs, options]
+        met: dict[int, int] = {}
+        for value in self.values.values():
+            kind = type(value)
+            if isinstance(value, Handle):
+                if value._node is None or value._storage is not None or value._shared is not None:
+                    return None
+                key += value._node, met.setdefault(id(value), len(met))
+            elif kind in _PLAIN:
+                key += kind, repr(value) if kind is float else value
+            else:
+                return None
+        return tuple(key)
+
+    def _nodes(
+        self, programs: tuple[int, int, int], options: tuple[int, ...]
+    ) -> list[tuple[_Operand, Node]]:
+        """What the kernel writes to, with the value that it leaves there."""
         tensors = {n: v for n, v in self.values.items() if isinstance(v, Handle)}
         self._check_devices(tensors)
-        self.written = stored(self.function)
-        self.shapes = tuple(tuple(t.shape) for t in tensors.values())
+        self.shapes = tuple([t.shape for t in tensors.values()])
         # Of tensors that share memory one may be written to, and the others read what is there.
         self.shared = self._shared(tensors)
-        passed = tuple([self._passed(p, self.values[p.name]) for p in self.function.params])
+        passed = tuple([self._passed(name, value) for name, value in self.values.items()])
         memory = list(self.operands.values())
         changed = [o for o in memory if o.written]
         if not changed:
-            return  # nothing that could be seen of it
-        order = tuple(memory.index(o) for o in (*changed, *(o for o in memory if not o.written)))
-        key = self.function, passed, order, programs, options
+            return []  # nothing that could be seen of it
+        order = tuple([memory.index(o) for o in (*changed, *(o for o in memory if not o.written))])
+        key = self.kernel, passed, order, programs, options
         name = register(key, lambda: self._emitted(passed, order, programs, options))
         held = [o for o in memory if not o.is_new]
         written = tuple(
-            (tuple(o.node.shape), o.node.dtype) if o.is_new else held.index(o) for o in changed
+            [(tuple(o.node.shape), o.node.dtype) if o.is_new else held.index(o) for o in changed]
         )
         nodes = (*(o.node for o in held), *self.numbers)
         with recording.grad_mode(False):
-            for i, operand in enumerate(changed):
-                attrs = name, len(held), written, i
-                _overwrite(operand, intern(external, nodes, attrs, operand.node.device))
+            return [
+                (o, intern(external, nodes, (name, len(held), written, i), o.node.device))
+                for i, o in enumerate(changed)
+            ]
 
     def _check_devices(self, tensors: dict[str, Any]) -> None:
-        where = {n: str(t.device) for n, t in tensors.items()}
-        if len(set(where.values())) > 1:
-            found = ", ".join(f"{n} on {d}" for n, d in where.items())
+        if len({t._meta()[2] for t in tensors.values()}) > 1:
+            found = ", ".join(f"{n} on {t.device}" for n, t in tensors.items())
             raise RuntimeError(
-                f"{self.function.__name__}: Expected all tensors to be on the same device, got "
+                f"{self.kernel.name}: Expected all tensors to be on the same device, got "
                 f"{found}{at_user_line()}"
             )
 
@@ -179,38 +234,39 @@ class _Recorder:
         for name, t in tensors.items():
             if t._storage is not None:
                 views_of.setdefault(id(t._storage), []).append(name)
-        return {s for s, names in views_of.items() if len(names) > 1 and self.written & {*names}}
+        return {
+            s for s, names in views_of.items() if len(names) > 1 and self.kernel.written & {*names}
+        }
 
     # Each parameter is passed as a tuple of what it is; equal tuples are one compiled launch.
 
-    def _passed(self, param: Any, value: Any) -> tuple[Any, ...]:
+    def _passed(self, name: str, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, Handle) and name not in self.kernel.constexprs:
+            return self._tensor(name, value)
         if isinstance(value, np.generic):
             value = value.item()
-        if param.is_constexpr or value is None:
-            return self._constant(param.name, value)
-        if isinstance(value, Handle):
-            return self._tensor(param.name, value)
-        if type(value).__name__ == "constexpr":
+        elif type(value).__name__ == "constexpr":
             value = value.value
+        if name in self.kernel.constexprs or value is None:
+            return self._constant(name, value)
         if isinstance(value, (bool, int, float)):
-            return self._number(param, value)
+            return self._number(name, value)
         raise TypeError(
-            f"{self.function.__name__}: argument {param.name!r} must be a Tensor, a number or None"
+            f"{self.kernel.name}: argument {name!r} must be a Tensor, a number or None"
             f", got {type(value).__name__}{at_user_line()}"
         )
 
     def _constant(self, name: str, value: Any) -> tuple[Any, ...]:
-        value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
         if isinstance(value, Handle):
             raise TypeError(
-                f"{self.function.__name__}: {name!r} is a constexpr, which no Tensor can be"
+                f"{self.kernel.name}: {name!r} is a constexpr, which no Tensor can be"
                 f"{at_user_line()}"
             )
         try:
             hash(value)
         except TypeError:
             raise TypeError(
-                f"{self.function.__name__}: {name!r} is a constexpr, got a {type(value).__name__}, "
+                f"{self.kernel.name}: {name!r} is a constexpr, got a {type(value).__name__}, "
                 f"which can't be hashed{at_user_line()}"
             ) from None
         # Numbers of different types may be equal, and zeros of different signs.
@@ -231,11 +287,11 @@ class _Recorder:
             key, state = id(storage), _whole(t)
         operand = self.operands.get(key)
         if operand is None:
-            operand = self.operands[key] = _Operand(state, recording.resolve(state))
-        operand.written |= name in self.written
+            operand = self.operands[key] = _Operand(name, state, recording.resolve(state))
+        operand.written |= name in self.kernel.written
         return "tensor", kind, list(self.operands).index(key), start * dtype.itemsize
 
-    def _number(self, param: Any, value: Any) -> tuple[Any, ...]:
+    def _number(self, name: str, value: Any) -> tuple[Any, ...]:
         if isinstance(value, bool):
             return "number", "i1", value
         if isinstance(value, float):
@@ -249,15 +305,15 @@ class _Recorder:
         elif value < 1 << 64:
             return "number", "u64", value
         else:
-            raise OverflowError(f"{param.name}={value} has more than 64 bits{at_user_line()}")
-        site = self.function, param.name, self.shapes
+            raise OverflowError(f"{name}={value} has more than 64 bits{at_user_line()}")
+        site = self.kernel, name, self.shapes
         node = recording.number(site, value, dtype, _PATIENCE)
         if node.op is ops.scalar:
             self.numbers.append(node)
             return "scalar", kind, len(self.numbers) - 1
         if kind == "fp32":
             return "number", kind, repr(value)
-        if param.do_not_specialize:
+        if name in self.kernel.unspecialized:
             return "number", kind, value
         return ("constexpr", int, 1) if value == 1 else ("size", kind, value)
 
@@ -271,13 +327,13 @@ class _Recorder:
         """The launch, for the compiler and the launchers. order: of its operands as buffers."""
         from tilewright.codegen.triton.emitted import Argument, Emitted
 
-        function = self.function
+        function = self.kernel.function
         constexprs: dict[str, Any] = {}
         arguments = []
-        for param, (role, kind, *rest) in zip(function.params, passed, strict=True):
+        for name, (role, kind, *rest) in zip(self.values, passed, strict=True):
             value: Any = rest[0] if rest else 0
             if role == "constexpr":
-                constexprs[param.name] = float(value) if kind is float else value
+                constexprs[name] = float(value) if kind is float else value
                 continue
             if role == "tensor":
                 buffer, offset = order.index(value), rest[1]
@@ -286,10 +342,10 @@ class _Recorder:
                 role = "number"  # a null pointer
             elif kind == "fp32" and role == "number":
                 value = float(value)
-            arguments.append(Argument(param.name, kind, role, value))
+            arguments.append(Argument(name, kind, role, value))
         modules.adopt(function.cache_key, function)
         return Emitted(
-            name=function.__name__,
+            name=self.kernel.name,
             body=function.src.rstrip() + "\n",
             lines=(),
             header=f"# launched at {format_location(user_location())}\n",
@@ -310,12 +366,13 @@ def _whole(t: Any) -> Any:
     return base
 
 
-def _overwrite(operand: _Operand, value: Node) -> None:
-    known = operand.node in recording.mutated
-    recording.assign(operand.state, value, force=True)
-    if not known and _is_filled(operand.node):
+def _overwrite(t: Any, before: Node, after: Node) -> None:
+    known = before in recording.mutated
+    with recording.grad_mode(False):
+        recording.assign(t, after, force=True)
+    if not known and _is_filled(before):
         # What a new tensor is filled with is one node for all of them, in a backward pass too.
-        recording.mutated.discard(operand.node)
+        recording.mutated.discard(before)
 
 
 def _is_filled(node: Node) -> bool:
