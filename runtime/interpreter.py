@@ -180,7 +180,11 @@ def _sort(x: Any, dim: int | None = None, descending: bool = False) -> Any:
 
 
 def _reduce(
-    input: Any, axis: int | None, combine: Callable[..., Any], keep_dims: bool = False
+    input: Any,
+    axis: int | None,
+    combine: Callable[..., Any],
+    keep_dims: bool = False,
+    **_: Any,  # what the compiler passes to itself
 ) -> Any:
     """Folds halves of the axis together until one position is left; of all axes without one."""
     parts = input if isinstance(input, tuple) else (input,)
@@ -204,7 +208,11 @@ def _reduce(
 
 
 def _associative_scan(
-    input: Any, axis: int, combine: Callable[..., Any], reverse: bool = False
+    input: Any,
+    axis: int,
+    combine: Callable[..., Any],
+    reverse: bool = False,
+    **_: Any,  # what the compiler passes to itself
 ) -> Any:
     """Combines what lies 1, 2, 4, … places apart, until each place has all before it."""
     parts = input if isinstance(input, tuple) else (input,)

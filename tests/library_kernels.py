@@ -122,3 +122,71 @@ def tuned_double(x_ptr, out_ptr, block_ptr, n, BLOCK: tl.constexpr, EVEN: tl.con
 @triton.jit
 def fails(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, BLOCK), tl.no_such_function(n))
+
+
+@triton.jit
+def sine_gradient(g_ptr, x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n
+    g, x = tl.load(g_ptr + places, mask=mask), tl.load(x_ptr + places, mask=mask)
+    tl.store(out_ptr + places, g * tl.cos(x), mask=mask)
+
+
+@triton.jit
+def matmul_kernel(
+    a_ptr, b_ptr, c_ptr, m, n, k, am, ak, bk, bn, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr
+):
+    """c = a @ b by the strides of both; pointers move along, as in Triton's tutorial."""
+    columns = tl.cdiv(n, N)
+    i = (tl.program_id(0) // columns) * M + tl.arange(0, M)
+    j = (tl.program_id(0) % columns) * N + tl.arange(0, N)
+    step = tl.arange(0, K)
+    a_ptrs = a_ptr + (i % m)[:, None] * am + step[None, :] * ak
+    b_ptrs = b_ptr + step[:, None] * bk + (j % n)[None, :] * bn
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for block in range(0, tl.cdiv(k, K)):
+        left = k - block * K
+        a = tl.load(a_ptrs, mask=step[None, :] < left, other=0.0)
+        b = tl.load(b_ptrs, mask=step[:, None] < left, other=0.0)
+        total = tl.dot(a, b, total)
+        a_ptrs += K * ak
+        b_ptrs += K * bk
+    c_ptrs = c_ptr + n * i[:, None] + j[None, :]
+    tl.store(c_ptrs, total.to(tl.float16), mask=(i[:, None] < m) & (j[None, :] < n))
+
+
+@triton.jit
+def _plus(a, b):
+    return a + b
+
+
+@triton.jit
+def scans_kernel(x_ptr, sums_ptr, rest_ptr, sorted_ptr, total_ptr, BLOCK: tl.constexpr):
+    places = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + places)
+    tl.store(sums_ptr + places, tl.associative_scan(x, 0, _plus))
+    tl.store(rest_ptr + places, tl.cumsum(x, 0, reverse=True))
+    tl.store(sorted_ptr + places, tl.sort(x, descending=True))
+    tl.store(total_ptr, tl.sum(x > 0))
+    tl.store(total_ptr + 1, tl.argmin(x, 0))
+
+
+@triton.jit
+def locked_sums(sums_ptr, locks_ptr, GROUPS: tl.constexpr):
+    """Each program adds its number to the sum of its group, one at a time."""
+    program = tl.program_id(0)
+    lock = locks_ptr + program % GROUPS
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    place = sums_ptr + program % GROUPS
+    tl.store(place, tl.load(place) + program)
+    tl.atomic_xchg(lock, 0)
+
+
+@triton.jit
+def descriptors(x_ptr, out_ptr, m, n, M: tl.constexpr, N: tl.constexpr):
+    x = tl.make_tensor_descriptor(x_ptr, shape=[m, n], strides=[n, 1], block_shape=[M, N])
+    out = tl.make_tensor_descriptor(out_ptr, shape=[m, n], strides=[n, 1], block_shape=[M, N])
+    for half in tl.static_range(2):
+        where = [tl.program_id(0) * M, half * N]
+        out.store(where, tl.sigmoid(x.load(where)))

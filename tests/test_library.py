@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,32 @@ def test_the_gradient_is_differentiable_again() -> None:
     (g,) = tw.autograd.grad(y.sum(), x, create_graph=True)
     (h,) = tw.autograd.grad(g.sum(), x)
     np.testing.assert_allclose(h.numpy(), 6.0)
+
+
+def test_a_backward_kernel_and_saved_tensors(device: str) -> None:
+    @triton_op("tests::sine_gradient", mutates_args={})
+    def gradient(g: Any, x: Any) -> Any:
+        out = tw.empty_like(x)
+        wrap_triton(kernels.sine_gradient)[blocks(x.numel())](g, x, out, x.numel(), BLOCK)
+        return out
+
+    @triton_op("tests::sine", mutates_args={})
+    def sine(x: Any) -> Any:
+        return x.sin()
+
+    sine.register_autograd(
+        lambda ctx, g: gradient(g, *ctx.saved_tensors),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    )
+    a = numbers(20)
+    for look in (False, True):
+        x = tw.tensor(a, device=device).requires_grad_()
+        loss = (sine(x * 2) ** 2).sum()
+        if look:  # the epoch ends between the forward and the backward pass
+            loss.item()
+        loss.backward()
+        expected = 4 * np.sin(2 * a) * np.cos(2 * a)
+        np.testing.assert_allclose(x.grad.cpu().numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_without_a_formula_there_is_no_gradient() -> None:
@@ -249,6 +276,45 @@ def test_atomics(device: str) -> None:
     assert counts.tolist() == [10, 5, 0, 15]
 
 
+def test_a_matrix_product(device: str) -> None:
+    a, b = numbers(20, 24, dtype=np.float16), numbers(18, 24, seed=1, dtype=np.float16)
+    x, y = tw.tensor(a, device=device), tw.tensor(b, device=device).t()
+    out = tw.empty(20, 18, dtype=tw.float16, device=device)
+    strides = (*x.stride(), *y.stride())
+    wrap_triton(kernels.matmul_kernel)[lambda meta: (triton.cdiv(20, meta["M"]) * 2,)](
+        x, y, out, 20, 18, 24, *strides, M=16, N=16, K=16, num_warps=2, num_stages=2
+    )
+    expected = a.astype(np.float32) @ b.T.astype(np.float32)
+    np.testing.assert_allclose(out.cpu().float().numpy(), expected, rtol=2e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("device", ["cpu"])
+def test_functions_of_tritons_library(device: str) -> None:
+    a = np.round(numbers(BLOCK) * 8)
+    x = tw.tensor(a, device=device)
+    sums, rest, ordered = (tw.empty_like(x) for _ in range(3))
+    total = tw.empty(2, dtype=tw.int32, device=device)
+    wrap_triton(kernels.scans_kernel)[(1,)](x, sums, rest, ordered, total, BLOCK)
+    np.testing.assert_array_equal(sums.numpy(), a.cumsum())
+    np.testing.assert_array_equal(rest.numpy(), a[::-1].cumsum()[::-1])
+    np.testing.assert_array_equal(ordered.numpy(), np.sort(a)[::-1])
+    assert total.tolist() == [(a > 0).sum(), a.argmin()]
+
+
+def test_locks(device: str) -> None:
+    sums, locks = tw.zeros(2, device=device), tw.zeros(2, dtype=tw.int32, device=device)
+    wrap_triton(kernels.locked_sums)[(6,)](sums, locks, 2)
+    assert sums.tolist() == [6.0, 9.0] and locks.tolist() == [0, 0]
+
+
+def test_descriptors_that_a_kernel_makes(device: str) -> None:
+    a = numbers(32, 32)
+    x = tw.tensor(a, device=device)
+    out = tw.empty_like(x)
+    wrap_triton(kernels.descriptors)[(2,)](x, out, 32, 32, M=16, N=16)
+    np.testing.assert_allclose(out.cpu().numpy(), 1 / (1 + np.exp(-a)), rtol=1e-5)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("negate", [True, False])
 def test_arguments_of_all_kinds(device: str, bias: bool, negate: bool) -> None:
@@ -295,6 +361,42 @@ def test_empty_tensors_and_grids(device: str) -> None:
 def test_tensors_of_no_dimension(device: str) -> None:
     x = tw.tensor(3.0, device=device)
     assert add(x, tw.full((), 2.0, device=device)).item() == 5.0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs(device: str, seed: int) -> None:
+    """Launches between views, writes in place and fused ops, against NumPy's views."""
+    choose, draw = random.Random(seed), np.random.default_rng(seed)
+    arrays = [draw.integers(-4, 5, (4, 6)).astype(np.float32) for _ in range(3)]
+    known = [(tw.tensor(a, device=device), a) for a in arrays]
+    sizes = {"M": 8, "N": 8}
+    for _ in range(10):
+        t, a = choose.choice(known)
+        action = choose.randrange(6)
+        if action == 0:
+            known.append(choose.choice([(t.t(), a.T), (t[1:3], a[1:3]), (t[:, ::2], a[:, ::2])]))
+        elif action == 1:
+            out = tw.empty(t.shape, device=device)
+            wrap_triton(kernels.matrix_copy)[(1, 1)](t, out, *t.shape, *t.stride(), **sizes)
+            known.append((out * 2 + 1, a * 2 + 1))
+        elif action == 2:
+            value = float(choose.randrange(-3, 4))
+            wrap_triton(kernels.fill_matrix)[(1,)](t, value, *t.shape, *t.stride(), **sizes)
+            a[...] = value
+        elif action == 3:
+            t.mul_(2).add_(1)
+            a *= 2
+            a += 1
+        elif action == 4 and t.is_contiguous():
+            wrap_triton(kernels.double_in_place)[blocks(t.numel())](t, t.numel(), BLOCK)
+            a *= 2
+        else:
+            same = [(u, b) for u, b in known if u.shape == t.shape and u.is_contiguous()]
+            u, b = choose.choice(same or [(t, a)])
+            if t.is_contiguous() and u.is_contiguous():
+                known.append((add(t, u), a + b))
+    for t, a in known:
+        np.testing.assert_array_equal(np.reshape(t.tolist(), a.shape), a)
 
 
 # ---- programs --------------------------------------------------------------------------------
@@ -527,6 +629,10 @@ def test_a_saved_value_that_a_kernel_overwrites() -> None:
         ("softmax_kernel", {"out_ptr", "best_ptr"}),
         ("count_kernel", {"counts_ptr"}),
         ("optional_bias", {"out_ptr"}),
+        ("matmul_kernel", {"c_ptr"}),
+        ("locked_sums", {"sums_ptr", "locks_ptr"}),
+        ("descriptors", {"out_ptr"}),
+        ("scans_kernel", {"sums_ptr", "rest_ptr", "sorted_ptr", "total_ptr"}),
     ],
 )
 def test_stored_parameters(kernel: str, expected: set[str]) -> None:

@@ -7,7 +7,6 @@ it looks into, from its first element on.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,12 +25,8 @@ from tilewright.runtime import modules
 from .. import recording, shaping, views
 from ..recording import Handle
 from .configs import settled
-from .stores import stored
+from .kernel import Kernel, grid_of
 
-_OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3}
-"""What a launch may be given beside the kernel's parameters, with Triton's defaults."""
-_FIXED: dict[str, Any] = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
-"""What it may be given if it is this."""
 _PLAIN = (int, bool, float, str, type(None))
 _PATIENCE = 3  # other values of a number until it is an input of the run
 
@@ -69,10 +64,10 @@ def _launch(kernel: Any, grid: Any, args: Sequence[Any], kwargs: dict[str, Any])
     function, given = settled(kernel, args, kwargs)
     known = _kernels.get(function.fn)
     if known is None:
-        known = _kernels[function.fn] = _Kernel(function)
+        known = _kernels[function.fn] = Kernel(function)
     options = known.options(given)
     values = known.bound(args, given)
-    programs = _grid(grid, values)
+    programs = grid_of(grid, values)
     if 0 in programs:
         return
     with recording.hold():
@@ -80,60 +75,7 @@ def _launch(kernel: Any, grid: Any, args: Sequence[Any], kwargs: dict[str, Any])
     recording.settle()
 
 
-class _Kernel:
-    """What is known of a kernel function. written: the parameters that it writes through."""
-
-    def __init__(self, function: Any):
-        self.function = function
-        self.name: str = function.__name__
-        self.names: tuple[str, ...] = tuple(function.arg_names)
-        self.constexprs = frozenset(p.name for p in function.params if p.is_constexpr)
-        self.unspecialized = frozenset(p.name for p in function.params if p.do_not_specialize)
-        self.written = stored(function)
-
-    def options(self, given: dict[str, Any]) -> tuple[int, ...]:
-        """Takes the options out of the keyword arguments; ValueError for one that can't be had."""
-        for name, only in _FIXED.items():
-            if name in given and name not in self.names and given.pop(name) != only:
-                raise ValueError(
-                    f"{self.name}: {name} is not supported, kernels are launched with "
-                    f"{name}={only}{at_user_line()}"
-                )
-        return tuple(
-            operator.index(given.pop(name)) if name in given and name not in self.names else usual
-            for name, usual in _OPTIONS.items()
-        )
-
-    def bound(self, args: Sequence[Any], given: dict[str, Any]) -> dict[str, Any]:
-        """The value of each parameter, in their order."""
-        if len(args) + len(given) == len(self.names):
-            rest = self.names[len(args) :]
-            if given.keys() == {*rest}:
-                return {**dict(zip(self.names, args)), **{n: given[n] for n in rest}}
-        try:
-            bound = self.function.signature.bind(*args, **given)
-        except TypeError as error:
-            raise TypeError(f"{self.name}: {error}{at_user_line()}") from None
-        bound.apply_defaults()
-        return dict(bound.arguments)
-
-
-_kernels: dict[Callable[..., Any], _Kernel] = {}
-
-
-def _grid(grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
-    found = grid(values) if callable(grid) else grid
-    sizes = (found,) if isinstance(found, (int, np.integer)) else found
-    try:
-        counts = [operator.index(size) for size in sizes]
-    except TypeError:
-        counts = []
-    if not 0 < len(counts) < 4 or min(counts) < 0:
-        raise ValueError(
-            f"a grid is one to three numbers of programs, got {found!r}{at_user_line()}"
-        )
-    x, y, z, *_ = (*counts, 1, 1)
-    return x, y, z
+_kernels: dict[Callable[..., Any], Kernel] = {}
 
 
 @dataclass(eq=False)
@@ -156,7 +98,7 @@ class _Operand:
 class _Recorder:
     """One launch: from the values of a kernel's parameters to nodes."""
 
-    kernel: _Kernel
+    kernel: Kernel
     values: dict[str, Any]
     operands: dict[Any, _Operand] = field(default_factory=dict)
     numbers: list[Node] = field(default_factory=list)
