@@ -7,6 +7,7 @@ additions is the same on every run.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import ops
@@ -77,7 +78,7 @@ class SplitProducts:
         a, b = node.operands
         *batch, rows, columns = node.shape
         inner = a.shape[-1]
-        parts = self._parts(node, (math.prod(batch), rows, columns), inner, inner // _EVEN)
+        parts = self.parts(node, (math.prod(batch), rows, columns), inner, inner // _EVEN)
         if parts == 1 or inner % (_EVEN * parts):
             return None
         size = inner // parts
@@ -85,7 +86,7 @@ class SplitProducts:
         left = ops.permute(left, (*range(a.rank - 2), a.rank - 1, a.rank - 2, a.rank))
         right = ops.reshape(b, (*b.shape[:-2], parts, size, columns))
         products = ops.matmul(left, right)
-        return _total(products, products.rank - 3, node)
+        return total_of_parts(products, products.rank - 3, node.shape)
 
     def _weight_grad(self, node: Node) -> Node | None:
         """The parts of the batch as groups of channels."""
@@ -93,7 +94,7 @@ class SplitProducts:
         *attrs, groups = node.attrs
         rows, columns = g.shape[1] // groups, math.prod(node.shape[1:])
         inner = g.shape[0] * math.prod(g.shape[2:])
-        parts = self._parts(node, (groups, rows, columns), inner, g.shape[0])
+        parts = self.parts(node, (groups, rows, columns), inner, g.shape[0])
         if parts == 1:
             return None
 
@@ -104,9 +105,9 @@ class SplitProducts:
             return ops.reshape(turned, (count // parts, parts * channels, *rest))
 
         products = ops.conv_weight_grad(apart(g), apart(x), *attrs, parts * groups)
-        return _total(ops.reshape(products, (parts, *node.shape)), 0, node)
+        return total_of_parts(ops.reshape(products, (parts, *node.shape)), 0, node.shape)
 
-    def _parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
+    def parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
         """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: as many as the
         machine has room for, if that saves time. sizes: batch, rows and columns."""
         chip = self.target.chip
@@ -121,12 +122,15 @@ class SplitProducts:
         return parts if saved > more else 1
 
 
-def _total(products: Node, axis: int, node: Node) -> Node:
-    """The sum of `products` along an axis, in the place of `node`."""
-    if node.dtype is not float32:
+def total_of_parts(products: Node, axis: int, shape: Sequence[int]) -> Node:
+    """The sum of `products` along an axis, of `shape`; in float32 and rounded then."""
+    dtype = products.dtype
+    if products.shape[axis] == 1:
+        return ops.reshape(products, shape)
+    if dtype is not float32:
         products = ops.cast(products, float32)
-    total = ops.reshape(ops.sum(products, (axis,)), node.shape)
-    return total if node.dtype is float32 else ops.cast(total, node.dtype)
+    total = ops.reshape(ops.sum(products, (axis,)), shape)
+    return total if dtype is float32 else ops.cast(total, dtype)
 
 
 _EVEN = 64  # parts of K are multiples of it, so that their rows are read by whole vectors

@@ -1,0 +1,106 @@
+"""Convolutions with channels last, as GPUs compute them: values through Triton's interpreter beside
+the definition of each op, quality through the compiler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from test_attention import compute
+
+from tilewright.codegen.channels_last import CHANNELS_LAST
+from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.target import INTERPRET
+from tilewright.ir import dtype as dt
+from tilewright.ir import ops
+from tilewright.ir.node import Node, reachable
+from tilewright.ir.passes.autodiff import pullback
+from tilewright.ir.shape import Size
+from tilewright.runtime.interpret import InterpretDevice
+
+pytestmark = pytest.mark.triton
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shapes of the image and of the kernel, and what a convolution takes beside."""
+
+    name: str
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    stride: int = 1
+    padding: tuple[int, int] = (0, 0)
+    dilation: int = 1
+    groups: int = 1
+
+    @property
+    def attrs(self) -> tuple[Any, ...]:
+        dims = len(self.x) - 2
+        return (self.stride,) * dims, (self.padding,) * dims, (self.dilation,) * dims, self.groups
+
+
+CASES = [
+    Case("3x3", (2, 16, 7, 9), (24, 16, 3, 3), padding=(1, 1)),
+    Case("1x1", (2, 32, 5, 5), (16, 32, 1, 1)),
+    Case("1x1 with a stride", (2, 16, 7, 6), (16, 16, 1, 1), stride=2),
+    Case("stride", (2, 16, 9, 8), (24, 16, 3, 3), stride=2, padding=(1, 1)),
+    Case("uneven padding", (1, 16, 6, 6), (16, 16, 2, 3), padding=(0, 2)),
+    Case("dilation", (2, 16, 9, 9), (16, 16, 3, 3), padding=(2, 2), dilation=2),
+    Case("groups", (2, 48, 6, 6), (32, 24, 3, 3), padding=(1, 1), groups=2),
+    Case("one dimension", (3, 16, 20), (40, 16, 5), stride=3, padding=(2, 1)),
+    Case("three dimensions", (1, 16, 4, 5, 3), (16, 16, 2, 3, 1), padding=(1, 0)),
+    Case("kernel as large as the image", (3, 16, 4, 4), (16, 16, 4, 4)),
+    Case("batch of one", (1, 16, 5, 5), (16, 16, 3, 3)),
+]
+UNTURNED = [
+    Case("few channels", (2, 3, 8, 8), (16, 3, 3, 3)),
+    Case("no whole vectors", (2, 20, 6, 6), (16, 20, 3, 3)),
+    Case("each channel by itself", (2, 32, 6, 6), (32, 1, 3, 3), groups=32),
+]
+
+
+def leaves(*shapes: tuple[int, ...]) -> dict[Node, Any]:
+    rng = np.random.default_rng(sum(map(sum, shapes)))
+    return {
+        ops.leaf(i, Size(s), dt.bfloat16): rng.standard_normal(s).astype(dt.bfloat16.np)
+        for i, s in enumerate(shapes)
+    }
+
+
+def three(each: Case) -> tuple[list[Node], dict[Node, Any]]:
+    """A convolution with its two gradients, and the values of its leaves."""
+    shape = ops.conv(*leaves(each.x, each.w), *each.attrs).shape
+    values = leaves(each.x, each.w, tuple(shape))
+    x, w, g = values
+    inputs = [ops.variable(n, i) for i, n in enumerate((x, w))]
+    y = ops.conv(*inputs, *each.attrs)
+    found = pullback({y: g}, inputs, create_graph=True)
+    return [y, *(found[n] for n in inputs)], values
+
+
+def expected(each: Case, values: dict[Node, Any]) -> list[np.ndarray]:
+    x, w, g = (v.astype(np.float32) for v in values.values())
+    spatial, kernel = each.x[2:], each.w[2:]
+    return [
+        ops.conv.numpy(x, w, *each.attrs),  # type: ignore[operator]
+        ops.conv_input_grad.numpy(g, w, spatial, *each.attrs),  # type: ignore[operator]
+        ops.conv_weight_grad.numpy(g, x, kernel, *each.attrs),  # type: ignore[operator]
+    ]
+
+
+def kinds(program: Any) -> set[str]:
+    kernels = (step.kernel for step in program.steps if isinstance(step.kernel, Kernel))
+    return {name for kernel in kernels for name, *_ in kernel.notes}
+
+
+@pytest.mark.parametrize("each", CASES + UNTURNED, ids=lambda c: c.name)
+def test_values_and_gradients(each: Case) -> None:
+    roots, values = three(each)
+    found, program = compute(roots, values, INTERPRET, InterpretDevice())
+    for a, b in zip(found, expected(each, values), strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=1e-2 * np.abs(b).max())
+    turned = {op.name for op in CHANNELS_LAST}
+    assert kinds(program) & turned == (turned if each in CASES else set())
