@@ -117,8 +117,8 @@ class _Cutter:
             self.anchors.update({memory(o) for o in node.operands} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
-            if is_fold(node) and _is_widened_product(memory(node.operands[0])):
-                self.anchors.add(memory(node.operands[0]))  # kept as it was summed, not rounded
+            if is_fold(node) and _is_widened_product(node.operands[0]):
+                self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
         elif kind is Kind.CONTRACTION:
             self.anchors.add(node)
             for operand in node.operands:

@@ -33,6 +33,7 @@ class SplitFolds:
         length = math.prod(x.shape[a] for a in axes)
         longest, least = self.target.long_row, 64
         if self.target.columns and x.rank - 1 not in axes:
+            x, axes = _merged(x, axes)
             points = -(-points // self.target.columns)  # one program folds so many of them
             longest, least = self.target.long_row >> 7, 16
         if not points or points >= self.target.parallel or length < longest:
@@ -55,6 +56,19 @@ class SplitFolds:
             if extent % parts == 0 and enough:
                 return parts
         return None
+
+
+def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
+    """`x` with neighbouring dimensions among `axes` as one, which can be cut anywhere."""
+    shape: list[int] = []
+    folded: list[int] = []
+    for axis, size in enumerate(x.shape):
+        if axis in axes and axis - 1 in axes:
+            shape[-1] *= size
+        else:
+            folded += [len(shape)] if axis in axes else []
+            shape.append(size)
+    return ops.reshape(x, shape), tuple(folded)
 
 
 @dataclass(frozen=True)

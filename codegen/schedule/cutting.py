@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .. import attention
 from ..analysis import Analysis
 from ..chip import Chip
-from ..index import Axis, Index, of
+from ..index import Axis, FloorDiv, Index, Mod
 from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, collect
 from ..roles import roles
 from .schedule import Schedule, head_block, points
@@ -124,12 +124,11 @@ def _is_whole(value: Value) -> bool:
 
 
 def _neighbours(offset: Index) -> set[Axis]:
-    """The axes along which an offset grows by 1."""
+    """The axis along which an offset grows by 1. Where there are two, as along windows, vectors
+    would begin anywhere."""
     steps = {a for a, c in offset.terms if c == 1 and isinstance(a, Axis)}
-    for atom, _ in offset.terms:
-        if not isinstance(atom, Axis):
-            steps -= of(atom).axes()
-    return steps
+    rest = (atom.index.axes() for atom, _ in offset.terms if isinstance(atom, (FloorDiv, Mod)))
+    return steps.difference(*rest) if len(steps) == 1 else set()
 
 
 def _runs_along(value: Value, axes: tuple[Axis, ...]) -> bool:

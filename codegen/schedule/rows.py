@@ -37,10 +37,11 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
 
 
 def _runs_along_parallel(kernel: Kernel) -> bool:
-    """Whether most loads step through memory along a parallel axis rather than a reduction axis."""
+    """Whether most loads of rows step through memory along a parallel axis rather than along a
+    reduction axis. What is loaded once a row doesn't matter."""
     along_parallel = along_reduction = 0
     for value in kernel.values:
-        if isinstance(value, Load):
+        if isinstance(value, Load) and value.axes().intersection(kernel.reduction):
             steps = {
                 a: abs(value.offset.coefficient(a)) for a in (*kernel.parallel, *kernel.reduction)
             }
