@@ -2,15 +2,16 @@
 
 So a tile of a convolution reads vectors of neighbouring channels, along its sum where that is over
 channels, along its rows or columns elsewhere. The layout is a matter of the compiler: the graph
-says [n, c, *in]. A convolution becomes the same sum over turned operands; elementwise work, folds
-and other convolutions around it are turned alike, so what was turned once stays so. What is
-turned back is a view: it is stored in PyTorch's order if it is a result.
+says [n, c, *in]. A convolution becomes the same sum over turned operands; elementwise work, folds,
+pooling and other convolutions behind it are turned alike, so what was turned once stays so. To
+turn back is a view: only results are stored in PyTorch's order.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32
@@ -22,7 +23,7 @@ from .split import SplitProducts, total_of_parts
 from .target import Target
 
 _LEAST = 16
-"""Channels of a group, of which 16 bytes are a vector."""
+"""Channels of a group."""
 
 
 def last(x: Node) -> Node:
@@ -84,15 +85,26 @@ def turn_convolutions(roots: Sequence[Node], target: Target) -> list[Node]:
         return [turned.plain[r] for r in roots]
 
 
+def held(node: Node) -> list[Node]:
+    """The operands of one of `CHANNELS_LAST` that have to be in memory as it reads them."""
+    return [o for o in node.operands if _is_vector(o.shape[-1], node)]
+
+
+def _is_vector(channels: int, node: Node) -> bool:
+    return channels >= _LEAST and channels * node.dtype.itemsize % 16 == 0
+
+
 def _gains(node: Node, target: Target) -> bool:
     """Whether a convolution reads whole vectors of channels, for tensor cores."""
+    fits = _is_taken(node, target)
+    return fits and all(_is_vector(c, node) for c in _channels(node))
+
+
+def _is_taken(node: Node, target: Target) -> bool:
+    """Whether a node is a convolution of a dtype that the target takes with channels last."""
     if node.op not in CHANNELS_LAST.values() or node.dtype.name not in target.channels_last:
         return False
-    if node.dtype is float32 and not target.tf32 or 0 in node.shape:
-        return False
-    channels = _channels(node)
-    vector = 16 // node.dtype.itemsize
-    return all(c >= _LEAST and c % vector == 0 for c in channels)
+    return 0 not in node.shape and (node.dtype is not float32 or target.tf32)
 
 
 def _channels(node: Node) -> tuple[int, int]:
@@ -131,19 +143,50 @@ class _Turned:
 
     def _turn(self, node: Node) -> Node | None:
         """A node over channels that come last; None where nothing is won by it."""
-        if node.op in (ops.conv, ops.conv_input_grad) and _gains(node, self.target):
+        if self._is_turned(node):
             op = conv_last if node.op is ops.conv else conv_input_grad_last
             return intern(op, tuple(map(self.of, node.operands)), node.attrs, loc=node.loc)
-        if not any(o in self.last and o.rank == node.rank for o in node.operands):
-            return None
         if node.op.kind is Kind.ELEMENTWISE:
             if not any(o in self.last and o.shape == node.shape for o in node.operands):
                 return None
             operands = tuple(self._aligned(o, node.rank) for o in node.operands)
             return intern(node.op, operands, node.attrs, loc=node.loc)
-        if node.op.kind is Kind.REDUCE and node.op not in (ops.argmax, ops.argmin):
-            axes = tuple(sorted(_place(a, node.rank) for a in node.attrs[0]))
-            return intern(node.op, (self.of(node.operands[0]),), (axes,), loc=node.loc)
+        if not node.operands or node.operands[0] not in self.last:
+            return None
+        if node.op.kind is Kind.REDUCE:
+            axes = node.attrs[0]
+            if 1 in axes and node.op in (ops.argmax, ops.argmin):
+                return None  # a position among channels and places
+            axes = tuple(sorted(_place(a, node.rank) for a in axes))
+            return intern(node.op, (self.last[node.operands[0]],), (axes,), loc=node.loc)
+        return self._moved(node) if node.op.kind is Kind.MOVEMENT else None
+
+    def _is_turned(self, node: Node) -> bool:
+        """Also an image of few channels is best stored as the next one reads it."""
+        if node.op is ops.conv and _is_taken(node, self.target):
+            return _is_vector(_channels(node)[0], node)
+        return node.op is ops.conv_input_grad and _gains(node, self.target)
+
+    def _moved(self, node: Node) -> Node | None:
+        """Movement that leaves the batch and the channels where they are."""
+        x, *rest = node.operands
+        z, attrs, rank = self.last[x], node.attrs, x.rank
+
+        def places(each: Sequence[Any]) -> tuple[Any, ...]:
+            return (each[0], *each[2:], each[1])
+
+        if node.op.name == "reshape" and node.rank > 1 and node.shape[:2] == x.shape[:2]:
+            return ops.reshape(z, places(node.shape))
+        if node.op.name == "permute" and attrs[0][:2] == (0, 1):
+            return ops.permute(z, (0, *(_place(a, rank) for a in attrs[0][2:]), rank - 1))
+        if node.op.name == "windows" and 1 not in attrs[0]:
+            axes = tuple(_place(a, rank) for a in attrs[0])
+            turned = intern(node.op, (z,), (axes, *attrs[1:]), loc=node.loc)
+            inner = range(rank, turned.rank)
+            return ops.permute(turned, (*range(rank - 1), *inner, rank - 1))
+        if node.op.name in ("slice", "pad", "expand") and node.rank == rank:
+            others = (self.plain[o] for o in rest)
+            return intern(node.op, (z, *others), tuple(map(places, attrs)), loc=node.loc)
         return None
 
     def _aligned(self, operand: Node, rank: int) -> Node:

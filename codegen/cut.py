@@ -20,7 +20,7 @@ from tilewright.ir.ops.generate import scalar
 from tilewright.ir.ops.unary import cast
 
 from . import movement
-from .channels_last import CHANNELS_LAST
+from .channels_last import CHANNELS_LAST, held
 from .contraction import contraction
 from .lower import initial
 from .target import Target
@@ -123,8 +123,8 @@ class _Cutter:
             self.anchors.add(node)
             for operand in node.operands:
                 self._require_factor(operand)
-                if node.op in CHANNELS_LAST:  # in memory as it is read
-                    self.anchors.update({memory(operand)} - self.leaves)
+            if node.op in CHANNELS_LAST:
+                self.anchors.update({memory(o) for o in held(node)} - self.leaves)
         elif adds_sum(node):
             # Of many sums the total is kept, and each is added to it when it is made.
             self.anchors.update(filter(adds_sum, node.operands))

@@ -15,7 +15,7 @@ from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.target import INTERPRET
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
-from tilewright.ir.node import Node, reachable
+from tilewright.ir.node import Node
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.shape import Size
 from tilewright.runtime.interpret import InterpretDevice
