@@ -47,17 +47,15 @@ def plain(node: Node) -> Node:
     """The contraction that one of `CHANNELS_LAST` is, of [n, c, *in]; for the gradient of a weight
     that of all parts together."""
     of = CHANNELS_LAST[node.op]
-    attrs = node.attrs[:-1] if of is ops.conv_weight_grad else node.attrs
     with grad_mode(False):
-        return of(*map(first, node.operands), *attrs)
+        return of(*map(first, node.operands), *node.attrs[: len(of.params)])
 
 
 def _op(of: Op, params: tuple[str, ...] = ()) -> Op:
-    def infer(a: Node, b: Node, *attrs: object) -> Aval:
-        own = attrs[: len(attrs) - len(params)]
+    def infer(a: Node, b: Node, *attrs: Any) -> Aval:
+        own, more = attrs[: len(of.params)], attrs[len(of.params) :]
         n, channels, *rest = of(first(a), first(b), *own).shape
-        lead = attrs[len(own) :]
-        return Size((*lead, n, *rest, channels)), a.dtype  # type: ignore[misc]
+        return Size((*more, n, *rest, channels)), a.dtype
 
     return Op(f"{of.name}_last", Kind.CONTRACTION, infer, params=(*of.params, *params))
 
@@ -76,7 +74,7 @@ CHANNELS_LAST = {
 def turn_convolutions(roots: Sequence[Node], target: Target) -> list[Node]:
     """`roots` with convolutions, and what is between them, over channels that come last."""
     nodes = reachable(roots)
-    if not any(_gains(n, target) for n in nodes):
+    if not any(_gains(n, target) and _has_windows(n) for n in nodes):
         return list(roots)
     turned = _Turned(target)
     with grad_mode(False):
@@ -107,6 +105,13 @@ def _is_taken(node: Node, target: Target) -> bool:
     return 0 not in node.shape and (node.dtype is not float32 or target.tf32)
 
 
+def _has_windows(node: Node) -> bool:
+    """Whether a convolution is more than a matrix product for each image, whose rows are whole
+    vectors with channels first too."""
+    kernel = node.attrs[0] if node.op is ops.conv_weight_grad else node.operands[1].shape[2:]
+    return set(kernel) != {1} or set(node.attrs[-4]) != {1}
+
+
 def _channels(node: Node) -> tuple[int, int]:
     """(outputs, inputs) of a group."""
     a, b = node.operands
@@ -133,9 +138,7 @@ class _Turned:
         else:
             operands = tuple(self.plain[o] for o in node.operands)
             same = operands == node.operands
-            self.plain[node] = (
-                node if same else intern(node.op, operands, node.attrs, loc=node.loc)
-            )
+            self.plain[node] = node if same else intern(node.op, operands, node.attrs, loc=node.loc)
 
     def of(self, node: Node) -> Node:
         """A node with channels last."""
