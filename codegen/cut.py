@@ -22,7 +22,7 @@ from tilewright.ir.ops.unary import cast
 from . import movement
 from .channels_last import CHANNELS_LAST, held
 from .contraction import contraction
-from .lower import initial
+from .lower import grouped_scatter, initial
 from .target import Target
 
 # One kernel computes at most so many nodes between two anchors, or its text explodes.
@@ -115,10 +115,17 @@ class _Cutter:
             # Its steps have kernels of their own, which read memory and nothing else.
             self.anchors.add(node)
             self.anchors.update({memory(o) for o in node.operands} - self.leaves)
+        elif kind is Kind.EXTERNAL:
+            self.anchors.add(node)
+            tensors = node.operands[: node.attrs[1]]
+            self.anchors.update({memory(o) for o in tensors} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
             if is_fold(node) and _is_widened_product(node.operands[0]):
                 self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
+            if node.op is grouped_scatter:
+                # Each program reads positions again and again, to see where groups begin and end.
+                self.anchors.update({memory(i) for i in node.operands[2:]} - self.leaves)
         elif kind is Kind.CONTRACTION:
             self.anchors.add(node)
             for operand in node.operands:

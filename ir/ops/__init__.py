@@ -72,6 +72,7 @@ from .contraction import (
     conv_weight_grad,
     matmul,
 )
+from .external import external
 from .gather import (
     gather,
     put_along,

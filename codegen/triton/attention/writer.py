@@ -12,9 +12,8 @@ from tilewright.ir.op import REGISTRY
 from ...attention import Roles, Span
 from ...index import Axis
 from ...kernel import Apply, Constant, Dot, Value
-from ...schedule import Schedule, head_block
+from ...schedule import Schedule, head_block, points
 from ..operands import half_type, operand, precision
-from ..pointwise import _extent
 from ..scope import Body, Guards, Ref, Scope, Tile
 from ..text import Block, literal
 from ..values import evaluate
@@ -61,7 +60,7 @@ class Writer:
             axis: body.sizes.extent(name, axis.extent)
             for axis, name in ((self.own, "m"), (self.walked, "n"))
         }
-        self.programs = -(-self.own.extent // self.own_block) * _extent(parts.batch)
+        self.programs = -(-self.own.extent // self.own_block) * points(parts.batch)
         self.root = Scope(body, block, self._place())
         self.exact = self.walked.extent % self.walked_block == 0
         self.span = parts.span if parts.span and parts.span.along is self.walked else None
