@@ -114,6 +114,10 @@ class _Cutter:
             # Its steps have kernels of their own, which read memory and nothing else.
             self.anchors.add(node)
             self.anchors.update({memory(o) for o in node.operands} - self.leaves)
+        elif kind is Kind.EXTERNAL:
+            self.anchors.add(node)
+            tensors = node.operands[: node.attrs[1]]
+            self.anchors.update({memory(o) for o in tensors} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
             if is_fold(node) and _is_widened_product(memory(node.operands[0])):
@@ -131,7 +135,7 @@ class _Cutter:
         elif kind is Kind.ATTENTION:
             self.anchors.add(node)
             a = attention_args(*node.operands, *node.attrs)
-            for operand in (a.q, a.k, a.v, *a.rows):
+            for operand in (a.q, a.k, a.v, *a.spans, *a.rows):
                 self._require_factor(operand)
 
     def _require_factor(self, operand: Node) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.external import external, outcomes
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import decompose_composites
 from tilewright.ir.passes.simplify import RULES
@@ -89,12 +90,28 @@ def _transposed(x: Node) -> Node:
 
 
 def give_memory(node: Node) -> Node | None:
-    """A scatter updates memory of its own, which first holds its base."""
+    """A scatter updates memory of its own, which first holds its base; so does an external kernel
+    with all that it writes to."""
+    if node.op is external:
+        return _give_external(node)
     if node.op.kind is not Kind.SCATTER or node.operands[0].op is initial:
         return None
     base, *rest = node.operands
     copy = intern(initial, (base,), (node.seq,), loc=node.loc)
     return node.op(copy, *rest, *node.attrs)
+
+
+def _give_external(node: Node) -> Node | None:
+    _, tensors, written, _ = node.attrs
+    operands = list(node.operands)
+    if operands[written[0]].op is initial:
+        return None
+    for place, after in zip(written, outcomes(node), strict=True):
+        operands[place] = intern(initial, (operands[place],), (after.seq,), loc=node.loc)
+    for place, operand in enumerate(operands[:tensors]):
+        if operand.op is ops.scalar:  # a tensor that is a number of the run has no memory yet
+            operands[place] = intern(initial, (operand,), (node.seq,), loc=node.loc)
+    return node.op(*operands, *node.attrs)
 
 
 def running_extremum_by_rows(node: Node) -> Node | None:

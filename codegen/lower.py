@@ -61,12 +61,12 @@ MUL = REGISTRY["mul"]
 initial = Op(
     "initial",
     Kind.ELEMENTWISE,
-    lambda x, scatter: (x.shape, x.dtype),
-    params=("scatter",),
+    lambda x, update: (x.shape, x.dtype),
+    params=("update",),
     numpy="{0}",
     triton="{0}",
 )
-"""What a scatter's memory holds before the update: a copy of its base, for that scatter alone."""
+"""What memory that is updated holds before: a copy of its base, for that one update alone."""
 
 
 ordered = Op(
@@ -499,6 +499,7 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
     Kind.SCATTER: Lowering._in_memory_only,
     Kind.ATTENTION: Lowering._in_memory_only,
     Kind.LOOP: Lowering._in_memory_only,
+    Kind.EXTERNAL: Lowering._in_memory_only,
 }
 
 _IDENTITY: dict[str, Any] = {"sum": 0, "prod": 1, "all": True, "any": False}

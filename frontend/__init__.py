@@ -77,6 +77,7 @@ _SUBMODULES = (
     "serialization",
     "linalg",
     "compiler",
+    "library",
     "testing",
 )
 _LAZY = {
