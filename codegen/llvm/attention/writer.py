@@ -28,14 +28,14 @@ def block_of(extent: int, most: int, unit: int) -> int:
 
 
 class Writer:
-    """What both directions share."""
+    """What both directions share. keys: the most rows of a tile of scores."""
 
-    def __init__(self, body: Body, parts: Roles):
+    def __init__(self, body: Body, parts: Roles, keys: int):
         self.body, self.code, self.parts = body, body.code, parts
         self.kind = computed(parts.products.dtype)
         self.lanes = body.lanes
         self.queries = body.form.block
-        self.keys = block_of(parts.key.extent, KEYS, tile.step(body.machine, self.kind)[0])
+        self.keys = block_of(parts.key.extent, keys, tile.step(body.machine, self.kind)[0])
         self.inner, self.outer = (self._padded(a.extent) for a in (parts.inner, parts.outer))
 
     def _padded(self, extent: int) -> int:

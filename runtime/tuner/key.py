@@ -1,0 +1,45 @@
+"""What results are kept under: a kernel's structure and sizes, a device, and versions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.structure import parameters, structure
+
+from .. import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """structure: a hash of the kernel without its numbers; sizes: these. device: as the engine
+    calls it; versions: of what its code depends on."""
+
+    structure: str
+    sizes: tuple[int, ...]
+    device: str
+    versions: str
+
+
+def of(kernel: Kernel | Bundle, device: str, versions: str) -> Key:
+    """A Bundle has the sizes of its largest member, and how many there are."""
+    if isinstance(kernel, Kernel):
+        return Key(cache.digest(structure(kernel)), parameters(kernel), device, versions)
+    largest = max(kernel.members, key=lambda k: sum(b.size for b in k.outputs))
+    sizes = (len(kernel.members), *parameters(largest))
+    return Key(cache.digest(f"bundle of\n{structure(largest)}"), sizes, device, versions)
+
+
+def bucket(sizes: Sequence[int]) -> tuple[int, ...]:
+    """The sizes, rounded to powers of two, as their logarithms."""
+    return tuple(round(math.log2(max(n, 1))) for n in sizes)
+
+
+def distance(a: Sequence[int], b: Sequence[int]) -> float | None:
+    """How far sizes are from others, in octaves; None if one of them differs by more than one."""
+    if len(a) != len(b):
+        return None
+    steps = [abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b)]
+    return sum(steps) if max(steps, default=0.0) <= 1.0 else None
