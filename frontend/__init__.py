@@ -92,6 +92,7 @@ _LAZY = {
         "amp.autocast_mode",
     ),
     "explain": "explanation",
+    "tune": "tuning",
     "save": "serialization",
     "load": "serialization",
     "manual_seed": "random",

@@ -1,0 +1,125 @@
+"""Families of kernels by name and shapes, as `tilewright tune matmul 512x512x512` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import random
+from ..devices import default
+from ..nn import functional as F
+from .work import Launched, launched_by
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Family:
+    """sizes: what the numbers of a shape are called, for messages. run: makes operands for a shape
+    and returns what is to be computed on them."""
+
+    sizes: str
+    counts: tuple[int, ...]
+    run: Callable[..., Callable[[], Any]]
+    shape: str
+
+
+def _matmul(make: Any, *sizes: int) -> Callable[[], Any]:
+    *batch, m, n, k = sizes
+    a, b = make(*batch, m, k), make(*batch, k, n)
+    return lambda: a @ b
+
+
+def _conv2d(
+    make: Any, n: int, c: int, h: int, w: int, out: int, kernel: int, stride: int = 1
+) -> Callable[[], Any]:
+    x, weight = make(n, c, h, w), make(out, c, kernel, kernel)
+    return lambda: F.conv2d(x, weight, stride=stride, padding=kernel // 2)
+
+
+def _attention(make: Any, batch: int, heads: int, length: int, width: int) -> Callable[[], Any]:
+    q, k, v = (make(batch, heads, length, width) for _ in range(3))
+    return lambda: F.scaled_dot_product_attention(q, k, v)
+
+
+def _causal_attention(
+    make: Any, batch: int, heads: int, length: int, width: int
+) -> Callable[[], Any]:
+    q, k, v = (make(batch, heads, length, width) for _ in range(3))
+    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _softmax(make: Any, *sizes: int) -> Callable[[], Any]:
+    x = make(*sizes)
+    return lambda: F.softmax(x, -1)
+
+
+def _layer_norm(make: Any, *sizes: int) -> Callable[[], Any]:
+    x, weight, bias = make(*sizes), make(sizes[-1]), make(sizes[-1])
+    return lambda: F.layer_norm(x, sizes[-1:], weight, bias)
+
+
+def _reduce(make: Any, *sizes: int) -> Callable[[], Any]:
+    x = make(*sizes)
+    return lambda: x.sum(-1)
+
+
+def _reduce_columns(make: Any, *sizes: int) -> Callable[[], Any]:
+    x = make(*sizes)
+    return lambda: x.sum(0)
+
+
+def _elementwise(make: Any, *sizes: int) -> Callable[[], Any]:
+    x, y = make(*sizes), make(*sizes)
+    return lambda: F.gelu(x * y + x)
+
+
+_ANY = tuple(range(1, 9))
+FAMILIES = {
+    "matmul": Family("[BATCHx]MxNxK", (3, 4, 5), _matmul, "4096x4096x4096"),
+    "conv2d": Family("NxCxHxWxOUTxKERNEL[xSTRIDE]", (6, 7), _conv2d, "8x64x56x56x64x3"),
+    "attention": Family("BATCHxHEADSxLENGTHxWIDTH", (4,), _attention, "4x12x1024x64"),
+    "causal-attention": Family(
+        "BATCHxHEADSxLENGTHxWIDTH", (4,), _causal_attention, "4x12x1024x64"
+    ),
+    "softmax": Family("[...x]ROWSxCOLUMNS", _ANY, _softmax, "4096x1024"),
+    "layer_norm": Family("[...x]ROWSxCOLUMNS", _ANY, _layer_norm, "4096x1024"),
+    "reduce": Family("[...x]ROWSxCOLUMNS", _ANY, _reduce, "4096x1024"),
+    "reduce-columns": Family("ROWSx...", _ANY, _reduce_columns, "4096x1024"),
+    "elementwise": Family("any shape", _ANY, _elementwise, "4096x1024"),
+}
+"""The families, by name."""
+
+
+def parse_shape(family: str, text: str) -> Sizes:
+    """The numbers of a shape. ValueError, in words for the user."""
+    about = FAMILIES[family]
+    expected = f"{family} takes {about.sizes}, such as {about.shape}"
+    try:
+        sizes = tuple(int(part) for part in text.lower().split("x"))
+    except ValueError:
+        raise ValueError(f"{text!r} is no shape: {expected}") from None
+    if len(sizes) not in about.counts or any(n < 1 for n in sizes):
+        raise ValueError(f"{text!r}: {expected}")
+    return sizes
+
+
+def kernels_of(
+    family: str, shapes: Sequence[Sizes], dtype: Any = None, device: str = "cpu"
+) -> list[Launched]:
+    """The kernels that a family launches for shapes, in their order, the busiest of each."""
+    out = []
+    with default(device):
+
+        def make(*sizes: int) -> Any:
+            return random.rand(*sizes, dtype=dtype)
+
+        for sizes in shapes:
+            run = FAMILIES[family].run(make, *sizes)
+            run_named = [
+                Launched(each.kernel, each.device, each.count, each.seconds, family)
+                for each in launched_by(run)[:1]
+            ]
+            out += run_named
+    return out

@@ -1,0 +1,78 @@
+"""Which kernels are worth tuning: those that a program launched, the busiest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.program import Loop, Program
+from tilewright.codegen.schedule import work as needed
+from tilewright.codegen.structure import identity
+from tilewright.runtime.plan import Plan
+from tilewright.runtime.tuner.session import family_of
+
+from ..explanation import PlanReport, explain, members
+
+_BANDWIDTH, _FLOPS, _SCALAR, _LAUNCH = 2e10, 1e11, 2e10, 2e-6
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A kernel that a program launched. count: how often. seconds: what that takes, by a rough
+    estimate, which is good for an order."""
+
+    kernel: Kernel | Bundle
+    device: str
+    count: int
+    seconds: float
+    family: str
+
+
+def launched_by(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Launched]:
+    """The kernels that a call launches, the busiest first. What it computes is computed."""
+    return _busiest((p, 1) for p in explain(function, *args, **kwargs).plans)
+
+
+def launched_so_far() -> list[Launched]:
+    """The kernels of the plans that this process has, the busiest first."""
+    return _busiest((p, p.runs) for p in explain().plans)
+
+
+def _busiest(plans: Iterable[tuple[PlanReport, int]]) -> list[Launched]:
+    counts: dict[tuple[str, str], list[Any]] = {}
+    for plan, runs in plans:
+        for device, kernel, count in _launches(plan.plan):
+            if device != "cpu" and not device.startswith("cuda"):
+                continue
+            key = device, "\n".join(map(identity, members(kernel)))
+            counts.setdefault(key, [kernel, 0])[1] += runs * count
+    found = [
+        Launched(kernel, device, count, count * estimate(kernel), family_of(kernel))
+        for (device, _), (kernel, count) in counts.items()
+    ]
+    return sorted(found, key=lambda each: -each.seconds)
+
+
+def _launches(plan: Plan) -> Iterator[tuple[str, Kernel | Bundle, int]]:
+    for segment in plan.segments:
+        for kernel, count in _kernels(segment.program):
+            yield segment.device.name, kernel, count
+
+
+def _kernels(program: Program) -> Iterator[tuple[Kernel | Bundle, int]]:
+    """Each kernel, and how often one run launches it."""
+    for step in program.steps:
+        if isinstance(step.kernel, Loop):
+            for kernel, count in _kernels(step.kernel.body):
+                yield kernel, count * step.kernel.count
+        else:
+            yield step.kernel, 1
+
+
+def estimate(kernel: Kernel | Bundle) -> float:
+    """Seconds of a launch, roughly."""
+    least = needed(kernel)
+    takes = least.bytes / _BANDWIDTH, least.flops / _FLOPS, least.scalar / _SCALAR
+    return max(takes) + _LAUNCH
