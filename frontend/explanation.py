@@ -104,7 +104,7 @@ class PlanReport:
     def fusion(self, target: str | None = None) -> str:
         """What each launch computes, and why it isn't fused with those it reads."""
         lines = []
-        for segment, program in self._programs(target):
+        for segment, program in self.programs(target):
             lines.append(f"on {target or segment.device.name}:")
             # The members of a multi-tensor kernel say the same.
             for line, same in itertools.groupby(program.report):
@@ -118,6 +118,14 @@ class PlanReport:
             Source(_name(kernel), "\n".join(map(describe, members(kernel))))
             for _, kernel in self._kernels(target)
         ]
+
+    def origins(self, target: str | None = None) -> list[str]:
+        """Where the schedule of each launch is from: the default, or what the tuner found."""
+        found = []
+        for segment, kernel in self._kernels(target):
+            choice = None if target else segment.device.choice(kernel)
+            found.append("default" if choice is None else choice.text)
+        return found
 
     def mlir(self, target: str | None = None) -> list[Source]:
         """The same as MLIR, dialect twk."""
@@ -140,11 +148,12 @@ class PlanReport:
         return cost_table(kernels, gpu(target))
 
     def _kernels(self, target: str | None) -> Iterator[tuple[Segment, Kernel | Bundle]]:
-        for segment, program in self._programs(target):
+        for segment, program in self.programs(target):
             for kernel in launched(program):
                 yield segment, kernel
 
-    def _programs(self, target: str | None) -> Iterator[tuple[Segment, Program]]:
+    def programs(self, target: str | None = None) -> Iterator[tuple[Segment, Program]]:
+        """What runs, by segment: on the plan's devices, or as a GPU would run it."""
         for segment in self.plan.segments:
             if target is None:
                 yield segment, segment.program
@@ -174,7 +183,10 @@ class PlanReport:
         if "fusion" in stages:
             parts.append(_section("fusion", self.fusion(target)))
         if "kernel" in stages:
-            texts = [f"// {i} {k.name}\n{k.text}" for i, k in enumerate(self.kernels(target))]
+            texts = [
+                f"// {i} {k.name}; schedule: {origin}\n{k.text}"
+                for i, (k, origin) in enumerate(zip(self.kernels(target), self.origins(target)))
+            ]
             parts.append(_section("kernels", "\n\n".join(texts)))
         if "source" in stages:
             texts = [f"# launch {i}\n{s.text}" for i, s in enumerate(self.sources(target))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, check_speed
@@ -14,6 +14,9 @@ from . import debug
 from .cpu import NumpyDevice
 from .device import Bound, Launch, Run
 from .host import HostDevice
+
+if TYPE_CHECKING:
+    from .tuner.choices import Choice
 
 
 def tuned(kernel: Kernel | Bundle) -> Schedule:
@@ -92,6 +95,11 @@ class LlvmDevice(HostDevice):
         if schedule.native is False:
             raise CannotLower("the tuner found NumPy faster")
         check_speed(kernel, host.machine())
+
+    def choice(self, kernel: Kernel | Bundle) -> Choice | None:
+        from .tuner import engines
+
+        return engines.named(self.name).choice(kernel) if self._schedule is tuned else None
 
     def source(self, kernel: Kernel | Bundle) -> str:
         from tilewright.codegen.llvm import emit

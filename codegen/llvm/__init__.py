@@ -6,4 +6,13 @@ from .form import form_of
 from .machine import CannotLower, Machine
 from .schedule import DEFAULT, Schedule
 
-__all__ = ["DEFAULT", "CannotLower", "Emitted", "Machine", "Schedule", "check_speed", "emit", "form_of"]
+__all__ = [
+    "DEFAULT",
+    "CannotLower",
+    "Emitted",
+    "Machine",
+    "Schedule",
+    "check_speed",
+    "emit",
+    "form_of",
+]

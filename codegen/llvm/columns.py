@@ -107,9 +107,7 @@ def _is_worth_it(kernel: Kernel, found: Columns, machine: Machine) -> bool:
     return count >= LEAST_ROWS and count * width >= LEAST_POINTS
 
 
-def _form(
-    kernel: Kernel, found: Columns, rows: int, machine: Machine, schedule: Schedule
-) -> Form:
+def _form(kernel: Kernel, found: Columns, rows: int, machine: Machine, schedule: Schedule) -> Form:
     """That of the first phase: so many rows a chunk."""
     form = form_of(kernel, machine, schedule=replace(schedule, along=None))
     if kernel.is_chained:

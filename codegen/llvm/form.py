@@ -118,9 +118,7 @@ def work_per_point(kernel: Kernel) -> float:
     return work + sum(s.buffer.dtype.itemsize / 4 for s in kernel.stores)
 
 
-def lanes_along(
-    kernel: Kernel, machine: Machine, axis: Axis, schedule: Schedule = DEFAULT
-) -> int:
+def lanes_along(kernel: Kernel, machine: Machine, axis: Axis, schedule: Schedule = DEFAULT) -> int:
     """Two registers' worth where much is computed, else four: loads in flight, and partial sums."""
     if schedule.vectors is not None:
         return machine.vector_bytes // 4 * schedule.vectors

@@ -169,7 +169,7 @@ def _columns_effect(kernel: Kernel, machine: Machine, schedule: Schedule) -> Any
 
 
 def _form_effect(kernel: Kernel, form: Form, machine: Machine, schedule: Schedule) -> Any:
-    """(axis, vectors, work) of a form; work as in the schedule, as long as it makes a difference."""
+    """(axis, vectors, work) of a form; work as in the schedule, where it makes a difference."""
     axes = (*kernel.parallel, *kernel.reduction)
     along = axes.index(form.vector) if form.vector in axes else -1
     work = (schedule.work or CHUNK) if form.chunks(kernel) > 1 or schedule.work is None else CHUNK

@@ -41,7 +41,7 @@ def tune(
 
     RuntimeError if TW_TUNE_FILE pins schedules; ValueError for an unknown effort.
     """
-    work = launched_so_far() if function is None else launched_by(function, *args, **kwargs)
+    work = launched_so_far() if function is None else launched_by(function, args, kwargs)
     return tune_kernels(work, effort, budget, progress)
 
 
@@ -88,5 +88,3 @@ def _recompile() -> None:
     choices.forget()
     recording.flush()
     flushing.clear_tables()
-
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import random
@@ -80,9 +80,7 @@ FAMILIES = {
     "matmul": Family("[BATCHx]MxNxK", (3, 4, 5), _matmul, "4096x4096x4096"),
     "conv2d": Family("NxCxHxWxOUTxKERNEL[xSTRIDE]", (6, 7), _conv2d, "8x64x56x56x64x3"),
     "attention": Family("BATCHxHEADSxLENGTHxWIDTH", (4,), _attention, "4x12x1024x64"),
-    "causal-attention": Family(
-        "BATCHxHEADSxLENGTHxWIDTH", (4,), _causal_attention, "4x12x1024x64"
-    ),
+    "causal-attention": Family("BATCHxHEADSxLENGTHxWIDTH", (4,), _causal_attention, "4x12x1024x64"),
     "softmax": Family("[...x]ROWSxCOLUMNS", _ANY, _softmax, "4096x1024"),
     "layer_norm": Family("[...x]ROWSxCOLUMNS", _ANY, _layer_norm, "4096x1024"),
     "reduce": Family("[...x]ROWSxCOLUMNS", _ANY, _reduce, "4096x1024"),
@@ -106,20 +104,22 @@ def parse_shape(family: str, text: str) -> Sizes:
 
 
 def kernels_of(
-    family: str, shapes: Sequence[Sizes], dtype: Any = None, device: str = "cpu"
+    family: str,
+    shapes: Sequence[Sizes],
+    dtype: Any = None,
+    device: str = "cpu",
+    target: str | None = None,
 ) -> list[Launched]:
-    """The kernels that a family launches for shapes, in their order, the busiest of each."""
-    out = []
+    """The kernels that a family launches for shapes, in their order, the busiest of each. target:
+    as a GPU that isn't here would run it."""
+    out: list[Launched] = []
     with default(device):
 
         def make(*sizes: int) -> Any:
-            return random.rand(*sizes, dtype=dtype)
+            return random.rand(*sizes).to(dtype)
 
         for sizes in shapes:
             run = FAMILIES[family].run(make, *sizes)
-            run_named = [
-                Launched(each.kernel, each.device, each.count, each.seconds, family)
-                for each in launched_by(run)[:1]
-            ]
-            out += run_named
+            busiest = launched_by(run, target=target)[:1]
+            out += [replace(each, family=family) for each in busiest]
     return out

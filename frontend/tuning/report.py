@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.runtime.tuner.database import MEASURED, Options, Record
-from tilewright.runtime.tuner.session import Result
+from tilewright.runtime.tuner.database import BAD, MEASURED, Options, Record
+from tilewright.runtime.tuner.session import Ranking, Result
 
 from .work import Launched
 
@@ -183,3 +184,52 @@ def sizes_text(sizes: tuple[int, ...]) -> str:
     """The first few numbers of a kernel: extents come first."""
     shown = " ".join(map(str, sizes[:4]))
     return shown + (" …" if len(sizes) > 4 else "")
+
+
+def candidates_table(record: Record, top: int) -> Any:
+    """The candidates of a kernel, the best first and the bad ones last, as a rich table."""
+    table = _table("schedule", "status", "best", "spread", "rounds", "reason")
+    order = sorted(
+        record.candidates.items(),
+        key=lambda each: (each[1].status in BAD, each[1].seconds or 0.0),
+    )
+    for options, found in order[:top]:
+        spread = f"{found.spread:.0%}" if found.samples else ""
+        table.add_row(
+            options_text(json.loads(options)),
+            found.status,
+            time_text(found.seconds),
+            spread,
+            str(found.samples or ""),
+            found.reason,
+        )
+    return table
+
+
+def ranking_table(rankings: Iterable[Ranking]) -> Any:
+    """Predictions, as a rich table."""
+    table = _table("kernel", "default", "best", "gain", "schedule", "of", "compiled", "took")
+    for each in rankings:
+        (options, seconds), *_ = each.first
+        table.add_row(
+            f"{each.about.name} {each.about.dtype}",
+            time_text(each.default),
+            time_text(seconds),
+            f"{each.default / seconds:.2f}",
+            options_text(options),
+            str(each.about.space),
+            str(each.compiled),
+            time_text(each.seconds),
+        )
+    return table
+
+
+def ranking_data(ranking: Ranking) -> dict[str, Any]:
+    """A ranking for machines; the ten best schedules of it."""
+    return {
+        **asdict(ranking.about),
+        "default_seconds": ranking.default,
+        "compiled": ranking.compiled,
+        "ranking_seconds": ranking.seconds,
+        "first": [{"schedule": o, "seconds": s} for o, s in ranking.first[:10]],
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program
 from tilewright.codegen.schedule import work as needed
 from tilewright.codegen.structure import identity
-from tilewright.runtime.plan import Plan
 from tilewright.runtime.tuner.session import family_of
 
 from ..explanation import PlanReport, explain, members
@@ -30,21 +29,30 @@ class Launched:
     family: str
 
 
-def launched_by(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Launched]:
-    """The kernels that a call launches, the busiest first. What it computes is computed."""
-    return _busiest((p, 1) for p in explain(function, *args, **kwargs).plans)
+def launched_by(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    target: str | None = None,
+) -> list[Launched]:
+    """The kernels that a call launches, the busiest first. What it computes is computed.
+
+    target: those that a GPU which isn't here would launch (sm_90).
+    """
+    report = explain(function, *args, **(kwargs or {}))
+    return _busiest(((p, 1) for p in report.plans), target)
 
 
-def launched_so_far() -> list[Launched]:
+def launched_so_far(target: str | None = None) -> list[Launched]:
     """The kernels of the plans that this process has, the busiest first."""
-    return _busiest((p, p.runs) for p in explain().plans)
+    return _busiest(((p, p.runs) for p in explain().plans), target)
 
 
-def _busiest(plans: Iterable[tuple[PlanReport, int]]) -> list[Launched]:
+def _busiest(plans: Iterable[tuple[PlanReport, int]], target: str | None) -> list[Launched]:
     counts: dict[tuple[str, str], list[Any]] = {}
     for plan, runs in plans:
-        for device, kernel, count in _launches(plan.plan):
-            if device != "cpu" and not device.startswith("cuda"):
+        for device, kernel, count in _launches(plan, target):
+            if device != "cpu" and not device.startswith(("cuda", "sm_", "gfx")):
                 continue
             key = device, "\n".join(map(identity, members(kernel)))
             counts.setdefault(key, [kernel, 0])[1] += runs * count
@@ -55,10 +63,10 @@ def _busiest(plans: Iterable[tuple[PlanReport, int]]) -> list[Launched]:
     return sorted(found, key=lambda each: -each.seconds)
 
 
-def _launches(plan: Plan) -> Iterator[tuple[str, Kernel | Bundle, int]]:
-    for segment in plan.segments:
-        for kernel, count in _kernels(segment.program):
-            yield segment.device.name, kernel, count
+def _launches(plan: PlanReport, target: str | None) -> Iterator[tuple[str, Kernel | Bundle, int]]:
+    for segment, program in plan.programs(target):
+        for kernel, count in _kernels(program):
+            yield target or segment.device.name, kernel, count
 
 
 def _kernels(program: Program) -> Iterator[tuple[Kernel | Bundle, int]]:

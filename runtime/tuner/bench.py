@@ -8,6 +8,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -93,7 +94,7 @@ class Bench(Generic[S]):
                 self._blame(end, guilty)
 
     def _prepare(self, schedules: Sequence[S]) -> None:
-        """All of them at once; where that ends the worker, one by one, to find whose fault it is."""
+        """All of them at once; where that ends the worker, one by one, to find out which did."""
         together = True
         while missing := [s for s in schedules if s not in self._places and s not in self.found]:
             try:
@@ -126,9 +127,7 @@ class Bench(Generic[S]):
     def _begin(self) -> None:
         if self._process is not None:
             return
-        import tempfile
-
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the worker)
         self._lines = queue.Queue()
         # What is compiled is kept: a worker that takes another's place finds it.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -29,6 +29,12 @@ class Choice:
     origin: str
     gain: float
 
+    @property
+    def text(self) -> str:
+        """In one line: where it is from, and what it says."""
+        said = " ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.origin}, {self.gain:.2f} times as fast as the default: {said or 'default'}"
+
 
 class Table:
     """The choices for a device, by the structure of kernels."""

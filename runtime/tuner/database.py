@@ -212,7 +212,8 @@ class Database:
     def prune(self, before: float | None = None, versions: Sequence[str] | None = None) -> int:
         """Remove kernels that didn't change since a time, or that aren't of one of `versions`; how
         many there were."""
-        conditions, given = [], []
+        conditions: list[str] = []
+        given: list[Any] = []
         if before is not None:
             conditions.append("changed < ?")
             given.append(before)
@@ -337,12 +338,15 @@ def _named(key: Key) -> dict[str, str]:
 
 
 def _record(row: Sequence[Any], candidates: Mapping[str, Found] | None = None) -> Record:
-    structure, sizes, device, versions, name, family, dtype, space, effort, chosen, *rest = row
+    structure, sizes, device, versions, name, family, dtype, space, effort, chosen, *last = row
+    seconds, default_seconds, changed = last
     return Record(
         Key(structure, tuple(json.loads(sizes)), device, versions),
         About(name, family, dtype, space),
         effort,
         None if chosen is None else json.loads(chosen),
-        *rest,
-        candidates=candidates or {},
+        seconds,
+        default_seconds,
+        changed,
+        candidates or {},
     )

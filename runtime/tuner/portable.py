@@ -1,9 +1,9 @@
 """Results as one file to keep beside a project: JSON, a line for each kernel.
 
-    {"tilewright": "tuning results", "format": 1, "kernels": [
-    {"name": "matmul", "device": "...", "sizes": [...], "schedule": {...}, "gain": 1.21, ...},
-    ...
-    ]}
+{"tilewright": "tuning results", "format": 1, "kernels": [
+{"name": "matmul", "device": "...", "sizes": [...], "schedule": {...}, "gain": 1.21, ...},
+...
+]}
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TITLE, FORMAT = "tuning results", 1
 def write(path: str | Path, records: Iterable[Record]) -> int:
     """Writes records, with the candidates that they have, in a fixed order; how many there were."""
     path = Path(path)
-    lines = [json.dumps(_entry(r), sort_keys=False) for r in sorted(records, key=_order)]
+    lines = [json.dumps(entry(r), sort_keys=False) for r in sorted(records, key=_order)]
     head = json.dumps({"tilewright": TITLE, "format": FORMAT})[:-1]
     text = f'{head}, "kernels": [\n' + ",\n".join(lines) + "\n]}\n"
     handle, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
@@ -60,8 +60,9 @@ def _order(record: Record) -> tuple[Any, ...]:
     return about.family, about.name, record.key.device, record.key.structure, record.key.sizes
 
 
-def _entry(record: Record) -> dict[str, Any]:
-    entry = {
+def entry(record: Record) -> dict[str, Any]:
+    """A record as plain data."""
+    found = {
         **asdict(record.about),
         "device": record.key.device,
         "versions": record.key.versions,
@@ -75,8 +76,8 @@ def _entry(record: Record) -> dict[str, Any]:
         "changed": record.changed,
     }
     if record.candidates:
-        entry["candidates"] = {o: asdict(f) for o, f in sorted(record.candidates.items())}
-    return entry
+        found["candidates"] = {o: asdict(f) for o, f in sorted(record.candidates.items())}
+    return found
 
 
 def _record(entry: dict[str, Any]) -> Record:

@@ -19,8 +19,8 @@ from tilewright.codegen.space import Space
 
 S = TypeVar("S")
 
-EFFORTS = {"quick": 0.06, "full": 0.19, "exhaustive": 1.0}
-"""The share of a space that a search measures."""
+EFFORTS = {"quick": (0.06, 24), "full": (0.19, 128), "exhaustive": (1.0, None)}
+"""The share of a space that a search measures, and the most candidates."""
 LEAST = 6
 """Candidates that are measured in any case, if there are so many."""
 BATCH = 6
@@ -76,7 +76,9 @@ class State(Generic[S]):
 
 def count(space: Space[S], effort: str) -> int:
     """How many candidates a search of this effort measures at most."""
-    return min(len(space), max(LEAST, math.floor(EFFORTS[effort] * len(space))))
+    share, most = EFFORTS[effort]
+    wanted = max(LEAST, math.floor(share * len(space)))
+    return min(len(space), wanted if most is None else min(wanted, most))
 
 
 def batches(
@@ -155,7 +157,9 @@ def final(
             seconds[schedule] += seen[schedule]
         ratio = {s: Times.of(seconds[s], seconds[default]).ratio for s in alive}
         best = min(alive, key=lambda s: ratio[s])
-        alive = [s for s in alive if s in (best, default) or not is_slower(seconds[s], seconds[best])]
+        alive = [
+            s for s in alive if s in (best, default) or not is_slower(seconds[s], seconds[best])
+        ]
         if best != default and len(alive) == 2 and is_slower(seconds[default], seconds[best]):
             break
     measured = {s: Times.of(t, seconds[default]) for s, t in seconds.items() if t}

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.kernel import Bundle, Kernel, Reduce
 from tilewright.codegen.space import Space
 
-from . import choices, key, search
+from . import key, search
 from .bench import Bench
-from .database import MEASURED, PRIOR, About, Database, Found, Record, text_of
+from .database import MEASURED, PRIOR, About, Database, Found, Options, Record, text_of
 from .engines import Engine
+
+if TYPE_CHECKING:
+    from .gpu import Offline
+
+COMPILED = {"quick": 4, "full": 16, "exhaustive": 64}
+"""How many schedules are compiled for a ranking, by effort."""
 
 
 @dataclass
@@ -273,28 +280,44 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def prior(engine: Engine[Any], database: Database, kernel: Kernel | Bundle) -> Record:
-    """Rank a kernel's schedules by the cost model alone, and keep that for a search to begin with.
+@dataclass(frozen=True)
+class Ranking:
+    """A kernel's schedules by the cost model. first: the best ones, with seconds; those that were
+    compiled (`compiled` of them) with what the compiler made of them. seconds: of ranking."""
 
+    about: About
+    default: float
+    first: Sequence[tuple[Options, float]]
+    compiled: int
+    seconds: float
+
+
+def rank(
+    engine: Offline, database: Database, kernel: Kernel | Bundle, effort: str = "full",
+    family: str = "",
+) -> Ranking:  # fmt: skip
+    """Rank schedules without a measurement, and keep that for a search on the GPU to begin with.
+
+    The first ones are compiled, and ranked again by the registers and the memory they take.
     Predictions are marked as such: no kernel gets a schedule by them.
     """
+    from .gpu import compiled_ranks
+
+    start = time.monotonic()
     space = engine.space(kernel)
-    dtype = kernel.outputs[0].dtype.name
-    about = About(kernel.name, family_of(kernel), dtype, len(space))
-    own = engine.prior_key(kernel)
-    found = {
-        text_of(engine.options(s)): Found(PRIOR, space.predicted.get(s)) for s in space.ranked
-    }
-    database.add(own, about, found)
-    record = database.record(own)
-    assert record is not None
-    return record
-
-
-def results_of(session: Session, kernels: Sequence[Kernel | Bundle]) -> Iterator[Result]:
-    """The results of several kernels, in order, until the budget is used up."""
-    for kernel in kernels:
-        if session.expired():
-            break
-        yield session.tune(kernel)
-    choices.forget()
+    about = About(
+        kernel.name, family or family_of(kernel), kernel.outputs[0].dtype.name, len(space)
+    )
+    predicted = dict(space.predicted)
+    wanted = list(dict.fromkeys([*space.ranked[: COMPILED[effort]], space.default]))
+    if importlib.util.find_spec("triton") is None:
+        wanted = []
+    if wanted:
+        compiled = compiled_ranks(engine, kernel, wanted)
+        predicted |= {s: seconds for s, (seconds, _) in compiled.items()}
+    # What wasn't compiled comes after what was: its registers are guessed.
+    order = sorted(predicted, key=lambda s: (bool(wanted) and s not in wanted, predicted[s]))
+    finite = [(engine.options(s), predicted[s]) for s in order if predicted[s] < float("inf")]
+    found = {text_of(options): Found(PRIOR, seconds) for options, seconds in finite}
+    database.add(engine.prior_key(kernel), about, found)
+    return Ranking(about, predicted[space.default], finite, len(wanted), time.monotonic() - start)

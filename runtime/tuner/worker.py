@@ -12,7 +12,6 @@ PLACE counts what was prepared. FOUND is null for what runs and is right, else [
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os

@@ -23,9 +23,7 @@ FEW = 4
 AT_ONCE = 1 << 14
 
 
-def write(
-    kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEFAULT
-) -> Written:
+def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEFAULT) -> Written:
     arguments = Arguments(kernel)
     found = [tile_of(p.product, machine, schedule) for p in plan.parts]
     packed = [

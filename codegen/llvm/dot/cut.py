@@ -42,7 +42,7 @@ class Tiling:
     tiles are made of. deep: other axes that are summed over. shared: other axes that `b` mentions;
     free: those it doesn't, for all of whose points it is the same.
     turned: they write neighbours along m instead, which spares packing a large matrix.
-    most: the rows, columns and places of K that code has room for: kernels of one schedule share it.
+    most: the rows, columns and places of K that the code has room for.
     rows, columns: of a chunk. depth: of a block of K. wide, items: the columns and the points of
     `shared` that a round takes.
     """
@@ -168,7 +168,23 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
         columns = min(columns, max(PACKED // summed // tile.columns, 1) * tile.columns)
         wide = max(PACKED // summed // columns, 1) * columns
     return Tiling(
-        dot, a, b, m, n, k, deep, shared, free, tile, turned, most, rows, columns, depth, wide, items
+        dot,
+        a,
+        b,
+        m,
+        n,
+        k,
+        deep,
+        shared,
+        free,
+        tile,
+        turned,
+        most,
+        rows,
+        columns,
+        depth,
+        wide,
+        items,
     )
 
 
@@ -199,9 +215,7 @@ def _even(extent: int, most: int, multiple: int) -> int:
     return _up(-(-extent // pieces), multiple)
 
 
-def _block(
-    m: int, n: int, k: int, items: int, tile: Tile, schedule: Schedule
-) -> tuple[int, int]:
+def _block(m: int, n: int, k: int, items: int, tile: Tile, schedule: Schedule) -> tuple[int, int]:
     """The rows and columns of a chunk: those of the schedule, or as many as it may have, unless
     there were too few chunks."""
     rows = _up(min(m, schedule.rows or ROWS), tile.rows)
