@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from .errors import fail, user_errors
 
 if TYPE_CHECKING:
-    from tilewright.runtime.tuner.database import Record
+    from tilewright.runtime.tuner.record import Record
 
     from ..tuning import Launched
 
@@ -321,7 +321,7 @@ def _database() -> Any:
 
 
 def _path() -> Path:
-    from tilewright.runtime.tuner.database import default_path
+    from tilewright.runtime.tuner.record import default_path
 
     return default_path()
 

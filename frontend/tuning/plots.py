@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.codegen.schedule import work as needed
 from tilewright.runtime import devices
-from tilewright.runtime.tuner.database import MEASURED, Record
+from tilewright.runtime.tuner.record import MEASURED, Record
 
 from .report import Report, TunedKernel, options_text
 
@@ -52,14 +52,17 @@ def write(report: Report, folder: str | Path) -> list[Path]:
 
 
 def _search(axes: Any, kernel: TunedKernel) -> bool:
-    """The best so far over the candidates that were measured."""
+    """What was measured when, and the best so far."""
     trail, record = kernel.result.progress.trail, kernel.record
     if not trail or not record.default_seconds:
         return False
-    counts, best = zip(*trail)
-    axes.step(counts, [b * 1e3 for b in best], where="post", label="best so far")
+    when, seconds = zip(*trail)
+    taken = np.array(seconds) * 1e3
+    axes.plot(when, taken, "o", ms=4, alpha=0.6, label="candidates")
+    axes.step(when, np.minimum.accumulate(taken), where="post", label="best so far")
     axes.axhline(record.default_seconds * 1e3, color="gray", ls="--", label="default")
-    axes.set_xlabel(f"candidates, of {kernel.result.space}")
+    axes.set_yscale("log")
+    axes.set_xlabel(f"seconds; {kernel.result.known} of {kernel.result.space} candidates")
     axes.set_ylabel("milliseconds")
     axes.set_title(f"{record.about.name}: {record.gain:.2f} times as fast as by default")
     axes.legend()

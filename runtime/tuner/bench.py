@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.mlir import print_kernel
 
-from .database import Found
 from .engines import Engine
+from .record import Found
 
 S = TypeVar("S")
 

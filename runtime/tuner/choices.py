@@ -7,7 +7,6 @@ depends on that file and on nothing that was measured since.
 from __future__ import annotations
 
 import os
-import sqlite3
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,7 +16,7 @@ from functools import cache as remembered
 from tilewright.codegen.kernel import Bundle, Kernel
 
 from . import key as keys
-from .database import Database, Options, Record, default_path
+from .record import Options, Record, default_path
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,10 @@ def table(device: str, versions: str) -> Table:
 
         found = [r for r in portable.read(file) if r.key.device == device]
         return Table(found, f"pinned by {os.path.basename(file)}")
-    if not default_path().exists():
-        return Table((), "tuned")
+    import sqlite3
+
+    from .database import Database
+
     try:
         with Database() as database:
             return Table(database.records(device, versions), "tuned")
@@ -93,6 +94,12 @@ def table(device: str, versions: str) -> Table:
         return Table((), "tuned")
 
 
+@remembered
+def exist() -> bool:
+    """Whether there can be any."""
+    return pinned() is not None or default_path().exists()
+
+
 def find(kernel: Kernel | Bundle, device: str, versions: str) -> Choice | None:
     """What is known for a kernel on a device; None if nothing is."""
     known = table(device, versions)
@@ -101,4 +108,5 @@ def find(kernel: Kernel | Bundle, device: str, versions: str) -> Choice | None:
 
 def forget() -> None:
     """Read them again when they are next asked for."""
+    exist.cache_clear()
     table.cache_clear()

@@ -8,8 +8,9 @@ import importlib
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from importlib import metadata
 from typing import Any, Generic, TypeVar
+
+import numpy as np
 
 from tilewright.codegen import llvm
 from tilewright.codegen.kernel import Bundle, Kernel
@@ -18,7 +19,7 @@ from tilewright.codegen.space import Space
 from ..device import Device, Launch
 from . import choices
 from . import key as keys
-from .database import Options
+from .record import Options
 
 S = TypeVar("S")
 
@@ -73,6 +74,8 @@ class Engine(abc.ABC, Generic[S]):
 
     def choice(self, kernel: Kernel | Bundle) -> choices.Choice | None:
         """What is known to be best for a kernel here."""
+        if not choices.exist():
+            return None
         return choices.find(kernel, self.identity, self.versions)
 
     def chosen(self, kernel: Kernel | Bundle) -> S | None:
@@ -139,7 +142,7 @@ def _cpu_versions() -> str:
     from ..native import host
 
     number = ".".join(map(str, host.binding().llvm_version_info))
-    return f"schedules {FORMAT}, llvm {number}, numpy {metadata.version('numpy')}"
+    return f"schedules {FORMAT}, llvm {number}, numpy {np.__version__}"
 
 
 _ENGINES: dict[str, type[Engine[Any]]] = {"cpu": Cpu}

@@ -16,8 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .database import About, Found, Record
 from .key import Key
+from .record import About, Found, Record
 
 TITLE, FORMAT = "tuning results", 1
 

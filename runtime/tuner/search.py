@@ -1,7 +1,8 @@
 """The order in which schedules are tried, and when it is enough.
 
-First the default, what was best for similar kernels, and what the cost model puts in front; then
-from the best one along each choice, as long as that helps. Of each batch the slow ones are dropped
+First the default, what was best for similar kernels, what the cost model puts in front, and some
+that are far from all of these; then by turns what a surface fitted to the times promises, and what
+differs from the best in one choice. Of each batch the slow ones are dropped
 after a round, the others measured again (successive halving), always side by side with the default:
 machines get slower and faster by the minute, and what is compared is the ratio within a round. In
 the end the best few are measured against one another until one of them is clear of the noise.
@@ -9,11 +10,14 @@ the end the best few are measured against one another until one of them is clear
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+import numpy as np
 
 from tilewright.codegen.space import Space
 
@@ -24,6 +28,8 @@ EFFORTS = {"quick": (0.06, 24), "full": (0.19, 128), "exhaustive": (1.0, None)}
 LEAST = 6
 """Candidates that are measured in any case, if there are so many."""
 BATCH = 6
+RIDGE = 1e-3
+"""The penalty on the coefficients of the surface."""
 SLACK = (1.5, 1.2, 1.08)
 """How much slower than the best a candidate may be after each round to be measured again."""
 FINALISTS = 4
@@ -87,25 +93,84 @@ def batches(
     """What to measure, a few at a time. `state` is to be kept up between two batches; what it
     knows isn't asked for again, but counts."""
     most = count(space, effort)
+    surface = Surface(space)
 
-    def new(wanted: Iterable[S], limit: int) -> list[S]:
+    def new(*orders: Iterable[S]) -> list[S]:
+        """The first ones that aren't known, from several orders by turns."""
         left = most - sum(state.knows(s) for s in space.schedules)
-        found = [s for s in dict.fromkeys(wanted) if s in space.places and not state.knows(s)]
-        return found[: min(limit, max(left, 0))]
+        mixed = (s for each in itertools.zip_longest(*orders) for s in each if s in space.places)
+        fresh = (s for s in dict.fromkeys(mixed) if not state.knows(s))
+        return list(itertools.islice(fresh, max(min(BATCH, left), 0)))
 
-    first = [space.default, *seeds]
-    batch = new([*first, *space.ranked], max(BATCH, len(first) + 1))
+    first = [space.default, *seeds, *space.ranked[:2]]
+    batch = new([*first, *surface.spread(first, BATCH)])
     while batch:
         yield batch
-        batch = []
-        for schedule in sorted(state.ratios, key=lambda s: state.ratios[s])[:3]:
-            batch += new(space.neighbours(schedule), BATCH)
-            if batch:
-                break
-        # Half of a batch goes by the model: a best one may be far from all others.
-        others = new([s for s in space.ranked if s not in batch], BATCH)
-        batch = [*batch[: BATCH // 2 or 1], *others][:BATCH] if batch else others
-        batch = new(batch, BATCH)
+        order = surface.order(state.ratios)
+        best = state.best
+        near = set() if best is None else set(space.neighbours(best))
+        batch = new(order, [s for s in order if s in near])
+
+
+class Surface(Generic[S]):
+    """Times as a smooth function of the choices: a quadratic response surface, fitted to what was
+    measured (Box and Wilson, On the Experimental Attainment of Optimum Conditions, 1951). The cost
+    model's prediction, where there is one, is one more variable."""
+
+    def __init__(self, space: Space[S]):
+        self.space = space
+        self.placed = [s for s in space.schedules if space.places[s]]
+        self.apart = [s for s in space.schedules if not space.places[s]]
+        places = np.array([space.places[s] for s in self.placed], float).reshape(
+            len(self.placed), -1
+        )
+        span = np.ptp(places, axis=0) if len(places) else np.zeros(places.shape[1])
+        several = span > 0
+        x = places[:, several] - places.min(axis=0, initial=0.0)[several]
+        self.x = x / span[several]
+        columns = [np.ones(len(x)), *self.x.T]
+        columns += [a * b for a, b in itertools.combinations_with_replacement(self.x.T, 2)]
+        if space.predicted:
+            columns.append(np.log([space.predicted[s] for s in self.placed]))
+            columns[-1] = columns[-1] - columns[-1].min()
+        self.terms = np.stack(columns, 1) if len(x) else np.zeros((0, 1))
+        self.index = {s: i for i, s in enumerate(self.placed)}
+
+    def spread(self, near: Iterable[S], number: int) -> list[S]:
+        """So many schedules far from some, and from one another, of the half that the cost model
+        prefers."""
+        rows = [self.index[s] for s in near if s in self.index]
+        if not rows or not self.x.shape[1]:
+            return list(self.space.ranked[:number])
+        allowed = np.ones(len(self.placed), bool)
+        if self.space.predicted:
+            rank = np.array([self.space.rank[s] for s in self.placed])
+            allowed = rank <= np.median(rank)
+        away = np.min([np.sum((self.x - self.x[r]) ** 2, 1) for r in rows], axis=0)
+        out = []
+        for _ in range(min(number, int(allowed.sum()))):
+            far = int(np.argmax(np.where(allowed, away, -1.0)))
+            out.append(self.placed[far])
+            away = np.minimum(away, np.sum((self.x - self.x[far]) ** 2, 1))
+        return out
+
+    def order(self, ratios: Mapping[S, float]) -> list[S]:
+        """All schedules, by the time that they are expected to take."""
+        rows = [self.index[s] for s in ratios if s in self.index]
+        if len(rows) < 3:
+            return list(self.space.ranked)
+        known = np.log([ratios[s] for s in ratios if s in self.index])
+        # What is far from the best matters less, and a penalty keeps what is unknown near the mean.
+        weight = np.exp(-(known - known.min()))[:, None]
+        terms, mean = self.terms[rows], float(np.average(known, weights=weight[:, 0]))
+        penalty = math.sqrt(RIDGE) * np.eye(terms.shape[1])
+        penalty[0, 0] = 0.0
+        left = np.concatenate([terms * weight, penalty])
+        right = np.concatenate([(known - mean) * weight[:, 0], np.zeros(len(penalty))])
+        fitted = np.linalg.lstsq(left, right, rcond=None)[0]
+        expected = self.terms @ fitted
+        order = [self.placed[i] for i in np.argsort(expected, kind="stable")]
+        return [*self.apart, *order]
 
 
 def measure_batch(batch: Sequence[S], default: S, measure: Measure[S]) -> dict[S, Times]:

@@ -15,8 +15,9 @@ from tilewright.codegen.space import Space
 
 from . import key, search
 from .bench import Bench
-from .database import MEASURED, PRIOR, About, Database, Found, Options, Record, text_of
+from .database import Database
 from .engines import Engine
+from .record import MEASURED, PRIOR, About, Found, Options, Record, text_of
 
 if TYPE_CHECKING:
     from .gpu import Offline
@@ -30,7 +31,8 @@ class Progress:
     """How far the search of a kernel is.
 
     candidates: measured or bad, `most` at most. best: seconds of the best so far, default: of the
-    default; trail: (candidates, best seconds) whenever more was known.
+    default; trail: of each candidate that was measured, seconds since the search began, and of a
+    launch.
     """
 
     about: About
@@ -38,7 +40,7 @@ class Progress:
     candidates: int = 0
     best: float | None = None
     default: float | None = None
-    trail: list[tuple[int, float]] = field(default_factory=list)
+    trail: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def gain(self) -> float:
@@ -119,9 +121,9 @@ class _Search:
         self.texts = {s: text_of(self.engine.options(s)) for s in self.space.schedules}
         self.seconds: float | None = None  # of the default
         self.measured = 0
+        self.start = time.monotonic()
 
     def run(self) -> Result:
-        start = time.monotonic()
         self._recall()
         record = self.database.record(self.key)
         complete = record is not None and _covers(record.effort, self.session.effort)
@@ -131,7 +133,7 @@ class _Search:
         known = len(self.state.ratios) + len(self.state.bad)
         return Result(
             record, self.kernel, len(self.space), self.measured, known, complete,
-            time.monotonic() - start, self.progress,
+            time.monotonic() - self.start, self.progress,
         )  # fmt: skip
 
     def _search(self) -> bool:
@@ -191,6 +193,8 @@ class _Search:
             if schedule not in self.state.ratios:
                 self.measured += 1
             self.state.ratios[schedule] = times.ratio
+            took = time.monotonic() - self.start
+            self.progress.trail.append((took, times.ratio * self.seconds))
             found[self.texts[schedule]] = Found(
                 MEASURED, times.ratio * self.seconds, times.spread, times.rounds
             )
@@ -224,7 +228,6 @@ class _Search:
         if best is not None and self.seconds is not None:
             progress.default = self.seconds
             progress.best = self.state.ratios[best] * self.seconds
-            progress.trail.append((progress.candidates, progress.best))
         self.session._on(progress)
 
     def _seeds(self) -> list[Any]:

@@ -24,7 +24,7 @@ QUERIES, KEYS = 96, 144
 
 def block_of(extent: int, most: int, unit: int) -> int:
     """A multiple of `unit`, enough for `extent` positions, or the largest up to `most`."""
-    return min(-(-extent // unit), most // unit) * unit
+    return min(-(-extent // unit), max(most // unit, 1)) * unit
 
 
 class Writer:
