@@ -40,15 +40,16 @@ def launched_by(
     target: those that a GPU which isn't here would launch (sm_90).
     """
     report = explain(function, *args, **(kwargs or {}))
-    return _busiest(((p, 1) for p in report.plans), target)
+    return busiest(((p, 1) for p in report.plans), target)
 
 
 def launched_so_far(target: str | None = None) -> list[Launched]:
     """The kernels of the plans that this process has, the busiest first."""
-    return _busiest(((p, p.runs) for p in explain().plans), target)
+    return busiest(((p, p.runs) for p in explain().plans), target)
 
 
-def _busiest(plans: Iterable[tuple[PlanReport, int]], target: str | None) -> list[Launched]:
+def busiest(plans: Iterable[tuple[PlanReport, int]], target: str | None = None) -> list[Launched]:
+    """The kernels of plans that ran so often, the busiest first. target: as `launched_by` has it."""
     counts: dict[tuple[str, str], list[Any]] = {}
     for plan, runs in plans:
         for device, kernel, count in _launches(plan, target):

@@ -80,9 +80,8 @@ class Bench(Generic[S]):
     def measure(self, schedules: Sequence[S], rounds: int) -> Mapping[S, Sequence[float]]:
         """Seconds of each in each round, all in turn. What is bad is left out, and in `found`."""
         while True:
-            wanted = [s for s in schedules if s not in self.found]
-            self._prepare(wanted)
-            good = [s for s in wanted if s not in self.found]
+            self.prepare(schedules)
+            good = [s for s in schedules if s not in self.found]
             if not good:
                 return {}
             try:
@@ -93,8 +92,8 @@ class Bench(Generic[S]):
                 guilty = [s for s in good if end.places[s] == end.at] or good
                 self._blame(end, guilty)
 
-    def _prepare(self, schedules: Sequence[S]) -> None:
-        """All of them at once; where that ends the worker, one by one, to find out which did."""
+    def prepare(self, schedules: Sequence[S]) -> None:
+        """Compiles and checks what isn't yet. All of them at once; where that ends the worker, one by one, to find out which did."""
         together = True
         while missing := [s for s in schedules if s not in self._places and s not in self.found]:
             try:
@@ -131,6 +130,7 @@ class Bench(Generic[S]):
         self._lines = queue.Queue()
         # What is compiled is kept: a worker that takes another's place finds it.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment.pop("TW_TUNE", None)  # a worker tunes nothing by itself
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tilewright.runtime.tuner.worker"],
             stdin=subprocess.PIPE,

@@ -38,8 +38,12 @@ def bucket(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def distance(a: Sequence[int], b: Sequence[int]) -> float | None:
-    """How far sizes are from others, in octaves; None if one of them differs by more than one."""
+    """How far sizes are from others, in octaves; None if that is too far for one to tell of the
+    other: most of them differ by more than one, or one of them by more than three. (Some are
+    products of others, such as the size of a buffer.)"""
     if len(a) != len(b):
         return None
-    steps = [abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b)]
-    return sum(steps) if max(steps, default=0.0) <= 1.0 else None
+    steps = sorted(abs(math.log2(max(x, 1) / max(y, 1))) for x, y in zip(a, b))
+    if steps and (steps[len(steps) // 2] > 1.0 or steps[-1] > 3.0):
+        return None
+    return sum(steps)

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,8 +70,8 @@ class Session:
     """A time of tuning on one engine.
 
     database: where results are. effort: of each search. budget: seconds for all of them, None for
-    as long as it takes. on: called whenever something new is known. engine_name: by which workers
-    find the engine, if not by its device.
+    as long as it takes. on: called whenever something new is known. turn: what to be in while
+    measuring. engine_name: by which workers find the engine, if not by its device.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Session:
         effort: str = "full",
         budget: float | None = None,
         on: Callable[[Progress], None] = lambda progress: None,
+        turn: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
         engine_name: str | None = None,
     ):
         if effort not in search.EFFORTS:
@@ -87,7 +89,7 @@ class Session:
             raise ValueError(f"effort: expected one of {known}, got {effort!r}")
         self.engine, self.database, self.effort = engine, database, effort
         self._deadline = None if budget is None else time.monotonic() + budget
-        self._on, self._engine_name = on, engine_name
+        self._on, self._turn, self._engine_name = on, turn, engine_name
 
     def expired(self) -> bool:
         return self._deadline is not None and time.monotonic() > self._deadline
@@ -160,7 +162,9 @@ class _Search:
         return True
 
     def _measure(self, schedules: Sequence[Any], rounds: int) -> Mapping[Any, Sequence[float]]:
-        seen = self.bench.measure(schedules, rounds)
+        self.bench.prepare(schedules)
+        with self.session._turn():
+            seen = self.bench.measure(schedules, rounds)
         if self.seconds is None and self.space.default in seen:
             times = sorted(seen[self.space.default])
             self.seconds = times[len(times) // 2]
