@@ -182,4 +182,4 @@ strided, contiguous_format, preserve_format, channels_last = (
 )
 
 if os.environ.get("TW_TUNE"):
-    from .tuning import online as _online  # noqa: F401
+    from .tuning import online as _online

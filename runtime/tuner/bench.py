@@ -93,7 +93,8 @@ class Bench(Generic[S]):
                 self._blame(end, guilty)
 
     def prepare(self, schedules: Sequence[S]) -> None:
-        """Compiles and checks what isn't yet. All of them at once; where that ends the worker, one by one, to find out which did."""
+        """Compiles and checks what isn't yet: all at once; where that ends the worker, one by one,
+        to find out which did."""
         together = True
         while missing := [s for s in schedules if s not in self._places and s not in self.found]:
             try:
