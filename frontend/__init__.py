@@ -78,6 +78,7 @@ _SUBMODULES = (
     "serialization",
     "linalg",
     "compiler",
+    "library",
     "testing",
 )
 _LAZY = {

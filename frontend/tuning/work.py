@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.codegen.external import External
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program
 from tilewright.codegen.schedule import work as needed
@@ -49,7 +50,7 @@ def launched_so_far(target: str | None = None) -> list[Launched]:
 
 
 def busiest(plans: Iterable[tuple[PlanReport, int]], target: str | None = None) -> list[Launched]:
-    """The kernels of plans that ran so often, the busiest first. target: as `launched_by` has it."""
+    """The kernels of plans that ran so often, the busiest first; target as for `launched_by`."""
     counts: dict[tuple[str, str], list[Any]] = {}
     for plan, runs in plans:
         for device, kernel, count in _launches(plan, target):
@@ -73,6 +74,8 @@ def _launches(plan: PlanReport, target: str | None) -> Iterator[tuple[str, Kerne
 def _kernels(program: Program) -> Iterator[tuple[Kernel | Bundle, int]]:
     """Each kernel, and how often one run launches it."""
     for step in program.steps:
+        if isinstance(step.kernel, External):
+            continue
         if isinstance(step.kernel, Loop):
             for kernel, count in _kernels(step.kernel.body):
                 yield kernel, count * step.kernel.count

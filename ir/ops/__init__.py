@@ -72,6 +72,7 @@ from .contraction import (
     conv_weight_grad,
     matmul,
 )
+from .external import external
 from .gather import (
     gather,
     put_along,
@@ -146,6 +147,7 @@ from .normalization import (
     normalize,
     rms_norm,
 )
+from .packed_attention import packed, packed_attention
 from .pooling import (
     adaptive_avg_pool,
     adaptive_max_pool,
