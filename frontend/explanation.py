@@ -121,8 +121,9 @@ class PlanReport:
         """Where the schedule of each launch is from: the default, or what the tuner found."""
         found = []
         for segment, kernel in self._kernels(target):
-            own = target is None and not isinstance(kernel, External)
-            choice = segment.device.choice(kernel) if own else None
+            choice = None
+            if target is None and not isinstance(kernel, External):
+                choice = segment.device.choice(kernel)
             found.append("default" if choice is None else choice.text)
         return found
 

@@ -53,11 +53,11 @@ class LlvmDevice(HostDevice):
 
         emitted = [self.emitted(kernel, self._schedule(kernel)) for kernel in kernels]
         linked = jit.link_all([e.code for found in emitted for e in found or ()], "kernel")
-        launches = [self.bind(kernel, found) for kernel, found in zip(kernels, emitted)]
+        launches = [self.linked(kernel, found) for kernel, found in zip(kernels, emitted)]
         del linked  # kept until each launch had its part
         return launches
 
-    def bind(self, kernel: Kernel | Bundle, emitted: Sequence[Emitted] | None) -> Launch:
+    def linked(self, kernel: Kernel | Bundle, emitted: Sequence[Emitted] | None) -> Launch:
         """The launch of a kernel that was emitted, or is left to NumPy."""
         from .native import launch
 

@@ -130,7 +130,7 @@ class Cpu(Engine[llvm.Schedule]):
         codes = [e.code for found in emitted if isinstance(found, list) for e in found]
         linked = jit.link_all(codes, "kernel")
         out = [
-            found if isinstance(found, Exception) else device.bind(kernel, found)
+            found if isinstance(found, Exception) else device.linked(kernel, found)
             for found in emitted
         ]
         del linked  # kept until each launch had its part
