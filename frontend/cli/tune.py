@@ -92,11 +92,15 @@ def search(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Tune what TARGET launches."""
+    from ..explanation import check_target
     from ..tuning import tune_kernels
 
     seconds = _seconds(budget)
     if offline != (target is not None):
         fail("--offline and --target go together: a GPU that isn't here can't be measured")
+    if target is not None:
+        with user_errors(ValueError):
+            check_target(target)
     if plot is not None:
         _check_plots()
     work = _work(what, rest or [], inputs, weights, dtype, device, target)[:top]
@@ -145,7 +149,9 @@ def _work(
         model, args = model_of(what, inputs, weights, device)
 
         with user_errors(RuntimeError, ValueError, TypeError, status=1):
-            return work.launched_by(model, args, target=target)
+            if target is None:
+                return work.launched_by(model, args)
+            return work.recorded(model, args, target)
     known = ", ".join(families.FAMILIES)
     fail(f"can't tune {what!r}: expected a script, MODULE:OBJECT, or one of {known}")
 
@@ -185,11 +191,8 @@ def _rank(work: Sequence[Launched], target: str, effort: str, as_json: bool) -> 
     from tilewright.runtime.tuner.gpu import Offline
     from tilewright.runtime.tuner.session import rank
 
-    from ..explanation import check_target
     from ..tuning.report import ranking_data, ranking_table
 
-    with user_errors(ValueError):
-        check_target(target)
     with Database() as database:
         engine = Offline(target)
         found = [rank(engine, database, each.kernel, effort, each.family) for each in work]

@@ -4,75 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from .. import random
+from .. import creation, random
 from ..devices import default
 from ..nn import functional as F
-from .work import Launched, launched_by
+from .work import Launched, launched_by, recorded
 
 Sizes = tuple[int, ...]
+Call = tuple[Callable[..., Any], Sequence[Any]]
 
 
 @dataclass(frozen=True)
 class Family:
-    """sizes: what the numbers of a shape are called, for messages. run: makes operands for a shape
-    and returns what is to be computed on them."""
+    """sizes: what the numbers of a shape are called, for messages; counts: how many there may be.
+    call: what is computed, and operands made for a shape: (function, operands)."""
 
     sizes: str
     counts: tuple[int, ...]
-    run: Callable[..., Callable[[], Any]]
+    call: Callable[..., Call]
     shape: str
 
 
-def _matmul(make: Any, *sizes: int) -> Callable[[], Any]:
+def _matmul(make: Any, *sizes: int) -> Call:
     *batch, m, n, k = sizes
-    a, b = make(*batch, m, k), make(*batch, k, n)
-    return lambda: a @ b
+    return lambda a, b: a @ b, (make(*batch, m, k), make(*batch, k, n))
 
 
 def _conv2d(
     make: Any, n: int, c: int, h: int, w: int, out: int, kernel: int, stride: int = 1
-) -> Callable[[], Any]:
-    x, weight = make(n, c, h, w), make(out, c, kernel, kernel)
-    return lambda: F.conv2d(x, weight, stride=stride, padding=kernel // 2)
+) -> Call:
+    def call(x: Any, weight: Any) -> Any:
+        return F.conv2d(x, weight, stride=stride, padding=kernel // 2)
+
+    return call, (make(n, c, h, w), make(out, c, kernel, kernel))
 
 
-def _attention(make: Any, batch: int, heads: int, length: int, width: int) -> Callable[[], Any]:
-    q, k, v = (make(batch, heads, length, width) for _ in range(3))
-    return lambda: F.scaled_dot_product_attention(q, k, v)
+def _attention(make: Any, *sizes: int) -> Call:
+    return F.scaled_dot_product_attention, [make(*sizes) for _ in range(3)]
 
 
-def _causal_attention(
-    make: Any, batch: int, heads: int, length: int, width: int
-) -> Callable[[], Any]:
-    q, k, v = (make(batch, heads, length, width) for _ in range(3))
-    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+def _causal_attention(make: Any, *sizes: int) -> Call:
+    causal = partial(F.scaled_dot_product_attention, is_causal=True)
+    return causal, [make(*sizes) for _ in range(3)]
 
 
-def _softmax(make: Any, *sizes: int) -> Callable[[], Any]:
-    x = make(*sizes)
-    return lambda: F.softmax(x, -1)
+def _softmax(make: Any, *sizes: int) -> Call:
+    return lambda x: F.softmax(x, -1), [make(*sizes)]
 
 
-def _layer_norm(make: Any, *sizes: int) -> Callable[[], Any]:
-    x, weight, bias = make(*sizes), make(sizes[-1]), make(sizes[-1])
-    return lambda: F.layer_norm(x, sizes[-1:], weight, bias)
+def _layer_norm(make: Any, *sizes: int) -> Call:
+    def call(x: Any, weight: Any, bias: Any) -> Any:
+        return F.layer_norm(x, sizes[-1:], weight, bias)
+
+    return call, (make(*sizes), make(sizes[-1]), make(sizes[-1]))
 
 
-def _reduce(make: Any, *sizes: int) -> Callable[[], Any]:
-    x = make(*sizes)
-    return lambda: x.sum(-1)
+def _reduce(make: Any, *sizes: int) -> Call:
+    return lambda x: x.sum(-1), [make(*sizes)]
 
 
-def _reduce_columns(make: Any, *sizes: int) -> Callable[[], Any]:
-    x = make(*sizes)
-    return lambda: x.sum(0)
+def _reduce_columns(make: Any, *sizes: int) -> Call:
+    return lambda x: x.sum(0), [make(*sizes)]
 
 
-def _elementwise(make: Any, *sizes: int) -> Callable[[], Any]:
-    x, y = make(*sizes), make(*sizes)
-    return lambda: F.gelu(x * y + x)
+def _elementwise(make: Any, *sizes: int) -> Call:
+    return lambda x, y: F.gelu(x * y + x), (make(*sizes), make(*sizes))
 
 
 _ANY = tuple(range(1, 9))
@@ -116,10 +114,14 @@ def kernels_of(
     with default(device):
 
         def make(*sizes: int) -> Any:
-            return random.rand(*sizes).to(dtype)
+            whole = creation.zeros if target else random.rand
+            return whole(*sizes).to(dtype)
 
         for sizes in shapes:
-            run = FAMILIES[family].run(make, *sizes)
-            busiest = launched_by(run, target=target)[:1]
-            out += [replace(each, family=family) for each in busiest]
+            function, operands = FAMILIES[family].call(make, *sizes)
+            if target is None:
+                found = launched_by(function, operands)
+            else:
+                found = recorded(function, operands, target)
+            out += [replace(each, family=family) for each in found[:1]]
     return out

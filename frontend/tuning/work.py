@@ -8,11 +8,14 @@ from typing import Any
 
 from tilewright.codegen.external import External
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.program import Loop, Program
+from tilewright.codegen.program import Loop, Program, compile_graph
 from tilewright.codegen.schedule import work as needed
 from tilewright.codegen.structure import identity
+from tilewright.codegen.target import gpu
+from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime.tuner.session import family_of
 
+from ..capture import Call
 from ..explanation import PlanReport, explain, members
 
 _BANDWIDTH, _FLOPS, _SCALAR, _LAUNCH = 2e10, 1e11, 2e10, 2e-6
@@ -31,17 +34,19 @@ class Launched:
 
 
 def launched_by(
-    function: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    target: str | None = None,
+    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
 ) -> list[Launched]:
-    """The kernels that a call launches, the busiest first. What it computes is computed.
-
-    target: those that a GPU which isn't here would launch (sm_90).
-    """
+    """The kernels that a call launches, the busiest first. What it computes is computed."""
     report = explain(function, *args, **(kwargs or {}))
-    return busiest(((p, 1) for p in report.plans), target)
+    return busiest((p, 1) for p in report.plans)
+
+
+def recorded(function: Callable[..., Any], args: Sequence[Any], target: str) -> list[Launched]:
+    """The kernels that a call would launch on a GPU which isn't here (sm_90), the busiest first.
+    Nothing is computed; RuntimeError if the call looks at a value."""
+    roots = list(Call(function, tuple(args), None).record().outputs.values())
+    program = compile_graph(lower_graph(roots), gpu(target))
+    return _ordered((target, kernel, count) for kernel, count in _kernels(program))
 
 
 def launched_so_far(target: str | None = None) -> list[Launched]:
@@ -50,14 +55,22 @@ def launched_so_far(target: str | None = None) -> list[Launched]:
 
 
 def busiest(plans: Iterable[tuple[PlanReport, int]], target: str | None = None) -> list[Launched]:
-    """The kernels of plans that ran so often, the busiest first; target as for `launched_by`."""
+    """The kernels of plans that ran so often, the busiest first. target: those that a GPU which
+    isn't here would launch."""
+    return _ordered(
+        (device, kernel, runs * count)
+        for plan, runs in plans
+        for device, kernel, count in _launches(plan, target)
+    )
+
+
+def _ordered(launches: Iterable[tuple[str, Kernel | Bundle, int]]) -> list[Launched]:
     counts: dict[tuple[str, str], list[Any]] = {}
-    for plan, runs in plans:
-        for device, kernel, count in _launches(plan, target):
-            if device != "cpu" and not device.startswith(("cuda", "sm_", "gfx")):
-                continue
-            key = device, "\n".join(map(identity, members(kernel)))
-            counts.setdefault(key, [kernel, 0])[1] += runs * count
+    for device, kernel, count in launches:
+        if device != "cpu" and not device.startswith(("cuda", "sm_", "gfx")):
+            continue
+        key = device, "\n".join(map(identity, members(kernel)))
+        counts.setdefault(key, [kernel, 0])[1] += count
     found = [
         Launched(kernel, device, count, count * estimate(kernel), family_of(kernel))
         for (device, _), (kernel, count) in counts.items()
