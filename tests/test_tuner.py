@@ -354,10 +354,8 @@ def test_a_bad_candidate_is_recorded_and_harms_nothing_else(
 
 
 @needs_llvm
-def test_a_default_that_fails_is_an_error_that_names_the_kernel(
-    sums: Kernel, importable: None
-) -> None:
-    with Database() as results, pytest.raises(RuntimeError, match=rf"{sums.name} can't be tuned"):
+def test_a_default_that_fails_is_an_error_that_says_why(sums: Kernel, importable: None) -> None:
+    with Database() as results, pytest.raises(bench.CannotTune, match=r"failed: .*no compiler"):
         Session(AllFail(), results, engine_name="test_tuner:AllFail").tune(sums)
 
 
@@ -372,9 +370,44 @@ class AllFail(Counting):
 def test_a_worker_that_cannot_begin_says_why(sums: Kernel) -> None:
     with (
         bench.Bench(sums, engines.named("cpu"), "no.such.module:Engine") as broken,
-        pytest.raises(bench.WorkerError, match="No module named"),
+        pytest.raises(bench.CannotTune, match="No module named"),
     ):
         broken.measure([llvm.DEFAULT], 1)
+
+
+@needs_llvm
+def test_kernels_that_cannot_be_measured_are_skipped_and_the_others_tuned() -> None:
+    """Operands of the tuner's make this one's positions negative."""
+    table, places, w = tw.rand(20, 30), tw.randint(5, 20, (7,)), tw.rand(30, 40)
+
+    def step() -> Any:
+        return (table[places * 2 % 9 - 25] * 2) @ w
+
+    tw.tune(lambda: (table[places] * 2) @ w, effort="quick")
+    with pytest.raises(IndexError):
+        step().numpy()
+
+
+@needs_llvm
+def test_a_training_step_with_an_optimizer_is_tuned() -> None:
+    """Updates of many parameters are one kernel, whose members share a schedule."""
+    net = tw.nn.Sequential(tw.nn.Linear(40, 30), tw.nn.ReLU(), tw.nn.Linear(30, 5))
+    optimizer = tw.optim.Adam(net.parameters())
+    x, y = tw.rand(16, 40), tw.randint(0, 5, (16,))
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    first = step()
+    report = tw.tune(step, effort="quick")
+    families_ = {k.record.about.family for k in report.kernels}
+    assert "update" in families_ and "product" in families_ and report.skipped == ()
+    assert all(k.result.complete for k in report.kernels)
+    assert step() < first
 
 
 # The database

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.runtime.tuner import choices, engines
 from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.session import Session
+from tilewright.runtime.tuner.session import CannotTune, Session
 
 from .. import flushing, recording
 from .report import Report, TunedKernel
@@ -61,6 +61,7 @@ def tune_kernels(
             "tune"
         )
     results: list[TunedKernel] = []
+    skipped: list[tuple[str, str]] = []
     interrupted = False
     with Display(len(work), budget, progress) as display, database or Database() as kept:
         sessions: dict[str, Session] = {}
@@ -76,11 +77,14 @@ def tune_kernels(
                 if session.expired():
                     break
                 display.begin(i, each)
-                results.append(TunedKernel(each, session.tune(each.kernel, each.family)))
+                try:
+                    results.append(TunedKernel(each, session.tune(each.kernel, each.family)))
+                except CannotTune as reason:
+                    skipped.append((each.kernel.name, str(reason)))
         except KeyboardInterrupt:
             interrupted = True
     _recompile()
-    return Report(tuple(results), len(work), interrupted)
+    return Report(tuple(results), tuple(skipped), len(work), interrupted)
 
 
 def _recompile() -> None:

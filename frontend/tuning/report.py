@@ -49,10 +49,11 @@ class TunedKernel:
 
 @dataclass(frozen=True)
 class Report:
-    """kernels: those that were searched, in order; wanted: how many there were to do.
-    interrupted: by Ctrl-C."""
+    """kernels: those that were searched, in order; skipped: those that can't be, by name, and why;
+    wanted: how many there were to do. interrupted: by Ctrl-C."""
 
     kernels: tuple[TunedKernel, ...]
+    skipped: tuple[tuple[str, str], ...]
     wanted: int
     interrupted: bool = False
 
@@ -75,6 +76,7 @@ class Report:
         """For machines."""
         return {
             "kernels": [k.data() for k in self.kernels],
+            "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
             "wanted": self.wanted,
             "interrupted": self.interrupted,
             "measured": self.measured,
@@ -103,9 +105,11 @@ class Report:
         lines = f"{done} of {self.wanted} kernels tuned, {self.measured} candidates measured"
         if self.kernels:
             lines += f"; together {self.gain:.2f} times as fast as by default"
+        for name, reason in self.skipped:
+            lines += f"\nskipped {name}: {reason}"
         if self.interrupted:
             lines += "\ninterrupted: the best until then is kept, run it again to go on"
-        elif done < self.wanted:
+        elif done + len(self.skipped) < self.wanted:
             lines += "\nout of time: run it again to go on"
         return lines
 

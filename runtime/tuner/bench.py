@@ -30,8 +30,8 @@ RUN = 20.0
 _TAIL = 400
 
 
-class WorkerError(RuntimeError):
-    """A worker can't even begin: the message says why."""
+class CannotTune(RuntimeError):
+    """A kernel can't be measured: the message says why."""
 
 
 class _Ended(Exception):
@@ -147,7 +147,7 @@ class Bench(Generic[S]):
         try:
             self._exchange(self._request, START)
         except _Ended as end:
-            raise WorkerError(f"a worker can't begin: {end.reason}") from None
+            raise CannotTune(f"its worker can't begin: {end.reason}") from None
 
     def _exchange(self, request: dict[str, Any], patience: float) -> dict[str, Any]:
         """The answer. patience: seconds from line to line."""

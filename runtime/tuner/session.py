@@ -15,7 +15,7 @@ from tilewright.codegen.kernel import Bundle, Kernel, Reduce
 from tilewright.codegen.space import Space
 
 from . import key, search
-from .bench import Bench
+from .bench import Bench, CannotTune
 from .database import Database
 from .engines import Engine
 from .record import MEASURED, PRIOR, About, Found, Options, Record, text_of
@@ -103,7 +103,8 @@ class Session:
         """Search the schedules of a kernel, or go on where a search was left.
 
         KeyboardInterrupt goes through to the caller; what was measured until then is kept, and the
-        best of it is chosen.
+        best of it is chosen. CannotTune for a kernel whose default can't be measured, as its
+        operands make it fail.
         """
         return _Search(self, kernel, family or family_of(kernel)).run()
 
@@ -210,10 +211,8 @@ class _Search:
                 self.state.ratios.pop(schedule, None)
                 found[self.texts[schedule]] = bad
         if self.space.default in self.state.bad:
-            raise RuntimeError(
-                f"kernel {self.kernel.name} can't be tuned, as its default schedule is bad: "
-                f"{self.bench.found[self.space.default].reason}"
-            )
+            bad = self.bench.found[self.space.default]
+            raise CannotTune(f"its default schedule is {bad.status}: {bad.reason}")
         self.database.add(self.key, self.about, found)
         self._choose()
         self._report()
