@@ -31,7 +31,8 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
     if _runs_along_parallel(kernel):
         # Columns: neighbouring threads take neighbouring columns.
         block = min(power_of_two(rows), 64)
-        block_r = min(power_of_two(length), max(4096 // block, 1))
+        held = 4096 if len(_loads_of_rows(kernel)) <= 2 else 2048  # more would spill
+        block_r = min(power_of_two(length), max(held // block, 1))
         return Schedule(block=block, block_r=block_r, looped=block_r < length, num_warps=4)
     whole = power_of_two(length)
     if whole <= limit:
@@ -45,14 +46,16 @@ def _runs_along_parallel(kernel: Kernel) -> bool:
     """Whether most loads of rows step through memory along a parallel axis rather than along a
     reduction axis. What is loaded once a row doesn't matter."""
     along_parallel = along_reduction = 0
-    for value in kernel.values:
-        if isinstance(value, Load) and value.axes().intersection(kernel.reduction):
-            steps = {
-                a: abs(value.offset.coefficient(a)) for a in (*kernel.parallel, *kernel.reduction)
-            }
-            along_parallel += any(steps[a] == 1 for a in kernel.parallel)
-            along_reduction += any(steps[a] == 1 for a in kernel.reduction)
+    for load in _loads_of_rows(kernel):
+        steps = {a: abs(load.offset.coefficient(a)) for a in (*kernel.parallel, *kernel.reduction)}
+        along_parallel += any(steps[a] == 1 for a in kernel.parallel)
+        along_reduction += any(steps[a] == 1 for a in kernel.reduction)
     return along_parallel > along_reduction
+
+
+def _loads_of_rows(kernel: Kernel) -> list[Load]:
+    loads = (v for v in kernel.values if isinstance(v, Load))
+    return [v for v in loads if v.axes().intersection(kernel.reduction)]
 
 
 def merge_schedule(kernel: Kernel, target: Target) -> Schedule:
