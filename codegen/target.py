@@ -119,4 +119,4 @@ def gpu(name: str, tf32: bool = False) -> Target:
         chip = CHIPS["gfx942"]
     else:
         raise ValueError(f"expected a target such as {', '.join(CHIPS)}, got {name!r}")
-    return replace(CUDA, name=name, chip=chip, tf32=tf32)
+    return replace(CUDA, name=name, chip=chip, tf32=tf32, parallel=chip.multiprocessors)

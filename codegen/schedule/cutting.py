@@ -182,13 +182,13 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     full = [v for v in loads if not length > 1 or analysis.axes(v) & reduction]
     if kernel.is_grouped:
         full = [v for v in loads if analysis.axes(v) >= reduction.union(kernel.parallel)]
-    passes = _passes(analysis, kernel) if schedule.looped else 1
-    loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads) * passes
+    times = passes(kernel) if schedule.looped else 1
+    loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads) * times
     threads = schedule.num_warps * 32
     held = max(block // threads, 1)
     return Pieces(
         programs=programs,
-        steps=_tiles(length, schedule.block_r) * passes if schedule.looped else 1,
+        steps=_tiles(length, schedule.block_r) * times if schedule.looped else 1,
         loaded=loaded,
         # Stores are not waited for, but a kernel that has nothing else is as fast as they are.
         flying=block * sum(b.dtype.itemsize for b in [v.buffer for v in full] or kernel.outputs),
@@ -199,8 +199,9 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     )
 
 
-def _passes(analysis: Analysis, kernel: Kernel) -> int:
+def passes(kernel: Kernel) -> int:
     """How often a row is read that doesn't stay on chip."""
+    analysis = Analysis(kernel)
     deepest = max((analysis.depth(v) for v in kernel.values), default=0)
     stored = any(set(kernel.reduction) & analysis.axes(s.value) for s in kernel.stores)
     return max(deepest + stored, 1)

@@ -30,8 +30,8 @@ POINTER = {
 """Pointer types as Triton's signatures spell them; a bool is a byte in memory."""
 
 
-_NUMBERS = ("scalar", "number")
-"""Roles of arguments that are no addresses, and of which nothing is known."""
+_NUMBERS = ("scalar", "number", "matrix")
+"""Roles of arguments of which the compiler is told no divisor."""
 
 ALIGNMENT = "ALIGNMENT"
 """The constexpr of a bundle that says what the addresses in its table are multiples of."""
@@ -53,6 +53,8 @@ class Argument:
     role says what is passed:
         buffer    the buffer number `value` among the kernel's outputs followed by its inputs
         place     the address `value[1]` bytes into the buffer number `value[0]`
+        matrix    a tensor descriptor of the buffer number `value[0]` as a matrix of `value[1]` rows
+                  by `value[2]` columns, with `value[3]` elements from row to row
         scalar    the number at place `value` of the kernel's scalars
         size      the integer `value`
         number    the number `value`, of which the compiler is told nothing

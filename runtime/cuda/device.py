@@ -24,7 +24,7 @@ from .context import Context
 from .copies import Upload, download
 from .fallback import HostLaunch
 from .graphs import replays
-from .kernels import Function, Image, Kernels
+from .kernels import Function, Image, Kernels, suited
 from .launch import Launcher
 from .memory import Buffer, Memory, Pool
 from .packed import Packed
@@ -178,7 +178,7 @@ class Cuda(Device):
     def _emitted(self, kernel: Kernel | Bundle, schedule: Schedule) -> Emitted | None:
         """The kernel in Triton; None if it has no form there."""
         try:
-            return emit(kernel, schedule)
+            return suited(emit(kernel, schedule), self.kernels.target)
         except NotImplementedError as reason:
             self.fallbacks[kernel.name] = str(reason)
             if debug.level():
