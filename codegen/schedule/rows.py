@@ -63,8 +63,9 @@ def _loads_of_rows(kernel: Kernel) -> list[Load]:
     """The loads of most elements."""
     analysis = Analysis(kernel)
     loads = [v for v in kernel.values if isinstance(v, Load)]
-    counts = [points(analysis.axes(v)) for v in loads]
-    return [v for v, count in zip(loads, counts) if count == max(counts)]
+    counts = {v: points(analysis.axes(v)) for v in loads}
+    most = max(counts.values(), default=1)
+    return [v for v in loads if counts[v] == most]
 
 
 def merge_schedule(kernel: Kernel, target: Target) -> Schedule:
