@@ -6,6 +6,7 @@ import tilewright as torch
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 from tilewright.ir.dtype import (
@@ -93,6 +94,7 @@ _LAZY = {
         "amp.autocast_mode",
     ),
     "explain": "explanation",
+    "tune": "tuning",
     "save": "serialization",
     "load": "serialization",
     "manual_seed": "random",
@@ -179,3 +181,6 @@ strided, contiguous_format, preserve_format, channels_last = (
     "torch.preserve_format",
     "torch.channels_last",
 )
+
+if os.environ.get("TW_TUNE"):
+    from .tuning import online as _online

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .. import attention
 from ..analysis import Analysis
 from ..chip import Chip
-from ..index import Axis
+from ..index import Axis, FloorDiv, Index, Mod
 from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, collect
 from ..roles import roles
 from .schedule import Schedule, head_block, points
@@ -109,13 +109,26 @@ def _loads(value: Value) -> list[Load]:
 
 
 def _is_whole(value: Value) -> bool:
-    """Whether an operand is read by vectors: its elements are neighbours, none of them guarded."""
+    """Whether an operand is read by vectors: along an axis by which its elements are neighbours,
+    and on which no guard and no other part of their place depends."""
     seen: dict[int, Value] = {}
     collect(value, seen)
-    if any(isinstance(v, Guard) for v in seen.values()):
-        return False
-    offsets = [v.offset for v in _loads(value)]
-    return all(o.is_affine and any(c == 1 for _, c in o.terms) for o in offsets)
+    guarded = {
+        axis
+        for guard in seen.values()
+        if isinstance(guard, Guard)
+        for index in guard.indices()
+        for axis in index.axes()
+    }
+    return all(_neighbours(load.offset) - guarded for load in _loads(value))
+
+
+def _neighbours(offset: Index) -> set[Axis]:
+    """The axis along which an offset grows by 1. Where there are two, as along windows, vectors
+    would begin anywhere."""
+    steps = {a for a, c in offset.terms if c == 1 and isinstance(a, Axis)}
+    rest = (atom.index.axes() for atom, _ in offset.terms if isinstance(atom, (FloorDiv, Mod)))
+    return steps.difference(*rest) if len(steps) == 1 else set()
 
 
 def _runs_along(value: Value, axes: tuple[Axis, ...]) -> bool:
