@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,18 +10,69 @@ import pytest
 from graph_oracle import Case
 
 import tilewright as tw
+from tilewright import recording
+from tilewright.ir.op import REGISTRY
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from test_onnx_ops import CHOSEN, exported, opsets, unsupported
+from test_onnx_ops import (
+    CHOSEN,
+    DIVISORS,
+    EDGES,
+    EDGY,
+    INTEGER_CASES,
+    INTEGERS,
+    exported,
+    opsets,
+    unsupported,
+)
+
+SUPPORTED = [c for c in CHOSEN if not unsupported(c)]
+
+
+def result(program: Any, *arrays: np.ndarray) -> np.ndarray:
+    model: Any = tw.onnx.load(program)
+    found: np.ndarray = model(*(tw.tensor(a) for a in arrays)).detach().numpy()
+    return found
 
 
 @pytest.mark.parametrize("opset", opsets())
-@pytest.mark.parametrize("each", [c for c in CHOSEN if not unsupported(c)], ids=lambda c: c.name)
+@pytest.mark.parametrize("each", SUPPORTED, ids=lambda c: c.name)
 def test_case(each: Case, opset: int) -> None:
     program, arrays, expected = exported(each, np.float32, opset)
-    model: Any = tw.onnx.load(program)
-    got = model(*(tw.tensor(a) for a in arrays))
-    assert tuple(got.shape) == expected.shape
-    np.testing.assert_allclose(got.detach().numpy(), expected, rtol=2e-5, atol=2e-5)
+    got = result(program, *arrays)
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+@pytest.mark.parametrize("each", SUPPORTED, ids=lambda c: c.name)
+def test_case_of_other_width(each: Case, dtype: Any) -> None:
+    program, arrays, expected = exported(each, dtype, 18)
+    got = result(program, *arrays).astype(np.float64)
+    # Attributes, such as an epsilon, are float32 in ONNX.
+    tolerance = 2e-2 if dtype is np.float16 else 1e-6
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+def same_as_recorded(f: Callable[..., Any], *arrays: np.ndarray) -> None:
+    """The loaded export of `f` beside `f` itself, on which test_onnx_ops has onnxruntime's word."""
+
+    def recorded(*tensors: Any) -> Any:
+        return recording.record(f, *tensors)
+
+    tensors = tuple(tw.tensor(a) for a in arrays)
+    expected, got = recorded(*tensors).numpy(), result(tw.onnx.export(recorded, tensors), *arrays)
+    assert got.dtype == expected.dtype
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", INTEGER_CASES)
+def test_integers(name: str) -> None:
+    same_as_recorded(INTEGER_CASES[name], INTEGERS, DIVISORS)
+
+
+@pytest.mark.parametrize("name", EDGY.split())
+def test_edges(name: str) -> None:
+    same_as_recorded(REGISTRY[name], EDGES.astype(np.float32))

@@ -6,15 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tilewright.ir.dtype import bool_
 
 from ... import creation
 from ...recording import Handle
 from .api import f
 from .table import operator
-from .values import dtype_of
+from .values import Host, dtype_of
 
 
 def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,7 +101,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:
         x, min = f.maximum(x, min), None
     if isinstance(max, Handle):
         x, max = f.minimum(x, max), None
-    bounds = [None if bound is None else np.asarray(bound).item() for bound in (min, max)]
+    bounds = [b.array.item() if isinstance(b, Host) else b for b in (min, max)]
     return x if bounds == [None, None] else f.clamp(x, *bounds)
 
 

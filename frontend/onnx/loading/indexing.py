@@ -14,7 +14,7 @@ from ... import creation
 from ...recording import record
 from .api import f
 from .table import operator
-from .values import tensor_of
+from .values import Host
 
 _MODES = {"none": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
@@ -29,14 +29,16 @@ def _positions(index: Any, size: int) -> Any:
 def gather(x: Any, index: Any, *, axis: int = 0) -> Any:
     axis %= x.dim()
     size = x.shape[axis]
-    if not isinstance(index, np.ndarray):
+    if not isinstance(index, Host):
         return record(ops.gather, x, _positions(index, size), axis)
-    if index.size and not -size <= index.min() <= index.max() < size:
+    places = index.array
+    if places.size and not -size <= places.min() <= places.max() < size:
         raise IndexError(f"an index is out of range for the dimension {axis} of {list(x.shape)}")
-    if index.ndim == 0:
-        return f.select(x, axis, int(index))
-    places = np.where(index < 0, index + size, index).astype(np.int64)
-    return record(ops.gather, x, tensor_of(places, x.device), axis)
+    if places.ndim == 0:
+        return f.select(x, axis, int(places))
+    if places.size and places.min() < 0:
+        index = Host(np.where(places < 0, places + size, places))
+    return record(ops.gather, x, index.tensor(x.device).to(int64), axis)
 
 
 @operator("GatherElements")

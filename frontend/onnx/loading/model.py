@@ -53,7 +53,7 @@ class OnnxModel(Module):
         opset = max((o.version for o in proto.opset_import if o.domain in _STANDARD), default=1)
         self._steps = _steps(graph, opset)
         self._constants: dict[str, Host] = {}
-        self._weights: dict[str, tuple[dict[str, Any], str]] = {}  # where each one is
+        self._weights: dict[str, tuple[Module, str]] = {}  # which attribute each one is
         self._take_initializers(graph)
         given = {i.name for i in graph.initializer}
         self._inputs = [Input(i) for i in graph.input if i.name not in given]
@@ -90,11 +90,12 @@ class OnnxModel(Module):
         table = owner._parameters if trained else owner._buffers
         last = _free(owner, last, table)
         table[last] = Parameter(tensor) if trained else tensor
-        self._weights[name] = table, last
+        self._weights[name] = owner, last
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         values: dict[str, Value] = dict(self._constants)
-        values.update((name, table[key]) for name, (table, key) in self._weights.items())
+        for name, (owner, attribute) in self._weights.items():
+            values[name] = getattr(owner, attribute)
         given = self._arguments(inputs, named)
         values.update(given)
         device = next((t.device for t in given.values()), None)

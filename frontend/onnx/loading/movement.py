@@ -10,6 +10,7 @@ import numpy as np
 from ... import creation
 from .api import F, f
 from .table import operator
+from .values import dtype_of
 
 
 @operator("Shape")
@@ -40,8 +41,6 @@ def range_(start: Any, limit: Any, delta: Any) -> Any:
 
 @operator("EyeLike")
 def eye_like(x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
-    from .values import dtype_of
-
     rows, columns = x.shape
     row, column = (creation.arange(n, device=x.device) for n in (rows, columns))
     ones = row[:, None] + k == column
@@ -131,7 +130,7 @@ def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) 
 _MODES = {"edge": "replicate", "wrap": "circular"}  # what PyTorch calls them
 
 
-@operator("Pad", host=("pads", "axes"), either=("value",))
+@operator("Pad", host=("pads", "value", "axes"))
 def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
     """pads and value were attributes before opset 11."""
     count = len(pads) // 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,8 +29,10 @@ class Step:
     def __init__(self, node: Any, operator: Operator, opset: int):
         import onnx
 
-        self.node = node
+        self.name = node.name or node.output[0]
+        self.op_type = node.op_type
         self.operator = operator
+        self._proto = node.SerializeToString()
         self.opset = opset
         self.inputs = list(node.input)
         self.outputs = list(node.output)
@@ -39,11 +42,10 @@ class Step:
         if "outputs" in operator.signature.parameters:
             self.attributes["outputs"] = len(self.outputs)
         self.parameters = self._bind()
-        self._reference: Any = None
         self._last: tuple[list[Value], list[Value]] | None = None
 
     def __str__(self) -> str:
-        return f"the node {self.node.name or self.outputs[0]!r} ({self.node.op_type})"
+        return f"the node {self.name!r} ({self.op_type})"
 
     def _bind(self) -> list[str]:
         """The parameter that each input is passed to."""
@@ -102,7 +104,7 @@ class Step:
                 arguments.append(array_of(value))
             elif isinstance(value, Host):
                 either = name in self.operator.either
-                arguments.append(value.array if either else value.tensor(device))
+                arguments.append(value if either else value.tensor(device))
             else:
                 arguments.append(value)
         found = self.operator.function(*arguments, **self.attributes)
@@ -111,11 +113,10 @@ class Step:
 
     def _compute_on_host(self, inputs: Sequence[Value]) -> list[Value]:
         """By ONNX's own reference, in NumPy: shapes, and what depends on constants alone."""
-        if self._reference is None:
-            self._reference = _reference(self.node, self.opset)
+        reference = _reference(self._proto, self.opset)
         feed = {n: v.array for n, v in zip(self.inputs, inputs, strict=True) if v is not None}
         with np.errstate(all="ignore"):
-            return [Host(v) for v in self._reference.run(None, feed)]
+            return [Host(v) for v in reference.run(None, feed)]
 
 
 def _plain(onnx: Any, attribute: Any) -> Any:
@@ -130,9 +131,13 @@ def _plain(onnx: Any, attribute: Any) -> Any:
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def _reference(node: Any, opset: int) -> Any:
+@functools.lru_cache(maxsize=4096)
+def _reference(proto: bytes, opset: int) -> Any:
+    """What runs a node by itself."""
     import onnx
     from onnx.reference import ReferenceEvaluator
+
+    node = onnx.NodeProto.FromString(proto)
 
     def untyped(names: Sequence[str]) -> list[Any]:
         return [onnx.helper.make_value_info(n, onnx.TypeProto()) for n in names if n]

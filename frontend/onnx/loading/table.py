@@ -33,7 +33,7 @@ class Operator:
         the names of these. A parameter `outputs` gets the number of outputs.
     host: parameters that are NumPy arrays, such as a shape: what is read there is computed where it
         is needed to record the model, not on the device.
-    either: parameters that are a NumPy array if the value is known on the host, else a Tensor.
+    either: parameters that are a Host if the value is known there, else a Tensor.
     state: parameters that are no weights, such as running statistics.
     """
 

@@ -16,16 +16,19 @@ class Host:
     """An array that is known while the graph is recorded, as a shape is; and as a tensor, if one is
     needed, made once on each device if it is data."""
 
-    __slots__ = ("_tensors", "array")
-
     def __init__(self, array: Any):
         self.array = np.asarray(array)
         self._tensors: dict[Any, Any] = {}
+        self._alike: bool | None = None  # whether all elements are, once that was looked at
 
     def tensor(self, device: Any) -> Any:
         first = self.array.reshape(-1)[:1]
-        if self.array.tobytes() == first.tobytes() * self.array.size and self.array.size:
-            # One number: a constant of the graph at hand, from which kernels can be simplified.
+        if self._alike is None:
+            self._alike = first.size == 1 and self.array.tobytes() == first.tobytes() * (
+                self.array.size
+            )
+        if self._alike:
+            # A constant of the graph at hand, from which kernels can be simplified.
             dtype = _dtype_of_array(self.array)
             return creation.full(self.array.shape, first.item(), dtype=dtype, device=device)
         found = self._tensors.get(device)
