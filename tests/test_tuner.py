@@ -712,6 +712,23 @@ def test_an_interrupt_keeps_the_best_and_the_next_run_goes_on(sums: Kernel) -> N
 
 
 @needs_llvm
+def test_a_space_that_has_grown_is_searched_for_what_is_new(
+    sums: Kernel, importable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Database() as results:
+        first = Session(Counting(), results, engine_name="test_tuner:Counting").tune(sums)
+        grown = Counting()
+        whole = Counting.space(grown, sums)
+        more = (*whole.schedules, llvm.Schedule(vectors=1), llvm.Schedule(vectors=2))
+        monkeypatch.setattr(
+            grown, "space", lambda kernel: Space(more, {s: (i,) for i, s in enumerate(more)}, {})
+        )
+        session = Session(grown, results, "exhaustive", engine_name="test_tuner:Counting")
+        second = session.tune(sums)
+    assert second.known == len(more) == first.known + second.measured
+
+
+@needs_llvm
 def test_a_budget_ends_a_search_and_it_goes_on_later() -> None:
     work = launched_by(lambda: tw.rand(96, 64) @ tw.rand(64, 80))
     with Database() as results:

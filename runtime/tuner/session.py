@@ -129,7 +129,7 @@ class _Search:
     def run(self) -> Result:
         self._recall()
         record = self.database.record(self.key)
-        complete = record is not None and _covers(record.effort, self.session.effort)
+        complete = record is not None and self._is_done(record)
         if not complete and len(self.space) > 1:
             complete = self._search()
         record = self.database.record(self.key) or Record(self.key, self.about)
@@ -138,6 +138,13 @@ class _Search:
             record, self.kernel, len(self.space), self.measured, known, complete,
             time.monotonic() - self.start, self.progress,
         )  # fmt: skip
+
+    def _is_done(self, record: Record) -> bool:
+        """Whether a search of this effort, or a greater one, came to its end in the same space."""
+        efforts = list(search.EFFORTS)
+        if record.effort not in efforts or record.about.space != len(self.space):
+            return False
+        return efforts.index(record.effort) >= efforts.index(self.session.effort)
 
     def _search(self) -> bool:
         """Whether it came to its end."""
@@ -252,11 +259,6 @@ class _Search:
             ]
         nearest = [s for _, s in sorted(near, key=lambda each: each[0])[:3]]
         return [*nearest, *(s for _, s in sorted(ranked, key=lambda each: each[0])[:3])]
-
-
-def _covers(done: str, effort: str) -> bool:
-    order = list(search.EFFORTS)
-    return done in order and order.index(done) >= order.index(effort)
 
 
 def family_of(kernel: Kernel | Bundle) -> str:

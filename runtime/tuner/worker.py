@@ -12,9 +12,11 @@ PLACE counts what was prepared. FOUND is null for what runs and is right, else [
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -37,6 +39,7 @@ TRIES = 3
 """So often that is done; the least counts, for what disturbs a launch makes it longer."""
 MOST = 256
 """Launches of a sample, at most."""
+_PR_SET_PDEATHSIG = 1
 
 
 class Trial:
@@ -186,7 +189,14 @@ def _scalar(dtype: DType) -> float | int | bool:
     return 0.5 if dtype.category == FLOAT else dtype.category == BOOL or 1
 
 
+def _end_with_parent() -> None:
+    """Whatever a candidate is at, this process doesn't outlive the one that asked."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
+    _end_with_parent()
     # What libraries print must not mix with the answers.
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
