@@ -115,7 +115,7 @@ class SplitProducts:
         tiles = -(-rows // edges[0]) * -(-columns // edges[1]) * batch
         most = min(chip.multiprocessors // tiles, inner // _LEAST)
         parts = max((p for p in range(1, most + 1) if extent % p == 0), default=1)
-        rate = chip.flops(node.dtype, self.target.tf32) / chip.multiprocessors
+        rate = chip.flops(node.operands[0].dtype, self.target.tf32) / chip.multiprocessors
         saved = 2 * edges[0] * edges[1] * (inner - inner // parts) / rate
         more = 8 * parts * math.prod(node.shape) / chip.bandwidth + _LAUNCH
         return parts if saved > more else 1

@@ -13,6 +13,8 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.dtype import (
     bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
     float16,
     float32,
     float64,
@@ -91,6 +93,7 @@ _LAZY = {
         ],
         "amp.autocast_mode",
     ),
+    "_scaled_mm": "nn.functional.scaled",
     "explain": "explanation",
     "save": "serialization",
     "load": "serialization",

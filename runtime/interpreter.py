@@ -24,6 +24,8 @@ from triton.language import math as tl_math
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as stock
 
+from tilewright.ir.dtype import float8_e4m3fn, float8_e5m2
+
 from .modules import LOCK
 
 Handle = stock.TensorHandle
@@ -60,6 +62,17 @@ def _narrow(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
 
 
+def _numbers(block: Any) -> np.ndarray:
+    """The elements of a block, of which the interpreter may have the bits."""
+    kind = block.dtype.scalar
+    if kind == tl.bfloat16:
+        return _widen(block.data)
+    return block.data.view(_FLOAT8[kind].np) if kind in _FLOAT8 else block.data
+
+
+_FLOAT8 = {tl.float8e4nv: float8_e4m3fn, tl.float8e5: float8_e5m2}
+
+
 class _Builder(stock.InterpreterBuilder):
     """Computes one operation on blocks; bfloat16, which is kept as bits, by way of float32."""
 
@@ -93,11 +106,8 @@ class _Builder(stock.InterpreterBuilder):
         return self.cast_impl(source, target)
 
     def create_dot(self, a: Any, b: Any, acc: Any, precision: Any, imprecise: Any) -> Any:
-        # BLAS has float32 but neither of the halves.
-        wide = [
-            _widen(x.data) if x.dtype.scalar == tl.bfloat16 else x.data.astype(acc.data.dtype)
-            for x in (a, b)
-        ]
+        # BLAS has float32 but no narrower type.
+        wide = [_numbers(x).astype(acc.data.dtype, copy=False) for x in (a, b)]
         return Handle(np.matmul(*wide) + acc.data, acc.dtype.scalar)
 
 

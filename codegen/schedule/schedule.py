@@ -25,6 +25,7 @@ class Schedule:
     persistent: so many programs of a contraction walk through all of its tiles and read matrices
         through tensor descriptors (TMA on NVIDIA's); 0 for a program for each tile.
     tf32: whether products of float32 are rounded to TF32.
+    float8: whether tensor cores multiply float8 as it is; otherwise it becomes float16.
     num_warps, num_stages: Triton's.
     """
 
@@ -37,6 +38,7 @@ class Schedule:
     group_m: int = 8
     persistent: int = 0
     tf32: bool = False
+    float8: bool = True
     num_warps: int = 4
     num_stages: int = 3
 

@@ -178,6 +178,9 @@ from .reduce import (
     prod,
     sum,
 )
+from .scaled import (
+    scaled_mm,
+)
 from .scan import (
     argsort,
     cummax_index,
