@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size

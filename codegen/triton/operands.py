@@ -23,8 +23,10 @@ def half_type(dtype: DType) -> str | None:
 
 def is_native(dot: Dot, schedule: Schedule) -> bool:
     """Whether a product is one of float8 on tensor cores: both operands lie so in memory."""
+    if not schedule.float8 or dot.input_dtype not in FLOAT8:
+        return False
     cores = (_core(v) for v in (dot.a, dot.b))
-    return schedule.float8 and all(isinstance(c, Load) and c.buffer.dtype in FLOAT8 for c in cores)
+    return all(isinstance(c, Load) and c.buffer.dtype in FLOAT8 for c in cores)
 
 
 def _core(value: Value) -> Value:

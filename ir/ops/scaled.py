@@ -64,4 +64,4 @@ scaled_mm = Op(
     float8=True,
 )
 """scaled_mm(a[m, k], b[k, n], scale_a, scale_b, bias[n]?, dtype): a @ b of float8, times scales of
-one element each or of shapes [m, 1] and [1, n], plus bias. Computed in float32, rounded to dtype."""
+one element each or of shapes [m, 1] and [1, n], plus bias. Computed in float32 and rounded once."""
