@@ -299,7 +299,7 @@ def as_handle(value: Any, like: Handle | None = None) -> Any:
         )
     node = recording.resolve(like)
     key = (as_handle, node, value, type(value))
-    exact = not isinstance(value, float) or (value != 0 and value == value)
+    exact = recording.is_exact(value)
     found = recording.lookup(key) if exact else None
     if found is None:
         dtype = recording.scalar_dtype(node.dtype, value)

@@ -322,9 +322,8 @@ def leaf(state: Any, owner: Any) -> Node:
             state._buffer = buffer = np.asarray(buffer, order="C")
         else:
             owned, buffer = None, np.array(buffer, copy=True, order="C")
-    place, aval = len(leaves), state._aval
-    known = latest_nodes.get(place)
-    node = known[1] if known and known[0] is aval else _leaf_node(place, aval)
+    place = len(leaves)
+    node = _leaf_node(place, state._aval)
     if state._history is not None:
         node = variable(node, state._history)
     elif state._requires_grad and owner is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
@@ -74,8 +73,7 @@ def flush() -> None:
     values, and the first error is raised here and whenever its tensor is read again. After an
     interrupt nothing is lost: what is still live is tried again next time.
     """
-    if get_ident() != threads._owner:
-        threads.take_over()
+    threads.claim()
     if _refusal is not None:
         raise _refusal()
     if clock.holding or not (handles or storages or leaves):
@@ -202,13 +200,8 @@ def _complete(
     # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
     if kept and plan is not None:
         _surely(_keep_histories, kept, plan.recorded, values, live)
-    try:
-        _hand_out(live, outcome, histories, values, error is not None)
-        _end_epoch()
-    except BaseException:
-        _hand_out(live, outcome, histories, values, error is not None)
-        _end_epoch()
-        raise
+    _surely(_hand_out, live, outcome, histories, values, error is not None)
+    _surely(_end_epoch)
     return error
 
 
@@ -335,7 +328,8 @@ def _end_epoch() -> None:
 
 
 def _recorded() -> int:
-    return max(graph.table_size(), *map(len, tables.values()))
+    """Nodes, or results of calls in all modes together, whichever are more."""
+    return max(graph.table_size(), sum(map(len, tables.values())))
 
 
 def clear_tables() -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import functools
 from _thread import _count as other_threads
-from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -227,8 +226,7 @@ def node_of(build: Callable[..., Any], *args: Any) -> Any:
 
 def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     """The slow path: calls met for the first time, or by a thread that wasn't the owner."""
-    if get_ident() != threads._owner:
-        threads.take_over()
+    threads.claim()
     nodes = [resolve(a) if isinstance(a, Handle) else a for a in args]
     key = (build, *nodes)
     result = _table.get(key)
@@ -290,6 +288,12 @@ def remember(key: Any, result: Any) -> Any:
     return result
 
 
+def is_exact(value: Any) -> bool:
+    """Whether a number is found by value: not zero, whose sign equality hides, and not NaN, which
+    equals nothing."""
+    return not isinstance(value, float) or (value != 0 and value == value)
+
+
 def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Node:
     """A binary op with a Python number: a constant until it keeps changing, then a run-time
     input."""
@@ -302,9 +306,8 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
         return NotImplemented
     kind = type(value)
     node = resolve(t)
-    # Zero, whose sign equality hides, and NaN, which equals nothing, are not found by value.
     key = (build, value, kind, node) if swapped else (build, node, value, kind)
-    exact = kind is not float or (value != 0 and value == value)
+    exact = is_exact(value)
     found = _table.get(key) if exact else None
     if found is not None:
         return found
