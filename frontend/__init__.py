@@ -94,6 +94,8 @@ _LAZY = {
         "amp.autocast_mode",
     ),
     "_scaled_mm": "nn.functional.scaled",
+    "finfo": "limits",
+    "iinfo": "limits",
     "explain": "explanation",
     "save": "serialization",
     "load": "serialization",

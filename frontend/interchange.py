@@ -35,7 +35,7 @@ def array_of(t: Any) -> np.ndarray:
         return devices.get(name).to_numpy(value_of(recording.resolve(t)))
     if type(state._buffer) is Failed:
         raise state._buffer.error()
-    _, dtype, name = state._aval
+    name = state._aval[2]
     array = devices.get(name).to_numpy(state._buffer)
     if t._chain is None:
         return array

@@ -236,3 +236,22 @@ def test_matrix_products_keep_the_dtype(torch: Any) -> None:
         rounded = exact.float().to(d).double().numpy()
         step = 2.0 ** -float(ml_dtypes.finfo(dtype.np).nmant)
         np.testing.assert_allclose(np.asarray(ours.double().numpy()), rounded, rtol=step)
+
+
+@pytest.mark.parametrize("dtype", [d for d in dtypes.ALL if d.is_floating_point], ids=str)
+def test_finfo(torch: Any, dtype: DType) -> None:
+    ours, theirs = tw.finfo(dtype), torch.finfo(getattr(torch, dtype.name))
+    assert repr(ours) == repr(theirs)
+    for name in ("bits", "eps", "max", "min", "tiny", "smallest_normal", "resolution", "dtype"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    with pytest.raises(TypeError, match="requires an integer"):
+        tw.iinfo(dtype)
+
+
+@pytest.mark.parametrize("name", ["uint8", "int8", "int16", "int32", "int64"])
+def test_iinfo(torch: Any, name: str) -> None:
+    ours, theirs = tw.iinfo(dtypes.named(name)), torch.iinfo(getattr(torch, name))
+    assert repr(ours) == repr(theirs)
+    assert all(getattr(ours, n) == getattr(theirs, n) for n in ("bits", "max", "min", "dtype"))
+    with pytest.raises(TypeError, match="requires a floating point"):
+        tw.finfo(dtypes.named(name))

@@ -182,7 +182,7 @@ def test_the_function_of_recipes(torch: Any) -> None:
 def test_errors_say_what_was_expected() -> None:
     a = tw.ones(16, 32).to(float8_e4m3fn)
     b, rows = tw.ones(32, 48).to(float8_e4m3fn), tw.ones(16, 1)
-    with pytest.raises(ValueError, match="expected matrices of float8, got .* torch.float32"):
+    with pytest.raises(ValueError, match=r"expected matrices of float8, got .* torch.float32"):
         tw._scaled_mm(a, b.float(), ONE, ONE)
     with pytest.raises(RuntimeError, match=r"cannot be multiplied \(\(16, 32\) and \(16, 32\)\)"):
         tw._scaled_mm(a, a, ONE, ONE)
