@@ -170,6 +170,7 @@ def _conv_weight_grad(node: Node) -> Contraction:
 
 _RULES: dict[str, Callable[[Node], Contraction]] = {
     "matmul": _matmul,
+    "matmul_fast": _matmul,
     "conv": _conv,
     "conv_input_grad": _conv_input_grad,
     "conv_weight_grad": _conv_weight_grad,

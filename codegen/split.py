@@ -69,7 +69,7 @@ class SplitProducts:
     def __call__(self, node: Node) -> Node | None:
         if node.dtype.name not in self.target.split_products or 0 in node.shape:
             return None
-        if node.op is ops.matmul:
+        if node.op in (ops.matmul, ops.matmul_fast):
             return self._matmul(node)
         return self._weight_grad(node) if node.op is ops.conv_weight_grad else None
 
@@ -84,7 +84,7 @@ class SplitProducts:
         left = ops.reshape(a, (*a.shape[:-1], parts, size))
         left = ops.permute(left, (*range(a.rank - 2), a.rank - 1, a.rank - 2, a.rank))
         right = ops.reshape(b, (*b.shape[:-2], parts, size, columns))
-        products = ops.matmul(left, right)
+        products = node.op(left, right)
         return _total(products, products.rank - 3, node)
 
     def _weight_grad(self, node: Node) -> Node | None:

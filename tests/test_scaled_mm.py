@@ -40,13 +40,20 @@ def scales(by_rows: bool, m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.asarray(rng.uniform(0.2, 2, s), np.float32) for s in shapes)  # type: ignore
 
 
-def product(sizes: tuple[int, int, int], pair: Any, by_rows: bool, bias: DType | None, out: DType):
+def product(
+    sizes: tuple[int, int, int],
+    pair: Any,
+    by_rows: bool,
+    bias: DType | None,
+    out: DType,
+    fast: bool = False,
+) -> tuple[Node, list[Node]]:
     """The node, with b in memory as [n, k], and its leaves."""
     m, k, n = sizes
     a, b = ops.leaf(0, (m, k), pair[0]), ops.leaf(1, (n, k), pair[1])
     sa, sb = (ops.leaf(2 + i, s.shape, float32) for i, s in enumerate(scales(by_rows, m, n)))
     rest = [ops.leaf(4, (n,), bias)] if bias else []
-    return ops.scaled_mm(a, ops.permute(b, (1, 0)), sa, sb, *rest, out), [a, b, sa, sb, *rest]
+    return ops.scaled_mm(a, ops.permute(b, (1, 0)), sa, sb, *rest, out, fast), [a, b, sa, sb, *rest]
 
 
 PAIRS = [
@@ -76,7 +83,7 @@ def test_against_float64(
         (float16, float32),
         (pair[0], float16),
     ):
-        y, leaves = product(sizes, pair, by_rows, kind, out)
+        y, leaves = product(sizes, pair, by_rows, kind, out, fast=out is bfloat16)
         values = dict(zip(leaves, (a, b, sa, sb)))
         exact = wide_a @ wide_b * sa.astype(np.float64) * sb.astype(np.float64)
         if kind is not None:
@@ -104,7 +111,7 @@ def test_operands_in_any_layout(engine: str) -> None:
             left = ops.permute(x, (1, 0)) if turn_a else x
             right = ops.permute(y, (1, 0)) if turn_b else y
             left, right = ops.slice_axis(left, 0, 0, 18), ops.slice_axis(right, 1, 2, 24)
-            root = ops.scaled_mm(left, right, one, one, float32)
+            root = ops.scaled_mm(left, right, one, one, float32, False)
             values = {x: arrays[0], y: arrays[1], one: np.ones((), np.float32)}
             (found,) = compute(engine, [root], values, kernels=1)
             np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
@@ -116,7 +123,7 @@ def test_what_is_quantized_on_the_way_is_in_memory(engine: str) -> None:
     x, w = ops.leaf(0, (32, 64), float32), ops.leaf(1, (16, 64), float8_e4m3fn)
     one = ops.leaf(2, (), float32)
     narrow = ops.cast(x * 0.5, float8_e4m3fn)
-    root = ops.scaled_mm(narrow, ops.permute(w, (1, 0)), one, one, float32)
+    root = ops.scaled_mm(narrow, ops.permute(w, (1, 0)), one, one, float32, False)
     values = np.random.default_rng(0).normal(size=(32, 64)).astype(np.float32)
     weight = matrix(2, (16, 64), float8_e4m3fn)
     given = {x: values, w: weight, one: np.ones((), np.float32)}
@@ -248,16 +255,36 @@ def test_tensor_cores(target: str, pair: Any, mark: str) -> None:
     """Float8 as it is where tensor cores take it, and as float16, which holds it, elsewhere."""
     from tilewright.runtime.offline import compile_offline
 
-    for by_rows, out in ((False, bfloat16), (True, pair[0])):
-        kernel = kernel_for(target, product(SQUARE, pair, by_rows, bfloat16, out)[0])
-        found = compile_offline(kernel, target)
-        text = found.asm.get("ptx", "") + found.asm.get("amdgcn", "")
-        assert mark in text and found.spills == 0
-        if target.startswith("sm_"):
-            assert "cp.async.cg.shared.global" in text  # 16 bytes at a time
-        if target == "sm_90":
-            tile = default_schedule(kernel, gpu(target))
-            assert found.shared == (tile.block_m + tile.block_n) * tile.block_k * tile.num_stages
+    by_rows, out = (False, bfloat16) if pair is PAIRS[0] else (True, pair[0])
+    kernel = kernel_for(target, product(SQUARE, pair, by_rows, bfloat16, out)[0])
+    found = compile_offline(kernel, target)
+    text = found.asm.get("ptx", "") + found.asm.get("amdgcn", "")
+    assert mark in text and found.spills == 0
+    if target.startswith("sm_"):
+        assert "cp.async.cg.shared.global" in text  # 16 bytes at a time
+    if target == "sm_90":
+        tile = default_schedule(kernel, gpu(target))
+        assert found.shared == (tile.block_m + tile.block_n) * tile.block_k * tile.num_stages
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("out", [bfloat16, float8_e4m3fn], ids=str)
+def test_sums_that_may_be_short_take_larger_tiles(out: DType) -> None:
+    from tilewright.runtime.offline import compile_offline
+
+    kernel = kernel_for("sm_90", product(SQUARE, PAIRS[0], True, bfloat16, out, fast=True)[0])
+    found = compile_offline(kernel, "sm_90")
+    assert "m64n256k32.f32.e4m3.e4m3" in found.asm["ptx"] and found.spills == 0
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("target", ["sm_90", "sm_80"])
+def test_short_sums(target: str) -> None:
+    """Tensor cores take at least 32 places of K of float8."""
+    from tilewright.runtime.offline import compile_offline
+
+    y, _ = product((64, 16, 128), PAIRS[0], False, None, bfloat16)
+    assert compile_offline(kernel_for(target, y), target).spills == 0
 
 
 @pytest.mark.triton
@@ -280,13 +307,16 @@ def test_conversions_compile(target: str, dtype: DType) -> None:
 
 def test_the_model_knows_the_rates() -> None:
     seconds = {}
-    for pair in (PAIRS[0], (bfloat16, bfloat16)):
-        a, b = (ops.leaf(i, (8192, 8192), d) for i, d in enumerate(pair))
-        kernel = kernel_for("sm_90", ops.matmul(a, b))
-        assert work(kernel).dtype is pair[0]
-        target = gpu("sm_90")
-        seconds[pair[0]] = predict(kernel, default_schedule(kernel, target), target).seconds
-    assert 0.5 < seconds[float8_e4m3fn] / seconds[bfloat16] < 0.75
+    target = gpu("sm_90")
+    for dtype, op in (
+        (bfloat16, ops.matmul), (float8_e4m3fn, ops.matmul), (float8_e4m3fn, ops.matmul_fast),
+    ):  # fmt: skip
+        a, b = (ops.leaf(i, (8192, 8192), dtype) for i in range(2))
+        kernel = kernel_for("sm_90", op(a, b))
+        assert work(kernel).dtype is dtype
+        seconds[dtype, op] = predict(kernel, default_schedule(kernel, target), target).seconds
+    half, exact, fast = seconds.values()
+    assert 0.45 < fast / half < exact / half < 0.75
     chip = gpu("sm_80").chip
     assert chip.flops(float8_e4m3fn) == chip.flops(float16)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewright.ir.dtype import FLOAT8
+
 from ..analysis import Analysis
 from ..kernel import Dot, Kernel
 from ..roles import roles
@@ -72,6 +74,8 @@ _EIGHT: tuple[Tiles, ...] = (
     (16, 16, 128, 1, 4),
 )
 """For float8 on tensor cores that take it. Sums are held twice, see `triton/dots.py`."""
+_FAST: tuple[Tiles, ...] = ((128, 256, 128, 8, 4), (256, 128, 128, 8, 4))
+"""For float8 whose sums may be short, beside these."""
 _FULL: tuple[Tiles, ...] = (
     (128, 128, 32, 8, 3),
     (64, 64, 32, 4, 3),
@@ -99,18 +103,23 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
             block_k=DOT_MIN,
             num_stages=2,
         )
+    native = dot.input_dtype in FLOAT8 and dot.input_dtype.name in target.chip.tensor
     if target.large_programs:
         block_m, block_n, block_k = (fit(size, 256) for size in sizes)
-        return Schedule(block_m=block_m, block_n=block_n, block_k=block_k)
+        return Schedule(block_m=block_m, block_n=block_n, block_k=block_k, float8=native)
     half = dot.input_dtype.itemsize <= 2
-    native = dot.input_dtype.name in target.chip.tensor
-    if dot.input_dtype.itemsize == 1 and native:
-        tiles = _EIGHT
+    if native:
+        tiles = (*_FAST, *_EIGHT) if dot.fast else _EIGHT
     else:
         tiles = _HALF[target.chip.name] if half else _FULL
     rows = target.chip.rows if half else DOT_MIN
     found = [
-        replace(s, float8=native, tf32=target.tf32 and not half)
+        replace(
+            s,
+            block_k=max(s.block_k, 2 * DOT_MIN if native else DOT_MIN),
+            float8=native,
+            tf32=target.tf32 and not half,
+        )
         for s in _fitting(tiles, sizes, rows)
     ]
     best = min(found, key=lambda s: predict(kernel, s, target).seconds)

@@ -38,7 +38,7 @@ class Schedule:
     group_m: int = 8
     persistent: int = 0
     tf32: bool = False
-    float8: bool = True
+    float8: bool = False
     num_warps: int = 4
     num_stages: int = 3
 

@@ -134,6 +134,8 @@ def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool, native: bool) -> st
             if dot.dtype.itemsize >= 4
             else f"{acc} + {text}.to({tl_type(dot.dtype)})"
         )
-    # Hopper's sums of float8 keep 14 bits: those of a block are added to others in float32.
-    steps = ", max_num_imprecise_acc=BLOCK_K" if native else precision(dot, tf32)
-    return f"tl.dot({a}, {b}, {acc}{steps})"
+    more = precision(dot, tf32)
+    if native and not dot.fast:
+        # Hopper's sums of float8 keep 14 bits: those of a block are added to others in float32.
+        more = ", max_num_imprecise_acc=BLOCK_K"
+    return f"tl.dot({a}, {b}, {acc}{more})"

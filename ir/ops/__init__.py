@@ -71,6 +71,7 @@ from .contraction import (
     conv_input_grad,
     conv_weight_grad,
     matmul,
+    matmul_fast,
 )
 from .gather import (
     gather,

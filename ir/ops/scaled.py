@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from ..dtype import FLOAT8, DType, float32
+from typing import Any
+
+from ..dtype import FLOAT8, float32
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size
 from .composite import as_dtype
-from .contraction import matmul
+from .contraction import matmul, matmul_fast
 from .movement import reshape
 
 
-def _infer(a: Node, b: Node, scale_a: Node, scale_b: Node, *rest: Node | DType) -> Aval:
-    *bias, dtype = rest
+def _infer(a: Node, b: Node, scale_a: Node, scale_b: Node, *rest: Any) -> Aval:
+    *bias, dtype, _ = rest
     if a.dtype not in FLOAT8 or b.dtype not in FLOAT8:
         raise ValueError(
             f"scaled_mm: expected matrices of float8, got {a.dtype} and {b.dtype}{at_user_line()}"
@@ -34,24 +36,20 @@ def _infer(a: Node, b: Node, scale_a: Node, scale_b: Node, *rest: Node | DType) 
             f"and {scale_b.dtype} {tuple(scale_b.shape)}{at_user_line()}"
         )
     for each in bias:
-        assert isinstance(each, Node)
         if tuple(each.shape) != (columns,):
             raise RuntimeError(
                 f"Bias must be size {columns} but got {tuple(each.shape)}{at_user_line()}"
             )
-    assert isinstance(dtype, DType)
     return Size((rows, columns)), dtype
 
 
-def _scaled_mm(a: Node, b: Node, scale_a: Node, scale_b: Node, *rest: Node | DType) -> Node:
-    *bias, dtype = rest
-    y = matmul(a, b)
+def _scaled_mm(a: Node, b: Node, scale_a: Node, scale_b: Node, *rest: Any) -> Node:
+    *bias, dtype, fast = rest
+    y = (matmul_fast if fast else matmul)(a, b)
     for scale in (scale_a, scale_b):
         y = y * (scale if scale.rank == 2 else reshape(scale, (1, 1)))
     for each in bias:
-        assert isinstance(each, Node)
         y = y + as_dtype(each, float32)
-    assert isinstance(dtype, DType)
     return as_dtype(y, dtype)
 
 
@@ -59,9 +57,10 @@ scaled_mm = Op(
     "scaled_mm",
     Kind.COMPOSITE,
     _infer,
-    params=("dtype",),
+    params=("dtype", "fast"),
     decompose=_scaled_mm,
     float8=True,
 )
-"""scaled_mm(a[m, k], b[k, n], scale_a, scale_b, bias[n]?, dtype): a @ b of float8, times scales of
-one element each or of shapes [m, 1] and [1, n], plus bias. Computed in float32 and rounded once."""
+"""scaled_mm(a[m, k], b[k, n], scale_a, scale_b, bias[n]?, dtype, fast): a @ b of float8, times
+scales of one element each or of shapes [m, 1] and [1, n], plus bias, in float32 and rounded once.
+fast: whether `matmul_fast` is the product."""

@@ -45,13 +45,14 @@ def _scaled_mm(
     input: [m, k] and mat2: [k, n], of float8_e4m3fn or float8_e5m2 each, in any layout.
     scale_a, scale_b: float32, one element each, or of shapes (m, 1) and (1, n).
     bias: [n]. scale_result: one element by which a result of float8 is divided, as on PyTorch's
-    CPU. out_dtype: by default that of `input`. use_fast_accum: ignored, sums are in float32.
+    CPU. out_dtype: by default that of `input`. use_fast_accum: whether sums may be as short as
+        Hopper's fastest, of 14 bits; otherwise they are in float32.
     """
     dtype = input.dtype if out_dtype is None else out_dtype
     given = (input, mat2, scale_a, scale_b) + (() if bias is None else (bias,))
     if scale_result is None or dtype not in FLOAT8:
-        return record(ops.scaled_mm, *given, dtype)
-    return (record(ops.scaled_mm, *given, float32) / scale_result).to(dtype)
+        return record(ops.scaled_mm, *given, dtype, use_fast_accum)
+    return (record(ops.scaled_mm, *given, float32, use_fast_accum) / scale_result).to(dtype)
 
 
 def scaled_mm(

@@ -17,7 +17,7 @@ def _linear(e: Exporter, t: Traced, x: str, weight: str, *bias: str) -> str:
     return e.add("Add", product, *bias) if bias else product
 
 
-@form(ops.matmul)
+@form(ops.matmul, ops.matmul_fast)
 def _matmul(e: Exporter, t: Traced, *operands: str) -> str:
     if t.operands[0].dtype in FLOAT8:
         operands = tuple(e.cast(x, float32) for x in operands)
