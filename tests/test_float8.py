@@ -255,3 +255,8 @@ def test_iinfo(torch: Any, name: str) -> None:
     assert all(getattr(ours, n) == getattr(theirs, n) for n in ("bits", "max", "min", "dtype"))
     with pytest.raises(TypeError, match="requires a floating point"):
         tw.finfo(dtypes.named(name))
+
+
+def test_a_view_has_elements_of_the_same_size() -> None:
+    with pytest.raises(RuntimeError, match="expected a dtype of 1 bytes"):
+        tw.ones(4).to(tw.float8_e5m2).view(tw.int16)

@@ -325,10 +325,20 @@ cast = Op(
 )
 """The value in another dtype. The emitters write it from the dtypes on both sides."""
 
+
+def _bitcast_infer(x: Node, dtype: DType) -> Aval:
+    if dtype.itemsize != x.dtype.itemsize:
+        raise RuntimeError(
+            f"view: expected a dtype of {x.dtype.itemsize} bytes, as {x.dtype} has, got {dtype}"
+            f"{at_user_line()}"
+        )
+    return x.shape, dtype
+
+
 bitcast = Op(
     "bitcast",
     Kind.ELEMENTWISE,
-    lambda x, dtype: (x.shape, dtype),
+    _bitcast_infer,
     params=("dtype",),
     numpy="special.bitcast({0}, np_dtype)",
     triton="tw_bitcast",
