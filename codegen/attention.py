@@ -14,6 +14,8 @@ and its gradient, with i among the reduction axes and the rows' z and delta = su
 
 All between memory and contractions is an ordinary expression: how operands are read, masks, what
 dropout does to p, where results are stored. `roles` tells an emitter which value plays which part.
+Where each query sees a range of keys, as in packed sequences, the ranges are in memory: by queries,
+and by keys for the kernel that owns keys, so that an emitter can walk along what is met alone.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from tilewright.ir.ops.movement import transpose
 from . import index as ix
 from . import movement
 from .domain import Domain, Place
-from .index import Axis
+from .index import Axis, Index
 from .kernel import (
     Apply,
     Buffer,
@@ -61,8 +63,8 @@ from .lower import Lowering
 from .movement import narrow
 from .target import Target
 
-_SUB, _MUL, _EXP, _EQ, _GE, _WHERE = (
-    REGISTRY[name] for name in ("sub", "mul", "exp", "eq", "ge", "where")
+_SUB, _MUL, _EXP, _EQ, _GE, _LT, _AND, _WHERE = (
+    REGISTRY[name] for name in ("sub", "mul", "exp", "eq", "ge", "lt", "bitwise_and", "where")
 )
 
 
@@ -93,7 +95,9 @@ def lower_attention(
 ) -> tuple[Kernel, Lowering]:
     """The kernel of `anchors`: records of attention of the same operands, or such a record through
     movement that only changes where its elements are stored."""
-    template = _Template(_base(anchors[0]), source)
+    bases = [_base(anchor) for anchor in anchors]
+    by_key = all(base.op in (attention_key_grad, attention_value_grad) for base in bases)
+    template = _Template(bases[0], source, by_key)
     stores = tuple(template.store(anchor, buffer(anchor)) for anchor in anchors)
     domain = template.lowering.domain
     return Kernel("", domain.parallel, domain.reduction, stores), template.lowering
@@ -108,8 +112,7 @@ def _base(anchor: Node) -> Node:
 class _Template:
     """The values of one kernel. Batch axes of one point are left out; no other axis has one."""
 
-    def __init__(self, node: Node, source: Callable[[Node], Buffer | None]):
-        self.source = source
+    def __init__(self, node: Node, source: Callable[[Node], Buffer | None], by_key: bool):
         self.args = a = attention_args(*node.operands, *node.attrs)
         *batch, rows, keys = a.scores_shape
         rank = len(batch)
@@ -123,7 +126,8 @@ class _Template:
         self.q = self.apply(_MUL, self.at(a.q, self.i, self.e), self.scale)
         self.k = self.at(a.k, self.j, self.e)
         self.v = self.at(a.v, self.j, self.c)
-        self.scores = self._scores(node.loc)
+        self.scores = self._scores(node.loc, by_key)
+        self.results: dict[Node, tuple[Value, Axis, Axis | None]] = {}
 
     # What the values are made of.
 
@@ -138,14 +142,14 @@ class _Template:
     def dot(self, a: Value, b: Value, over: Axis) -> Value:
         return Dot(a, b, (over,), self.wide, self.args.q.dtype)
 
-    def _scores(self, loc: tuple[str, int]) -> Value:
+    def _scores(self, loc: tuple[str, int], by_key: bool) -> Value:
         a = self.args
         place = (*self.batch, ix.of(self.i), ix.of(self.j))
         before = set_location(loc)
         try:
             with grad_mode(False):
                 products = widen(matmul(a.q, transpose(a.k)))
-                scores, kept = masked_scores(a, products), kept_scale(a, self.wide)
+                scores, kept = masked_scores(a, products, by_key), kept_scale(a, self.wide)
         finally:
             set_location(before)
         # Their products are this kernel's own; all around them is lowered as it stands.
@@ -181,8 +185,10 @@ class _Template:
 
     def store(self, anchor: Node, buffer: Buffer) -> Store:
         base = _base(anchor)
+        if base not in self.results:  # it may be stored at several places
+            self.results[base] = _RESULTS[base.op](self)
         self.lowering.nodes[base] = None
-        value, *tail = _RESULTS[base.op](self)
+        value, *tail = self.results[base]
         place = (*self.batch, *(ix.ZERO if axis is None else ix.of(axis) for axis in tail))
         return self.lowering.stored(anchor, base, place, value, buffer)
 
@@ -205,12 +211,24 @@ _RESULTS: dict[Op, Callable[[_Template], tuple[Value, Axis, Axis | None]]] = {
 
 
 @dataclass(frozen=True)
+class Span:
+    """value: `products` where first <= along < stop, -inf elsewhere. first and stop vary with the
+    other one of queries and keys."""
+
+    value: Apply
+    along: Axis
+    first: Value
+    stop: Value
+
+
+@dataclass(frozen=True)
 class Roles:
     """Which value of an attention kernel plays which part.
 
     batch: the parallel axes but that of the queries. query, key, inner, outer: i, j, e and c.
     products: dot(q, k); scores: these masked; weights: exp(scores - rows), if they are used.
     causal: the value that is `products` where j <= i and -inf elsewhere, if there is one.
+    span: where else than in a range of queries or keys the scores are -inf, if that is so.
     total: the logsumexp of the scores, in a forward kernel; back: dot(g, v), in a gradient.
     stores: each store with the contraction over queries or keys that it is made of, if it is.
     """
@@ -224,6 +242,7 @@ class Roles:
     scores: Value
     weights: Apply | None
     causal: Apply | None
+    span: Span | None
     total: Reduce | None
     back: Dot | None
     stores: tuple[tuple[Store, Dot | None], ...]
@@ -274,9 +293,11 @@ def roles(kernel: Kernel) -> Roles | None:
             return None
         stores.append((store, made_of[0] if made_of else None))
     causal = next((v for v in kernel.values if _is_causal(v, products, query, key)), None)
+    spans = (_span(v, products, axis) for v in kernel.values for axis in (query, key))
+    span = next(filter(None, spans), None)
     return Roles(
         kernel.parallel[: len(axes) - 4], query, key, inner, outer,
-        products, scores, weights, causal, total, back, tuple(stores),
+        products, scores, weights, causal, span, total, back, tuple(stores),
     )  # fmt: skip
 
 
@@ -329,10 +350,30 @@ def _is_rows(value: Value, total: Reduce) -> bool:
     return _is(test, _EQ) and test.args[0] is total and _is_constant(test.args[1], -math.inf)
 
 
-def _is_causal(value: Value, products: Dot, query: Axis, key: Axis) -> TypeGuard[Apply]:
+def _hides(value: Value, products: Dot) -> TypeGuard[Apply]:
+    """Whether this is `products` or -inf."""
     if not _is(value, _WHERE) or value.args[1] is not products:
         return False
+    return _is_constant(value.args[2], -math.inf)
+
+
+def _is_causal(value: Value, products: Dot, query: Axis, key: Axis) -> TypeGuard[Apply]:
+    if not _hides(value, products):
+        return False
     test = value.args[0]
-    places = [a.index for a in test.operands() if isinstance(a, Position)]
-    hides = _is_constant(value.args[2], -math.inf)
-    return hides and _is(test, _GE) and places == [ix.of(query), ix.of(key)]
+    return _is(test, _GE) and [_place(a) for a in test.args] == [ix.of(query), ix.of(key)]
+
+
+def _span(value: Value, products: Dot, along: Axis) -> Span | None:
+    if not _hides(value, products) or not _is(value.args[0], _AND):
+        return None
+    tests = {test.op: test.args for test in value.args[0].args if isinstance(test, Apply)}
+    if tests.keys() != {_GE, _LT}:
+        return None
+    (low, first), (high, stop) = tests[_GE], tests[_LT]
+    fits = _place(low) == _place(high) == ix.of(along)
+    return Span(value, along, first, stop) if fits else None
+
+
+def _place(value: Value) -> Index | None:
+    return value.index if isinstance(value, Position) else None

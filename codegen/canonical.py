@@ -14,6 +14,7 @@ from types import MappingProxyType
 from . import index as ix
 from .index import Axis, Data, FloorDiv, Index, Mod
 from .kernel import (
+    ALONG,
     Apply,
     Buffer,
     Condition,
@@ -24,8 +25,6 @@ from .kernel import (
     Position,
     RandomBits,
     Reduce,
-    Scan,
-    Sort,
     Store,
     Value,
 )
@@ -70,7 +69,7 @@ def _whole(kernel: Kernel) -> set[Axis]:
     """Axes that have to stay as they are: what a scan runs along, and those of a chain of folds."""
     if kernel.is_chained:
         return set(kernel.reduction)
-    return {v.along for v in kernel.values if isinstance(v, (Scan, Sort))}
+    return {v.along for v in kernel.values if isinstance(v, ALONG)}
 
 
 def _split(kernel: Kernel) -> Kernel:
@@ -205,7 +204,12 @@ def _rebuilt(
     for value in kernel.values:
         made[id(value)] = copied(value, made, moved, buffers, folded, axes)
     return tuple(
-        Store(buffers.get(s.buffer, s.buffer), moved(s.offset), made[id(s.value)], s.mode)
+        replace(
+            s,
+            buffer=buffers.get(s.buffer, s.buffer),
+            offset=moved(s.offset),
+            value=made[id(s.value)],
+        )
         for s in kernel.stores
     )
 
@@ -253,7 +257,7 @@ def copied(
     if isinstance(value, Dot):
         a, b = made[id(value.a)], made[id(value.b)]
         return Dot(a, b, folded(value.over), value.dtype, value.input_dtype, value.fast)
-    if isinstance(value, (Scan, Sort)):
+    if isinstance(value, ALONG):
         along = _axis_of(axes.get(value.along, ix.of(value.along)))
         return replace(value, arg=made[id(value.arg)], along=along)
     if isinstance(value, RandomBits):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .analysis import Analysis
 from .domain import Domain
 from .index import Axis
-from .kernel import Dot, Kernel, Reduce, Scan, Sort, Store, Value, data_values
+from .kernel import ALONG, Dot, Kernel, Reduce, Store, Value, data_values
 from .target import Target
 
 PARTS = ("sum", "prod", "max", "min", "any", "all")
@@ -39,7 +39,7 @@ def columns(kernel: Kernel) -> Columns | None:
     """None if the kernel doesn't fold columns, or needs the results before its last row."""
     if kernel.is_update or not kernel.reduction:
         return None
-    if any(isinstance(v, (Dot, Scan, Sort)) for v in kernel.values):
+    if any(isinstance(v, (Dot, *ALONG)) for v in kernel.values):
         return None
     first = kernel.reduction[0]
     reduces = [v for v in kernel.values if isinstance(v, Reduce)]

@@ -21,7 +21,7 @@ from tilewright.ir.ops.unary import cast
 
 from . import movement
 from .contraction import contraction
-from .lower import initial
+from .lower import grouped_scatter, initial
 from .target import Target
 
 # One kernel computes at most so many nodes between two anchors, or its text explodes.
@@ -114,10 +114,17 @@ class _Cutter:
             # Its steps have kernels of their own, which read memory and nothing else.
             self.anchors.add(node)
             self.anchors.update({memory(o) for o in node.operands} - self.leaves)
+        elif kind is Kind.EXTERNAL:
+            self.anchors.add(node)
+            tensors = node.operands[: node.attrs[1]]
+            self.anchors.update({memory(o) for o in tensors} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
             if is_fold(node) and _is_widened_product(memory(node.operands[0])):
                 self.anchors.add(memory(node.operands[0]))  # kept as it was summed, not rounded
+            if node.op is grouped_scatter:
+                # Each program reads positions again and again, to see where groups begin and end.
+                self.anchors.update({memory(i) for i in node.operands[2:]} - self.leaves)
         elif kind is Kind.CONTRACTION:
             self.anchors.add(node)
             for operand in node.operands:
@@ -128,7 +135,7 @@ class _Cutter:
         elif kind is Kind.ATTENTION:
             self.anchors.add(node)
             a = attention_args(*node.operands, *node.attrs)
-            for operand in (a.q, a.k, a.v, *a.rows):
+            for operand in (a.q, a.k, a.v, *a.spans, *a.rows):
                 self._require_factor(operand)
 
     def _require_factor(self, operand: Node) -> None:

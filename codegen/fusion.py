@@ -18,6 +18,7 @@ from typing import Any
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_query_grad
+from tilewright.ir.ops.external import external
 
 from .attention import attention_base, lower_attention
 from .columns import columns, crosses
@@ -27,7 +28,7 @@ from .cut import Cut, adds_sum, is_dot, is_fold, is_sum
 from .domain import Domain
 from .index import Axis
 from .kernel import Buffer, Kernel
-from .lower import CannotFuse, Lowering, stored_base
+from .lower import CannotFuse, Lowering, ordered, stored_base
 from .target import Target
 from .twins import Form, Refusal, Template, outcomes
 from .update import lower_update
@@ -69,8 +70,8 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """map, row (folds and scans), dot, update, sort, tiled (attention) or loop, which has no
-        kernel of its own."""
+        """map, row (folds and scans), dot, update, sort or tiled (attention); loop and external,
+        which have no kernel of their own."""
         return self.template.kind
 
     @property
@@ -114,16 +115,19 @@ class Partition:
         self._outcomes = outcomes(target)
         self._count = 0
         for anchors in self._together(found.anchors):
-            if math.prod(anchors[0].shape):
+            if any(math.prod(a.shape) for a in anchors):
                 self._add(self._lowered(anchors))
 
     def _together(self, anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
         """The anchors in groups to begin with: the records of one attention, which share its tiles,
-        and a fold or contraction with what it is added to; any other by itself."""
+        what one launch of the user's writes, and a fold or contraction with what it is added to;
+        any other by itself."""
         groups: dict[Any, list[Node]] = {}
         for anchor in anchors:
             base = attention_base(anchor)
             key = anchor if base is None else self._attention(base)
+            if anchor.op is external:
+                key = anchor.operands, anchor.attrs[:-1]
             if adds_sum(anchor):
                 added = max(filter(is_sum, anchor.operands), key=lambda n: n.seq)
                 if added in groups and self.readers[added] == [anchor]:
@@ -164,10 +168,10 @@ class Partition:
         """A kernel for the anchors of a form."""
         anchors, outputs, source = form.anchors, form.outputs, form.source
         last = anchors[-1]
-        if last.op.kind is Kind.LOOP:
+        if last.op.kind in (Kind.LOOP, Kind.EXTERNAL):
             lowering = Lowering(Domain(tuple(last.shape)), source)
             lowering.nodes[last] = None
-            return self._made("loop", Kernel("", (), (), ()), lowering, form)
+            return self._made(last.op.kind.value, Kernel("", (), (), ()), lowering, form)
         if last.op.kind is Kind.SCATTER:
             kernel, lowering = lower_update(last, form.buffer(last), source)
             return self._made("update", kernel, lowering, form)
@@ -310,7 +314,7 @@ class Partition:
         pairs = [(group, other) for other in dict.fromkeys(near)]
         pairs += (p for p in pairwise(readers) if self._is_small(p[0]) and _alike(*p))
         for a, b in pairs:
-            stays = {"update", "sort", "tiled", "loop"} & {a.kind, b.kind}
+            stays = {"update", "sort", "tiled", "loop", "external"} & {a.kind, b.kind}
             if stays or a.is_state is not state_only or b.is_state is not state_only:
                 continue
             later = a.before >> b.index & 1
@@ -415,11 +419,17 @@ def bits(mask: int) -> Iterator[int]:
 
 
 def kind_of(anchors: Sequence[Node]) -> str:
-    if any(a.op.name == "argsort" and is_fold(a) for a in anchors):
+    if any(map(is_sort, anchors)):
         return "sort"
     if any(is_dot(a) for a in anchors):
         return "dot"
     return "row" if any(is_fold(a) for a in anchors) else "map"
+
+
+def is_sort(node: Node) -> bool:
+    """Whether a node takes a kernel of its own to bring elements in order."""
+    merges = node.op is ordered and node.attrs[1]
+    return is_fold(node) and (node.op.name == "argsort" or bool(merges))
 
 
 def axes_of(domain: Domain) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:

@@ -208,6 +208,26 @@ class Sort(_Value):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Ordered(_Value):
+    """The integer that stands here when those along the one reduction axis are in ascending order.
+
+    run: a row is two runs of so many elements that are in order already; 0 if nothing is known.
+    Like Scan it is full level.
+    """
+
+    arg: Value
+    along: Axis
+    run: int
+    dtype: DType
+
+    def operands(self) -> tuple[Value, ...]:
+        return (self.arg,)
+
+    def indices(self) -> tuple[Index, ...]:
+        return (of(self.along),)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Dot(_Value):
     """The sum of a * b over reduction axes.
 
@@ -231,8 +251,22 @@ class Dot(_Value):
 
 
 Value = (
-    Load | Constant | Scalar | Position | RandomBits | Apply | Guard | Reduce | Scan | Sort | Dot
+    Load
+    | Constant
+    | Scalar
+    | Position
+    | RandomBits
+    | Apply
+    | Guard
+    | Reduce
+    | Scan
+    | Sort
+    | Ordered
+    | Dot
 )
+
+ALONG = (Scan, Sort, Ordered)
+"""Values that need a whole row, and are at each of its points."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -241,13 +275,14 @@ class Store:
 
     With a mode (set, add, mul, max, min) the store is an update: buffer[offset] is combined with
     value, one after another in row-major order of the reduction axes; points that differ in a
-    parallel axis never meet.
+    parallel axis never meet. grouped: points that meet follow each other in that order.
     """
 
     buffer: Buffer
     offset: Index
     value: Value
     mode: str | None = None
+    grouped: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,6 +333,15 @@ class Kernel:
     @property
     def is_update(self) -> bool:
         return any(s.mode is not None for s in self.stores)
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether it is an update whose points that meet are neighbours."""
+        return any(s.grouped for s in self.stores)
+
+    @cached_property
+    def ordered(self) -> tuple[Ordered, ...]:
+        return tuple(v for v in self.values if isinstance(v, Ordered))
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,6 +418,7 @@ def collect(root: Value, seen: dict[int, Value]) -> None:
 
 
 __all__ = [
+    "ALONG",
     "Apply",
     "Atom",
     "Axis",
@@ -389,6 +434,7 @@ __all__ = [
     "Kernel",
     "Load",
     "Mod",
+    "Ordered",
     "Position",
     "RandomBits",
     "Reduce",

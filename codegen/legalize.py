@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT, int64
 from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.external import external, outcomes
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import decompose_composites
 from tilewright.ir.passes.simplify import RULES
 from tilewright.ir.rewrite import Rule, rewrite
 
 from .attention import has_template
+from .grouping import group_updates
 from .lower import initial
+from .sorting import sort_first, sort_words
 from .split import SplitFolds, SplitProducts
 from .target import Target
 
@@ -29,12 +31,14 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     roots = turn_products(roots)
     rules: list[Rule] = [
         running_extremum_by_rows,
+        *([] if target.native_sort else [group_updates]),
         give_memory,
         SplitFolds(target),
         SplitProducts(target),
     ]
     if not target.native_sort:
-        rules.append(sort_by_counting)
+        roots = rewrite(roots, [sort_first])
+        rules += [sort_words]
     return rewrite(roots, rules)
 
 
@@ -86,7 +90,10 @@ def _transposed(x: Node) -> Node:
 
 
 def give_memory(node: Node) -> Node | None:
-    """A scatter updates memory of its own, which first holds its base."""
+    """A scatter updates memory of its own, which first holds its base; so does an external kernel
+    with all that it writes to."""
+    if node.op is external:
+        return _give_external(node)
     if node.op.kind is not Kind.SCATTER or node.operands[0].op is initial:
         return None
     base, *rest = node.operands
@@ -94,32 +101,17 @@ def give_memory(node: Node) -> Node | None:
     return node.op(copy, *rest, *node.attrs)
 
 
-def sort_by_counting(node: Node) -> Node | None:
-    """argsort as counting: an element's rank is how many come before it, and the element at a
-    position is the one whose rank it is. Quadratic, and parallel in every step."""
-    if node.op.name != "argsort":
+def _give_external(node: Node) -> Node | None:
+    _, tensors, written, _ = node.attrs
+    operands = list(node.operands)
+    if operands[written[0]].op is initial:
         return None
-    (x,) = node.operands
-    axis, descending = node.attrs
-    n = x.shape[axis]
-    last = [i for i in range(x.rank) if i != axis] + [axis]
-    lined = ops.permute(x, last)
-    lead = tuple(lined.shape[:-1])
-    mine = ops.reshape(lined, (*lead, n, 1))
-    other = ops.reshape(lined, (*lead, 1, n))
-    before = _before(other, mine, bool(descending))
-    tie = ops.bitwise_not(ops.bitwise_or(before, _before(mine, other, bool(descending))))
-    position = ops.iota(n)
-    earlier = ops.lt(ops.reshape(position, (1, n)), ops.reshape(position, (n, 1)))
-    counted = ops.bitwise_or(before, ops.bitwise_and(tie, earlier))
-    rank = ops.sum(ops.cast(counted, int64), (x.rank,))  # [*lead, n, 1]
-    stands_here = ops.eq(rank, ops.reshape(position, (1, n)))  # [*lead, element, place]
-    element = ops.reshape(position, (n, 1))
-    nothing = ops.constant(0, int64)
-    at = ops.sum(ops.where(stands_here, element, nothing), (x.rank - 1,))
-    placed = ops.reshape(at, (*lead, n))
-    back = [last.index(i) for i in range(x.rank)]
-    return ops.permute(placed, back)
+    for place, after in zip(written, outcomes(node), strict=True):
+        operands[place] = intern(initial, (operands[place],), (after.seq,), loc=node.loc)
+    for place, operand in enumerate(operands[:tensors]):
+        if operand.op is ops.scalar:  # a tensor that is a number of the run has no memory yet
+            operands[place] = intern(initial, (operand,), (node.seq,), loc=node.loc)
+    return node.op(*operands, *node.attrs)
 
 
 def running_extremum_by_rows(node: Node) -> Node | None:
@@ -139,14 +131,3 @@ def running_extremum_by_rows(node: Node) -> Node | None:
     found = ops.reshape(fold(seen, (axis + 1,)), x.shape)
     along = [n if i == axis else 1 for i in range(x.rank)]
     return ops.minimum(n - 1 - found, ops.reshape(here, along))
-
-
-def _before(a: Node, b: Node, descending: bool) -> Node:
-    """Whether a comes before b; NaN is the largest."""
-    if descending:
-        a, b = b, a
-    less = ops.lt(a, b)
-    if a.dtype.category != FLOAT:
-        return less
-    a_is_number = ops.bitwise_not(ops.isnan(a))
-    return ops.bitwise_or(less, ops.bitwise_and(a_is_number, ops.isnan(b)))

@@ -18,6 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import NARROW, DType, accumulator, float32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
@@ -38,6 +39,7 @@ from .kernel import (
     Dot,
     Guard,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Reduce,
@@ -60,12 +62,31 @@ MUL = REGISTRY["mul"]
 initial = Op(
     "initial",
     Kind.ELEMENTWISE,
-    lambda x, scatter: (x.shape, x.dtype),
-    params=("scatter",),
+    lambda x, update: (x.shape, x.dtype),
+    params=("update",),
     numpy="{0}",
     triton="{0}",
 )
-"""What a scatter's memory holds before the update: a copy of its base, for that scatter alone."""
+"""What memory that is updated holds before: a copy of its base, for that one update alone."""
+
+
+ordered = Op(
+    "ordered",
+    Kind.SCAN,
+    lambda x, axis, run: (x.shape, x.dtype),
+    params=("axis", "run"),
+    numpy=lambda x, axis, run: np.sort(x, axis=axis),
+)
+"""Integers in ascending order along an axis; run as in `kernel.Ordered`."""
+
+grouped_scatter = Op(
+    "grouped_scatter",
+    Kind.SCATTER,
+    ops.scatter.infer,
+    params=("axis", "mode"),
+    numpy=ops.scatter.numpy,
+)
+"""A scatter along one axis of values that meet as neighbours only."""
 
 
 class CannotFuse(Exception):
@@ -415,6 +436,8 @@ class Lowering:
         arg = yield operand, place
         if is_sort:
             return Sort(arg, along[0], bool(node.attrs[1]), dtype)
+        if node.op is ordered:
+            return Ordered(arg, along[0], node.attrs[1], dtype)
         return Scan(_SCANS[node.op.name], arg, along[0], dtype)
 
     # Contractions.
@@ -491,6 +514,7 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
     Kind.SCATTER: Lowering._in_memory_only,
     Kind.ATTENTION: Lowering._in_memory_only,
     Kind.LOOP: Lowering._in_memory_only,
+    Kind.EXTERNAL: Lowering._in_memory_only,
 }
 
 _IDENTITY: dict[str, Any] = {"sum": 0, "prod": 1, "all": True, "any": False}

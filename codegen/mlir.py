@@ -40,6 +40,7 @@ from tilewright.ir.op import REGISTRY, Kind
 from .affine import dimensions, format_map
 from .index import Axis, Data, Index
 from .kernel import (
+    ALONG,
     Apply,
     Buffer,
     Bundle,
@@ -48,6 +49,7 @@ from .kernel import (
     Guard,
     Kernel,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Reduce,
@@ -82,6 +84,7 @@ _OPERATIONS: dict[type, str] = {
     Reduce: "twk.reduce",
     Scan: "twk.scan",
     Sort: "twk.sort",
+    Ordered: "twk.ordered",
     Dot: "twk.dot",
 }
 
@@ -212,6 +215,9 @@ class _Printer:
         elif isinstance(value, Scan):
             operands.append(value.along)
             attributes["op"] = value.op
+        elif isinstance(value, Ordered):
+            operands.append(value.along)
+            attributes["run"] = Integer(value.run)
         else:
             operands.append(value.along)
             attributes["descending"] = value.descending
@@ -236,6 +242,8 @@ class _Printer:
         operands = [store.value, store.buffer, *self.at((store.offset,), attributes)]
         if store.mode is not None:
             attributes["mode"] = store.mode
+        if store.grouped:
+            attributes["grouped"] = True
         self.emit("twk.store", operands, attributes)
 
 
@@ -270,4 +278,4 @@ def _may_make(name: str, value: Value) -> bool:
         return name == op or (op == "mul" and (name == "sum" or kind is Kind.CONTRACTION))
     if isinstance(value, Dot):
         return kind in (Kind.CONTRACTION, Kind.ATTENTION)
-    return isinstance(value, (Scan, Sort)) and kind is Kind.SCAN
+    return isinstance(value, ALONG) and kind is Kind.SCAN

@@ -42,6 +42,7 @@ from .kernel import (
     Guard,
     Kernel,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Reduce,
@@ -371,10 +372,15 @@ class _Scope:
         descending = fields.attribute("descending", bool, "true or false")
         return Sort(arg, along, descending, fields.result_dtype())
 
+    def ordered(self, fields: _Fields) -> Ordered:
+        arg, along = fields.value(), fields.axis(self.reduction)
+        return Ordered(arg, along, fields.size("run"), fields.result_dtype())
+
     def store(self, fields: _Fields) -> None:
         value, buffer, offset = fields.value(), fields.buffer(), fields.index()
         mode = fields.string("mode", MODES) if "mode" in fields.attributes else None
-        self.stores.append(Store(buffer, offset, value, mode))
+        grouped = "grouped" in fields.attributes and fields.attribute("grouped", bool, "true")
+        self.stores.append(Store(buffer, offset, value, mode, grouped))
 
 
 _RULES: dict[str, Callable[[_Scope, _Fields], Named | None]] = {
@@ -392,6 +398,7 @@ _RULES: dict[str, Callable[[_Scope, _Fields], Named | None]] = {
     "twk.reduce": _Scope.reduce,
     "twk.scan": _Scope.scan,
     "twk.sort": _Scope.sort,
+    "twk.ordered": _Scope.ordered,
     "twk.dot": _Scope.dot,
     "twk.store": _Scope.store,
 }

@@ -10,12 +10,14 @@ from tilewright.ir import loop as loops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node, format_location, intern, reachable
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.external import outcomes, updated
 from tilewright.ir.ops.generate import scalar
 from tilewright.ir.passes.pipeline import lower_graph
 
 from .bundle import bundles, keep_updates_apart
 from .canonical import Note
 from .cut import cut, is_buffer, memory
+from .external import External, launch_of
 from .fusion import Group, Partition
 from .kernel import Bundle, Kernel, Scalar
 from .legalize import legalize
@@ -27,7 +29,7 @@ from .target import Target
 class Step:
     """One launch: the slots of its kernel's outputs and inputs, in the kernel's order."""
 
-    kernel: Kernel | Bundle | Loop
+    kernel: Kernel | Bundle | Loop | External
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
 
@@ -56,7 +58,7 @@ class Loop:
         return ()
 
     @property
-    def kernels(self) -> tuple[Kernel | Bundle, ...]:
+    def kernels(self) -> tuple[Kernel | Bundle | External, ...]:
         """Those of one step, also of loops in it."""
         return launched(self.body)
 
@@ -91,9 +93,9 @@ class Program:
     report: tuple[str, ...] = field(default=())
 
 
-def launched(program: Program) -> tuple[Kernel | Bundle, ...]:
+def launched(program: Program) -> tuple[Kernel | Bundle | External, ...]:
     """The kernels of a program in the order of launch, those of a loop's step once."""
-    found: list[Kernel | Bundle] = []
+    found: list[Kernel | Bundle | External] = []
     for step in program.steps:
         found += step.kernel.kernels if isinstance(step.kernel, Loop) else (step.kernel,)
     return tuple(found)
@@ -153,7 +155,7 @@ class _Assembly:
     def _slot(self, node: Node) -> int:
         found = self.slot_of.get(node)
         if found is None:
-            base = node.operands[0] if node.op.kind is Kind.SCATTER else node
+            base = updated(node)
             if base.op is initial and base in self.slot_of:
                 # The update is made in place, in what the initial copy wrote.
                 found = self.slot_of[base]
@@ -167,6 +169,8 @@ class _Assembly:
     def _member(self, group: Group) -> Step:
         if group.kind == "loop":
             return self._loop(group.anchors[0])
+        if group.kind == "external":
+            return self._external(group.anchors[0])
         notes = _notes(group)
         kernel, buffers = group.template.canonical(_name(group), notes)
         node_of = {group.form.buffer(n): n for n in (*group.outputs, *group.form.loaded)}
@@ -194,6 +198,13 @@ class _Assembly:
         )
         inputs = tuple(self._slot(memory(o)) for o in node.operands)
         return Step(loop, (self._slot(node),), inputs)
+
+    def _external(self, node: Node) -> Step:
+        _, tensors, written, _ = node.attrs
+        # All of them, also those that nobody reads.
+        outputs = tuple(self._slot(each) for each in outcomes(node))
+        read = [o for i, o in enumerate(node.operands[:tensors]) if i not in written]
+        return Step(launch_of(node), outputs, tuple(self._slot(memory(o)) for o in read))
 
     def _scalars(self, steps: Sequence[Step], nodes: Sequence[Node]) -> tuple[Node, ...]:
         used = {s.slot for step in steps for s in step.kernel.scalars}
@@ -237,6 +248,8 @@ def _notes(group: Group) -> tuple[Note, ...]:
 
 def _name(group: Group) -> str:
     """The group's main ops, in order, and its kind."""
+    if group.kind == "external":
+        return launch_of(group.anchors[0]).name
     nodes = sorted(group.nodes, key=lambda n: n.seq)
     names = [n.op.name for n in nodes if n.op.kind not in _SILENT and n.op is not initial]
     if not names:

@@ -18,6 +18,7 @@ from .kernel import (
     Guard,
     Kernel,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Reduce,
@@ -81,6 +82,7 @@ class _Writer:
             lines.append(f"  {name}: {value.dtype.short} = {text}")
         for store in kernel.stores:
             mode = f" {store.mode}" if store.mode else ""
+            mode += " grouped" if store.grouped else ""
             target = self._at(store.buffer, store.offset)
             lines.append(f"  {target} ={mode} {self.names[id(store.value)]}")
         return "\n".join(lines)
@@ -148,6 +150,9 @@ class _Writer:
             return f"dot({args}) of {kind}{self._over(value.over)}"
         if isinstance(value, Scan):
             return f"scan {value.op}({args}) along {value.along.name}"
+        if isinstance(value, Ordered):
+            run = f" of runs of {self._number(value.run)}" if value.run else ""
+            return f"ordered({args}) along {value.along.name}{run}"
         assert isinstance(value, Sort)
         order = "descending" if value.descending else "ascending"
         return f"sort {order}({args}) along {value.along.name}"

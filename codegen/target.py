@@ -14,7 +14,8 @@ class Target:
 
     name: as the user calls it (`numpy`, `interpret`, `cuda:0`, `sm_90`).
     emitter: which emitter writes for it (`numpy`, `triton`, `llvm`).
-    native_sort: whether argsort is one call; otherwise it is made of comparisons and a scatter.
+    native_sort: whether argsort is one call; otherwise words are sorted (sorting.py), and
+        updates at positions that are data are grouped by them (grouping.py).
     launch_cost: what a launch costs, in bytes that could be moved in its time.
     fuse_limit: the most buffers one kernel may touch.
     op_cost: what one unit of Op.cost takes for one element, in bytes that could be moved.

@@ -11,7 +11,7 @@ from . import index as ix
 from .domain import Domain
 from .index import Axis, Data, Index
 from .kernel import Buffer, Kernel, Store
-from .lower import Lowering
+from .lower import Lowering, grouped_scatter
 from .movement import narrow
 
 
@@ -38,7 +38,7 @@ def lower_update(
         positions.append(lowering.data_index(value, base.shape[dim], dim, node))
     where = (*place[:axis], *positions, *place[axis + placed :])
     offset = ix.linearize(where, contiguous_strides(base.shape))
-    store = Store(buffer, offset, lowering.value(values, place), mode)
+    store = Store(buffer, offset, lowering.value(values, place), mode, node.op is grouped_scatter)
 
     apart = {*domain.axes[:axis], *domain.axes[axis + placed :]}
     for position in positions:

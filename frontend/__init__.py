@@ -79,6 +79,7 @@ _SUBMODULES = (
     "serialization",
     "linalg",
     "compiler",
+    "library",
     "testing",
 )
 _LAZY = {

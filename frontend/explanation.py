@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tilewright.codegen.external import External
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.mlir import print_kernel
 from tilewright.codegen.program import Program, compile_graph, launched
@@ -114,32 +115,33 @@ class PlanReport:
 
     def kernels(self, target: str | None = None) -> list[Source]:
         """The kernel IR of each launch, in the short form for people."""
-        return [
-            Source(_name(kernel), "\n".join(map(describe, members(kernel))))
-            for _, kernel in self._kernels(target)
-        ]
+        return [Source(_name(kernel), _described(kernel)) for _, kernel in self._kernels(target)]
 
     def mlir(self, target: str | None = None) -> list[Source]:
         """The same as MLIR, dialect twk."""
-        return [Source(_name(kernel), print_kernel(kernel)) for _, kernel in self._kernels(target)]
+        return [
+            Source(_name(k), f"// {_described(k)}" if isinstance(k, External) else print_kernel(k))
+            for _, k in self._kernels(target)
+        ]
 
     def sources(self, target: str | None = None) -> list[Source]:
         """The generated source of each launch: what the plan's device runs, or with a `target`
         (sm_90, gfx942, …) the Triton source for that GPU."""
         out = []
         for segment, kernel in self._kernels(target):
-            text = _triton(kernel, target) if target else segment.device.source(kernel)
+            text = _triton(kernel, target) if target else segment.source(kernel)
             out.append(Source(_name(kernel), text))
         return out
 
     def costs(self, target: str) -> str:
-        """What each launch would take on a GPU, predicted from the compiled kernels: a table."""
+        """What each launch would take on a GPU, predicted from the compiled kernels: a table,
+        without the kernels that the user wrote."""
         from tilewright.codegen.target import gpu
 
-        kernels = [kernel for _, kernel in self._kernels(target)]
+        kernels = [k for _, k in self._kernels(target) if not isinstance(k, External)]
         return cost_table(kernels, gpu(target))
 
-    def _kernels(self, target: str | None) -> Iterator[tuple[Segment, Kernel | Bundle]]:
+    def _kernels(self, target: str | None) -> Iterator[tuple[Segment, Kernel | Bundle | External]]:
         for segment, program in self._programs(target):
             for kernel in launched(program):
                 yield segment, kernel
@@ -270,16 +272,27 @@ def check_target(target: str) -> str:
     return target
 
 
+def _described(kernel: Kernel | Bundle | External) -> str:
+    if isinstance(kernel, External):
+        passed = ", ".join(f"{a.name}: {a.type}" for a in kernel.emitted.arguments)
+        return f"external {kernel.name}({passed}) over {kernel.emitted.programs}"
+    return "\n".join(map(describe, members(kernel)))
+
+
 def members(kernel: Kernel | Bundle) -> tuple[Kernel, ...]:
     return kernel.members if isinstance(kernel, Bundle) else (kernel,)
 
 
-def _name(kernel: Kernel | Bundle) -> str:
+def _name(kernel: Kernel | Bundle | External) -> str:
+    if isinstance(kernel, External):
+        return kernel.name
     first, *more = members(kernel)
     return f"{first.name}_and_{len(more)}_more" if more else first.name
 
 
-def _triton(kernel: Kernel | Bundle, target: str) -> str:
+def _triton(kernel: Kernel | Bundle | External, target: str) -> str:
+    if isinstance(kernel, External):
+        return kernel.emitted.source
     from tilewright.codegen.schedule import default_schedule
     from tilewright.codegen.target import gpu
     from tilewright.codegen.triton import emit

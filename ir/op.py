@@ -32,6 +32,7 @@ class Kind(enum.Enum):
     SCAN = "scan"  # sequential along one axis: cumulative sums, sorting
     ATTENTION = "attention"  # contractions around a softmax; decomposed where no template is
     LOOP = "loop"  # one step for each place of a leading axis, each from the states before it
+    EXTERNAL = "external"  # a kernel that the user wrote, over whole tensors in memory
     COMPOSITE = "composite"  # a function over primitives, decomposed when compiled
     TRANSFER = "transfer"  # the same value on another device
     MARKER = "marker"  # an identity that means something to autograd only

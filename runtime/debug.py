@@ -35,4 +35,4 @@ def compiled(plan: Plan) -> None:
     )
     for segment in plan.segments:
         for kernel in launched(segment.program) if verbosity > 1 else ():
-            print(segment.device.source(kernel), file=sys.stderr)
+            print(segment.source(kernel), file=sys.stderr)

@@ -15,6 +15,7 @@ from tilewright.ir.dtype import DType
 if TYPE_CHECKING:
     from tilewright.codegen.kernel import Bundle, Kernel
     from tilewright.codegen.target import Target
+    from tilewright.codegen.triton import Emitted
 
 Launch = Callable[[Sequence[Any], Sequence[Any]], None]
 """launch(buffers, scalars): buffers are the kernel's outputs followed by its inputs, scalars are
@@ -81,6 +82,10 @@ class Device(abc.ABC):
     def compile_all(self, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
         """Several kernels, which a device may compile side by side."""
         return [self.compile(kernel) for kernel in kernels]
+
+    @abc.abstractmethod
+    def bind(self, emitted: Emitted) -> Launch:
+        """A kernel that is written in Triton already, ready to launch."""
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         """Where launches can be made many at once: (run, how many) by the place of the first."""

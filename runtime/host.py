@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from sys import getrefcount
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.ir.dtype import DType, from_numpy
 
-from .device import Device
+from . import debug
+from .device import Device, Launch
+
+if TYPE_CHECKING:
+    from tilewright.codegen.triton import Emitted
 
 _RECYCLED_BYTES = 1 << 16
 """Buffers from this size on are used again: fresh pages cost more than what is written to them."""
@@ -71,3 +76,10 @@ class HostDevice(Device):
 
     def to_numpy(self, buffer: np.ndarray) -> np.ndarray:
         return buffer
+
+    def bind(self, emitted: Emitted) -> Launch:
+        from .interpret import bind
+
+        if debug.level() and self.name != "interpret":
+            print(f"tilewright: {emitted.name} runs in Triton's interpreter", file=sys.stderr)
+        return bind(emitted)

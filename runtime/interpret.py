@@ -46,13 +46,13 @@ class InterpretDevice(HostDevice):
 
 def bind(emitted: Emitted) -> Launch:
     """The kernel, ready to be interpreted: launch(buffers, scalars)."""
-    from .interpreter import argument, plain_function, run
+    from .interpreter import argument, kernel_function, run
 
-    function = plain_function(emitted.body, emitted.name, f"<{emitted.name}>")
+    function = kernel_function(emitted.sha, emitted.body, emitted.name)
     fixed: dict[str, Any] = dict(emitted.constexprs)
     tables = []
     for each in emitted.arguments:
-        if each.role == "size":
+        if each.role in ("size", "number"):
             fixed[each.name] = argument(each.type, each.value)
         elif each.role == "table":
             tables.append(each.value)
@@ -66,6 +66,9 @@ def bind(emitted: Emitted) -> Launch:
         for each in emitted.arguments:
             if each.role == "buffer":
                 passed[each.name] = argument(each.type, places[each.value])
+            elif each.role == "place":
+                place, offset = each.value
+                passed[each.name] = argument(each.type, places[place] + offset)
             elif each.role == "scalar":
                 passed[each.name] = argument(each.type, scalars[each.value])
             elif each.role == "errors":
@@ -73,7 +76,10 @@ def bind(emitted: Emitted) -> Launch:
             elif each.role == "pointers":
                 addresses = np.array([places[i] for i in each.value], np.int64)
                 passed[each.name] = argument(each.type, addresses.ctypes.data)
-        run(function, emitted.grid, passed)
+        try:
+            run(function, emitted.programs, passed)
+        except Exception as error:
+            raise (error if emitted.function is None else emitted.failure(error)) from error
         for check, word in zip(emitted.checks, errors.tolist()):
             if word:
                 raise bad_position(check, word)

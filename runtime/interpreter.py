@@ -22,11 +22,12 @@ import triton.language as tl
 from triton.language import core
 from triton.language import math as tl_math
 from triton.language.semantic import TritonSemantic
+from triton.runtime import JITFunction
 from triton.runtime import interpreter as stock
 
 from tilewright.ir.dtype import float8_e4m3fn, float8_e5m2
 
-from .modules import LOCK
+from .modules import LOCK, adopted
 
 Handle = stock.TensorHandle
 
@@ -140,19 +141,46 @@ def _axis_fold(function: Callable[..., np.ndarray]) -> Callable[..., Any]:
     return fold
 
 
+def _extremum(
+    function: Callable[..., np.ndarray], position: Callable[..., np.ndarray]
+) -> Callable[..., Any]:
+    fold = _axis_fold(function)
+
+    def extremum(
+        input: Any,
+        axis: Any = None,
+        return_indices: bool = False,
+        return_indices_tie_break_left: bool = True,
+        keep_dims: bool = False,
+    ) -> Any:
+        found = fold(input, axis, keep_dims)
+        if not return_indices:
+            return found
+        at = position(input.handle.data, axis=axis, keepdims=keep_dims)
+        return found, _tensor(at.astype(np.int32), tl.int32)
+
+    return extremum
+
+
 def _axis_scan(function: Callable[..., np.ndarray]) -> Callable[..., Any]:
-    def scan(input: Any, axis: int = 0, **_: Any) -> Any:
+    def scan(input: Any, axis: int = 0, reverse: bool = False, **_: Any) -> Any:
         data = input.handle.data
-        return _tensor(function(data, axis=axis, dtype=data.dtype), input.dtype)
+        turned = np.flip(data, axis) if reverse else data
+        out = function(turned, axis=axis, dtype=data.dtype)
+        return _tensor(np.flip(out, axis) if reverse else out, input.dtype)
 
     return scan
 
 
-def _reduce(input: Any, axis: int, combine: Callable[..., Any], keep_dims: bool = False) -> Any:
-    """Folds halves of the axis together until one position is left."""
+def _reduce(
+    input: Any, axis: int | None, combine: Callable[..., Any], keep_dims: bool = False
+) -> Any:
+    """Folds halves of the axis together until one position is left; of all axes without one."""
     parts = input if isinstance(input, tuple) else (input,)
     dtypes = [p.dtype for p in parts]
     arrays = [p.handle.data for p in parts]
+    if axis is None:
+        axis, arrays = 0, [a.reshape(-1) for a in arrays]
     while (length := arrays[0].shape[axis]) > 1:
         left, right = (
             [_tensor(a.take(range(i, i + length // 2), axis), d) for a, d in zip(arrays, dtypes)]
@@ -168,13 +196,34 @@ def _reduce(input: Any, axis: int, combine: Callable[..., Any], keep_dims: bool 
     return out if isinstance(input, tuple) else out[0]
 
 
+def _sort(input: Any, dim: int | None = None, descending: bool = False) -> Any:
+    assert not descending
+    return _tensor(np.sort(input.handle.data, axis=-1), input.dtype)
+
+
+def _bitonic_merge(input: Any, dim: int | None = None, descending: bool = False) -> Any:
+    """The network itself: it orders bitonic sequences and no others."""
+    assert not descending
+    data = input.handle.data
+    *rows, length = data.shape
+    half = length // 2
+    while half:
+        pairs = data.reshape(*rows, -1, 2, half)
+        low, high = pairs.min(axis=-2), pairs.max(axis=-2)
+        data = np.stack((low, high), axis=-2).reshape(data.shape)
+        half //= 2
+    return _tensor(data, input.dtype)
+
+
 _WRITTEN_HERE = {
     "sum": _axis_fold(lambda x, **k: np.sum(x, dtype=x.dtype, **k)),
-    "max": _axis_fold(np.max),
-    "min": _axis_fold(np.min),
+    "max": _extremum(np.max, np.argmax),
+    "min": _extremum(np.min, np.argmin),
     "cumsum": _axis_scan(np.cumsum),
     "cumprod": _axis_scan(np.cumprod),
     "reduce": _reduce,
+    "sort": _sort,
+    "bitonic_merge": _bitonic_merge,
     "zeros_like": lambda x: core.tensor(Handle(np.zeros_like(x.handle.data), x.dtype), x.type),
 }
 
@@ -213,7 +262,14 @@ def _patches() -> list[tuple[Any, str, Any, Any]]:
     index = lambda self: int(self.handle.data.reshape(()))  # noqa: E731
     changes.append((core.tensor, "__index__", getattr(core.tensor, "__index__", _MISSING), index))
     changes += [(tl, name, getattr(tl, name), form) for name, form in _WRITTEN_HERE.items()]
+    changes.append((core, "reduce", core.reduce, _reduce))  # what Triton's own functions call
+    changes.append((JITFunction, "__call__", JITFunction.__call__, _call_inside))
     return changes
+
+
+def _call_inside(function: JITFunction, *args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
+    """A call of one kernel function in another."""
+    return _inner(function)(*args, **kwargs)
 
 
 _MISSING = stock._MISSING
@@ -239,10 +295,13 @@ def _patched() -> Iterator[None]:
 
 
 class _Plain(ast.NodeTransformer):
-    """A kernel's module as plain Python: no decorators, numbers become tensors when assigned."""
+    """A kernel's module as plain Python: no decorators and annotations, numbers become tensors when
+    assigned."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.decorator_list = []
+        for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            each.annotation = None
         self.generic_visit(node)
         return node
 
@@ -261,6 +320,43 @@ def plain_function(source: str, name: str, file: str) -> Callable[..., None]:
     return namespace[name]
 
 
+@functools.lru_cache(maxsize=1024)
+def _inner(function: JITFunction) -> Callable[..., Any]:
+    """A function that the user wrote (or Triton, in its own language), with what it can see."""
+    tree = _Plain().visit(function.parse())
+    first = function.starting_line_number + _lines_before_def(function)
+    ast.increment_lineno(ast.fix_missing_locations(tree), first - 1)
+    seen = {
+        name: _calls_semantic(value) if core.is_builtin(value) else value
+        for name, value in function.get_capture_scope().items()
+    }
+    scope: dict[str, Any] = {**seen, "as_tensor": as_tensor}
+    exec(compile(tree, function.fn.__code__.co_filename, "exec"), scope)
+    return scope[function.__name__]
+
+
+def _lines_before_def(function: JITFunction) -> int:
+    return next(i for i, line in enumerate(function.raw_src) if line.lstrip().startswith("def "))
+
+
+def users_function(function: JITFunction) -> Callable[..., None]:
+    """A kernel that the user wrote, to be called under `run`. A number that isn't a constexpr
+    becomes a tensor, also where the compiler was told its value."""
+    inner = _inner(function)
+    constant = {p.name for p in function.params if p.is_constexpr}
+
+    def kernel(**arguments: Any) -> None:
+        inner(**{n: v if n in constant else as_tensor(v) for n, v in arguments.items()})
+
+    return kernel
+
+
+def kernel_function(sha: str, body: str, name: str) -> Callable[..., None]:
+    """What was emitted, or adopted of the user's, to be called under `run`."""
+    function = adopted(sha)
+    return plain_function(body, name, f"<{name}>") if function is None else users_function(function)
+
+
 def argument(kind: str, value: Any) -> Any:
     """A parameter of the Triton type `kind` (`*fp32`, `i32`, …); pointers are addresses."""
     if kind.startswith("*"):
@@ -270,10 +366,12 @@ def argument(kind: str, value: Any) -> Any:
     return core.tensor(Handle(np.array([value]).astype(stock._get_np_dtype(dtype)), dtype), dtype)
 
 
-def run(function: Callable[..., None], grid: int, arguments: dict[str, Any]) -> None:
+def run(
+    function: Callable[..., None], grid: tuple[int, int, int], arguments: dict[str, Any]
+) -> None:
     """Runs every program of a launch, one after another."""
     with LOCK, _patched(), np.errstate(all="ignore"):
-        _builder.set_grid_dim(grid, 1, 1)
-        for program in range(grid):
-            _builder.set_grid_idx(program, 0, 0)
+        _builder.set_grid_dim(*grid)
+        for z, y, x in np.ndindex(grid[::-1]):
+            _builder.set_grid_idx(x, y, z)
             function(**arguments)

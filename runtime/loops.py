@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from tilewright.codegen.external import External
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program
 from tilewright.ir.loop import order
@@ -14,7 +15,12 @@ from tilewright.ir.loop import order
 from .device import Device, Launch
 from .memory import place
 
-_made: WeakKeyDictionary[Device, WeakKeyDictionary[Kernel | Bundle, Launch]] = WeakKeyDictionary()
+if TYPE_CHECKING:
+    from tilewright.codegen.triton import Emitted
+
+_made: WeakKeyDictionary[Device, WeakKeyDictionary[Kernel | Bundle | External, Launch]] = (
+    WeakKeyDictionary()
+)
 
 
 def launches_of(device: Device, program: Program) -> list[Launch]:
@@ -22,12 +28,21 @@ def launches_of(device: Device, program: Program) -> list[Launch]:
     made = _made.setdefault(device, WeakKeyDictionary())
     kernels = [s.kernel for s in program.steps if not isinstance(s.kernel, Loop)]
     missing = [k for k in dict.fromkeys(kernels) if k not in made]
-    for kernel, launch in zip(missing, device.compile_all(missing), strict=True):
-        made[kernel] = launch
+    ours = [k for k in missing if not isinstance(k, External)]
+    made.update(zip(ours, device.compile_all(ours), strict=True))
+    made.update((k, _bound(device, k.emitted)) for k in missing if isinstance(k, External))
     return [
         BoundLoop(device, s.kernel) if isinstance(s.kernel, Loop) else made[s.kernel]
         for s in program.steps
     ]
+
+
+def _bound(device: Device, emitted: Emitted) -> Launch:
+    """A kernel of the user's, ready to launch; what goes wrong in it names the launch."""
+    try:
+        return device.bind(emitted)
+    except Exception as error:
+        raise emitted.failure(error) from error
 
 
 class BoundLoop:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tilewright.codegen.external import External
 from tilewright.codegen.index import Index
 from tilewright.codegen.kernel import Apply, Buffer, Bundle, Kernel, Load, data_values
 from tilewright.codegen.program import Loop, Program, Step
@@ -65,7 +66,8 @@ def donors(program: Program) -> dict[tuple[int, int], int]:
     for at, step in enumerate(program.steps):
         last_reader.update(dict.fromkeys(step.inputs, at))
         last_writer.update(dict.fromkeys(step.outputs, at))
-        if any(_may_fail(k) for k in _members(step.kernel)):
+        external = isinstance(step.kernel, External)  # the user's code may do what it likes
+        if external or any(_may_fail(k) for k in _members(step.kernel)):
             last_fallible = at
     results = Counter(program.results)
     roots = {s: i for i, s in enumerate(program.results) if results[s] == 1}
@@ -93,8 +95,8 @@ def donors(program: Program) -> dict[tuple[int, int], int]:
 
 def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int, ...]]]:
     """Each kernel of a launch with the slots of its outputs and inputs; none of a loop, whose steps
-    read what others have written."""
-    if isinstance(step.kernel, Loop):
+    read what others have written, and of what isn't ours."""
+    if isinstance(step.kernel, (Loop, External)):
         return
     output, input_ = 0, 0
     for kernel in _members(step.kernel):
@@ -107,7 +109,10 @@ def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int,
         output, input_ = output + outputs, input_ + inputs
 
 
-def _members(kernel: Kernel | Bundle | Loop) -> tuple[Kernel, ...]:
+def _members(kernel: Kernel | Bundle | Loop | External) -> tuple[Kernel, ...]:
+    """Those of our kernels that a launch is made of."""
+    if isinstance(kernel, External):
+        return ()
     if isinstance(kernel, Loop):
         return tuple(m for k in kernel.kernels for m in _members(k))
     return kernel.members if isinstance(kernel, Bundle) else (kernel,)

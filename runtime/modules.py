@@ -9,11 +9,25 @@ import tempfile
 import threading
 import types
 from pathlib import Path
+from typing import Any
 
 from . import cache
 
 LOCK = threading.RLock()
 """Held while `triton.language` is patched, and while a kernel is compiled."""
+
+
+_adopted: dict[str, Any] = {}
+
+
+def adopt(sha: str, function: Any) -> None:
+    """Remember the triton.JITFunction that the user wrote and that hashes to `sha`."""
+    _adopted[sha] = function
+
+
+def adopted(sha: str) -> Any:
+    """The user's function that was adopted under `sha`, or None."""
+    return _adopted.get(sha)
 
 
 @functools.cache

@@ -21,20 +21,24 @@ from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import Emitted, emit
 
-from .modules import LOCK, load_source
+from .modules import LOCK, adopted, load_source
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """All that a compilation depends on; plain data, for other processes."""
+    """All that a compilation depends on; plain data, for other processes.
+
+    A kernel that the user wrote is compiled in the process that has it: its `body` is only a part
+    of what it is, which `sha` covers.
+    """
 
     name: str
     body: str
     sha: str
     signature: dict[str, str]
-    constexprs: dict[str, int]
+    constexprs: dict[str, Any]
     divisible: dict[str, int]
     num_warps: int
     num_stages: int
@@ -92,11 +96,11 @@ def compile_request(asked: Request) -> Compiled:
     import triton
     from triton.compiler import ASTSource
 
-    function = getattr(load_source(asked.sha, asked.body), asked.name)
-    names = list(asked.signature)
+    function = adopted(asked.sha) or getattr(load_source(asked.sha, asked.body), asked.name)
+    names = function.arg_names
     source = ASTSource(
         function,
-        asked.signature,
+        {n: asked.signature[n] for n in names},
         {(names.index(n),): v for n, v in asked.constexprs.items()},
         {(names.index(n),): [["tt.divisibility", d]] for n, d in asked.divisible.items()},
     )
@@ -161,6 +165,11 @@ def compile_many(requests: Sequence[Request], processes: int | None = None) -> l
 
     The first failure is raised, with the compiler's message.
     """
+    here = [adopted(r.sha) is not None for r in requests]
+    if any(here):
+        own = compile_many([r for r, users in zip(requests, here) if not users], processes)
+        rest = iter(own)
+        return [compile_request(r) if users else next(rest) for r, users in zip(requests, here)]
     count = max(1, min(processes or os.cpu_count() or 1, len(requests)))
     if count == 1:
         return [compile_request(r) for r in requests]

@@ -20,6 +20,8 @@ from .arena import Arena
 from .device import Bound, Device, OutOfMemoryError, Run
 
 if TYPE_CHECKING:
+    from tilewright.codegen.external import External
+    from tilewright.codegen.kernel import Bundle, Kernel
     from tilewright.codegen.program import Program
 
 CROSSING = 1 << 30
@@ -56,6 +58,14 @@ class Segment:
     @functools.cached_property
     def plain(self) -> bool:
         return not any(copied or shape is not None for _, shape, copied in self.results)
+
+    def source(self, kernel: Kernel | Bundle | External) -> str:
+        """The text of one of its kernels: what was generated, or what the user wrote."""
+        from tilewright.codegen.external import External
+
+        if isinstance(kernel, External):
+            return kernel.emitted.source
+        return self.device.source(kernel)
 
 
 class Incomplete(Exception):

@@ -18,6 +18,7 @@ from tilewright.codegen.kernel import (
     Guard,
     Kernel,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Reduce,
@@ -111,6 +112,8 @@ class _Run:
         row = np.array([self.value(value.arg, p) for p in self.points((value.along,), at)])
         if isinstance(value, Scan):
             return getattr(np, "cum" + value.op)(row)[at[value.along]]
+        if isinstance(value, Ordered):
+            return np.sort(row)[at[value.along]]
         assert isinstance(value, Sort)
         order = np.argsort(row, kind="stable")
         if value.descending:

@@ -15,6 +15,7 @@ from tilewright.codegen.kernel import (
     Guard,
     Kernel,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Reduce,
@@ -139,11 +140,13 @@ class Oracle:
             before = range(point[value.along] + 1)
             every = [self.value(value.arg, {**point, value.along: i}) for i in before]
             return fold(value.op, np.asarray(every, dtype=wide(value.arg.dtype)), value.dtype)
-        assert isinstance(value, Sort)
+        assert isinstance(value, (Sort, Ordered))
         along = value.along
         every = np.asarray(
             [self.value(value.arg, {**point, along: i}) for i in range(along.extent)]
         )
+        if isinstance(value, Ordered):
+            return np.sort(every)[point[along]]
         keys = [(np.isnan(v) if every.dtype.kind == "f" else False, v) for v in every]
         order = sorted(
             range(len(keys)), key=lambda i: (keys[i][0], 0 if keys[i][0] else keys[i][1])

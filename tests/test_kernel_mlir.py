@@ -27,6 +27,7 @@ from tilewright.codegen.kernel import (
     Guard,
     Kernel,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Reduce,
@@ -49,6 +50,7 @@ from tilewright.ir.shape import Size
 
 GOLDEN = Path(__file__).parent / "golden" / "kernel_softmax.mlir"
 P, Q, R, S = Axis("p0", 6), Axis("p1", 4), Axis("r0", 5), Axis("r1", 3)
+T = Axis("r2", 8)
 
 
 def row(value: Value, *reduction: Axis, name: str = "k", dtype: dt.DType | None = None) -> Kernel:
@@ -150,6 +152,13 @@ def scans() -> Kernel:
     return Kernel("scans", (P,), (R,), stores)
 
 
+def sorted_words(run: int = 0) -> Kernel:
+    words = load(buffer("x", (6, 8), dt.int64), at((P, T), (6, 8)))
+    value = Ordered(words, T, run, dt.int64)
+    y = buffer("y", (6, 8), dt.int64)
+    return Kernel("sorted", (P,), (T,), (Store(y, at((P, T), (6, 8)), value),))
+
+
 def dots() -> Kernel:
     a = load(buffer("a", (6, 5), dt.bfloat16), at((P, R), (6, 5)))
     b = load(buffer("b", (5, 4), dt.bfloat16), at((R, Q), (5, 4)))
@@ -170,11 +179,14 @@ def fast_dot() -> Kernel:
     return Kernel("fast_dot", (P, Q), (R,), (Store(y, at((P, Q), (6, 4)), dot),), notes)
 
 
-def update(mode: str = "add") -> Kernel:
+def update(mode: str = "add", grouped: bool = False) -> Kernel:
     place = data(Data(load(buffer("i", (5,), dt.int64), of(R)), 4, 0, WHERE))
     value = load(buffer("g", (5, 6)), at((R, P), (5, 6)))
     return Kernel(
-        "update", (P,), (R,), (Store(buffer("y", (4, 6)), place * 6 + of(P), value, mode),)
+        "update",
+        (P,),
+        (R,),
+        (Store(buffer("y", (4, 6)), place * 6 + of(P), value, mode, grouped),),
     )
 
 
@@ -223,6 +235,9 @@ KERNELS: tuple[Callable[[], Kernel | Bundle], ...] = (
     fast_dot,
     update,
     lambda: update("max"),
+    lambda: update(grouped=True),
+    sorted_words,
+    lambda: sorted_words(4),
     in_place,
     bundle,
     bundle_of_one,

@@ -162,6 +162,13 @@ def loops() -> list[Node]:
     return [y, *pullback({y: ones}, [x, h, w]).values()]
 
 
+def launches() -> list[Node]:
+    """Of a kernel of the user's, which has two results, with a number beside its tensors."""
+    x, y, number = leaf(0, (2, 3)), leaf(1, (4,), dt.int32), ops.scalar(0, dt.float32)
+    with grad_mode(False):
+        return [ops.external(x, y, number, "a_kernel.0", 2, (0, 1), i) for i in range(2)]
+
+
 def generated() -> list[Node]:
     seed, offset = ops.scalar(0, dt.int64), ops.scalar(1, dt.int64)
     return [
@@ -214,6 +221,7 @@ GRAPHS = (
     indexing,
     scans,
     loops,
+    launches,
     generated,
     leaves,
     with_gradient,

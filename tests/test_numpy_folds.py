@@ -12,6 +12,7 @@ from tilewright.codegen.index import (
 )
 from tilewright.codegen.kernel import (
     Kernel,
+    Ordered,
     Reduce,
     Scan,
     Sort,
@@ -116,6 +117,14 @@ def test_sort(descending: bool, dtype: DType) -> None:
     run(Kernel("sort", (p,), (r,), (Store(y, at((p, r), (4, 6)), value),)), x=x)
     same = Sort(const(1, dtype), r, descending, dt.int64)
     run(Kernel("sort", (p,), (r,), (Store(y, at((p, r), (4, 6)), same),)))
+
+
+def test_words_in_order() -> None:
+    p, r = Axis("p", 4), Axis("r", 6)
+    b, y = buffer("x", (6, 4), dt.int64), buffer("y", (4, 6), dt.int64)
+    for value in (load(b, of(r) * 4 + of(p)), load(b, of(p)), const(1, dt.int64)):
+        store = Store(y, at((p, r), (4, 6)), Ordered(value, r, 0, dt.int64))
+        run(Kernel("words", (p,), (r,), (store,)))
 
 
 def test_short_and_tall_folds() -> None:

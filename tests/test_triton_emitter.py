@@ -384,6 +384,57 @@ def test_update(device: InterpretDevice, mode: str, dtype: DType) -> None:
     np.testing.assert_array_equal(out["y"].reshape(4, 3), expected)
 
 
+@both
+@pytest.mark.parametrize("mode", ["set", "add", "mul", "max", "min"])
+@pytest.mark.parametrize("width", [1, 3, 20])
+def test_grouped_update(device: InterpretDevice, mode: str, width: int) -> None:
+    """Groups of one value, of a few, of many, one at either end; the elements between are kept."""
+    i = np.repeat([7, 0, 3, 9, 2, 5], [1, 30, 3, 1, 2, 60])
+    kernel = tk.update(mode, i.size, 10, width, dt.float32, grouped=True)
+    y = tk.sample(array("y", (10, width)), 5).reshape(10, width)
+    out = launch(device, kernel, y=y, i=i)
+    g, expected = out["g"].reshape(-1, width).astype(np.float64), y.astype(np.float64)
+    ufunc = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+    if mode == "set":
+        expected[i] = g
+    else:
+        ufunc[mode].at(expected, i, g)
+    np.testing.assert_allclose(out["y"].reshape(10, width), expected, rtol=1e-5, atol=1e-5)
+
+
+# -- sorted words
+
+
+@both
+@pytest.mark.parametrize("dtype", [dt.int32, dt.int64], ids=str)
+@pytest.mark.parametrize("rows, length", [(5, 1), (3, 7), (2, 64), (1, 1000)])
+def test_sort(device: InterpretDevice, dtype: DType, rows: int, length: int) -> None:
+    x = words(rows, length, dtype)
+    out = launch(device, tk.ordered(rows, length, dtype=dtype), x=x)
+    np.testing.assert_array_equal(out["y"].reshape(x.shape), np.sort(x, axis=1))
+
+
+@both
+@pytest.mark.parametrize("dtype", [dt.int32, dt.int64], ids=str)
+@pytest.mark.parametrize("rows, run", [(1, 1), (5, 3), (2, 16), (1, 1000)])
+def test_merge(device: InterpretDevice, dtype: DType, rows: int, run: int) -> None:
+    """Runs of random numbers, and such that one is all before or after the other."""
+    x = np.sort(words(rows, 2 * run, dtype).reshape(rows, 2, run), axis=2)
+    for case in (x, np.sort(x.reshape(rows, -1)), np.sort(x.reshape(rows, -1))[:, ::-1]):
+        case = np.sort(case.reshape(rows, 2, run), axis=2).reshape(rows, 2 * run)
+        out = launch(device, tk.ordered(rows, 2 * run, run, dtype), x=case)
+        np.testing.assert_array_equal(out["y"].reshape(case.shape), np.sort(case, axis=1))
+
+
+def words(rows: int, length: int, dtype: DType) -> np.ndarray:
+    """Some of them alike, and the largest and the smallest one."""
+    limits = np.iinfo(dtype.np)
+    x = np.random.default_rng(3).integers(-9, 9, (rows, length), dtype.np)
+    x[:, :: max(length // 3, 2)] = limits.max
+    x[:, length // 2] = limits.min
+    return x
+
+
 # -- contractions
 
 

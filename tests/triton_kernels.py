@@ -19,6 +19,7 @@ from tilewright.codegen.kernel import (
     Guard,
     Kernel,
     Load,
+    Ordered,
     RandomBits,
     Reduce,
     Scalar,
@@ -121,6 +122,14 @@ def scan(op: str, rows: int, length: int, dtype: DType) -> Kernel:
     return Kernel(op, (p,), (r,), (Store(array("y", (rows, length), dtype), place, value),))
 
 
+def ordered(rows: int, length: int, run: int = 0, dtype: DType = dt.int64) -> Kernel:
+    """y is each row of x in ascending order; run as in kernel.Ordered."""
+    p, r = Axis("p0", rows), Axis("r0", length)
+    place = at((rows, length), p, r)
+    value = Ordered(load(array("x", (rows, length), dtype), place), r, run, dtype)
+    return Kernel("sort", (p,), (r,), (Store(array("y", (rows, length), dtype), place, value),))
+
+
 def gather(rows: int, table: int, width: int) -> Kernel:
     """y[p, q] = x[i[p], q]."""
     p, q = Axis("p0", rows), Axis("p1", width)
@@ -131,14 +140,19 @@ def gather(rows: int, table: int, width: int) -> Kernel:
     )
 
 
-def update(mode: str, count: int, rows: int, width: int, dtype: DType = dt.float32) -> Kernel:
-    """y[i[r], p] = or += or … g[r, p] for each r in order."""
+def update(
+    mode: str, count: int, rows: int, width: int, dtype: DType = dt.float32, grouped: bool = False
+) -> Kernel:
+    """y[i[r], p] = or += or … g[r, p] for each r in order; grouped: equal i are neighbours."""
     p, r = Axis("p0", width), Axis("r0", count)
     row = data(Data(load(array("i", (count,), dt.int64), of(r)), rows, 0, WHERE))
     value = load(array("g", (count, width), dtype), at((count, width), r, p))
     target = at((rows, width), row, p)
     return Kernel(
-        "update", (p,), (r,), (Store(array("y", (rows, width), dtype), target, value, mode),)
+        "update",
+        (p,),
+        (r,),
+        (Store(array("y", (rows, width), dtype), target, value, mode, grouped),),
     )
 
 
@@ -208,8 +222,12 @@ REPRESENTATIVE: dict[str, Callable[[], Kernel | Bundle]] = {
     "columns": lambda: fold("sum", (4096, 512), 0, dt.float32),
     "argmax": lambda: fold("argmax", (64, 1000), 1, dt.float64),
     "scan": lambda: scan("sum", 16, 1000, dt.float32),
+    "sort": lambda: ordered(100, 1000),
+    "merge": lambda: ordered(4, 8192, 4096),
     "gather": lambda: gather(128, 1000, 64),
     "update": lambda: update("add", 100, 1000, 64),
+    "grouped": lambda: update("add", 4096, 1000, 768, dt.bfloat16, grouped=True),
+    "grouped_numbers": lambda: update("max", 4096, 1000, 1, grouped=True),
     "matmul": lambda: matmul(512, 512, 512, epilogue=True),
     "matmul_bf16": lambda: matmul(1024, 1024, 1024, dt.bfloat16, epilogue=True),
     "matmul_f64": lambda: matmul(64, 64, 64, dt.float64),

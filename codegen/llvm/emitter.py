@@ -16,7 +16,7 @@ from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
 
 from ..attention import roles
-from ..kernel import Kernel, Sort
+from ..kernel import Kernel, Ordered, Sort
 from . import attention, columns, conv, points
 from .arguments import Check, Word
 from .body import Body
@@ -107,7 +107,7 @@ def _emitted(kernel: Kernel, machine: Machine, written: Written) -> Emitted:
 
 def _check(kernel: Kernel) -> None:
     for value in kernel.values:
-        if isinstance(value, Sort):
+        if isinstance(value, (Sort, Ordered)):
             raise CannotLower("sorting")
     for store in kernel.stores:
         dtype = store.buffer.dtype

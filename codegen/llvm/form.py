@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..analysis import Analysis
 from ..index import Axis, Data, Index, walk
-from ..kernel import Apply, Dot, Kernel, Load, RandomBits, Reduce, Scan, Sort
+from ..kernel import ALONG, Apply, Dot, Kernel, Load, RandomBits, Reduce
 from .machine import Machine
 
 HEAVY = 8  # the Op.cost from which on a value is worth keeping, and fewer lanes at a time pay
@@ -132,7 +132,7 @@ def lanes_along(kernel: Kernel, machine: Machine, axis: Axis) -> int:
 
 
 def _vector_axis(kernel: Kernel, analysis: Analysis, machine: Machine) -> Axis | None:
-    scanned = {v.along for v in kernel.values if isinstance(v, (Scan, Sort))}
+    scanned = {v.along for v in kernel.values if isinstance(v, ALONG)}
     candidates = [a for a in kernel.parallel if a.extent != 1]
     if not kernel.is_update:
         candidates += [a for a in kernel.reduction if a.extent != 1 and a not in scanned]

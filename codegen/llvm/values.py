@@ -14,6 +14,7 @@ from ..kernel import (
     Constant,
     Guard,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Scalar,
@@ -86,7 +87,7 @@ def _compute(body: Body, value: Value, mask: Mask | None, at: Level) -> Ref:
         return philox.word(body, seed, offset, position(body, value.index, mask), at)
     if isinstance(value, Guard):
         return _guard(body, value, mask, at)
-    if isinstance(value, Sort):
+    if isinstance(value, (Sort, Ordered)):
         raise CannotLower("sorting")
     raise AssertionError(f"{type(value).__name__} is computed by the loops of its stage")
 

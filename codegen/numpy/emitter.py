@@ -22,6 +22,7 @@ from ..kernel import (
     Guard,
     Kernel,
     Load,
+    Ordered,
     Position,
     RandomBits,
     Reduce,
@@ -94,6 +95,8 @@ def compute(e: Emission, value: Value, context: Context) -> Array:
         return dot.dot(e, value, context)
     if isinstance(value, Sort):
         return fold.sort(e, value, context)
+    if isinstance(value, Ordered):
+        return fold.ordered(e, value, context)
     raise TypeError(f"the NumPy emitter does not know {type(value).__name__}")
 
 

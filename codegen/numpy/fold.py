@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..index import Axis
-from ..kernel import Reduce, Scan, Sort
+from ..kernel import Ordered, Reduce, Scan, Sort
 from .domain import Domain
 from .emission import Context, Emission, np_name
 from .layout import strides_of
@@ -127,3 +127,12 @@ def sort(e: Emission, value: Sort, context: Context) -> Array:
     call = f"support.sort_positions({arg.name}, {dims[0]}, {bool(value.descending)})"
     out = e.let(call, np.int64, arg.extent, (arg,), stem="sort_", by_rows=dims != (0,))
     return e.cast(out, value.dtype.np)
+
+
+def ordered(e: Emission, value: Ordered, context: Context) -> Array:
+    dims = dimensions((value.along,), context.domain)
+    arg = spread(e, e.of(value.arg, context), dims, context.domain)
+    if not dims:
+        return arg
+    call = f"np.sort({arg.name}, axis={dims[0]})"
+    return e.let(call, value.dtype.np, arg.extent, (arg,), stem="sort_", by_rows=dims != (0,))

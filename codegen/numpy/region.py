@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..index import Axis, FloorDiv, Index, Mod
-from ..kernel import Condition, Constant, Dot, Guard, Reduce, Scan, Sort, Value
+from ..kernel import ALONG, Condition, Constant, Dot, Guard, Reduce, Value
 from .domain import Domain, NotExpressible, Relation, has_data, rewrite, tabulate
 from .emission import Context, Emission, common, everything, np_name
 from .program import Array, Statement
@@ -132,7 +132,7 @@ def _expressible(root: Value, inner: Domain, replaced: set[Axis], outer: Domain)
         folded: tuple[Axis, ...] = ()
         if isinstance(value, (Reduce, Dot)):
             folded = value.over
-        elif isinstance(value, (Scan, Sort)):
+        elif isinstance(value, ALONG):
             folded = (value.along,)
         if any(outer.origin.get(a) in places for a in folded):
             return False

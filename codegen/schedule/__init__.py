@@ -7,7 +7,7 @@ from ..target import Target
 from .attention import attention_schedule
 from .dots import dot_schedule
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
-from .rows import pointwise_schedule, rows_schedule, update_schedule
+from .rows import merge_schedule, pointwise_schedule, rows_schedule, update_schedule
 from .schedule import Schedule, head_block, points, power_of_two
 
 
@@ -19,6 +19,8 @@ def default_schedule(kernel: Kernel | Bundle, target: Target) -> Schedule:
         return attention_schedule(kernel, target)
     if kernel.has_dot:
         return dot_schedule(kernel, target)
+    if any(v.run for v in kernel.ordered):
+        return merge_schedule(kernel, target)
     if kernel.is_update:
         return update_schedule(kernel, target)
     if kernel.reduction:
@@ -34,6 +36,7 @@ __all__ = [
     "default_schedule",
     "head_block",
     "occupancy",
+    "points",
     "power_of_two",
     "predict",
     "work",

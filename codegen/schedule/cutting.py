@@ -159,17 +159,26 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     analysis = Analysis(kernel)
     rows, length = points(kernel.parallel), points(kernel.reduction)
     reduction = set(kernel.reduction)
+    programs = _tiles(rows, schedule.block)
+    if any(v.run for v in kernel.ordered):
+        programs = rows * _tiles(length, schedule.block_r)
+    elif kernel.is_grouped:
+        programs = _tiles(rows, schedule.block_n) * _tiles(length, schedule.block)
     if kernel.is_update:
         length = 1
     block = schedule.block * (schedule.block_r if length > 1 else 1)
+    if kernel.is_grouped:
+        block *= schedule.block_r * schedule.block_n
     loads = [v for v in kernel.values if isinstance(v, Load)]
     full = [v for v in loads if not length > 1 or analysis.axes(v) & reduction]
+    if kernel.is_grouped:
+        full = [v for v in loads if analysis.axes(v) >= reduction.union(kernel.parallel)]
     passes = _passes(analysis, kernel) if schedule.looped else 1
     loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads) * passes
     threads = schedule.num_warps * 32
     held = max(block // threads, 1)
     return Pieces(
-        programs=_tiles(rows, schedule.block),
+        programs=programs,
         steps=_tiles(length, schedule.block_r) * passes if schedule.looped else 1,
         loaded=loaded,
         # Stores are not waited for, but a kernel that has nothing else is as fast as they are.

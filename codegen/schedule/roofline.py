@@ -19,7 +19,7 @@ from tilewright.ir.op import REGISTRY
 
 from ..analysis import Analysis
 from ..chip import Chip
-from ..kernel import Apply, Bundle, Dot, Kernel, Load, RandomBits, Reduce
+from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
 from ..target import Target
 from .cutting import cut, seen_share
 from .schedule import Schedule, points
@@ -27,6 +27,8 @@ from .schedule import Schedule, points
 _EXP = REGISTRY["exp"]
 LATENCY = 0.8e-6
 """Seconds from asking for memory to having it, under load."""
+_SWAP = 8  # instructions that compare and swap an element of a sorting network, shuffles included
+_MERGED = 10  # levels of the network that merges a piece of two runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,10 @@ def work(kernel: Kernel | Bundle) -> Work:
             scalar += int(60 * count * seen)
         elif isinstance(value, Reduce):
             scalar += points(analysis.axes(value.arg))
+        elif isinstance(value, Ordered):
+            levels = (value.along.extent - 1).bit_length()
+            swaps = min(levels, _MERGED) if value.run else levels * (levels + 1) // 2
+            scalar += _SWAP * swaps * count
     for store in kernel.stores:
         over = analysis.axes(store.value) | analysis.index_axes(store.offset)
         count = min(points(over), store.buffer.size)

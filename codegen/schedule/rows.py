@@ -23,6 +23,11 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
         block_r = min(power_of_two(length), limit)
         block = min(power_of_two(rows), max(limit // block_r, 1))
         return Schedule(block=block, block_r=block_r, looped=block_r < length)
+    if kernel.ordered:
+        # An eighth of the compare-and-swaps of a network are between registers of one thread.
+        whole = power_of_two(length)
+        block = max(1, min(power_of_two(rows), 1024 // whole))
+        return Schedule(block=block, block_r=whole, num_warps=max(1, block * whole // 256))
     if _runs_along_parallel(kernel):
         # Columns: neighbouring threads take neighbouring columns.
         block = min(power_of_two(rows), 64)
@@ -49,9 +54,26 @@ def _runs_along_parallel(kernel: Kernel) -> bool:
     return along_parallel > along_reduction
 
 
+def merge_schedule(kernel: Kernel, target: Target) -> Schedule:
+    length = power_of_two(points(kernel.reduction))
+    return Schedule(block_r=min(length, target.tile_limit if target.large_programs else 1024))
+
+
 def update_schedule(kernel: Kernel, target: Target) -> Schedule:
+    if kernel.is_grouped:
+        return _grouped_schedule(kernel, target)
     count = points(kernel.parallel)
     if target.large_programs:
         return Schedule(block=min(power_of_two(count), target.tile_limit))
     block = min(power_of_two(count), 128)
     return Schedule(block=block, num_warps=max(1, block // 32))
+
+
+def _grouped_schedule(kernel: Kernel, target: Target) -> Schedule:
+    columns, count = points(kernel.parallel), points(kernel.reduction)
+    along = 8  # most groups are short, but the longest one is waited for
+    most = target.tile_limit // along if target.large_programs else 256
+    wide = min(power_of_two(columns), most)
+    # Beside each other in registers are few groups: addresses and ends of many would not fit.
+    block = min(power_of_two(count), max(1, (most if target.large_programs else 64) // wide))
+    return Schedule(block=block, block_r=along, block_n=wide)

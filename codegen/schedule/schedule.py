@@ -20,7 +20,8 @@ class Schedule:
     looped: whether it takes several steps along the reduction axes. Otherwise a row stays in
         registers from the first load to the last store.
     block_m, block_n, block_k: the tile of a contraction. Of attention: block_m rows that a program
-        owns, block_n of the other side that it takes at a time.
+        owns, block_n of the other side that it takes at a time. Of grouped updates: block_n columns
+        of so many updates as `block` says, whose groups it walks along by block_r.
     group_m: so many tiles along M are neighbours in time, which share columns in the L2 cache.
     persistent: so many programs of a contraction walk through all of its tiles and read matrices
         through tensor descriptors (TMA on NVIDIA's); 0 for a program for each tile.

@@ -10,10 +10,9 @@ from __future__ import annotations
 from ..index import Axis
 from ..kernel import Dot, Value
 from ..roles import Roles, roles
-from ..schedule import Schedule
+from ..schedule import Schedule, points
 from .descriptors import Descriptors
 from .operands import is_native, operand, precision
-from .pointwise import _extent
 from .scope import Body, Guards, Ref, Scope, Tile
 from .text import Block, tl_type
 
@@ -33,7 +32,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     loop = Block()
     length = _length(body, role)
     descriptors = Descriptors(body, block, role, length) if schedule.persistent else None
-    ends = _extent(role.k) % schedule.block_k != 0
+    ends = points(role.k) % schedule.block_k != 0
     loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
     left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
     loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
@@ -79,7 +78,7 @@ def _tiles(
     body: Body, header: Block, block: Block, role: Roles, schedule: Schedule
 ) -> tuple[Scope, int]:
     """The place of a tile: groups of GROUP_M tiles along M are walked through column by column."""
-    rows, columns, batches = _extent(role.m), _extent(role.n), _extent(role.batch)
+    rows, columns, batches = points(role.m), points(role.n), points(role.batch)
     n_m, n_n = body.sizes.extent("m", rows), body.sizes.extent("n", columns)
     header.add(f"tiles_m = ({n_m} + BLOCK_M - 1) // BLOCK_M")
     header.add(f"tiles_n = ({n_n} + BLOCK_N - 1) // BLOCK_N")
@@ -121,7 +120,7 @@ def _tile(
 
 
 def _length(body: Body, role: Roles) -> str:
-    length = _extent(role.k)
+    length = points(role.k)
     return str(length) if length <= 16 else body.sizes.extent("k", length)
 
 

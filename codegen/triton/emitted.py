@@ -33,6 +33,9 @@ POINTER = {
 not every GPU knows its type."""
 
 
+_NUMBERS = ("scalar", "number")
+"""Roles of arguments that are no addresses, and of which nothing is known."""
+
 ALIGNMENT = "ALIGNMENT"
 """The constexpr of a bundle that says what the addresses in its table are multiples of."""
 
@@ -52,8 +55,10 @@ class Argument:
 
     role says what is passed:
         buffer    the buffer number `value` among the kernel's outputs followed by its inputs
+        place     the address `value[1]` bytes into the buffer number `value[0]`
         scalar    the number at place `value` of the kernel's scalars
         size      the integer `value`
+        number    the number `value`, of which the compiler is told nothing
         table     an int32 or int64 array with the contents `value`, constant over launches
         pointers  an int64 array of addresses; entry i is that of buffer number `value[i]` among
                   the outputs followed by the inputs
@@ -75,12 +80,13 @@ class Emitted:
     lines: the statements of the function.
     header: the opening comment, with the user's lines.
     arguments: in the order of the function's parameters, before the constexprs.
-    constexprs: block sizes by parameter name.
-    grid: programs to launch.
+    constexprs: block sizes by parameter name; of a user's kernel whatever it takes.
+    grid: programs to launch, along up to three axes.
     checks: positions read at run time. Word i of the errors array stays 0, or becomes
         2 * position + 1 for a position that checks[i] does not allow.
     aligned: whether all buffers are at multiples of 16 bytes.
     plain: the same kernel without tensor descriptors, whose memory has to be aligned.
+    function: the triton.JITFunction of a kernel that the user wrote.
     """
 
     name: str
@@ -88,13 +94,20 @@ class Emitted:
     lines: tuple[str, ...]
     header: str
     arguments: tuple[Argument, ...]
-    constexprs: dict[str, int]
-    grid: int
+    constexprs: dict[str, Any]
+    grid: int | tuple[int, ...]
     num_warps: int
     num_stages: int
     checks: tuple[Data, ...] = field(default=())
     aligned: bool = True
     plain: Emitted | None = None
+    function: Any = None
+
+    @property
+    def programs(self) -> tuple[int, int, int]:
+        """The grid along all three axes."""
+        x, y, z, *_ = (*((self.grid,) if isinstance(self.grid, int) else self.grid), 1, 1)
+        return x, y, z
 
     @property
     def source(self) -> str:
@@ -103,6 +116,8 @@ class Emitted:
     @cached_property
     def sha(self) -> str:
         """The hash of the code, whoever's lines it came from."""
+        if self.function is not None:
+            return self.function.cache_key  # also of the functions that it calls
         return hashlib.sha256(self.body.encode()).hexdigest()[:32]
 
     @property
@@ -125,9 +140,17 @@ class Emitted:
                 power = math.gcd(each.value, 16)
                 if power >= 4:
                     found[each.name] = power
-            elif each.role != "scalar" and (self.aligned or each.role != "buffer"):
+            elif each.role == "place":
+                if self.aligned and not each.value[1] % 16:
+                    found[each.name] = 16
+            elif each.role not in _NUMBERS and (self.aligned or each.role != "buffer"):
                 found[each.name] = 16
         return found
+
+    def failure(self, error: Exception) -> RuntimeError:
+        """What to raise for an error of a user's kernel."""
+        where = self.header.strip("# \n")
+        return RuntimeError(f"kernel {self.name} ({where}): {type(error).__name__}: {error}")
 
     def unaligned(self) -> Emitted:
         """The same kernel for buffers at any address, such as rows of a matrix."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.ir.node import format_location
@@ -12,9 +13,11 @@ from .attention import attention
 from .bundle import emit_bundle
 from .dots import dots
 from .emitted import POINTER, Argument, Emitted, scalar_type
+from .merge import merge
 from .pointwise import pointwise, update
 from .prelude import used
 from .rows import rows
+from .runs import runs
 from .scope import Body
 from .sizes import Sizes
 from .text import Block, identifier
@@ -35,23 +38,13 @@ def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
 
 def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emitted:
     """One kernel; `apart` as in Sizes."""
-    one_dimensional = kernel.is_update or not (kernel.reduction or kernel.has_dot)
-    body = Body(kernel, 1 if one_dimensional else 2, Sizes(apart), schedule.tf32)
+    form, rank = _form(kernel)
+    body = Body(kernel, rank, Sizes(apart), schedule.tf32)
     block = Block()
     block.add(PID)
     if body.is_wide or apart:
         body.sizes.tl_type = "tl.int64"
         block.add("pid = pid.to(tl.int64)")
-    if kernel.is_chained:
-        form = attention
-    elif kernel.has_dot:
-        form = dots
-    elif kernel.is_update:
-        form = update
-    elif kernel.reduction:
-        form = rows
-    else:
-        form = pointwise
     constexprs, grid = form(body, block, schedule)
     name = identifier(kernel.name)
     arguments = _arguments(body)
@@ -69,6 +62,19 @@ def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emit
         checks=tuple(body.checks),
         plain=emit_kernel(kernel, replace(schedule, persistent=0)) if schedule.persistent else None,
     )
+
+
+def _form(kernel: Kernel) -> tuple[Callable[..., tuple[dict[str, int], int]], int]:
+    """The function that writes a kernel, and the rank of its tiles."""
+    if kernel.is_chained:
+        return attention, 2
+    if kernel.has_dot:
+        return dots, 2
+    if kernel.is_update:
+        return (runs, 2) if kernel.is_grouped else (update, 1)
+    if any(v.run for v in kernel.ordered):
+        return merge, 1
+    return (rows, 2) if kernel.reduction else (pointwise, 1)
 
 
 def _arguments(body: Body) -> tuple[Argument, ...]:

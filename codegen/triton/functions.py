@@ -294,3 +294,31 @@ def tw_floor_divide(a, b):
         step = ((rest != 0) & ((rest < 0) != (b < 0))).to(a.dtype)
         out = quotient - step
     return out
+
+
+@triton.jit
+def tw_split(row, run, count):
+    """How many of the first `count` elements of two merged runs are of the first run."""
+    low = tl.maximum(count - run, 0)
+    high = tl.minimum(count, run)
+    while low < high:
+        middle = (low + high) // 2
+        is_first = tl.load(row + middle) <= tl.load(row + run + count - 1 - middle)
+        low = tl.where(is_first, middle + 1, low)
+        high = tl.where(is_first, high, middle)
+    return low
+
+
+@triton.jit
+def tw_merged(row, run, start, most, BLOCK: tl.constexpr):
+    """The elements start, start + 1, … of two merged runs; `most` beyond them."""
+    stop = tl.minimum(start + BLOCK, 2 * run)
+    left = tw_split(row, run, start)
+    right = start - left
+    lefts = tw_split(row, run, stop) - left
+    rights = stop - start - lefts
+    place = tl.arange(0, BLOCK)
+    back = BLOCK - 1 - place
+    at = tl.where(place < lefts, left + place, run + right + back)
+    words = tl.load(row + at, mask=(place < lefts) | (back < rights), other=most)
+    return tl.bitonic_merge(words)

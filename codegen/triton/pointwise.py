@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..kernel import Store
-from ..schedule import Schedule
+from ..schedule import Schedule, points
 from .scope import Body, Ref, Scope, Tile
 from .text import Block, tl_type
 from .values import evaluate
@@ -25,7 +25,7 @@ def update(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int]
     scope, grid = _points(body, block, schedule)
     axes = tuple(a for a in kernel.reduction if a.extent != 1)
     if axes:
-        extent = body.sizes.extent("r", _extent(axes))
+        extent = body.sizes.extent("r", points(axes))
         loop = Block()
         loop.add("r = step + 0")
         inner = Scope(body, loop, [Tile("r", axes, None, "1", None)], scope)
@@ -42,19 +42,12 @@ def update(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int]
 
 def _points(body: Body, block: Block, schedule: Schedule) -> tuple[Scope, int]:
     axes = tuple(a for a in body.kernel.parallel if a.extent != 1)
-    count = _extent(body.kernel.parallel)
+    count = points(body.kernel.parallel)
     extent = body.sizes.extent("p", count)
     block.add("p = pid * BLOCK_P + tl.arange(0, BLOCK_P)")
     block.add(f"p_ok = p < {extent}")
     tile = Tile("p", axes, 0, "BLOCK_P", "p_ok")
     return Scope(body, block, [tile]), -(-count // schedule.block)
-
-
-def _extent(axes: tuple) -> int:
-    total = 1
-    for axis in axes:
-        total *= axis.extent
-    return total
 
 
 _COMBINE = {

@@ -16,12 +16,11 @@ from tilewright.ir.dtype import BOOL, FLOAT, DType
 
 from ..analysis import Analysis
 from ..index import Axis
-from ..kernel import Guard, Load, Reduce, Scan, Store, Value
-from ..schedule import Schedule
-from .pointwise import _extent
+from ..kernel import Guard, Load, Ordered, Reduce, Scan, Store, Value
+from ..schedule import Schedule, points, power_of_two
 from .scope import Body, Guards, Ref, Scope, Tile
 from .text import Block, tl_type
-from .values import evaluate, is_zero, relevant
+from .values import evaluate, is_zero, relevant, unsupported
 
 TILE = frozenset({"p", "r"})
 ROW = frozenset({"p"})
@@ -30,7 +29,10 @@ ROW = frozenset({"p"})
 def rows(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
     """Writes the kernel; returns its constexprs and the number of programs."""
     kernel = body.kernel
-    count = _extent(kernel.parallel)
+    if kernel.ordered:  # which takes whole rows
+        whole = power_of_two(points(kernel.reduction))
+        schedule = replace(schedule, block_r=whole, looped=False)
+    count = points(kernel.parallel)
     extent = body.sizes.extent("p", count)
     block.add("p = pid * BLOCK_P + tl.arange(0, BLOCK_P)[:, None]")
     block.add(f"p_ok = p < {extent}")
@@ -54,7 +56,7 @@ def _row_tile(body: Body) -> Tile:
 
 def _length(body: Body) -> str:
     """The length of a row. Short ones, as of convolution windows, are part of the text."""
-    length = _extent(body.kernel.reduction)
+    length = points(body.kernel.reduction)
     return str(length) if length <= 16 else body.sizes.extent("r", length)
 
 
@@ -64,10 +66,14 @@ def _length(body: Body) -> str:
 def _whole(scope: Scope, value: Value, guards: Guards) -> Ref:
     if isinstance(value, Scan):
         arg = scope.spread(evaluate(scope, value.arg, guards), TILE, tl_type(value.dtype))
-        arg = f"tl.where(r_ok, {arg}, {_neutral(value.op, value.dtype)})"
+        arg = f"tl.where(r_ok, {arg}, {neutral(value.op, value.dtype)})"
         return scope.assign("scan", _scan(value, arg), TILE)
+    if isinstance(value, Ordered):
+        arg = scope.spread(evaluate(scope, value.arg, guards), TILE, tl_type(value.dtype))
+        arg = f"tl.where(r_ok, {arg}, {neutral('min', value.dtype)})"
+        return scope.assign("word", f"tl.sort({arg}, 1)", TILE)
     if not isinstance(value, Reduce):
-        raise _unsupported(scope, value)
+        raise unsupported(scope, value)
     value = _as_logic(value)
     arg = scope.spread(evaluate(scope, value.arg, guards), TILE, tl_type(value.arg.dtype))
     if value.op in ("argmax", "argmin"):
@@ -75,11 +81,6 @@ def _whole(scope: Scope, value: Value, guards: Guards) -> Ref:
         return _pick(scope, value, best, at)
     masked = _masked(value, arg, _loads_zero(scope, value))
     return scope.assign(value.op, _fold(value, masked), ROW)
-
-
-def _unsupported(scope: Scope, value: Value) -> NotImplementedError:
-    kind = type(value).__name__
-    return NotImplementedError(f"{scope.body.kernel.name}: no Triton form of a {kind} in rows")
 
 
 def _as_logic(value: Reduce) -> Reduce:
@@ -107,10 +108,10 @@ def _masked(value: Reduce, arg: str, zero: bool) -> str:
         return f"{arg} | (r_ok == 0)"
     if value.op == "sum" and zero:
         return arg
-    return f"tl.where(r_ok, {arg}, {_neutral(value.op, value.dtype)})"
+    return f"tl.where(r_ok, {arg}, {neutral(value.op, value.dtype)})"
 
 
-def _neutral(op: str, dtype: DType) -> str:
+def neutral(op: str, dtype: DType) -> str:
     if op in ("sum", "any", "all"):
         return "0"
     if op == "prod":
@@ -124,6 +125,13 @@ def _neutral(op: str, dtype: DType) -> str:
 
 
 _COMBINE = {"prod": "tw_multiply", "max": "tw_maximum", "min": "tw_minimum"}
+
+
+def combined(op: str, total: str, part: str, axis: int, kind: str) -> str:
+    """A fold of `part` along an axis, on top of `total`."""
+    if op == "sum":
+        return f"{total} + tl.sum({part}, axis={axis}).to({kind})"
+    return f"{_COMBINE[op]}({total}, tl.reduce({part}, {axis}, {_COMBINE[op]}))"
 
 
 def _fold(value: Reduce, masked: str) -> str:
@@ -141,8 +149,8 @@ def _fold(value: Reduce, masked: str) -> str:
 
 def _candidates(scope: Scope, value: Reduce, arg: str) -> tuple[str, str]:
     """Values and positions of a tile, those beyond the row beaten by any other."""
-    neutral = _neutral(value.op, value.arg.dtype)
-    best = scope.assign("best", f"tl.where(r_ok, {arg}, {neutral})", TILE)
+    worst = neutral(value.op, value.arg.dtype)
+    best = scope.assign("best", f"tl.where(r_ok, {arg}, {worst})", TILE)
     # The row's own positions are below those beyond it, which decides ties.
     at = scope.assign("where", "tl.broadcast_to(r, (BLOCK_P, BLOCK_R))", TILE)
     return best.text, at.text
@@ -240,17 +248,17 @@ def _row_guards(root: Scope, value: Guard, guards: Guards) -> Guards:
 def _in_loop(scope: Scope, value: Value, guards: Guards) -> Ref:
     if isinstance(value, Scan):
         return _running(scope, value, guards)
-    raise _unsupported(scope, value)
+    raise unsupported(scope, value)
 
 
 def _running(scope: Scope, value: Scan, guards: Guards) -> Ref:
     """One step of a scan, with what came before carried from step to step."""
     assert scope.parent is not None
     kind = tl_type(value.dtype)
-    neutral = _neutral(value.op, value.dtype)
-    carry = scope.parent.assign("carry", f"tl.full((BLOCK_P, 1), {neutral}, {kind})", ROW)
+    start = neutral(value.op, value.dtype)
+    carry = scope.parent.assign("carry", f"tl.full((BLOCK_P, 1), {start}, {kind})", ROW)
     arg = scope.spread(evaluate(scope, value.arg, guards), TILE, kind)
-    part = scope.assign("part", f"tl.where(r_ok, {arg}, {neutral})", TILE)
+    part = scope.assign("part", f"tl.where(r_ok, {arg}, {start})", TILE)
     sign = "+" if value.op == "sum" else "*"
     scan = scope.assign("scan", f"{carry.text} {sign} {_scan(value, part.text)}", TILE)
     whole = _fold(Reduce(value.op, value.arg, (), value.dtype), part.text)
@@ -263,7 +271,7 @@ def _accumulate(root: Scope, scope: Scope, value: Reduce, guards: Guards) -> tup
     value = _as_logic(value)
     kind = tl_type(value.arg.dtype if value.op.startswith("arg") else value.dtype)
     shape = "(BLOCK_P, BLOCK_R)"
-    initial = {"any": "False", "all": "True"}.get(value.op) or _neutral(value.op, value.arg.dtype)
+    initial = {"any": "False", "all": "True"}.get(value.op) or neutral(value.op, value.arg.dtype)
     acc = root.assign(value.op, f"tl.full({shape}, {initial}, {kind})", TILE).text
     ref = evaluate(scope, value.arg, guards)
     arg = scope.spread(ref, TILE, tl_type(value.arg.dtype))

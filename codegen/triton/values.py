@@ -114,9 +114,13 @@ def _write(scope: Scope, value: Value, guards: Guards) -> Ref:
     if isinstance(value, Guard):
         return guarded(scope, value, guards)
     if body.fold is None:
-        kind = type(value).__name__
-        raise NotImplementedError(f"{body.kernel.name}: no Triton form of a {kind} in this kernel")
+        raise unsupported(scope, value)
     return body.fold(scope, value, guards)
+
+
+def unsupported(scope: Scope, value: Value) -> NotImplementedError:
+    kind = type(value).__name__
+    return NotImplementedError(f"{scope.body.kernel.name}: no Triton form of a {kind} in its form")
 
 
 def load(

@@ -19,3 +19,40 @@ class _Matmul:
 
 
 matmul = _Matmul()
+
+
+# Which kernels scaled_dot_product_attention may take. A device has one way to compute it, so these
+# are kept for who asks, and change no result.
+_sdp_enabled = dict.fromkeys(("cudnn", "flash", "mem_efficient", "math", "overrideable"), True)
+
+
+def flash_sdp_enabled() -> bool:
+    return _sdp_enabled["flash"]
+
+
+def enable_flash_sdp(enabled: bool) -> None:
+    _sdp_enabled["flash"] = bool(enabled)
+
+
+def mem_efficient_sdp_enabled() -> bool:
+    return _sdp_enabled["mem_efficient"]
+
+
+def enable_mem_efficient_sdp(enabled: bool) -> None:
+    _sdp_enabled["mem_efficient"] = bool(enabled)
+
+
+def math_sdp_enabled() -> bool:
+    return _sdp_enabled["math"]
+
+
+def enable_math_sdp(enabled: bool) -> None:
+    _sdp_enabled["math"] = bool(enabled)
+
+
+def cudnn_sdp_enabled() -> bool:
+    return _sdp_enabled["cudnn"]
+
+
+def enable_cudnn_sdp(enabled: bool) -> None:
+    _sdp_enabled["cudnn"] = bool(enabled)

@@ -2,7 +2,7 @@
 
 # ruff: noqa: F401 -- all of it is re-exported
 
-from . import functional, init, utils
+from . import attention, functional, init, utils
 from .activation import (
     CELU,
     ELU,
@@ -32,7 +32,6 @@ from .activation import (
     Tanhshrink,
     Threshold,
 )
-from .attention import MultiheadAttention
 from .container import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .conv import (
     Conv1d,
@@ -72,6 +71,7 @@ from .loss import (
     TripletMarginWithDistanceLoss,
 )
 from .module import Module
+from .multihead import MultiheadAttention
 from .normalization import (
     BatchNorm1d,
     BatchNorm2d,

@@ -13,11 +13,11 @@ from .. import creation
 from ..copying import triu
 from . import functional as F
 from . import init
-from .attention import MultiheadAttention
 from .container import ModuleList
 from .dropout import Dropout
 from .linear import Linear
 from .module import Module
+from .multihead import MultiheadAttention
 from .normalization import LayerNorm
 
 Activation = str | Callable[[Any], Any]

@@ -73,6 +73,7 @@ from .contraction import (
     matmul,
     matmul_fast,
 )
+from .external import external
 from .gather import (
     gather,
     put_along,
@@ -147,6 +148,7 @@ from .normalization import (
     normalize,
     rms_norm,
 )
+from .packed_attention import packed, packed_attention
 from .pooling import (
     adaptive_avg_pool,
     adaptive_max_pool,

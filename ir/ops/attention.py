@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from ..dtype import BOOL, DType, accumulator
@@ -12,7 +13,7 @@ from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast
-from .binary import eq
+from .binary import bitwise_and, eq
 from .composite import as_dtype, composite, like_first, require_float, widen
 from .contraction import matmul
 from .generate import constant, iota
@@ -48,15 +49,17 @@ safe_softmax = composite(
 )
 """safe_softmax(x, axis): softmax, but zero where all of it is -inf (a query that sees no key)."""
 
-# The operands of every record here are (q, k, v, mask?, seed?, offset?), as its attrs tell. Those
-# of a gradient end with the rows' logsumexp, the rows' sum of g * out, and g.
-_PARAMS = ("scale", "causal", "dropout", "has_mask")
+# The operands of every record here are (q, k, v, mask?, four spans?, seed?, offset?), as its attrs
+# tell. Those of a gradient end with the rows' logsumexp, the rows' sum of g * out, and g.
+_PARAMS = ("scale", "causal", "dropout", "has_mask", "has_spans")
 
 
 @dataclass(frozen=True)
 class AttentionArgs:
     """The operands and attrs of a record of attention, by name.
 
+    spans: (first[L], stop[L], first[S], stop[S]) or (): query i sees keys first[i] <= j < stop[i],
+        and key j is seen by queries first[j] <= i < stop[j], which says the same once more.
     rows: (logsumexp[..., L, 1], sum of g * out[..., L, 1], g[..., L, Ev]) of a gradient, else ().
     """
 
@@ -64,6 +67,7 @@ class AttentionArgs:
     k: Node
     v: Node
     mask: Node | None
+    spans: tuple[Node, ...]
     draw: tuple[Node, ...]
     rows: tuple[Node, ...]
     scale: float
@@ -81,10 +85,12 @@ class AttentionArgs:
 
 def attention_args(*args: Any) -> AttentionArgs:
     """What the operands and attrs of a record are."""
-    q, k, v, *nodes, scale, causal, dropout, has_mask = args
-    mask = nodes.pop(0) if has_mask else None
-    draw = tuple(nodes[:2]) if dropout else ()
-    return AttentionArgs(q, k, v, mask, draw, tuple(nodes[len(draw) :]), scale, causal, dropout)
+    q, k, v, *nodes, scale, causal, dropout, has_mask, has_spans = args
+    rest = iter(nodes)
+    mask = next(rest) if has_mask else None
+    spans = tuple(islice(rest, 4 if has_spans else 0))
+    draw = tuple(islice(rest, 2 if dropout else 0))
+    return AttentionArgs(q, k, v, mask, spans, draw, tuple(rest), scale, causal, dropout)
 
 
 def _attention_infer(*args: Any) -> Aval:
@@ -104,6 +110,12 @@ def _attention_infer(*args: Any) -> Aval:
             f"got {tuple(q.shape)}, {tuple(k.shape)} and {tuple(v.shape)}{at_user_line()}"
         )
     scores = a.scores_shape
+    lengths = scores[-2:]
+    if any(x.shape != (n,) for x, n in zip(a.spans, (*lengths[:1] * 2, *lengths[1:] * 2))):
+        raise RuntimeError(
+            f"{name}: expected spans of shapes ({lengths[0]},) and ({lengths[1]},), "
+            f"got {[tuple(x.shape) for x in a.spans]}{at_user_line()}"
+        )
     if mask is not None:
         if mask.dtype.category != BOOL:
             require_float(name, mask)
@@ -115,13 +127,23 @@ def _attention_infer(*args: Any) -> Aval:
     return Size((*a.batch, q.shape[-2], v.shape[-1])), q.dtype
 
 
-def masked_scores(a: AttentionArgs, products: Node) -> Node:
-    """The scores, given the scaled products of queries and keys: -inf where nothing is seen."""
+def masked_scores(a: AttentionArgs, products: Node, by_key: bool = False) -> Node:
+    """The scores, given the scaled products of queries and keys: -inf where nothing is seen.
+
+    by_key: whether to read what may be seen from the spans of keys, instead of those of queries.
+    """
     scores, mask = products, a.mask
     nothing = constant(-math.inf, scores.dtype)
+    queries, keys = a.scores_shape[-2:]
+    row = reshape(iota(queries), (queries, 1))
     if a.causal:
-        row = reshape(iota(a.q.shape[-2]), (a.q.shape[-2], 1))
-        scores = where(row >= iota(a.k.shape[-2]), scores, nothing)
+        scores = where(row >= iota(keys), scores, nothing)
+    if a.spans and by_key:
+        first, stop = a.spans[2:]
+        scores = where(bitwise_and(row >= first, row < stop), scores, nothing)
+    elif a.spans:
+        first, stop = (reshape(x, (queries, 1)) for x in a.spans[:2])
+        scores = where(bitwise_and(iota(keys) >= first, iota(keys) < stop), scores, nothing)
     if mask is not None and mask.dtype.category == BOOL:
         scores = where(mask, scores, nothing)
     elif mask is not None:
@@ -249,11 +271,13 @@ def scaled_dot_product_attention(
     dropout: float = 0.0,
     seed: Node | None = None,
     offset: Node | None = None,
+    spans: Sequence[Node] = (),
 ) -> Node:
     """softmax(scale q k^T + mask) v for q[..., L, E], k[..., S, E], v[..., S, Ev]; Vaswani et al.,
     arXiv 1706.03762.
 
-    A bool mask tells what may be seen, a float mask is added; `causal` lets query i see keys 0 … i.
+    A bool mask tells what may be seen, a float mask is added; `causal` lets query i see keys 0 … i,
+    `spans` a range of keys (see AttentionArgs), which a template walks along and no others.
     A query that sees nothing gets zeros. `scale` is 1 / sqrt(E) by default. With `dropout` a
     share of the weights is zeroed, drawn by `seed` and `offset`. The softmax of half types is taken
     in float32.
@@ -264,9 +288,9 @@ def scaled_dot_product_attention(
     """
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
-    extra = [] if mask is None else [mask]
+    extra = [*(() if mask is None else (mask,)), *spans]
     if dropout:
         assert seed is not None and offset is not None, "dropout is drawn by a seed and an offset"
         extra += [seed, offset]
-    attrs = (float(scale), bool(causal), float(dropout), mask is not None)
+    attrs = (float(scale), bool(causal), float(dropout), mask is not None, bool(spans))
     return attention(q, k, v, *extra, *attrs)

@@ -144,6 +144,15 @@ class Cuda(Device):
             todo = {k: _smaller(k, todo[k]) for k, f in functions.items() if f is None}
         return [made[k] for k in kernels]
 
+    def bind(self, emitted: Emitted) -> Launcher:
+        (function,) = self.kernels.load_all([emitted])
+        if function is None:
+            raise RuntimeError(
+                f"kernel {emitted.name} needs more shared memory than this GPU has: launch it with "
+                "smaller blocks or fewer stages"
+            )
+        return Launcher(self, emitted, function, partial(self._unaligned, emitted))
+
     def _unaligned(self, emitted: Emitted, words: Memory | None) -> Launcher:
         other = emitted.unaligned()
         (function,) = self.kernels.load_all([other])

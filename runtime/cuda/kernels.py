@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache as remembered
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tilewright.codegen.triton import Emitted
 
@@ -98,7 +99,14 @@ def _compiler() -> str:
 
 
 def _key(request: offline.Request, assembler: str) -> str:
-    return cache.digest(json.dumps([_compiler(), assembler, asdict(request)], sort_keys=True))
+    about = {f.name: getattr(request, f.name) for f in fields(request)}
+    text = json.dumps([_compiler(), assembler, about], sort_keys=True, default=_described)
+    return cache.digest(text)
+
+
+def _described(value: Any) -> str:
+    """A constexpr that is no plain data: a function by its code, a dtype by its name."""
+    return getattr(value, "cache_key", None) or repr(value)
 
 
 def _assembler(target: str, driver: int) -> str:

@@ -7,6 +7,7 @@ size, then the addresses of the global scratch memory and of the profiler's (non
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -65,14 +66,15 @@ class Block:
 class Ready:
     """A function, ready to be launched over a grid with the parameters in a block."""
 
-    def __init__(self, device: Cuda, function: Function, grid: int, block: Block):
+    def __init__(self, device: Cuda, function: Function, grid: tuple[int, int, int], block: Block):
         self.handle = function.handle
         self.scratch: Memory | None = None
         if function.scratch:
-            self.scratch = device.pool.allocate(grid * function.scratch, "scratch of a kernel")
+            size = math.prod(grid) * function.scratch
+            self.scratch = device.pool.allocate(size, "scratch of a kernel")
         self.parameters = ctypes.cast(block.pointers, ctypes.c_void_p)
         grids, threads = (
-            (ctypes.c_uint * 3)(grid, 1, 1),
+            (ctypes.c_uint * 3)(*grid),
             (ctypes.c_uint * 3)(function.threads, 1, 1),
         )
         self.config = LaunchConfig(grids, threads, function.shared, 0, None, 0)
@@ -99,7 +101,7 @@ class Launcher:
     ):
         self.device, self.emitted, self.words = device, emitted, words
         self.block = Block([a.type for a in emitted.arguments])
-        self._ready = Ready(device, function, emitted.grid, self.block)
+        self._ready = Ready(device, function, emitted.programs, self.block)
         self._make_unaligned = unaligned
         self._unaligned: Launcher | None = None
         scratch = self._ready.scratch
@@ -107,6 +109,7 @@ class Launcher:
         self._values: list[Any] = [0] * len(emitted.arguments)
         self._values += [0 if scratch is None else scratch.pointer, 0]
         self._buffers: list[tuple[int, int]] = []
+        self._places: list[tuple[int, int, int]] = []
         self._scalars: list[tuple[int, int]] = []
         self._pointers: tuple[int, tuple[int, ...]] | None = None
         self._tables: OrderedDict[tuple[int, ...], Memory] = OrderedDict()
@@ -116,7 +119,9 @@ class Launcher:
                 self._buffers.append((at, each.value))
             elif each.role == "scalar":
                 self._scalars.append((at, each.value))
-            elif each.role == "size":
+            elif each.role == "place":
+                self._places.append((at, *each.value))
+            elif each.role in ("size", "number"):
                 self._values[at] = each.value
             elif each.role == "pointers":
                 self._pointers = at, each.value
@@ -147,6 +152,10 @@ class Launcher:
         bits = 0
         for at, place in self._buffers:
             pointer = values[at] = buffers[place].pointer
+            bits |= pointer
+        for at, place, offset in self._places:
+            pointer = buffers[place].pointer
+            values[at] = pointer + offset
             bits |= pointer
         for at, place in self._scalars:
             values[at] = scalars[place]

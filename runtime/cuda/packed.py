@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.codegen.external import External
 from tilewright.codegen.index import Data
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program, Slot, Step, launched
@@ -116,7 +117,7 @@ def pack(
         if isinstance(step.kernel, Loop)
         for k in launched(step.kernel.body)
     }
-    emitted = [_emitted(kernel, schedule(kernel, gpu(target))) for kernel in kernels]
+    emitted = [_emitted(kernel, schedule, target) for kernel in kernels]
     # The rows that loops walk through may be anywhere, which rules descriptors out.
     emitted = [e.plain or e if k in looped else e for k, e in zip(kernels, emitted)]
     both = [e.unaligned() for k, e in zip(kernels, emitted) if k in looped]
@@ -137,9 +138,13 @@ def pack(
     )
 
 
-def _emitted(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
+def _emitted(
+    kernel: Kernel | Bundle | External, schedule: Callable[..., Schedule], target: str
+) -> Emitted:
+    if isinstance(kernel, External):
+        return kernel.emitted
     try:
-        return emit(kernel, schedule)
+        return emit(kernel, schedule(kernel, gpu(target)))
     except NotImplementedError as reason:
         raise PackError(f"{kernel.name} has no kernel on a GPU: {reason}") from reason
 

@@ -42,6 +42,8 @@ class Forward(Writer):
         tile.transpose(code, self.q, q)
         self._begin()
         first, stop = self.number(0), self.body.extent(parts.key)
+        if parts.span is not None:
+            first, stop = self.met(parts.span, parts.query, self.first, self.taken)
         if parts.causal is None:
             self._blocks(first, stop, hides=False)
         else:

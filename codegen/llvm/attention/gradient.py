@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...attention import Roles
+from ...attention import Roles, Span
 from ...index import Axis
 from ...kernel import Dot, Value
 from .. import tile
@@ -142,7 +142,10 @@ class Gradient(Writer):
         for held in own:
             tile.clear(code, held.tile, self.number(self.keys))
         if parts.causal is None:
-            self._query_blocks(key, keys, self.number(0), every, sums, hides=False)
+            first = self.number(0)
+            if parts.span is not None and parts.span.along is parts.query:
+                first, every = self.met(parts.span, parts.key, key, keys)
+            self._query_blocks(key, keys, first, every, sums, hides=False)
         else:
             first = self.floor(key, self.queries)
             last = self.add(self.add(key, keys), self.number(-1))
@@ -164,9 +167,22 @@ class Gradient(Writer):
         if hides:  # Later keys than the last query are of no use. A product's steps stay whole.
             far = self.code.binary("sub", self.add(first, self.number(self.queries)), key)
             keys = self.most(self.number(0), self.least(keys, far))
+        span, meets = self.parts.span, None
+        if span is not None and span.along is self.parts.key:
+            meets = self.code.open_loop(self.number(0), self._meets(span, first, count, key, keys))
         self._fill(query, first, count)
         self._pair(first, count, key, keys, sums, hides)
+        if meets is not None:
+            self.code.close_loop(meets)
         self.code.close_loop(loop)
+
+    def _meets(self, span: Span, first: Ref, count: Ref, key: Ref, keys: Ref) -> Ref:
+        """1 if a block of queries meets a block of keys, else 0."""
+        code = self.code
+        begin, end = self.met(span, self.parts.query, first, count)
+        ahead = code.compare("icmp slt", begin, self.add(key, keys))
+        behind = code.compare("icmp sgt", end, key)
+        return code.convert("zext", code.binary("and", ahead, behind), "i64")
 
     def _all_keys(self, start: Ref, stop: Ref, sums: Sequence[_Sum]) -> None:
         """Blocks of queries, each with every block of keys that it sees."""
@@ -179,6 +195,8 @@ class Gradient(Writer):
         for held in sums:
             tile.clear(code, held.tile, self.number(self.queries))
         bounds = [(self.number(0), keys, False)]
+        if parts.span is not None:
+            bounds = [(*self.met(parts.span, parts.query, query, count), False)]
         if parts.causal is not None:
             seen = self.least(keys, query)
             bounds = [(self.number(0), seen, False)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ...attention import Roles
+from ...attention import Roles, Span
 from ...index import Axis
 from ...kernel import Dot, Store, Value
 from .. import memory, tile
@@ -122,6 +122,17 @@ class Writer:
         ahead = code.convert("trunc", code.binary("sub", key, vector.variable), "i32")
         later = code.compare("icmp sge", code.lanes_of(self.lanes, "i32"), ahead)
         return code.select(later, products, constant(-math.inf, self.kind))
+
+    def met(self, span: Span, row: Axis, first: Ref, count: Ref) -> tuple[Ref, Ref]:
+        """The least range that holds the ranges of `count` rows from `first` on."""
+        extent, code = self.body.extent(span.along), self.code
+        loop = code.open_loop(self.number(0), count, 1, [extent, self.number(0)], stem="met")
+        self.body.bind(row, self.add(first, loop.variable))
+        begin, end = (evaluate(self.body, value) for value in (span.first, span.stop))
+        least, most = (phi for phi, _ in loop.carried)
+        del self.body.axes[row]
+        found = code.close_loop(loop, [self.least(least, begin), self.most(most, end)])
+        return found[0], found[1]
 
     def weight(self, score: Ref, shift: Ref) -> Ref:
         """exp(score - shift), for a shift that no score exceeds by much."""

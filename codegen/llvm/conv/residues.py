@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ... import index as ix
 from ...canonical import copied, with_axes
 from ...index import Axis, Index, Mod
-from ...kernel import Condition, Constant, Dot, Guard, Kernel, Store, Value, collect
+from ...kernel import Condition, Constant, Dot, Guard, Kernel, Value, collect
 from ...movement import simplified
 from ..machine import CannotLower
 
@@ -147,7 +147,7 @@ def _simplified(kernel: Kernel) -> Kernel:
             else:
                 done = replace(done, conditions=vary) if vary else done.inside
         made[id(value)] = done
-    stores = tuple(Store(s.buffer, s.offset, made[id(s.value)], s.mode) for s in kernel.stores)
+    stores = tuple(replace(s, value=made[id(s.value)]) for s in kernel.stores)
     return Kernel(kernel.name, kernel.parallel, kernel.reduction, stores, kernel.notes)
 
 

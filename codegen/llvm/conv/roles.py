@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...analysis import Analysis
 from ...index import Axis
-from ...kernel import Dot, Guard, Kernel, Load, Reduce, Scan, Sort, Value, collect
+from ...kernel import ALONG, Dot, Guard, Kernel, Load, Reduce, Value, collect
 from ...roles import roles
 from ..machine import CannotLower
 
@@ -38,7 +38,7 @@ def product(kernel: Kernel, flipped: bool) -> Product:
     """flipped: the rows are the second operand. CannotLower if the kernel isn't one contraction
     with work around it."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
-    if len(dots) != 1 or any(isinstance(v, (Reduce, Scan, Sort)) for v in kernel.values):
+    if len(dots) != 1 or any(isinstance(v, (Reduce, *ALONG)) for v in kernel.values):
         raise CannotLower("more than one contraction")
     (dot,) = dots
     if not dot.dtype.is_floating_point or any(v.dtype is not dot.dtype for v in (dot.a, dot.b)):

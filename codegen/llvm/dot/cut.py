@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...analysis import Analysis
 from ...index import Axis
-from ...kernel import Dot, Kernel, Load, Reduce, Scan, Sort, Value
+from ...kernel import ALONG, Dot, Kernel, Load, Reduce, Value
 from ...roles import roles
 from ..machine import Machine
 from ..types import computed
@@ -125,7 +125,7 @@ def points(axes: tuple[Axis, ...]) -> int:
 def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
     """How the kernel is cut if it is one contraction for which tiles pay."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
-    others = (Reduce, Scan, Sort)
+    others = (Reduce, *ALONG)
     if len(dots) != 1 or kernel.is_update or any(isinstance(v, others) for v in kernel.values):
         return None
     (dot,) = dots

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from tilewright.ir.dtype import float32
 from tilewright.ir.op import REGISTRY
 
-from ...attention import Roles
+from ...attention import Roles, Span
 from ...index import Axis
 from ...kernel import Apply, Constant, Dot, Value
-from ...schedule import Schedule, head_block
+from ...schedule import Schedule, head_block, points
 from ..operands import half_type, operand, precision
-from ..pointwise import _extent
 from ..scope import Body, Guards, Ref, Scope, Tile
 from ..text import Block, literal
 from ..values import evaluate
@@ -61,9 +60,10 @@ class Writer:
             axis: body.sizes.extent(name, axis.extent)
             for axis, name in ((self.own, "m"), (self.walked, "n"))
         }
-        self.programs = -(-self.own.extent // self.own_block) * _extent(parts.batch)
+        self.programs = -(-self.own.extent // self.own_block) * points(parts.batch)
         self.root = Scope(body, block, self._place())
         self.exact = self.walked.extent % self.walked_block == 0
+        self.span = parts.span if parts.span and parts.span.along is self.walked else None
         body.fold = _done
         self._operands: dict[tuple[int, Axis], str] = {}
         self.dtype = parts.products.input_dtype
@@ -112,7 +112,9 @@ class Writer:
         scores count are taken by a loop of their own."""
         count = self.extents[self.walked]
         causal = self.parts.causal is not None
-        if self.by_key:
+        if self.span is not None:
+            self._walk_span(self.span, step)
+        elif self.by_key:
             if not causal:
                 self._loop("0", count, False, step)
                 return
@@ -132,11 +134,36 @@ class Writer:
             self._loop("0", "whole", False, step)
             self._loop("whole", count, True, step)
 
+    def _walk_span(self, span: Span, step: Step) -> None:
+        """The least range in which the ranges of this block's rows lie: what some of them don't
+        meet, what all do, and what again some don't."""
+        add, tiles = self.block.add, self.root.tile_names([self.own])
+        kind, ok = self.body.sizes.tl_type, self.root.ok(tiles)
+        for name, value in (("first", span.first), ("stop", span.stop)):
+            text = self.root.spread(evaluate(self.root, value), tiles, "tl.int64")
+            add(f"meets_{name} = {text}.to({kind})")
+        for name, text, fold, beyond in (
+            ("least", "meets_first", "min", self.extents[self.walked]),
+            ("last", "meets_first", "max", "0"),
+            ("low", "meets_stop", "min", self.extents[self.walked]),
+            ("most", "meets_stop", "max", "0"),
+        ):
+            text = f"tl.where({ok[0]}, {text}, {beyond})" if ok else text
+            add(f"{name} = tl.{fold}({text})")
+        add("begin = least + tl.maximum(last - least + BLOCK_N - 1, 0) // BLOCK_N * BLOCK_N")
+        add("end = begin + tl.maximum(low - begin, 0) // BLOCK_N * BLOCK_N")
+        self._loop("least", "tl.minimum(begin, most)", True, step)
+        self._loop("begin", "end", False, step)
+        self._loop("end", "most", True, step)
+
     def _loop(self, start: str, stop: str, hides: bool, step: Step) -> None:
         loop = Block()
         saved, self.block = self.block, loop
         self._operands = {k: v for k, v in self._operands.items() if k[1] is self.own}
-        ends = not self.exact and (hides or self.by_key)
+        if self.span is not None:
+            ends = hides  # blocks begin anywhere
+        else:
+            ends = not self.exact and (hides or self.by_key)
         tiles = []
         for name, place, index in (("n", 1, "[None, :]"), ("row", 0, "[:, None]")):
             loop.add(f"{name} = start + tl.arange(0, BLOCK_N){index}")
@@ -193,10 +220,16 @@ class Writer:
                 text = f'tl.where({query} >= {key}, {scores.text}, -float("inf"))'
                 scores = scope.assign("s", text, tiles)
             scope.cache[id(parts.causal), ()] = scores
+        if self.span is not None:
+            if walk.hides:
+                seen = "(n >= meets_first) & (n < meets_stop)"
+                text = f'tl.where({seen}, {scores.text}, -float("inf"))'
+                scores = scope.assign("s", text, tiles)
+            scope.cache[id(self.span.value), ()] = scores
         scores = evaluate(scope, parts.scores)
         if not self.selects:
             scores = scope.assign("s", f"{scores.text} * {number(LOG2E)}", tiles)
-        if walk.hides and not self.exact and not self.by_key:
+        if walk.hides and not self.exact and not self.by_key and self.span is None:
             # What lies beyond the last key. Beyond the last query operands are zeros.
             text = f'tl.where(n_ok, {scores.text}, -float("inf"))'
             scores = scope.assign("s", text, tiles)

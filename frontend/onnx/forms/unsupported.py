@@ -20,6 +20,7 @@ UNSUPPORTED.update(
         ops.lgamma: _NO_OPERATOR,
         ops.digamma: _NO_OPERATOR,
         ops.zeta: _NO_OPERATOR,
+        ops.external: "it is a kernel of yours, which ONNX runtimes don't have",
         ops.conv_weight_grad: "it belongs to training: export the forward pass",
         REGISTRY["cumprod"]: _NO_OPERATOR,
         REGISTRY["cummax_index"]: _NO_OPERATOR,

@@ -1,0 +1,32 @@
+"""torch.library: ops of the user's own, as Triton kernels or as Python functions.
+
+    @torch.library.triton_op("mylib::add", mutates_args={})
+    def add(x, y):
+        out = torch.empty_like(x)
+        grid = lambda meta: (triton.cdiv(out.numel(), meta["BLOCK"]),)
+        torch.library.wrap_triton(add_kernel)[grid](x, y, out, out.numel(), BLOCK=1024)
+        return out
+
+A launch is recorded like any op: it waits, fuses with nothing, and takes part in plans, CUDA graphs
+and ahead-of-time programs. What the kernel writes to is found in its text.
+"""
+
+from .custom import (
+    CustomOpDef,
+    custom_op,
+    register_autograd,
+    register_fake,
+    register_kernel,
+    triton_op,
+)
+from .launching import wrap_triton
+
+__all__ = [
+    "CustomOpDef",
+    "custom_op",
+    "register_autograd",
+    "register_fake",
+    "register_kernel",
+    "triton_op",
+    "wrap_triton",
+]

@@ -1,0 +1,345 @@
+"""custom_op and triton_op: functions of the user's as ops, with derivatives of their own."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+
+from .. import recording
+from ..autograd.function import Context, Function
+from ..recording import Handle
+
+_defined: dict[str, CustomOpDef] = {}
+
+
+class CustomOpDef:
+    """An op of the user's: called like the function it was made of.
+
+    The function runs when the op is called; what it records is deferred as usual. Its derivative is
+    what `register_autograd` was given, never that of what it does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        mutates_args: str | Iterable[str],
+        device_types: str | Sequence[str] | None = None,
+        *,
+        on_arrays: bool = False,
+    ):
+        """on_arrays: whether the function may look at its inputs' values through `numpy()`."""
+        self._qualname = _checked_name(name)
+        self.__name__ = name.split("::")[1]
+        self.__doc__ = function.__doc__
+        self._signature = inspect.signature(function)
+        self._mutated = self._mutates(mutates_args)
+        self._on_arrays = on_arrays
+        self._kernels: dict[str | None, Callable[..., Any]] = {}
+        self.register_kernel(device_types, function)
+        self._fake: Callable[..., Any] | None = None
+        self._backward: Callable[..., Any] | None = None
+        self._setup_context: Callable[..., Any] | None = None
+        self._autograd: type[Function] = type(self.__name__, (_CustomFunction,), {})
+        _defined[name] = self
+
+    def __repr__(self) -> str:
+        return f"<CustomOpDef({self._qualname})>"
+
+    def _mutates(self, names: str | Iterable[str]) -> frozenset[str]:
+        parameters = self._signature.parameters
+        if names == "unknown":
+            return frozenset(parameters)
+        if isinstance(names, str):
+            raise ValueError(
+                f"mutates_args must either be a sequence of the names of the arguments that are "
+                f'mutated or the string "unknown", got {names!r}{at_user_line()}'
+            )
+        unknown = [n for n in names if n not in parameters]
+        if unknown:
+            raise ValueError(
+                f"{self._qualname}: mutates_args names {', '.join(unknown)}, and the arguments are "
+                f"{', '.join(parameters)}{at_user_line()}"
+            )
+        return frozenset(names)
+
+    # ---- registration
+
+    def register_kernel(
+        self, device_types: str | Sequence[str] | None, func: Callable[..., Any] | None = None, /
+    ) -> Callable[..., Any]:
+        """Have `func` compute the op on some devices ("cpu", "cuda"), or on all (None)."""
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            for kind in _listed(device_types):
+                self._kernels[kind] = function
+            return function
+
+        return register if func is None else register(func)
+
+    def register_fake(self, func: Callable[..., Any], /) -> Callable[..., Any]:
+        """Kept for programs that register it: shapes are those of what the op gives."""
+        self._fake = func
+        return func
+
+    def register_autograd(
+        self,
+        backward: Callable[..., Any],
+        /,
+        *,
+        setup_context: Callable[..., Any] | None = None,
+    ) -> None:
+        """backward(ctx, *grads) -> a gradient (or None) for each positional argument; a list of
+        them for a list of tensors.
+
+        setup_context(ctx, inputs, output) runs after the op and leaves in `ctx` what backward
+        needs; with keyword-only arguments setup_context(ctx, inputs, keyword_only_inputs, output).
+        """
+        if self._mutated:
+            raise RuntimeError(
+                f"Cannot register autograd formula for non-functional operator {self._qualname}, "
+                f"which mutates {', '.join(sorted(self._mutated))}. Please create a functional "
+                f"operator and register an autograd formula for that{at_user_line()}"
+            )
+        self._backward, self._setup_context = backward, setup_context
+
+    # ---- calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._qualname}(): {error}{at_user_line()}") from None
+        bound.apply_defaults()
+        call = _Call(self, bound)
+        result = self._autograd.apply(call, *call.tensors)
+        return list(result) if call.gives_list else result
+
+    def _kernel_for(self, tensors: Sequence[Any]) -> Callable[..., Any]:
+        kind = tensors[0].device.type if tensors else None
+        function = self._kernels.get(kind) or self._kernels.get(None)
+        if function is None:
+            kinds = ", ".join(str(k) for k in self._kernels)
+            raise NotImplementedError(
+                f"{self._qualname} has a kernel for {kinds}, and none for {kind}{at_user_line()}"
+            )
+        return function
+
+
+class _Call:
+    """One call of an op. tensors: all it was given, also those in lists."""
+
+    def __init__(self, op: CustomOpDef, bound: inspect.BoundArguments):
+        self.op, self.bound = op, bound
+        self.inputs, self.keywords = bound.args, bound.kwargs
+        self.tensors = tuple(_tensors(self.inputs))
+        self.gives_list = False
+
+    def run(self) -> Any:
+        """The op's outputs, as one tensor or a tuple."""
+        op = self.op
+        given = {n: [*_tensors((v,))] for n, v in self.bound.arguments.items()}
+        everything = [t for each in given.values() for t in each]
+        versions = [(n, t, t._version_counter) for n, each in given.items() for t in each]
+        args, keywords = self.inputs, self.keywords
+        if op._on_arrays:
+            args = tuple(map(_readable, args))
+            keywords = {n: _readable(v) for n, v in keywords.items()}
+        output = op._kernel_for(everything)(*args, **keywords)
+        for name, t, version in versions:
+            if t._version_counter != version and name not in op._mutated:
+                raise RuntimeError(
+                    f"{op._qualname} writes to its argument {name!r}, which mutates_args doesn't "
+                    f"name{at_user_line()}"
+                )
+        self.gives_list = isinstance(output, list)
+        outputs = tuple(output) if self.gives_list else output
+        self._check_aliases(outputs, everything)
+        return outputs
+
+    def _check_aliases(self, output: Any, given: Sequence[Any]) -> None:
+        taken = {id(t._storage or t) for t in given}
+        for t in _tensors((output,)):
+            if id(t._storage or t) in taken:
+                raise RuntimeError(
+                    f"{self.op._qualname}: The output of this custom operator (1) must not also be "
+                    "an input to this custom operator and (2) may not alias any inputs to this "
+                    "custom operator or other returns. The most common way to trigger this error "
+                    "is if we have y = custom_op(x) and y and x are the same Tensor. Please "
+                    f"instead return a clone of the offending output tensor(s){at_user_line()}"
+                )
+            taken.add(id(t._storage or t))
+
+
+class _CustomFunction(Function):
+    """What autograd sees of a call: its first argument is the _Call, the rest are tensors."""
+
+    @staticmethod
+    def forward(call: _Call, *tensors: Any) -> Any:
+        return call.run()
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
+        call = inputs[0]
+        ctx.call = call  # type: ignore[attr-defined]
+        if not recording.is_grad_enabled() and not any(ctx.needs_input_grad):
+            return
+        setup = call.op._setup_context
+        if setup is None:
+            return
+        given = list(output) if call.gives_list else output
+        needed = ctx.needs_input_grad
+        ctx.needs_input_grad = tuple(_needs(v) for v in call.inputs)
+        named = {"keyword_only_inputs": call.keywords} if call.keywords else {}
+        setup(ctx=ctx, inputs=call.inputs, output=given, **named)
+        ctx.needs_input_grad = needed
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        call = ctx.call
+        op = call.op
+        if op._backward is None:
+            raise RuntimeError(
+                f"Trying to backward through {op._qualname.replace('::', '.')}.default but no "
+                "autograd formula was registered. Please use register_autograd to add one."
+            )
+        ctx.needs_input_grad = tuple(_needs(v) for v in call.inputs)
+        given = op._backward(ctx, list(grads)) if call.gives_list else op._backward(ctx, *grads)
+        found = given if isinstance(given, tuple) else (given,)
+        if len(found) != len(call.inputs):
+            raise RuntimeError(
+                f"{op._qualname}: backward returned an incorrect number of gradients (expected "
+                f"{len(call.inputs)}, got {len(found)})"
+            )
+        return None, *_flattened(op, call.inputs, found)
+
+
+def _flattened(op: CustomOpDef, inputs: Sequence[Any], grads: Sequence[Any]) -> Iterator[Any]:
+    """The gradient of each tensor among `inputs`, also of those in lists."""
+    for value, g in zip(inputs, grads, strict=True):
+        count = len([*_tensors((value,))])
+        if isinstance(value, Handle):
+            yield g
+        elif count and g is not None:
+            if not isinstance(g, (list, tuple)) or len(g) != len(value):
+                raise RuntimeError(
+                    f"{op._qualname}: backward returned {type(g).__name__} for a list of "
+                    f"{len(value)} tensors: expected a list of as many gradients"
+                )
+            yield from (each for t, each in zip(value, g) if isinstance(t, Handle))
+        else:
+            yield from [None] * count
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, Handle):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _tensors(value)
+
+
+def _needs(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_needs(v) for v in value]
+    return isinstance(value, Handle) and value.requires_grad
+
+
+def _readable(value: Any) -> Any:
+    """Tensors whose values the function may take to NumPy."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_readable, value))
+    return value.detach() if isinstance(value, Handle) and value.requires_grad else value
+
+
+def _checked_name(name: str) -> str:
+    if name.count("::") != 1 or name.startswith("::") or name.endswith("::"):
+        raise ValueError(
+            f'expected a name of the form "namespace::name", got {name!r}{at_user_line()}'
+        )
+    return name
+
+
+def _listed(device_types: str | Sequence[str] | None) -> Sequence[str | None]:
+    return (
+        (device_types,) if device_types is None or isinstance(device_types, str) else device_types
+    )
+
+
+def custom_op(
+    name: str,
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    device_types: str | Sequence[str] | None = None,
+    schema: str | None = None,
+) -> Any:
+    """An op of a Python function, which may do anything with its inputs' values.
+
+    name: "namespace::name". mutates_args: the names of the arguments that it writes to, or
+    "unknown". device_types: of the inputs it is for. Used as a decorator without `fn`.
+    """
+
+    def define(function: Callable[..., Any]) -> CustomOpDef:
+        return CustomOpDef(name, function, mutates_args, device_types, on_arrays=True)
+
+    return define if fn is None else define(fn)
+
+
+def triton_op(
+    name: str,
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    mutates_args: str | Iterable[str],
+    schema: str | None = None,
+) -> Any:
+    """An op of a function that launches Triton kernels through `wrap_triton`.
+
+    As `custom_op`, but nothing is computed when it is called: its launches wait with the rest of
+    the graph.
+    """
+
+    def define(function: Callable[..., Any]) -> CustomOpDef:
+        return CustomOpDef(name, function, mutates_args)
+
+    return define if fn is None else define(fn)
+
+
+def _named(op: str | CustomOpDef) -> CustomOpDef:
+    if isinstance(op, CustomOpDef):
+        return op
+    if op not in _defined:
+        raise ValueError(f"there is no custom op {op!r}{at_user_line()}")
+    return _defined[op]
+
+
+def register_autograd(
+    op: str | CustomOpDef,
+    backward: Callable[..., Any],
+    /,
+    *,
+    setup_context: Callable[..., Any] | None = None,
+) -> None:
+    """See `CustomOpDef.register_autograd`; `op` may be its name."""
+    _named(op).register_autograd(backward, setup_context=setup_context)
+
+
+def register_fake(op: str | CustomOpDef, func: Callable[..., Any] | None = None, /) -> Any:
+    """See `CustomOpDef.register_fake`; a decorator without `func`."""
+    found = _named(op)
+    return found.register_fake if func is None else found.register_fake(func)
+
+
+def register_kernel(
+    op: str | CustomOpDef,
+    device_types: str | Sequence[str] | None,
+    func: Callable[..., Any] | None = None,
+    /,
+) -> Any:
+    """See `CustomOpDef.register_kernel`."""
+    return _named(op).register_kernel(device_types, func)

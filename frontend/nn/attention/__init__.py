@@ -1,0 +1,58 @@
+"""torch.nn.attention: which kernels attention may take, and attention of packed sequences.
+
+A device has one way to compute attention: by tiles where a template is, from primitives elsewhere.
+So a choice of backends is checked and kept for who asks, and changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+
+from ...backends.cuda import _sdp_enabled
+from . import varlen as varlen
+
+__all__ = ["SDPBackend", "sdpa_kernel"]
+
+
+class SDPBackend(IntEnum):
+    """PyTorch's ways to compute scaled_dot_product_attention."""
+
+    ERROR = -1
+    MATH = 0
+    FLASH_ATTENTION = 1
+    EFFICIENT_ATTENTION = 2
+    CUDNN_ATTENTION = 3
+    OVERRIDEABLE = 4
+
+
+_FLAGS = {
+    "math": SDPBackend.MATH,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "mem_efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "overrideable": SDPBackend.OVERRIDEABLE,
+}
+
+
+@contextmanager
+def sdpa_kernel(
+    backends: Sequence[SDPBackend] | SDPBackend, set_priority: bool = False
+) -> Iterator[dict[str, object]]:
+    """Inside the block `torch.backends.cuda.flash_sdp_enabled` and the like tell of `backends`.
+
+    No result changes: see the module.
+    """
+    if not isinstance(backends, (list, SDPBackend)):
+        raise AssertionError(
+            "Backend must be an instance of SDPBackend or a list of SDPBackend instances, got "
+            f"{type(backends).__name__}"
+        )
+    chosen = [backends] if isinstance(backends, SDPBackend) else backends
+    before = dict(_sdp_enabled)
+    _sdp_enabled.update({name: backend in chosen for name, backend in _FLAGS.items()})
+    try:
+        yield {}
+    finally:
+        _sdp_enabled.update(before)

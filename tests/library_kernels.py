@@ -1,0 +1,124 @@
+"""Triton kernels as a user writes them."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+SCALE: tl.constexpr = tl.constexpr(3)
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n
+    x = tl.load(x_ptr + places, mask=mask)
+    y = tl.load(y_ptr + places, mask=mask)
+    tl.store(out_ptr + places, x + y, mask=mask)
+
+
+@triton.jit
+def scale_kernel(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr = 16):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n
+    tl.store(out_ptr + places, tl.load(x_ptr + places, mask=mask) * factor, mask=mask)
+
+
+@triton.jit
+def double_in_place(x_ptr, n, BLOCK: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    where = x_ptr + places
+    tl.store(where, tl.load(where, mask=places < n) * 2, mask=places < n)
+
+
+@triton.jit
+def sum_and_difference(a_ptr, x_ptr, b_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    """Writes its first and third parameter."""
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n
+    x, y = tl.load(x_ptr + places, mask=mask), tl.load(y_ptr + places, mask=mask)
+    tl.store(a_ptr + places, x + y, mask=mask)
+    tl.store(b_ptr + places, x - y, mask=mask)
+
+
+@triton.jit
+def matrix_copy(x_ptr, out_ptr, rows, columns, stride0, stride1, M: tl.constexpr, N: tl.constexpr):
+    """out[i, j] = x[i, j], by the strides of x; out is contiguous."""
+    i = tl.program_id(0) * M + tl.arange(0, M)[:, None]
+    j = tl.program_id(1) * N + tl.arange(0, N)[None, :]
+    mask = (i < rows) & (j < columns)
+    x = tl.load(x_ptr + i * stride0 + j * stride1, mask=mask)
+    tl.store(out_ptr + i * columns + j, x, mask=mask)
+
+
+@triton.jit
+def fill_matrix(out_ptr, value, rows, columns, stride0, stride1, M: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, M)[:, None]
+    j = tl.arange(0, N)[None, :]
+    tl.store(out_ptr + i * stride0 + j * stride1, value, mask=(i < rows) & (j < columns))
+
+
+@triton.jit
+def _softmax_of(x):
+    e = tl.exp(x - tl.max(x, axis=0))
+    return e / tl.sum(e, axis=0)
+
+
+@triton.jit
+def _put(where, value, mask):
+    tl.store(where, value, mask=mask)
+
+
+@triton.jit
+def softmax_kernel(x_ptr, out_ptr, best_ptr, width, BLOCK: tl.constexpr):
+    """Rows; calls functions of its own, and Triton's that are written in Triton."""
+    row, places = tl.program_id(0), tl.arange(0, BLOCK)
+    mask = places < width
+    x = tl.load(x_ptr + row * width + places, mask=mask, other=-float("inf")).to(tl.float32)
+    _put(out_ptr + row * width + places, _softmax_of(x) * SCALE, mask)
+    _, at = tl.max(x, axis=0, return_indices=True)
+    tl.store(best_ptr + row, at)
+
+
+@triton.jit
+def count_kernel(x_ptr, counts_ptr, n, BLOCK: tl.constexpr):
+    """Adds how many elements have each value to `counts`."""
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + places, mask=places < n, other=0)
+    tl.atomic_add(counts_ptr + x, 1, mask=places < n)
+
+
+@triton.jit
+def optional_bias(x_ptr, bias_ptr, out_ptr, n, negate, BLOCK: tl.constexpr, TYPE: tl.constexpr):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n
+    x = tl.load(x_ptr + places, mask=mask)
+    if bias_ptr is not None:
+        x += tl.load(bias_ptr + places, mask=mask)
+    if negate:
+        x = -x
+    tl.store(out_ptr + places, x.to(TYPE), mask=mask)
+
+
+configs = [
+    triton.Config({"BLOCK": 32}, num_warps=2),
+    triton.Config({"BLOCK": 64}, num_warps=4),
+]
+
+
+@triton.autotune(configs=configs, key=["n"])
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+@triton.jit
+def tuned_double(x_ptr, out_ptr, block_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    """Also tells with which block it ran, and whether masks were left out."""
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        tl.store(out_ptr + places, tl.load(x_ptr + places) * 2)
+    else:
+        tl.store(out_ptr + places, tl.load(x_ptr + places, mask=places < n) * 2, mask=places < n)
+    tl.store(block_ptr, BLOCK * 10 + EVEN)
+
+
+@triton.jit
+def fails(x_ptr, n, BLOCK: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, BLOCK), tl.no_such_function(n))

@@ -1,0 +1,143 @@
+"""torch.library.custom_op: Python functions as ops, against PyTorch where it has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import agree
+
+import tilewright as tw
+from tilewright.library import custom_op, register_autograd, register_fake, register_kernel
+
+
+@custom_op("tests::sin", mutates_args=())
+def sin(x: Any) -> Any:
+    """By NumPy."""
+    return tw.from_numpy(np.sin(x.cpu().numpy())).to(x.device)
+
+
+sin.register_autograd(
+    lambda ctx, g: g * ctx.saved_tensors[0].cos(),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+)
+
+
+def test_values_and_gradients() -> None:
+    x = tw.linspace(-1, 1, 7).requires_grad_()
+    y = sin(x * 2) + 1
+    y.sum().backward()
+    np.testing.assert_allclose(y.detach().numpy(), np.sin(np.linspace(-2, 2, 7)) + 1, rtol=1e-5)
+    np.testing.assert_allclose(x.grad.numpy(), 2 * np.cos(np.linspace(-2, 2, 7)), rtol=1e-5)
+    assert sin.__doc__ == "By NumPy." and repr(sin) == "<CustomOpDef(tests::sin)>"
+
+
+def test_a_leaf_that_requires_grad() -> None:
+    x = tw.ones(3).requires_grad_()
+    assert sin(x).requires_grad
+    with tw.no_grad():
+        assert not sin(x).requires_grad
+    assert not sin(x.detach()).requires_grad
+
+
+def test_lists_keywords_and_several_outputs(torch: Any) -> None:
+    def made(m: Any) -> Any:
+        def both(xs, k, *, c):
+            return [xs[0] * k + c, xs[1] * xs[0]]
+
+        # PyTorch wants the types; as objects, for it looks names up in the module.
+        tensors = list[m.Tensor]
+        both.__annotations__ = {"xs": tensors, "k": float, "c": float, "return": tensors}
+
+        def save(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+            ctx.save_for_backward(*inputs[0])
+            ctx.k, ctx.needed = inputs[1], ctx.needs_input_grad
+            assert keyword_only_inputs == {"c": 2.0} and len(output) == 2
+
+        def backward(ctx: Any, grads: Any) -> Any:
+            a, b = ctx.saved_tensors
+            return [grads[0] * ctx.k + grads[1] * b, grads[1] * a], None
+
+        op = m.library.custom_op("tests::both", both, mutates_args=())
+        op.register_autograd(backward, setup_context=save)
+        return op
+
+    for m in (tw, torch):
+        a, b = (m.tensor([1.0, 2.0, v], requires_grad=True) for v in (3.0, 4.0))
+        x, y = made(m)([a, b], 3.0, c=2.0)
+        (x * 2 + y).sum().backward()
+        if m is tw:
+            ours = [x, y, a.grad, b.grad]
+        else:
+            for mine, theirs in zip(ours, [x, y, a.grad, b.grad], strict=True):
+                agree(mine, theirs)
+
+
+def test_by_name() -> None:
+    custom_op("tests::by_name", lambda x: x * 3, mutates_args=())
+    register_autograd("tests::by_name", lambda ctx, g: g * 5)
+    register_fake("tests::by_name")(lambda x: tw.empty_like(x))
+    x = tw.ones(2).requires_grad_()
+    op = register_kernel("tests::by_name", "cpu")
+    op(lambda x: x * 4)
+    from tilewright.library.custom import _defined
+
+    y = _defined["tests::by_name"](x)
+    y.sum().backward()
+    assert y.tolist() == [4.0, 4.0] and x.grad.tolist() == [5.0, 5.0]
+    with pytest.raises(ValueError, match="no custom op 'tests::nothing'"):
+        register_fake("tests::nothing")
+
+
+def test_in_place() -> None:
+    @custom_op("tests::sin_", mutates_args={"x"})
+    def sin_(x: Any) -> None:
+        array = x.numpy()
+        np.sin(array, out=array)
+
+    x = tw.ones(3)
+    y = x * 2
+    assert sin_(x) is None
+    np.testing.assert_allclose(x.numpy(), np.sin(np.ones(3)), rtol=1e-6)
+    assert y.tolist() == [2.0] * 3
+
+
+def test_errors() -> None:
+    with pytest.raises(ValueError, match='of the form "namespace::name"'):
+        custom_op("sin", lambda x: x, mutates_args=())
+    with pytest.raises(ValueError, match="mutates_args names y, and the arguments are x"):
+        custom_op("tests::bad", lambda x: x, mutates_args={"y"})
+    with pytest.raises(ValueError, match="mutates_args must either be a sequence"):
+        custom_op("tests::bad", lambda x: x, mutates_args="x")
+    same = custom_op("tests::same", lambda x: x, mutates_args=())
+    with pytest.raises(RuntimeError, match="must not also be an input to this custom operator"):
+        same(tw.ones(2))
+    with pytest.raises(RuntimeError, match="must not also be an input"):
+        custom_op("tests::view", lambda x: x[1:], mutates_args=())(tw.ones(2))
+    with pytest.raises(TypeError, match=r"tests::same\(\): missing a required argument: 'x'"):
+        same()
+    only = custom_op("tests::gpu", lambda x: x * 1, mutates_args=(), device_types="cuda")
+    with pytest.raises(NotImplementedError, match="has a kernel for cuda, and none for cpu"):
+        only(tw.ones(2))
+    few = custom_op("tests::few", lambda x, y: x + y, mutates_args=())
+    few.register_autograd(lambda ctx, g: g)
+    with pytest.raises(RuntimeError, match=r"incorrect number of gradients \(expected 2, got 1\)"):
+        few(tw.ones(2).requires_grad_(), tw.ones(2)).sum().backward()
+
+
+def test_the_loop_repeats() -> None:
+    """What an op records around its host part is found again."""
+    from tilewright.runtime.plan import plans
+
+    w = tw.ones(3).requires_grad_()
+    optimizer = tw.optim.SGD([w], lr=0.1)
+    made = []
+    for _ in range(6):
+        optimizer.zero_grad()
+        (sin(w * 2) ** 2).sum().backward()
+        optimizer.step()
+        tw.cuda  # noqa: B018
+        w.detach().tolist()
+        made.append(len(plans()))
+    assert made[3:] == [made[3]] * 3
