@@ -66,6 +66,7 @@ initial = Op(
     params=("update",),
     numpy="{0}",
     triton="{0}",
+    float8=True,
 )
 """What memory that is updated holds before: a copy of its base, for that one update alone."""
 

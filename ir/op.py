@@ -104,7 +104,9 @@ class Op:
         return f"<op {self.name}>"
 
 
-_MOVING = (Kind.MOVEMENT, Kind.GATHER, Kind.SCATTER, Kind.LOOP, Kind.TRANSFER, Kind.MARKER)
+_MOVING = (
+    Kind.MOVEMENT, Kind.GATHER, Kind.SCATTER, Kind.LOOP, Kind.TRANSFER, Kind.MARKER, Kind.EXTERNAL,
+)  # fmt: skip
 
 
 REGISTRY: dict[str, Op] = {}

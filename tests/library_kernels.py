@@ -122,3 +122,11 @@ def tuned_double(x_ptr, out_ptr, block_ptr, n, BLOCK: tl.constexpr, EVEN: tl.con
 @triton.jit
 def fails(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, BLOCK), tl.no_such_function(n))
+
+
+@triton.jit
+def scale_narrow(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr = 16):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n
+    x = tl.load(x_ptr + places, mask=mask).to(tl.float32)
+    tl.store(out_ptr + places, (x * factor).to(out_ptr.dtype.element_ty), mask=mask)

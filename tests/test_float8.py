@@ -100,6 +100,25 @@ def test_bits_are_copied_moved_and_read_as_bytes(engine: str, dtype: DType) -> N
 
 
 @each_engine
+@each_float8
+@pytest.mark.parametrize("count", [5, 300])
+def test_elements_are_picked_and_written(engine: str, dtype: DType, count: int) -> None:
+    """By positions that are data, also by so many that those for one place meet."""
+    rng = np.random.default_rng(2)
+    values = rng.normal(size=(7, 12)).astype(dtype.np)
+    rows = rng.normal(size=(count, 12)).astype(dtype.np)
+    at = rng.integers(0, 7, count)
+    x, new = ops.leaf(0, (7, 12), dtype), ops.leaf(1, (count, 12), dtype)
+    place = ops.leaf(2, (count,), dtypes.int64)
+    roots = [ops.scatter(x, new, place, 0, "set"), ops.gather(x, place, 0)]
+    written, picked = compute(engine, roots, {x: values, new: rows, place: at})
+    expected = values.copy()
+    expected[at] = rows
+    np.testing.assert_array_equal(written.view(np.uint8), expected.view(np.uint8))
+    np.testing.assert_array_equal(picked.view(np.uint8), values[at].view(np.uint8))
+
+
+@each_engine
 def test_bits_of_what_is_computed_are_rounded_first(engine: str) -> None:
     x = ops.leaf(0, (5,), dtypes.float32)
     values = np.array([1.03, -3.3, 0.1, 500, 2e-3], np.float32)

@@ -28,6 +28,12 @@ from ..recording import Handle
 from .configs import settled
 from .stores import stored
 
+# What our own kernels take as bytes.
+_KINDS = {
+    dtypes.bool_: "*i1",
+    dtypes.float8_e4m3fn: "*fp8e4nv",
+    dtypes.float8_e5m2: "*fp8e5",
+}
 _OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3}
 """What a launch may be given beside the kernel's parameters, with Triton's defaults."""
 _FIXED: dict[str, Any] = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
@@ -210,7 +216,7 @@ class _Recorder:
         from tilewright.codegen.triton.emitted import POINTER
 
         dtype = t.dtype
-        kind = "*i1" if dtype is dtypes.bool_ else POINTER[dtype.name]
+        kind = _KINDS.get(dtype) or POINTER[dtype.name]
         shape, strides, start = shaping.layout_of(t)
         if 0 in shape:
             return "nothing", kind
