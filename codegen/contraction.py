@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilewright.ir.node import Node
 
 from . import index as ix
+from .channels_last import plain
 from .domain import Domain, Place
 from .index import Index
 from .kernel import Condition
@@ -168,12 +169,43 @@ def _conv_weight_grad(node: Node) -> Contraction:
     return Contraction(_grouped(node.shape, 0, groups), summed, terms)
 
 
+def _moved_first(place: Place) -> Place:
+    return (place[0], place[-1], *place[1:-1])
+
+
+def _channels_last(node: Node) -> Contraction:
+    """The same sum with its channels behind its places, over neighbouring channels first."""
+    rule = contraction(plain(node))
+    groups = node.attrs[-1]
+    shape = _grouped(node.shape, node.rank - 1, groups)
+
+    def terms(place: Place, k: Place) -> Terms:
+        return rule.terms(_moved_first(place), (k[-1], *k[:-1]))
+
+    return Contraction(shape, (*rule.summed[1:], rule.summed[0]), terms)
+
+
+def _weight_grad_last(node: Node) -> Contraction:
+    rule = contraction(plain(node))
+    *_, groups, parts = node.attrs
+    each = rule.summed[0] // parts
+
+    def terms(place: Place, k: Place) -> Terms:
+        part, *own = place
+        return rule.terms(_moved_first(tuple(own)), (part * each + k[0], *k[1:]))
+
+    return Contraction(_grouped(node.shape, 1, groups), (each, *rule.summed[1:]), terms)
+
+
 _RULES: dict[str, Callable[[Node], Contraction]] = {
     "matmul": _matmul,
     "matmul_fast": _matmul,
     "conv": _conv,
     "conv_input_grad": _conv_input_grad,
     "conv_weight_grad": _conv_weight_grad,
+    "conv_last": _channels_last,
+    "conv_input_grad_last": _channels_last,
+    "conv_weight_grad_last": _weight_grad_last,
 }
 
 

@@ -20,6 +20,7 @@ from tilewright.ir.ops.generate import scalar
 from tilewright.ir.ops.unary import cast
 
 from . import movement
+from .channels_last import CHANNELS_LAST, held
 from .contraction import contraction
 from .lower import grouped_scatter, initial
 from .target import Target
@@ -120,8 +121,8 @@ class _Cutter:
             self.anchors.update({memory(o) for o in tensors} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
-            if is_fold(node) and _is_widened_product(memory(node.operands[0])):
-                self.anchors.add(memory(node.operands[0]))  # kept as it was summed, not rounded
+            if is_fold(node) and _is_widened_product(node.operands[0]):
+                self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
             if node.op is grouped_scatter:
                 # Each program reads positions again and again, to see where groups begin and end.
                 self.anchors.update({memory(i) for i in node.operands[2:]} - self.leaves)
@@ -129,6 +130,8 @@ class _Cutter:
             self.anchors.add(node)
             for operand in node.operands:
                 self._require_factor(operand)
+            if node.op in CHANNELS_LAST:
+                self.anchors.update({memory(o) for o in held(node)} - self.leaves)
         elif adds_sum(node):
             # Of many sums the total is kept, and each is added to it when it is made.
             self.anchors.update(filter(adds_sum, node.operands))

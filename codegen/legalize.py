@@ -16,6 +16,7 @@ from tilewright.ir.passes.simplify import RULES
 from tilewright.ir.rewrite import Rule, rewrite
 
 from .attention import has_template
+from .channels_last import turn_convolutions
 from .grouping import group_updates
 from .lower import initial
 from .sorting import sort_first, sort_words
@@ -28,7 +29,7 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     attentions = [n for n in reachable(roots) if n.op.kind is Kind.ATTENTION]
     if any(not has_template(n, target) for n in attentions):
         roots = rewrite(roots, [DecomposeAttention(target), decompose_composites, *RULES])
-    roots = turn_products(roots)
+    roots = turn_convolutions(turn_products(roots), target)
     rules: list[Rule] = [
         running_extremum_by_rows,
         *([] if target.native_sort else [group_updates]),

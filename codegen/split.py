@@ -7,6 +7,7 @@ additions is the same on every run.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import ops
@@ -32,6 +33,7 @@ class SplitFolds:
         length = math.prod(x.shape[a] for a in axes)
         longest, least = self.target.long_row, 64
         if self.target.columns and x.rank - 1 not in axes:
+            x, axes = _merged(x, axes)
             points = -(-points // self.target.columns)  # one program folds so many of them
             longest, least = self.target.long_row >> 7, 16
         if not points or points >= self.target.parallel or length < longest:
@@ -56,6 +58,19 @@ class SplitFolds:
         return None
 
 
+def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
+    """`x` with neighbouring dimensions among `axes` as one, which can be cut anywhere."""
+    shape: list[int] = []
+    folded: list[int] = []
+    for axis, size in enumerate(x.shape):
+        if axis in axes and axis - 1 in axes:
+            shape[-1] *= size
+        else:
+            folded += [len(shape)] if axis in axes else []
+            shape.append(size)
+    return ops.reshape(x, shape), tuple(folded)
+
+
 @dataclass(frozen=True)
 class SplitProducts:
     """A product of few tiles and a long sum as a batch of products, whose sum is taken then: matrix
@@ -77,7 +92,7 @@ class SplitProducts:
         a, b = node.operands
         *batch, rows, columns = node.shape
         inner = a.shape[-1]
-        parts = self._parts(node, (math.prod(batch), rows, columns), inner, inner // _EVEN)
+        parts = self.parts(node, (math.prod(batch), rows, columns), inner, inner // _EVEN)
         if parts == 1 or inner % (_EVEN * parts):
             return None
         size = inner // parts
@@ -85,7 +100,7 @@ class SplitProducts:
         left = ops.permute(left, (*range(a.rank - 2), a.rank - 1, a.rank - 2, a.rank))
         right = ops.reshape(b, (*b.shape[:-2], parts, size, columns))
         products = node.op(left, right)
-        return _total(products, products.rank - 3, node)
+        return total_of_parts(products, products.rank - 3, node.shape)
 
     def _weight_grad(self, node: Node) -> Node | None:
         """The parts of the batch as groups of channels."""
@@ -93,7 +108,7 @@ class SplitProducts:
         *attrs, groups = node.attrs
         rows, columns = g.shape[1] // groups, math.prod(node.shape[1:])
         inner = g.shape[0] * math.prod(g.shape[2:])
-        parts = self._parts(node, (groups, rows, columns), inner, g.shape[0])
+        parts = self.parts(node, (groups, rows, columns), inner, g.shape[0])
         if parts == 1:
             return None
 
@@ -104,9 +119,9 @@ class SplitProducts:
             return ops.reshape(turned, (count // parts, parts * channels, *rest))
 
         products = ops.conv_weight_grad(apart(g), apart(x), *attrs, parts * groups)
-        return _total(ops.reshape(products, (parts, *node.shape)), 0, node)
+        return total_of_parts(ops.reshape(products, (parts, *node.shape)), 0, node.shape)
 
-    def _parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
+    def parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
         """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: as many as the
         machine has room for, if that saves time. sizes: batch, rows and columns."""
         chip = self.target.chip
@@ -121,12 +136,15 @@ class SplitProducts:
         return parts if saved > more else 1
 
 
-def _total(products: Node, axis: int, node: Node) -> Node:
-    """The sum of `products` along an axis, in the place of `node`."""
-    if node.dtype is not float32:
+def total_of_parts(products: Node, axis: int, shape: Sequence[int]) -> Node:
+    """The sum of `products` along an axis, of `shape`; in float32 and rounded then."""
+    dtype = products.dtype
+    if products.shape[axis] == 1:
+        return ops.reshape(products, shape)
+    if dtype is not float32:
         products = ops.cast(products, float32)
-    total = ops.reshape(ops.sum(products, (axis,)), node.shape)
-    return total if node.dtype is float32 else ops.cast(total, node.dtype)
+    total = ops.reshape(ops.sum(products, (axis,)), shape)
+    return total if dtype is float32 else ops.cast(total, dtype)
 
 
 _EVEN = 64  # parts of K are multiples of it, so that their rows are read by whole vectors

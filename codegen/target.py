@@ -31,6 +31,8 @@ class Target:
         that walks along queries; otherwise one kernel does both.
     columns: how many neighbouring columns one program folds; 0 if it takes them one by one.
     split_products: the dtypes of matrix products whose K may be cut to keep the machine busy.
+    channels_last: the dtypes whose convolutions are computed with channels last in memory; float32
+        only with `tf32`.
     chip: the GPU whose numbers schedules go by.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     """
@@ -51,6 +53,7 @@ class Target:
     gradient_passes: bool = False
     columns: int = 0
     split_products: tuple[str, ...] = ()
+    channels_last: tuple[str, ...] = ()
     chip: Chip = SM_90
     tf32: bool = False
 
@@ -77,6 +80,7 @@ INTERPRET = Target(
     large_programs=True,
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
+    channels_last=TENSOR_TYPES,
 )
 # Kernels are native loops: arithmetic is next to free beside memory, and a core is soon busy.
 LLVM = Target(
@@ -99,6 +103,7 @@ CUDA = Target(
     gradient_passes=True,
     columns=64,
     split_products=TENSOR_TYPES,
+    channels_last=TENSOR_TYPES,
 )
 
 
@@ -114,4 +119,4 @@ def gpu(name: str, tf32: bool = False) -> Target:
         chip = CHIPS["gfx942"]
     else:
         raise ValueError(f"expected a target such as {', '.join(CHIPS)}, got {name!r}")
-    return replace(CUDA, name=name, chip=chip, tf32=tf32)
+    return replace(CUDA, name=name, chip=chip, tf32=tf32, parallel=chip.multiprocessors)

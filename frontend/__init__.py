@@ -6,6 +6,7 @@ import tilewright as torch
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 from tilewright.ir.dtype import (
@@ -98,6 +99,7 @@ _LAZY = {
     "finfo": "limits",
     "iinfo": "limits",
     "explain": "explanation",
+    "tune": "tuning",
     "save": "serialization",
     "load": "serialization",
     "manual_seed": "random",
@@ -184,3 +186,6 @@ strided, contiguous_format, preserve_format, channels_last = (
     "torch.preserve_format",
     "torch.channels_last",
 )
+
+if os.environ.get("TW_TUNE"):
+    from .tuning import online as _online

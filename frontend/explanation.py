@@ -105,7 +105,7 @@ class PlanReport:
     def fusion(self, target: str | None = None) -> str:
         """What each launch computes, and why it isn't fused with those it reads."""
         lines = []
-        for segment, program in self._programs(target):
+        for segment, program in self.programs(target):
             lines.append(f"on {target or segment.device.name}:")
             # The members of a multi-tensor kernel say the same.
             for line, same in itertools.groupby(program.report):
@@ -116,6 +116,16 @@ class PlanReport:
     def kernels(self, target: str | None = None) -> list[Source]:
         """The kernel IR of each launch, in the short form for people."""
         return [Source(_name(kernel), _described(kernel)) for _, kernel in self._kernels(target)]
+
+    def origins(self, target: str | None = None) -> list[str]:
+        """Where the schedule of each launch is from: the default, or what the tuner found."""
+        found = []
+        for segment, kernel in self._kernels(target):
+            choice = None
+            if target is None and not isinstance(kernel, External):
+                choice = segment.device.choice(kernel)
+            found.append("default" if choice is None else choice.text)
+        return found
 
     def mlir(self, target: str | None = None) -> list[Source]:
         """The same as MLIR, dialect twk."""
@@ -142,11 +152,12 @@ class PlanReport:
         return cost_table(kernels, gpu(target))
 
     def _kernels(self, target: str | None) -> Iterator[tuple[Segment, Kernel | Bundle | External]]:
-        for segment, program in self._programs(target):
+        for segment, program in self.programs(target):
             for kernel in launched(program):
                 yield segment, kernel
 
-    def _programs(self, target: str | None) -> Iterator[tuple[Segment, Program]]:
+    def programs(self, target: str | None = None) -> Iterator[tuple[Segment, Program]]:
+        """What runs, by segment: on the plan's devices, or as a GPU would run it."""
         for segment in self.plan.segments:
             if target is None:
                 yield segment, segment.program
@@ -176,7 +187,10 @@ class PlanReport:
         if "fusion" in stages:
             parts.append(_section("fusion", self.fusion(target)))
         if "kernel" in stages:
-            texts = [f"// {i} {k.name}\n{k.text}" for i, k in enumerate(self.kernels(target))]
+            texts = [
+                f"// {i} {k.name}; schedule: {origin}\n{k.text}"
+                for i, (k, origin) in enumerate(zip(self.kernels(target), self.origins(target)))
+            ]
             parts.append(_section("kernels", "\n\n".join(texts)))
         if "source" in stages:
             texts = [f"# launch {i}\n{s.text}" for i, s in enumerate(self.sources(target))]

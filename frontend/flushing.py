@@ -64,6 +64,8 @@ _OF_AN_EPOCH: tuple[Any, ...] = (
 # What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
 _refusal: Callable[[], Exception] | None = None
+between: Callable[[], None] | None = None
+"""Is called between two epochs, when nothing is half done."""
 
 
 def flush() -> None:
@@ -89,6 +91,8 @@ def flush() -> None:
         clock.holding = 0
     if threads.guarded:
         threads.relax()
+    if between is not None:
+        between()
     if error is not None:
         raise error
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tilewright.codegen.target import Target
     from tilewright.codegen.triton import Emitted
 
+    from .tuner.choices import Choice
+
 Launch = Callable[[Sequence[Any], Sequence[Any]], None]
 """launch(buffers, scalars): buffers are the kernel's outputs followed by its inputs, scalars are
 Python numbers in the order of `kernel.scalars`."""
@@ -99,6 +101,10 @@ class Device(abc.ABC):
     def source(self, kernel: Kernel | Bundle) -> str:
         """The text generated for the kernel, for people to read."""
         raise NotImplementedError(f"{self.name} has no source to show")
+
+    def choice(self, kernel: Kernel | Bundle) -> Choice | None:
+        """Where the kernel's schedule is from, if it isn't the default one."""
+        return None
 
     def synchronize(self) -> None:  # noqa: B027  (where launches end before they return)
         """Waits until everything launched has finished."""

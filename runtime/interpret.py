@@ -69,6 +69,9 @@ def bind(emitted: Emitted) -> Launch:
             elif each.role == "place":
                 place, offset = each.value
                 passed[each.name] = argument(each.type, places[place] + offset)
+            elif each.role == "matrix":
+                place, *shape = each.value
+                passed[each.name] = argument(each.type, (places[place], *shape))
             elif each.role == "scalar":
                 passed[each.name] = argument(each.type, scalars[each.value])
             elif each.role == "errors":

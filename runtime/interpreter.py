@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -364,12 +365,26 @@ def kernel_function(sha: str, body: str, name: str) -> Callable[..., None]:
 
 
 def argument(kind: str, value: Any) -> Any:
-    """A parameter of the Triton type `kind` (`*fp32`, `i32`, …); pointers are addresses."""
+    """A parameter of the Triton type `kind` (`*fp32`, `i32`, …); pointers are addresses, tensor
+    descriptors (address, rows, columns, elements from row to row)."""
+    if kind.startswith("tensordesc"):
+        return _descriptor(kind, *value)
     if kind.startswith("*"):
         dtype = core.pointer_type(ELEMENT[kind[1:]])
         return core.tensor(Handle(np.array([value], np.uint64), dtype), dtype)
     dtype = ELEMENT[kind]
     return core.tensor(Handle(np.array([value]).astype(stock._get_np_dtype(dtype)), dtype), dtype)
+
+
+def _descriptor(kind: str, address: int, rows: int, columns: int, stride: int) -> Any:
+    found = re.fullmatch(r"tensordesc<(\w+)\[(\d+), (\d+)\]>", kind)
+    assert found is not None, kind
+    return _semantic.make_tensor_descriptor(
+        argument(f"*{found[1]}", address),
+        [argument("i32", rows), argument("i32", columns)],
+        [argument("i64", stride), core.constexpr(1)],
+        [core.constexpr(int(found[2])), core.constexpr(int(found[3]))],
+    )
 
 
 def run(

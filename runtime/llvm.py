@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.llvm import CannotLower, Emitted, conv, dot
+from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, check_speed
 from tilewright.codegen.target import LLVM
 
 from . import debug
@@ -15,19 +15,33 @@ from .cpu import NumpyDevice
 from .device import Bound, Launch, Run
 from .host import HostDevice
 
+if TYPE_CHECKING:
+    from .tuner.choices import Choice
+
+
+def tuned(kernel: Kernel | Bundle) -> Schedule:
+    """What the tuner found for a kernel, or the default."""
+    from .tuner import engines
+
+    return engines.named("cpu").chosen(kernel) or DEFAULT
+
 
 class LlvmDevice(HostDevice):
     """Host memory, and the cores.
 
     force: whether also kernels are native that NumPy's libraries compute faster.
+    schedule: how a kernel is cut.
     """
 
     name = "cpu"
     target = LLVM
 
-    def __init__(self, force: bool = False) -> None:
+    def __init__(
+        self, force: bool = False, schedule: Callable[[Kernel | Bundle], Schedule] = tuned
+    ) -> None:
         super().__init__()
         self._force = force
+        self._schedule = schedule
         self._numpy = NumpyDevice()
         self.fallbacks: dict[str, str] = {}  # kernels that are not native, by name, and why
 
@@ -35,16 +49,19 @@ class LlvmDevice(HostDevice):
         return self.compile_all([kernel])[0]
 
     def compile_all(self, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
-        from .native import jit, launch
+        from .native import jit
 
-        emitted = [self._emitted(kernel) for kernel in kernels]
+        emitted = [self.emitted(kernel, self._schedule(kernel)) for kernel in kernels]
         linked = jit.link_all([e.code for found in emitted for e in found or ()], "kernel")
-        launches = [
-            self._numpy.compile(kernel) if found is None else launch.bind(kernel, found)
-            for kernel, found in zip(kernels, emitted)
-        ]
+        launches = [self.linked(kernel, found) for kernel, found in zip(kernels, emitted)]
         del linked  # kept until each launch had its part
         return launches
+
+    def linked(self, kernel: Kernel | Bundle, emitted: Sequence[Emitted] | None) -> Launch:
+        """The launch of a kernel that was emitted, or is left to NumPy."""
+        from .native import launch
+
+        return self._numpy.compile(kernel) if emitted is None else launch.bind(kernel, emitted)
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         from .native import launch
@@ -56,27 +73,33 @@ class LlvmDevice(HostDevice):
 
         return launch.repeated(fixed) if isinstance(launch, Native) else (launch, launch)
 
-    def _emitted(self, kernel: Kernel | Bundle) -> list[Emitted] | None:
+    def emitted(self, kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted] | None:
         """The kernel as LLVM IR; None if NumPy takes it."""
         from .native import launch
 
         try:
-            self._check(kernel)
-            return launch.emitted(kernel)
+            self._check(kernel, schedule)
+            return launch.emitted(kernel, schedule)
         except CannotLower as reason:
             self.fallbacks[kernel.name] = str(reason)
             if debug.level():
                 print(f"tilewright: {kernel.name} runs on NumPy: {reason}", file=sys.stderr)
             return None
 
-    def _check(self, kernel: Kernel | Bundle) -> None:
+    def _check(self, kernel: Kernel | Bundle, schedule: Schedule) -> None:
         """CannotLower for what NumPy computes faster."""
         from .native import host
 
-        if self._force or isinstance(kernel, Bundle) or kernel.is_chained:
+        if self._force or schedule.native:
             return
-        if conv.plan(kernel) is None:
-            dot.check_speed(kernel, host.machine())
+        if schedule.native is False:
+            raise CannotLower("the tuner found NumPy faster")
+        check_speed(kernel, host.machine())
+
+    def choice(self, kernel: Kernel | Bundle) -> Choice | None:
+        from .tuner import engines
+
+        return engines.named(self.name).choice(kernel) if self._schedule is tuned else None
 
     def source(self, kernel: Kernel | Bundle) -> str:
         from tilewright.codegen.llvm import emit
@@ -84,9 +107,10 @@ class LlvmDevice(HostDevice):
         from .native import host
 
         member = kernel.members[0] if isinstance(kernel, Bundle) else kernel
+        schedule = self._schedule(kernel)
         try:
-            self._check(member)
-            return emit(member, host.machine()).source
+            self._check(member, schedule)
+            return emit(member, host.machine(), schedule=schedule).source
         except CannotLower as reason:
             return f"# NumPy, not native: {reason}\n{self._numpy.source(kernel)}"
 

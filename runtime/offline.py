@@ -46,6 +46,20 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorMap:
+    """How a kernel's tiles of one matrix lie in shared memory, as the compiler chose.
+
+    element: CUtensorMapDataType; size: bytes of one. swizzle: CUtensorMapSwizzle. box: rows and
+    columns that are copied at a time.
+    """
+
+    element: int
+    size: int
+    swizzle: int
+    box: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled:
     """A compiled kernel.
 
@@ -55,6 +69,7 @@ class Compiled:
         NVIDIA's targets, of registers times four on AMD's). shared: bytes of a program.
     num_warps: warps of a program, after the compiler may have added some.
     scratch: bytes of device memory that each program wants for itself.
+    maps: of the matrices it takes as descriptors; none where hardware doesn't copy by them.
     """
 
     name: str
@@ -66,6 +81,7 @@ class Compiled:
     shared: int
     num_warps: int
     scratch: int
+    maps: tuple[TensorMap, ...] = ()
 
 
 def request(emitted: Emitted, target: str) -> Request:
@@ -125,6 +141,19 @@ def compile_request(asked: Request) -> Compiled:
         shared=compiled.metadata.shared,
         num_warps=compiled.metadata.num_warps,
         scratch=getattr(compiled.metadata, "global_scratch_size", 0),
+        maps=tuple(map(_tensor_map, getattr(compiled.metadata, "tensordesc_meta", None) or ())),
+    )
+
+
+_ELEMENTS = {8: 10, 9: 8, 10: 9}
+"""CUtensorMapDataType by what descriptors made on the device call it, where these differ."""
+
+
+def _tensor_map(about: dict[str, Any]) -> TensorMap:
+    kind = about["elem_type"]
+    rows, columns = about["block_size"]
+    return TensorMap(
+        _ELEMENTS.get(kind, kind), about["elem_size"], about["swizzle"], (rows, columns)
     )
 
 

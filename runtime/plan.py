@@ -314,6 +314,8 @@ def _carry_on(
 
 _plans: dict[Any, Plan] = {}
 _held = 0
+on_new: Callable[[Plan], None] | None = None
+"""Is told of each new plan."""
 
 
 def plan_for(roots: tuple[Node, ...]) -> Plan:
@@ -323,6 +325,8 @@ def plan_for(roots: tuple[Node, ...]) -> Plan:
     if plan is None:
         plan = _plans[roots] = Plan(roots)
         _held += plan.launches
+        if on_new is not None:
+            on_new(plan)
     return plan
 
 

@@ -13,6 +13,8 @@ import ctypes
 import itertools
 import os
 import pickle
+import re
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,6 +52,9 @@ ERRORS = {
 }
 WIDTHS = {"i1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "fp16": 2, "bf16": 2, "i32": 4, "u32": 4}
 WIDTHS |= {"fp32": 4, "i64": 8, "u64": 8, "fp64": 8}
+TENSOR = re.compile(r"tensordesc<(\w+)\[(\d+), (\d+)\]>")
+TENSOR_ELEMENTS = {"fp16": 6, "fp32": 7, "bf16": 9}  # CUtensorMapDataType
+TENSOR_MAP = struct.Struct("<4Q3I84x")  # address, columns, rows, bytes of a row, box, element
 NUMPY = {"i1": "?", "i8": "i1", "u8": "u1", "i16": "i2", "i32": "i4", "u32": "u4", "i64": "i8"}
 NUMPY |= {"u64": "u8", "fp16": "f2", "fp32": "f4", "fp64": "f8"}
 MAGIC = b"\x7fELF of a request"
@@ -77,6 +82,7 @@ def compile_many(
             shared=1024 * r.num_stages,
             num_warps=r.num_warps,
             scratch=0,
+            maps=tuple(_tensor_map(t) for _, t in _types(r) if t.startswith("tensordesc")),
         )
         for r in requests
     ]
@@ -162,9 +168,16 @@ class Event:
             self.stream.step()
 
 
+def _tensor_map(kind: str) -> offline.TensorMap:
+    element, rows, columns = TENSOR.fullmatch(kind).groups()  # type: ignore[union-attr]
+    box = int(rows), int(columns)
+    return offline.TensorMap(TENSOR_ELEMENTS[element], WIDTHS[element], 3, box)
+
+
 @dataclass
 class Launch:
-    """One launch of a kernel, as it was asked for. block: the bytes of each parameter."""
+    """One launch of a kernel, as it was asked for. block: the bytes of each parameter, those of a
+    tensor descriptor with the sizes that follow it."""
 
     request: offline.Request
     grid: tuple[int, ...]
@@ -174,16 +187,37 @@ class Launch:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Parameters by name; pointers as addresses."""
+        """Parameters by name; pointers as addresses, tensor descriptors as the interpreter takes
+        them."""
         out: dict[str, Any] = {}
         for (name, kind), raw in zip(_types(self.request), self.block):
+            if kind.startswith("tensordesc"):
+                out[name] = _matrix(kind, raw)
+                continue
             dtype = "u8" if kind.startswith("*") else NUMPY[kind]
             out[name] = np.frombuffer(raw, dtype)[0].item()
         return out
 
 
+def _matrix(kind: str, raw: bytes) -> tuple[int, ...]:
+    """Address, rows, columns and elements from row to row, by the map and by what follows it."""
+    how = _tensor_map(kind)
+    pointer, columns, rows, row, *box, element = TENSOR_MAP.unpack(raw[:128])
+    assert (tuple(box[::-1]), element) == (how.box, how.element)
+    sizes = rows, columns, row // how.size
+    assert struct.unpack("<2i2q", raw[128:]) == (*sizes, 1)
+    return pointer, *sizes
+
+
 def _types(request: offline.Request) -> list[tuple[str, str]]:
     return [(n, t) for n, t in request.signature.items() if t != "constexpr"]
+
+
+def _widths(kind: str) -> list[int]:
+    """The bytes of the parameters that one of Triton's is passed as."""
+    if kind.startswith("tensordesc"):
+        return [128, 4, 4, 8, 8]
+    return [8 if kind.startswith("*") else WIDTHS[kind]]
 
 
 class FakeCuda:
@@ -481,10 +515,23 @@ class FakeCuda:
         if config.shared > found["shared"]:
             raise Failure(INVALID_VALUE)
         request = found["request"]
-        widths = [8 if t.startswith("*") else WIDTHS[t] for _, t in _types(request)] + [8, 8]
-        places = (ctypes.c_void_p * len(widths)).from_address(parameters)
-        block = tuple(ctypes.string_at(p, w) for p, w in zip(places, widths))
+        widths = [_widths(t) for _, t in _types(request)]
+        places = iter((ctypes.c_void_p * (sum(map(len, widths)) + 2)).from_address(parameters))
+        parts = [[ctypes.string_at(next(places), w) for w in each] for each in (*widths, [8], [8])]
+        block = tuple(map(b"".join, parts))
         return Launch(request, tuple(config.grid), tuple(config.block), config.shared, block)
+
+    def _cuTensorMapEncodeTiled(
+        self, out: int, element: int, rank: int, pointer: int, *rest: Any
+    ) -> None:
+        sizes, strides, box, steps, interleave, *_, fill = rest
+        assert rank == 2 and steps[:2] == [1, 1] and (interleave, fill) == (0, 0)
+        wrong = out % 64 or pointer % 16 or strides[0] % 16 or not 0 < max(box[:2]) <= 256
+        if wrong:
+            raise Failure(INVALID_VALUE)
+        self._check(pointer, strides[0] * (sizes[1] - 1) + 1)
+        packed = TENSOR_MAP.pack(pointer, sizes[0], sizes[1], strides[0], *box[:2], element)
+        ctypes.memmove(out, packed, len(packed))
 
     def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: Any) -> None:
         asked = self._asked(function, config.contents, parameters)
@@ -497,7 +544,9 @@ class FakeCuda:
         request = asked.request
         for name, kind in _types(request):
             pointer = asked.values[name]
-            if kind.startswith("*"):
+            if kind.startswith("tensordesc"):
+                self._check(pointer[0], 1)
+            elif kind.startswith("*"):
                 if pointer:  # a tensor without elements has no memory
                     self._check(pointer, 1)
                 assert pointer % 16 == 0 or name not in request.divisible, "misaligned"

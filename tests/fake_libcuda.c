@@ -42,6 +42,21 @@ int cuLaunchKernelEx(const Config *config, void *function, void **parameters, vo
   return 0;
 }
 
+// What a map is made of stands for the map.
+int cuTensorMapEncodeTiled(void *map, int element, unsigned rank, void *pointer, const long *sizes,
+                           const long *strides, const int *box, const int *steps, int interleave,
+                           int swizzle, int promotion, int fill) {
+  long found[16] = {element, rank, (long)pointer, interleave, swizzle, promotion, fill};
+  for (unsigned i = 0; i < rank; i++) {
+    found[7 + i] = sizes[i];
+    found[9 + i] = i + 1 < rank ? strides[i] : 0;
+    found[11 + i] = box[i];
+    found[13 + i] = steps[i];
+  }
+  memcpy(map, found, sizeof found);
+  return 0;
+}
+
 int cuDeviceGetCount(int *out) { return *out = 1, 0; }
 int cuDeviceGet(int *out, int number) { return *out = number, 0; }
 int cuDeviceGetAttribute(int *out, int attribute, int device) {

@@ -17,7 +17,7 @@ SOURCE = HERE / "fake_libcuda.c"
 # What Triton's own launcher looks up besides.
 OF_TRITON = (
     "cuCtxSetLimit cuCtxGetLimit cuModuleUnload cuFuncSetCacheConfig cuOccupancyMaxActiveClusters "
-    "cuTensorMapEncodeTiled cuTensorMapEncodeIm2col cuPointerGetAttributes cuLaunchKernel"
+    "cuTensorMapEncodeIm2col cuPointerGetAttributes cuLaunchKernel"
 ).split()
 
 pytestmark = [
@@ -35,6 +35,8 @@ import triton_kernels as tk
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia import driver as nvidia
 from triton.compiler import ASTSource
+from triton.tools.tensor_descriptor import TensorDescriptor
+from tilewright.codegen.schedule import Schedule
 from tilewright.ir import dtype as dt
 from tilewright.runtime.cuda.device import Cuda
 from tilewright.runtime.modules import load_source
@@ -71,21 +73,46 @@ def theirs(emitted, values):
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     compiled[(emitted.grid, 1, 1)](*values, *emitted.constexprs.values())
 
+class Base:  # of a TensorDescriptor: what it asks of a tensor
+    def __init__(self, pointer, dtype):
+        self.data_ptr, self.dtype = (lambda: pointer), dtype
+
+def parts(kind):
+    # The widths of the parameters that one of Triton's is passed as.
+    if kind.startswith("tensordesc"):
+        return [128, 4, 4, 8, 8]
+    return [8 if kind[0] == "*" else WIDTH.get(kind, 8)]
+
+def passed(emitted, values, buffers):
+    # The arguments as Triton takes them.
+    rest, out = list(values), []
+    for each in emitted.arguments:
+        mine, rest = rest[: len(parts(each.type))], rest[len(parts(each.type)) :]
+        if each.role == "matrix":
+            place, rows, columns, stride = each.value
+            tile = eval(each.type[each.type.index("[") : -1])
+            base = Base(buffers[place].pointer, buffers[place].dtype)
+            mine = [TensorDescriptor(base, [rows, columns], [stride, 1], tile)]
+        out += mine
+    return out
+
 triton.runtime.driver.set_active(Driver())
 device = Cuda(0)
-for name, make in tk.REPRESENTATIVE.items():
-    kernel = make()
+persistent = Cuda(0, lambda kernel, target: Schedule(block_m=64, block_n=64, persistent=132))
+cases = {name: (device, make()) for name, make in tk.REPRESENTATIVE.items()}
+cases["persistent"] = persistent, tk.matmul(200, 160, 96, dt.bfloat16)
+for name, (device, kernel) in cases.items():
     launcher = device.compile(kernel)
     emitted = launcher.emitted
     buffers = [device.empty((b.size,), b.dtype) for b in (*kernel.outputs, *kernel.inputs)]
     scalars = [1 if not s.dtype.is_floating_point else 0.7 for s in kernel.scalars]
     types = [a.type for a in emitted.arguments]
-    widths = [8 if t[0] == "*" else WIDTH.get(t, 8) for t in types] + [8, 8]
+    widths = [w for t in types for w in parts(t)] + [8, 8]
     library.fake_expect(len(widths), (ctypes.c_int * len(widths))(*widths))
     launcher(buffers, scalars)
     ours = recorded()
     library.fake_expect(len(widths), (ctypes.c_int * len(widths))(*widths))
-    theirs(emitted, launcher._values[:-2])
+    theirs(emitted, passed(emitted, launcher._values, buffers))
     assert any(ours), "nothing was recorded"
     assert ours == recorded(), f"{name}: {types}"
     print(name)
@@ -116,4 +143,4 @@ def test_launches_are_those_of_triton(library: Path, run_python: Callable[..., s
     import triton_kernels
 
     done = run_python(CHILD, str(HERE), env=environment).split()
-    assert done == list(triton_kernels.REPRESENTATIVE)
+    assert done == [*triton_kernels.REPRESENTATIVE, "persistent"]

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from test_triton_graphs import interpret
 
-from tilewright.codegen.program import compile_graph
-from tilewright.codegen.target import CUDA, INTERPRET, LLVM, Target
+from tilewright.codegen.program import Loop, compile_graph
+from tilewright.codegen.schedule import Usage, default_schedule, predict
+from tilewright.codegen.target import CUDA, INTERPRET, LLVM, Target, gpu
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
+from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 from tilewright.runtime.interpret import InterpretDevice
@@ -113,3 +115,35 @@ def test_few_columns() -> None:
     assert launches(ops.sum(ops.leaf(0, Size((2048, 9600)), dt.float32), (0,)), CUDA) == 1
     (array,) = values.values()
     np.testing.assert_allclose(run(y, values), array.sum(0, keepdims=True) * 2.0, atol=1e-3)
+
+
+def normalized(kind: str, channels: int, dtype: DType) -> list[Node]:
+    """A norm of 256 images, and its gradients."""
+    shape = (256, channels, 56, 56)
+    x = ops.variable(ops.leaf(0, Size(shape), dtype), 0)
+    scale, shift = (ops.variable(ops.leaf(i, Size((channels,)), dt.float32), i) for i in (1, 2))
+    if kind == "batch":
+        y = ops.batch_norm(x, scale, shift, 1e-5)
+    else:
+        y = ops.group_norm(x, int(kind), scale, shift, 1e-5)
+    g = ops.leaf(3, y.shape, y.dtype)
+    found = pullback({y: g}, [x, scale, shift], create_graph=False)
+    return [y, *found.values()]
+
+
+@pytest.mark.parametrize("kind", ["batch", "1", "8", "16"])
+@pytest.mark.parametrize("channels", [16, 32, 64])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16], ids=str)
+def test_norms_fill_a_chip(kind: str, channels: int, dtype: DType) -> None:
+    """Each kernel that moves more than what parts have left has a program for each multiprocessor,
+    and reads rows along memory: it takes no longer than three times what its bytes take."""
+    target = gpu("sm_90")
+    roots = normalized(kind, channels, dtype)
+    for program in (compile_graph(lower_graph(r), target) for r in (roots[:1], roots)):
+        for step in program.steps:
+            kernel = step.kernel
+            assert not isinstance(kernel, Loop)
+            found = predict(kernel, default_schedule(kernel, target), target, Usage(64, 0))
+            if found.work.bytes > 1 << 20:
+                assert found.programs >= target.chip.multiprocessors, kernel.name
+                assert found.share > 1 / 3, kernel.name

@@ -8,7 +8,7 @@ at each point, and folds along the rows, are done while a row is there.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.ir.op import REGISTRY
 from tilewright.ir.shape import contiguous_strides
@@ -25,6 +25,7 @@ from .convert import to_memory
 from .form import CHUNK, Form, form_of, lanes_along, work_per_point
 from .machine import Machine
 from .phases import Phase, Written, chunks_of, function, write_kernel
+from .schedule import DEFAULT, Schedule
 from .types import Ref, constant
 
 UPDATES = {fold: update for update, fold in memory.FOLDS.items()}
@@ -58,7 +59,7 @@ class Plan:
     sums: tuple[Sum, ...]
 
 
-def plan(kernel: Kernel, machine: Machine) -> Plan | None:
+def plan(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Plan | None:
     """None if the kernel isn't best computed like this; a chained one has no other way."""
     found = columns(kernel)
     if found is None or not (kernel.is_chained or _is_worth_it(kernel, found, machine)):
@@ -66,8 +67,8 @@ def plan(kernel: Kernel, machine: Machine) -> Plan | None:
     down, across = found.down, found.across
     count, width = (math.prod(a.extent for a in axes) for axes in (down, across))
     work = work_per_point(kernel) * width
-    rows = max(int(CHUNK // work), LEAST_BLOCK, -(-count // MOST_BLOCKS))
-    form = _form(kernel, found, rows, machine)
+    rows = max(int((schedule.work or CHUNK) // work), LEAST_BLOCK, -(-count // MOST_BLOCKS))
+    form = _form(kernel, found, rows, machine, schedule)
     assert form.vector is not None
     places = (*(a for a in across if a is not form.vector), form.vector)
     block = Axis("block", -(-count // rows))
@@ -106,12 +107,13 @@ def _is_worth_it(kernel: Kernel, found: Columns, machine: Machine) -> bool:
     return count >= LEAST_ROWS and count * width >= LEAST_POINTS
 
 
-def _form(kernel: Kernel, found: Columns, rows: int, machine: Machine) -> Form:
+def _form(kernel: Kernel, found: Columns, rows: int, machine: Machine, schedule: Schedule) -> Form:
     """That of the first phase: so many rows a chunk."""
-    form = form_of(kernel, machine)
+    form = form_of(kernel, machine, schedule=replace(schedule, along=None))
     if kernel.is_chained:
         along = found.across[-1]
-        return Form(along, lanes_along(kernel, machine, along), found.down, rows, 1, form.peeled)
+        lanes = lanes_along(kernel, machine, along, schedule)
+        return Form(along, lanes, found.down, rows, 1, form.peeled)
     assert form.vector is not None
     rest = tuple(a for a in found.across if a is not form.vector)
     count = rows * math.prod(a.extent for a in rest)

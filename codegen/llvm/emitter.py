@@ -25,6 +25,7 @@ from .dot import tiling, write
 from .form import Form, form_of
 from .machine import CannotLower, Machine
 from .phases import Written
+from .schedule import DEFAULT, Schedule
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ class Emitted:
         return self.notes + self.code
 
 
-def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
+def emit(
+    kernel: Kernel, machine: Machine, like: Form | None = None, schedule: Schedule = DEFAULT
+) -> Emitted:
     """The kernel for a machine; CannotLower if it has a part that this emitter doesn't know.
 
     like: a form whose lanes and loops it should have, if it can, to share its code.
@@ -68,18 +71,18 @@ def emit(kernel: Kernel, machine: Machine, like: Form | None = None) -> Emitted:
     _check(kernel)
     parts = roles(kernel)
     if parts is not None:
-        body = Body(kernel, machine, attention.form_of(kernel, parts, machine))
-        return _emitted(kernel, machine, attention.write(body, parts))
-    across = columns.plan(kernel, machine) if like is None else None
+        body = Body(kernel, machine, attention.form_of(kernel, parts, machine, schedule))
+        return _emitted(kernel, machine, attention.write(body, parts, schedule))
+    across = columns.plan(kernel, machine, schedule) if like is None else None
     if across is not None:
         return _emitted(kernel, machine, columns.write(kernel, machine, across))
     if kernel.is_chained:
         raise CannotLower("folds over some of the reduction axes that are not those of attention")
-    form = form_of(kernel, machine, like)
+    form = form_of(kernel, machine, like, schedule)
     windows = conv.plan(kernel) if like is None else None
     if windows is not None:
-        return _emitted(kernel, machine, conv.write(kernel, machine, windows))
-    cut = tiling(kernel, machine) if like is None else None
+        return _emitted(kernel, machine, conv.write(kernel, machine, windows, schedule))
+    cut = tiling(kernel, machine, schedule) if like is None else None
     if cut is not None:
         return _emitted(kernel, machine, write(kernel, machine, cut))
     body = Body(kernel, machine, form)

@@ -14,6 +14,7 @@ from ..analysis import Analysis
 from ..index import Axis, Data, Index, walk
 from ..kernel import ALONG, Apply, Dot, Kernel, Load, RandomBits, Reduce
 from .machine import Machine
+from .schedule import DEFAULT, Schedule
 
 HEAVY = 8  # the Op.cost from which on a value is worth keeping, and fewer lanes at a time pay
 ROWS_ACROSS = 256
@@ -47,12 +48,14 @@ class Form:
         return count
 
 
-def form_of(kernel: Kernel, machine: Machine, like: Form | None = None) -> Form:
+def form_of(
+    kernel: Kernel, machine: Machine, like: Form | None = None, schedule: Schedule = DEFAULT
+) -> Form:
     """like: take its axis and lanes, if this kernel has that axis."""
     analysis = Analysis(kernel)
     work = work_per_point(kernel)
-    vector = _vector_axis(kernel, analysis, machine)
-    lanes = 1 if vector is None else lanes_along(kernel, machine, vector)
+    vector = _vector_axis(kernel, analysis, machine, schedule.along)
+    lanes = 1 if vector is None else lanes_along(kernel, machine, vector, schedule)
     if like is not None and like.vector is not None:
         named = {a.name: a for a in (*kernel.parallel, *kernel.reduction) if a.extent != 1}
         vector = named.get(like.vector.name, vector)
@@ -67,7 +70,7 @@ def form_of(kernel: Kernel, machine: Machine, like: Form | None = None) -> Form:
         # Lines that a step reads one element of are read again by the next rows: keep few of them.
         lanes = machine.vector_bytes // 4
         return Form(vector, lanes, outer, ROWS_ACROSS, lanes, False)
-    points = max(int(CHUNK // max(work * max(row, 1), 1)), 1)
+    points = max(int((schedule.work or CHUNK) // max(work * max(row, 1), 1)), 1)
     if vector is None or vector not in kernel.parallel:
         return Form(vector, lanes, outer, points, 1, peeled)
     if points >= 2 * vector.extent:
@@ -115,8 +118,10 @@ def work_per_point(kernel: Kernel) -> float:
     return work + sum(s.buffer.dtype.itemsize / 4 for s in kernel.stores)
 
 
-def lanes_along(kernel: Kernel, machine: Machine, axis: Axis) -> int:
+def lanes_along(kernel: Kernel, machine: Machine, axis: Axis, schedule: Schedule = DEFAULT) -> int:
     """Two registers' worth where much is computed, else four: loads in flight, and partial sums."""
+    if schedule.vectors is not None:
+        return machine.vector_bytes // 4 * schedule.vectors
     heavy = widest = 0
     for value in kernel.values:
         if isinstance(value, Apply):
@@ -131,7 +136,9 @@ def lanes_along(kernel: Kernel, machine: Machine, axis: Axis) -> int:
     return lanes
 
 
-def _vector_axis(kernel: Kernel, analysis: Analysis, machine: Machine) -> Axis | None:
+def _vector_axis(
+    kernel: Kernel, analysis: Analysis, machine: Machine, chosen: int | None
+) -> Axis | None:
     scanned = {v.along for v in kernel.values if isinstance(v, ALONG)}
     candidates = [a for a in kernel.parallel if a.extent != 1]
     if not kernel.is_update:
@@ -139,6 +146,9 @@ def _vector_axis(kernel: Kernel, analysis: Analysis, machine: Machine) -> Axis |
     scores = {a: _score(kernel, analysis, a, machine) for a in candidates}
     # The innermost of equals.
     best = max(reversed(candidates), key=lambda a: scores[a], default=None)
+    if chosen is not None:
+        axes = (*kernel.parallel, *kernel.reduction)
+        best = axes[chosen] if chosen < len(axes) and axes[chosen] in candidates else best
     if best is None or ((scanned or kernel.is_update) and scores[best] < 0.6):
         return None
     if kernel.is_update and not _apart(kernel, best):

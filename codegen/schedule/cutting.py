@@ -9,7 +9,7 @@ from tilewright.ir.dtype import FLOAT8
 from .. import attention
 from ..analysis import Analysis
 from ..chip import Chip
-from ..index import Axis
+from ..index import Axis, FloorDiv, Index, Mod
 from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, collect
 from ..roles import roles
 from .schedule import Schedule, head_block, points
@@ -113,13 +113,26 @@ def _loads(value: Value) -> list[Load]:
 
 
 def _is_whole(value: Value) -> bool:
-    """Whether an operand is read by vectors: its elements are neighbours, none of them guarded."""
+    """Whether an operand is read by vectors: along an axis by which its elements are neighbours,
+    and on which no guard and no other part of their place depends."""
     seen: dict[int, Value] = {}
     collect(value, seen)
-    if any(isinstance(v, Guard) for v in seen.values()):
-        return False
-    offsets = [v.offset for v in _loads(value)]
-    return all(o.is_affine and any(c == 1 for _, c in o.terms) for o in offsets)
+    guarded = {
+        axis
+        for guard in seen.values()
+        if isinstance(guard, Guard)
+        for index in guard.indices()
+        for axis in index.axes()
+    }
+    return all(_neighbours(load.offset) - guarded for load in _loads(value))
+
+
+def _neighbours(offset: Index) -> set[Axis]:
+    """The axis along which an offset grows by 1. Where there are two, as along windows, vectors
+    would begin anywhere."""
+    steps = {a for a, c in offset.terms if c == 1 and isinstance(a, Axis)}
+    rest = (atom.index.axes() for atom, _ in offset.terms if isinstance(atom, (FloorDiv, Mod)))
+    return steps.difference(*rest) if len(steps) == 1 else set()
 
 
 def _runs_along(value: Value, axes: tuple[Axis, ...]) -> bool:
@@ -173,13 +186,13 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     full = [v for v in loads if not length > 1 or analysis.axes(v) & reduction]
     if kernel.is_grouped:
         full = [v for v in loads if analysis.axes(v) >= reduction.union(kernel.parallel)]
-    passes = _passes(analysis, kernel) if schedule.looped else 1
-    loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads) * passes
+    times = passes(kernel) if schedule.looped else 1
+    loaded = sum(points(analysis.axes(v)) * v.buffer.dtype.itemsize for v in loads) * times
     threads = schedule.num_warps * 32
     held = max(block // threads, 1)
     return Pieces(
         programs=programs,
-        steps=_tiles(length, schedule.block_r) * passes if schedule.looped else 1,
+        steps=_tiles(length, schedule.block_r) * times if schedule.looped else 1,
         loaded=loaded,
         # Stores are not waited for, but a kernel that has nothing else is as fast as they are.
         flying=block * sum(b.dtype.itemsize for b in [v.buffer for v in full] or kernel.outputs),
@@ -190,8 +203,9 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     )
 
 
-def _passes(analysis: Analysis, kernel: Kernel) -> int:
+def passes(kernel: Kernel) -> int:
     """How often a row is read that doesn't stay on chip."""
+    analysis = Analysis(kernel)
     deepest = max((analysis.depth(v) for v in kernel.values), default=0)
     stored = any(set(kernel.reduction) & analysis.axes(s.value) for s in kernel.stores)
     return max(deepest + stored, 1)

@@ -12,7 +12,7 @@ from ..kernel import Dot, Kernel
 from ..roles import roles
 from ..target import Target
 from .roofline import predict
-from .schedule import DOT_MIN, Schedule, fit, points
+from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, points
 
 Tiles = tuple[int, int, int, int, int]
 
@@ -116,7 +116,7 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
     found = [
         replace(
             s,
-            block_k=max(s.block_k, 2 * DOT_MIN if native else DOT_MIN),
+            block_k=max(s.block_k, FLOAT8_MIN if native else DOT_MIN),
             float8=native,
             tf32=target.tf32 and not half,
         )

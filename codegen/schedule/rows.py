@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from ..analysis import Analysis
 from ..kernel import Kernel, Load
 from ..target import Target
+from .cutting import passes
 from .schedule import Schedule, floor_power, points, power_of_two
+
+STEP = 4096
+"""How many elements of a long row a program takes at a time. A row that is read once is long from
+there on, one that is read again as soon as it doesn't fit."""
 
 
 def pointwise_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -34,23 +40,25 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
         block_r = min(power_of_two(length), max(4096 // block, 1))
         return Schedule(block=block, block_r=block_r, looped=block_r < length, num_warps=4)
     whole = power_of_two(length)
-    if whole <= limit:
+    if whole <= (limit if passes(kernel) > 1 else STEP):
         block = max(1, min(power_of_two(rows), 1024 // whole))
         warps = max(1, min(16, block * whole // 512))
         return Schedule(block=block, block_r=whole, num_warps=floor_power(warps))
-    return Schedule(block=1, block_r=4096, looped=True, num_warps=8)
+    return Schedule(block=1, block_r=STEP, looped=True, num_warps=8)
 
 
 def _runs_along_parallel(kernel: Kernel) -> bool:
-    """Whether most loads step through memory along a parallel axis rather than a reduction axis."""
+    """Whether most loads of whole rows step through memory along a parallel axis rather than a
+    reduction axis. What there is one of for each row, or for each column, is next to nothing."""
+    analysis = Analysis(kernel)
+    loads = [v for v in kernel.values if isinstance(v, Load)]
+    most = max((points(analysis.axes(v)) for v in loads), default=1)
     along_parallel = along_reduction = 0
-    for value in kernel.values:
-        if isinstance(value, Load):
-            steps = {
-                a: abs(value.offset.coefficient(a)) for a in (*kernel.parallel, *kernel.reduction)
-            }
-            along_parallel += any(steps[a] == 1 for a in kernel.parallel)
-            along_reduction += any(steps[a] == 1 for a in kernel.reduction)
+    for value in loads:
+        if points(analysis.axes(value)) == most:
+            steps = {a for a in value.offset.axes() if abs(value.offset.coefficient(a)) == 1}
+            along_parallel += not steps.isdisjoint(kernel.parallel)
+            along_reduction += not steps.isdisjoint(kernel.reduction)
     return along_parallel > along_reduction
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..index import Axis
 
 DOT_MIN = 16  # the least M, N and K that tensor cores take
+FLOAT8_MIN = 32  # the least K of float8
 
 
 @dataclass(frozen=True, slots=True)

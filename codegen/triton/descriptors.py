@@ -11,6 +11,8 @@ from tilewright.ir.dtype import FLOAT8
 from ..index import Axis, Index
 from ..kernel import Dot, Load
 from ..roles import Roles
+from ..schedule import Schedule, points
+from .emitted import POINTER, Argument
 from .scope import Body
 from .text import Block
 
@@ -18,13 +20,13 @@ _ALIGNMENT = 16  # bytes, of addresses and of the distance of rows
 
 
 class Descriptors:
-    """Makes descriptors in front of the tiles' loop, one for each matrix that is read."""
+    """Descriptors as parameters of the kernel, one for each matrix that is read: the host makes
+    them, once for each address."""
 
-    def __init__(self, body: Body, block: Block, role: Roles, length: str):
-        self.body, self.block = body, block
+    def __init__(self, body: Body, role: Roles, schedule: Schedule):
+        self.body = body
         self.axes = {"m": role.m, "n": role.n, "k": role.k}
-        self.blocks = {"m": "BLOCK_M", "n": "BLOCK_N", "k": "BLOCK_K"}
-        self.extents = {"m": "n_m", "n": "n_n", "k": length}
+        self.blocks = {"m": schedule.block_m, "n": schedule.block_n, "k": schedule.block_k}
         self._made: dict[tuple[int, str], str] = {}
 
     def load(self, dot: Dot, loop: Block, side: str) -> str | None:
@@ -43,12 +45,11 @@ class Descriptors:
         name = self._made.get(key)
         if name is None:
             name = self._made[key] = self.body.names.fresh("matrix")
-            shape = f"[{self.extents[rows]}, {self.extents[columns]}]"
-            tile = f"[{self.blocks[rows]}, {self.blocks[columns]}]"
-            self.block.add(
-                f"{name} = tl.make_tensor_descriptor({self.body.buffers[value.buffer]}, "
-                f"{shape}, [{self.body.sizes.argument(stride)}, 1], {tile})"
-            )
+            element = POINTER[value.buffer.dtype.name][1:]
+            kind = f"tensordesc<{element}[{self.blocks[rows]}, {self.blocks[columns]}]>"
+            place = list(self.body.buffers).index(value.buffer)
+            shape = points(self.axes[rows]), points(self.axes[columns])
+            self.body.matrices.append(Argument(name, kind, "matrix", (place, *shape, stride)))
         starts = {"m": "first_m", "n": "first_n", "k": "start"}
         tile = f"{name}.load([{starts[rows]}, {starts[columns]}])"
         if (rows, columns) not in (("m", "k"), ("k", "n")):

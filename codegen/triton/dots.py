@@ -31,7 +31,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     root, grid = _tiles(body, block, place, role, schedule)
     loop = Block()
     length = _length(body, role)
-    descriptors = Descriptors(body, block, role, length) if schedule.persistent else None
+    descriptors = Descriptors(body, role, schedule) if schedule.persistent else None
     ends = points(role.k) % schedule.block_k != 0
     loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
     left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)

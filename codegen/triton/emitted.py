@@ -33,8 +33,8 @@ POINTER = {
 not every GPU knows its type."""
 
 
-_NUMBERS = ("scalar", "number")
-"""Roles of arguments that are no addresses, and of which nothing is known."""
+_NUMBERS = ("scalar", "number", "matrix")
+"""Roles of arguments of which the compiler is told no divisor."""
 
 ALIGNMENT = "ALIGNMENT"
 """The constexpr of a bundle that says what the addresses in its table are multiples of."""
@@ -56,6 +56,8 @@ class Argument:
     role says what is passed:
         buffer    the buffer number `value` among the kernel's outputs followed by its inputs
         place     the address `value[1]` bytes into the buffer number `value[0]`
+        matrix    a tensor descriptor of the buffer number `value[0]` as a matrix of `value[1]` rows
+                  by `value[2]` columns, with `value[3]` elements from row to row
         scalar    the number at place `value` of the kernel's scalars
         size      the integer `value`
         number    the number `value`, of which the compiler is told nothing

@@ -83,6 +83,7 @@ def _arguments(body: Body) -> tuple[Argument, ...]:
         Argument(name, POINTER[buffer.dtype.name], "buffer", place)
         for place, (buffer, name) in enumerate(body.buffers.items())
     ]
+    out += body.matrices
     out += [
         Argument(body.scalars[s.slot], scalar_type(s.dtype), "scalar", place)
         for place, s in enumerate(kernel.scalars)

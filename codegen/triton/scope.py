@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ..analysis import Analysis
 from ..index import Axis, Data, FloorDiv, Index, walk
 from ..kernel import Condition, Kernel, Store, Value
+from .emitted import Argument
 from .sizes import Sizes
 from .text import Block, Names, grouped, is_name, product
 
@@ -68,6 +69,7 @@ class Body:
     tf32: bool = False
     names: Names = field(default_factory=Names)
     checks: list[Data] = field(default_factory=list)
+    matrices: list[Argument] = field(default_factory=list)
     fold: Callable[[Scope, Value, Guards], Ref] | None = None
 
     def __post_init__(self) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import enum
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from .errors import user_errors
+from .tune import tune
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,6 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="PyTorch's programming model on kernels the framework writes itself.",
 )
+
+
+app.add_typer(tune, name="tune")
 
 
 class Stage(str, enum.Enum):
@@ -33,28 +37,6 @@ class Stage(str, enum.Enum):
 
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python file.")]
 Args = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="For the script.")]
-
-
-def _fail(message: object, status: int = 2) -> NoReturn:
-    """A mistake of the user's: one line, no traceback."""
-    print(f"tilewright: error: {message}", file=sys.stderr)
-    raise typer.Exit(status)
-
-
-@contextmanager
-def _user_errors(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
-    try:
-        yield
-    except kinds as error:
-        _fail(error, status)
-
-
-def _script(path: Path) -> Path:
-    if not path.exists():
-        _fail(f"can't open {str(path)!r}: no such file")
-    if not path.is_file():
-        _fail(f"can't run {str(path)!r}: it is a folder, expected a Python file")
-    return path
 
 
 @app.callback(invoke_without_command=True)
@@ -71,9 +53,9 @@ def _version(
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def run(script: Script, args: Args = None) -> None:
     """Run an unmodified PyTorch script; `import torch` means tilewright."""
-    from .script import run_script
+    from .script import run_script, script_file
 
-    raise typer.Exit(run_script(_script(script), args or []))
+    raise typer.Exit(run_script(script_file(script), args or []))
 
 
 @app.command()
@@ -98,12 +80,12 @@ def explain(
     """
     from ..explanation import STAGES, check_target
     from ..explanation import explain as report_on
-    from .script import run_script
+    from .script import run_script, script_file
 
     if target is not None:
-        with _user_errors(ValueError):
+        with user_errors(ValueError):
             check_target(target)
-    status = run_script(_script(script), args or [])
+    status = run_script(script_file(script), args or [])
     if status:
         raise typer.Exit(status)
     report = report_on()
@@ -141,10 +123,11 @@ def export(
     nn.Module, a class of them that takes no arguments, or a function of tensors.
     """
     from .. import onnx
+    from .target import model_of
 
-    model, args = _model(target, inputs, weights)
+    model, args = model_of(target, inputs, weights)
     # A RuntimeError is most often that of an op whose operands don't fit, which names the line.
-    with _user_errors(RuntimeError, ImportError, ValueError, TypeError, status=1):
+    with user_errors(RuntimeError, ImportError, ValueError, TypeError, status=1):
         dynamic: Any = None
         if dynamic_batch:
             dynamic = _batch_axes(model, args)
@@ -173,9 +156,10 @@ def compile_(
     MODULE:OBJECT as for `export`. On the machine with the GPU, torch.aot.load(FILE) is the model.
     """
     from .. import aot
+    from .target import model_of
 
-    model, args = _model(source, inputs, weights)
-    with _user_errors(RuntimeError, ImportError, ValueError, TypeError, status=1):
+    model, args = model_of(source, inputs, weights)
+    with user_errors(RuntimeError, ImportError, ValueError, TypeError, status=1):
         output.parent.mkdir(parents=True, exist_ok=True)
         package = aot.compile(model, args, output, target=target)
     kernels = package.kernels
@@ -187,23 +171,6 @@ def compile_(
     for what, values in (("input", package.inputs), ("output", package.outputs)):
         for v in values:
             print(f"  {what} {v.name}: {v.dtype}{list(v.shape)}")
-
-
-def _model(source: str, inputs: list[str], weights: Path | None) -> tuple[Any, tuple[Any, ...]]:
-    """The model at MODULE:OBJECT with its weights loaded, and tensors for its inputs."""
-    from .. import serialization
-    from .target import as_model, find_object, parse_input
-    from .torch_names import torch_means_tilewright
-
-    with _user_errors(ValueError), torch_means_tilewright():
-        model = as_model(find_object(source), source)
-        args = tuple(parse_input(text) for text in inputs)
-    if weights is not None:
-        if not weights.is_file():
-            _fail(f"no such file: {weights}")
-        with _user_errors(RuntimeError, AttributeError):
-            model.load_state_dict(serialization.load(weights))
-    return model, args
 
 
 def _batch_axes(model: Any, args: tuple[Any, ...]) -> dict[str, dict[int, str]]:

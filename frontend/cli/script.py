@@ -10,7 +10,16 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 from ..threads import gives_way
+from .errors import fail
 from .torch_names import torch_means_tilewright
+
+
+def script_file(path: Path) -> Path:
+    if not path.exists():
+        fail(f"can't open {str(path)!r}: no such file")
+    if not path.is_file():
+        fail(f"can't run {str(path)!r}: it is a folder, expected a Python file")
+    return path
 
 
 def run_script(path: Path, args: Sequence[str]) -> int:

@@ -13,6 +13,9 @@ from typing import Any
 from tilewright.ir.dtype import float32, named
 
 from .. import creation, nn, random
+from ..devices import default
+from .errors import fail, user_errors
+from .torch_names import torch_means_tilewright
 
 
 def find_object(text: str) -> Any:
@@ -89,3 +92,21 @@ def parse_input(text: str) -> Any:
     if dtype.is_floating_point:
         return random.randn(shape).to(dtype)
     return creation.zeros(shape, dtype=dtype)
+
+
+def model_of(
+    source: str, inputs: list[str], weights: Path | None, device: str = ""
+) -> tuple[Any, tuple[Any, ...]]:
+    """The model at MODULE:OBJECT with its weights loaded, and tensors for its inputs; on `device`,
+    or the default one."""
+    from .. import serialization
+
+    with user_errors(ValueError, RuntimeError), torch_means_tilewright(), default(device or None):
+        model = as_model(find_object(source), source)
+        args = tuple(parse_input(text) for text in inputs)
+    if weights is not None:
+        if not weights.is_file():
+            fail(f"no such file: {weights}")
+        with user_errors(RuntimeError, AttributeError):
+            model.load_state_dict(serialization.load(weights))
+    return model, args

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import gpu
+from tilewright.codegen.target import Target, gpu
 from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir.dtype import DType, from_numpy
 
@@ -24,28 +24,32 @@ from .context import Context
 from .copies import Upload, download
 from .fallback import HostLaunch
 from .graphs import replays
-from .kernels import Function, Image, Kernels
+from .kernels import Function, Image, Kernels, suited
 from .launch import Launcher
 from .memory import Buffer, Memory, Pool
 from .packed import Packed
+
+if TYPE_CHECKING:
+    from ..tuner.choices import Choice
 
 
 class Cuda(Device):
     """An NVIDIA GPU.
 
-    schedule: how kernels are cut, from a kernel and the target.
+    schedule: how kernels are cut, from a kernel and the target; None: as the tuner found best, or
+        by default.
     blocking: whether to wait for each launch, so that an error is raised where it is made.
     """
 
     def __init__(
         self,
         number: int,
-        schedule: Callable[..., Schedule] = default_schedule,
+        schedule: Callable[..., Schedule] | None = None,
         blocking: bool = False,
     ):
         self.name = f"cuda:{number}"
         self.blocking = blocking
-        self._schedule = schedule
+        self._schedule = schedule or self._tuned
         self.context = Context(number)
         self.driver = self.context.driver
         self.pool = Pool(self.context)
@@ -121,8 +125,30 @@ class Cuda(Device):
     def source(self, kernel: Kernel | Bundle) -> str:
         return emit(kernel, self._schedule(kernel, self.target)).source
 
+    def _tuned(self, kernel: Kernel | Bundle, target: Target) -> Schedule:
+        from ..tuner import engines
+
+        return engines.named(self.name).chosen(kernel) or default_schedule(kernel, target)
+
+    def choice(self, kernel: Kernel | Bundle) -> Choice | None:
+        from ..tuner import engines
+
+        own = self._schedule == self._tuned
+        return engines.named(self.name).choice(kernel) if own else None
+
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         return self.compile_all([kernel])[0]
+
+    def compile_with(
+        self, kernel: Kernel | Bundle, schedules: Sequence[Schedule]
+    ) -> list[Launcher | None]:
+        """The kernel by each of several schedules; None where it needs too much shared memory."""
+        emitted = [emit(kernel, schedule) for schedule in schedules]
+        functions = self.kernels.load_all(emitted)
+        return [
+            None if f is None else Launcher(self, e, f, partial(self._unaligned, e))
+            for e, f in zip(emitted, functions)
+        ]
 
     def compile_all(self, kernels: Sequence[Kernel | Bundle | Packed]) -> list[Launch]:
         made: dict[Kernel | Bundle | Packed, Launch] = {}
@@ -178,7 +204,7 @@ class Cuda(Device):
     def _emitted(self, kernel: Kernel | Bundle, schedule: Schedule) -> Emitted | None:
         """The kernel in Triton; None if it has no form there."""
         try:
-            return emit(kernel, schedule)
+            return suited(emit(kernel, schedule), self.kernels.target)
         except NotImplementedError as reason:
             self.fallbacks[kernel.name] = str(reason)
             if debug.level():

@@ -97,6 +97,15 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
         "launch a kernel",
         (POINTER(LaunchConfig), c_void_p, c_void_p, c_void_p),
     ),
+    "cuTensorMapEncodeTiled": (
+        "describe a matrix",
+        (
+            *(c_void_p, c_int, c_uint, Pointer),
+            *(POINTER(ctypes.c_uint64), POINTER(ctypes.c_uint64)),
+            *(POINTER(ctypes.c_uint32), POINTER(ctypes.c_uint32)),
+            *(c_int, c_int, c_int, c_int),
+        ),
+    ),
     "cuGraphCreate": ("begin a graph of launches", (_out, c_uint)),
     "cuGraphDestroy": ("drop a graph of launches", (c_void_p,)),
     "cuGraphAddKernelNode_v2": (

@@ -34,10 +34,25 @@ class Image:
     shared: int
     num_warps: int
     scratch: int
+    maps: tuple[offline.TensorMap, ...] = ()
 
     @staticmethod
     def of(compiled: offline.Compiled) -> Image:
-        return Image(compiled.binary, compiled.shared, compiled.num_warps, compiled.scratch)
+        return Image(**{f.name: getattr(compiled, f.name) for f in fields(Image)})
+
+    def numbers(self) -> dict[str, Any]:
+        """All but the binary, as JSON takes it."""
+        found = asdict(self)
+        del found["binary"]
+        return found
+
+    @staticmethod
+    def read(binary: bytes, numbers: dict[str, Any]) -> Image:
+        """An image of what `numbers` gave."""
+        maps = tuple(
+            offline.TensorMap(**{**m, "box": tuple(m["box"])}) for m in numbers.get("maps", ())
+        )
+        return Image(binary, **{**numbers, "maps": maps})
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +63,14 @@ class Function:
     threads: int
     shared: int
     scratch: int
+    maps: tuple[offline.TensorMap, ...]
+
+
+def suited(emitted: Emitted, target: str) -> Emitted:
+    """`emitted`, without tensor descriptors for a chip whose hardware doesn't copy by them."""
+    if emitted.plain is not None and int(target.removeprefix("sm_")) < 90:
+        return emitted.plain
+    return emitted
 
 
 class Kernels:
@@ -90,7 +113,7 @@ class Kernels:
             raise CudaError(
                 error.code, error.name, f"{error} (kernel {name}, compiled for {self.target})"
             ) from None
-        return Function(handle, 32 * image.num_warps, image.shared, image.scratch)
+        return Function(handle, 32 * image.num_warps, image.shared, image.scratch, image.maps)
 
 
 @remembered
@@ -139,9 +162,8 @@ def _images(requests: dict[str, offline.Request]) -> list[Image]:
 
 
 def _store(key: str, image: Image) -> None:
-    about = asdict(image)
-    binary = about.pop("binary")
-    cache.store_bytes("cubin", key, json.dumps(about).encode() + b"\n" + binary)
+    about = json.dumps(image.numbers()).encode()
+    cache.store_bytes("cubin", key, about + b"\n" + image.binary)
 
 
 def _stored(key: str) -> Image | None:
@@ -149,4 +171,4 @@ def _stored(key: str) -> Image | None:
     if content is None:
         return None
     about, _, binary = content.partition(b"\n")
-    return Image(binary, **json.loads(about))
+    return Image.read(binary, json.loads(about))

@@ -17,6 +17,8 @@ import numpy as np
 
 from tilewright.codegen.triton import Emitted
 
+from ..offline import TensorMap
+from . import matrices
 from .driver import KernelNode, LaunchConfig
 from .kernels import Function
 from .memory import Buffer, Memory
@@ -39,14 +41,22 @@ _FORMATS = {
     "fp64": "d",
 }
 _VECTOR = 16  # bytes of the widest load, to which a kernel may expect addresses to be aligned
-_TABLES = 4  # pointer tables that a launch keeps, for calls with buffers in turns
+_TABLES = 4  # pointer tables and tensor maps that a launch keeps, for calls with buffers in turns
+
+
+def _formats(kind: str) -> list[str]:
+    """What a parameter of a type in Triton's signature is made of. A tensor descriptor is followed
+    by the sizes and strides of its matrix."""
+    if kind.startswith("tensordesc"):
+        return [f"{matrices.SIZE}s", "i", "i", "q", "q"]
+    return ["Q" if kind.startswith("*") else _FORMATS[kind]]
 
 
 class Block:
     """The parameters of a kernel in memory. types: those of Triton's signature, in order."""
 
     def __init__(self, types: Sequence[str]):
-        formats = ["Q" if t.startswith("*") else _FORMATS[t] for t in types] + ["Q", "Q"]
+        formats = [f for t in types for f in _formats(t)] + ["Q", "Q"]
         text, offsets, end = "<", [], 0
         for each in formats:
             size = struct.calcsize("<" + each)
@@ -106,16 +116,24 @@ class Launcher:
         self._unaligned: Launcher | None = None
         scratch = self._ready.scratch
         # Values in the block's order; what changes from launch to launch is put in its place.
-        self._values: list[Any] = [0] * len(emitted.arguments)
-        self._values += [0 if scratch is None else scratch.pointer, 0]
+        self._values: list[Any] = []
         self._buffers: list[tuple[int, int]] = []
         self._places: list[tuple[int, int, int]] = []
         self._scalars: list[tuple[int, int]] = []
         self._pointers: tuple[int, tuple[int, ...]] | None = None
         self._tables: OrderedDict[tuple[int, ...], Memory] = OrderedDict()
         self._constants: list[Memory] = []
-        for at, each in enumerate(emitted.arguments):
-            if each.role == "buffer":
+        self._matrices: list[tuple[int, TensorMap, tuple[int, int, int, int]]] = []
+        self._maps: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        maps = iter(function.maps)
+        for each in emitted.arguments:
+            at = len(self._values)
+            self._values.append(0)
+            if each.role == "matrix":
+                self._matrices.append((at, next(maps), each.value))
+                _, rows, columns, stride = each.value
+                self._values += [rows, columns, stride, 1]
+            elif each.role == "buffer":
                 self._buffers.append((at, each.value))
             elif each.role == "scalar":
                 self._scalars.append((at, each.value))
@@ -129,6 +147,7 @@ class Launcher:
                 memory = self._table(each.value) if each.role == "table" else self._errors()
                 self._constants.append(memory)
                 self._values[at] = memory.pointer
+        self._values += [0 if scratch is None else scratch.pointer, 0]
 
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
         device = self.device
@@ -168,12 +187,23 @@ class Launcher:
             if self._unaligned is None:
                 self._unaligned = self._make_unaligned(self.words)
             return self._unaligned.pack(buffers, scalars)
+        for at, how, (place, *sizes) in self._matrices:
+            values[at] = self._map(at, how, buffers[place].pointer, sizes)
         table = None
         if self._pointers is not None:
             table = self._pointer_table(addresses)
             values[self._pointers[0]] = table.pointer
         self.block.pack(values)
         return self._ready, table
+
+    def _map(self, at: int, how: TensorMap, pointer: int, sizes: Sequence[int]) -> bytes:
+        found = self._maps.get((at, pointer))
+        if found is None:
+            found = matrices.encode(self.device.driver, how, pointer, *sizes)
+            self._maps[at, pointer] = found
+            if len(self._maps) > _TABLES * len(self._matrices):
+                self._maps.popitem(last=False)
+        return found
 
     def _pointer_table(self, addresses: tuple[int, ...]) -> Memory:
         table = self._tables.get(addresses)

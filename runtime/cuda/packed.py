@@ -35,13 +35,13 @@ from tilewright.ir.shape import Size
 
 from .. import offline, plan
 from ..segments import segment
-from .kernels import Image
+from .kernels import Image, suited
 
 if TYPE_CHECKING:
     from .device import Cuda
     from .memory import Buffer
 
-FORMAT = 1
+FORMAT = 2
 """Of the file. One of another number is refused."""
 
 
@@ -144,7 +144,7 @@ def _emitted(
     if isinstance(kernel, External):
         return kernel.emitted
     try:
-        return emit(kernel, schedule(kernel, gpu(target)))
+        return suited(emit(kernel, schedule(kernel, gpu(target))), target)
     except NotImplementedError as reason:
         raise PackError(f"{kernel.name} has no kernel on a GPU: {reason}") from reason
 
@@ -243,7 +243,7 @@ class _Writer:
             if image is not None:
                 name = f"kernels/{number}.{emitted.name}.{field}"
                 self.files[name] = image.binary
-                about[field] = [name, image.shared, image.num_warps, image.scratch]
+                about[field] = [name, image.numbers()]
         return about
 
 
@@ -332,8 +332,8 @@ class _Reader:
     def image(self, about: Any) -> Any:
         if about is None:
             return None
-        name, *rest = about
-        return Image(self.archive.read(name), *rest)
+        name, numbers = about
+        return Image.read(self.archive.read(name), numbers)
 
 
 def _read_value(about: Any) -> Value:

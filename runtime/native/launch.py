@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.llvm import Emitted, emit, form_of
+from tilewright.codegen.llvm import DEFAULT, Emitted, Schedule, emit, form_of
 from tilewright.codegen.llvm.arguments import Word
 from tilewright.ir.dtype import BOOL, FLOAT, DType
 
@@ -73,23 +73,23 @@ def _kind(dtype: DType) -> int:
     return 3 if dtype.category == BOOL else 2
 
 
-def emitted(kernel: Kernel | Bundle) -> list[Emitted]:
+def emitted(kernel: Kernel | Bundle, schedule: Schedule = DEFAULT) -> list[Emitted]:
     """The members of a kernel as LLVM IR; CannotLower if it can't be native."""
-    known = emissions.load(kernel)
+    known = emissions.load(kernel, schedule)
     if known is None:
-        known = _emit(kernel)
-        emissions.keep(kernel, known)
+        known = _emit(kernel, schedule)
+        emissions.keep(kernel, schedule, known)
     return known
 
 
-def _emit(kernel: Kernel | Bundle) -> list[Emitted]:
+def _emit(kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted]:
     machine = host.machine()
     if isinstance(kernel, Kernel):
-        return [emit(kernel, machine)]
+        return [emit(kernel, machine, schedule=schedule)]
     # All in the form of the largest one, so that they share their code.
     largest = max(kernel.members, key=lambda k: math.prod(a.extent for a in k.parallel))
-    form = form_of(largest, machine)
-    return [emit(m, machine, form) for m in kernel.members]
+    form = form_of(largest, machine, schedule=schedule)
+    return [emit(m, machine, form, schedule) for m in kernel.members]
 
 
 def compile_kernel(kernel: Kernel | Bundle) -> Launch:

@@ -20,21 +20,28 @@ from ..code import module_text
 from ..form import Form
 from ..machine import Machine
 from ..phases import Written
+from ..schedule import Schedule
 from ..types import computed
 from .forward import Forward
 from .gradient import Gradient
-from .writer import QUERIES, block_of
+from .writer import KEYS, QUERIES, block_of
 
 
-def form_of(kernel: Kernel, parts: Roles, machine: Machine) -> Form:
+def form_of(kernel: Kernel, parts: Roles, machine: Machine, schedule: Schedule) -> Form:
     """Lanes along the queries, which are rows and columns of products."""
     lanes = machine.vector_bytes // parts.products.dtype.itemsize
-    unit = math.lcm(*tile.step(machine, computed(parts.products.dtype)))
-    block = block_of(parts.query.extent, QUERIES, unit)
+    block = queries(parts, machine, schedule)
     return Form(parts.query, lanes, parts.batch, 1, block, peeled=False)
 
 
-def write(body: Body, parts: Roles) -> Written:
+def queries(parts: Roles, machine: Machine, schedule: Schedule) -> int:
+    """How many a tile of scores has."""
+    unit = math.lcm(*tile.step(machine, computed(parts.products.dtype)))
+    return block_of(parts.query.extent, schedule.columns or QUERIES, unit)
+
+
+def write(body: Body, parts: Roles, schedule: Schedule) -> Written:
     """The kernel, in one phase."""
-    chunks = (Gradient if parts.total is None else Forward)(body, parts).write()
+    writer = Gradient if parts.total is None else Forward
+    chunks = writer(body, parts, schedule.rows or KEYS).write()
     return Written(module_text([body.code]), body.arguments, (chunks,))

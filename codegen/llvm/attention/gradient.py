@@ -53,8 +53,8 @@ class _Sum:
 
 
 class Gradient(Writer):
-    def __init__(self, body: Body, parts: Roles):
-        super().__init__(body, parts)
+    def __init__(self, body: Body, parts: Roles, keys: int):
+        super().__init__(body, parts, keys)
         self.points = math.prod(a.extent for a in parts.batch)
         self.blocks = -(-parts.query.extent // self.queries)
         self.key_blocks = -(-parts.key.extent // self.keys)

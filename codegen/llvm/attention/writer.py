@@ -24,18 +24,18 @@ QUERIES, KEYS = 96, 144
 
 def block_of(extent: int, most: int, unit: int) -> int:
     """A multiple of `unit`, enough for `extent` positions, or the largest up to `most`."""
-    return min(-(-extent // unit), most // unit) * unit
+    return min(-(-extent // unit), max(most // unit, 1)) * unit
 
 
 class Writer:
-    """What both directions share."""
+    """What both directions share. keys: the most rows of a tile of scores."""
 
-    def __init__(self, body: Body, parts: Roles):
+    def __init__(self, body: Body, parts: Roles, keys: int):
         self.body, self.code, self.parts = body, body.code, parts
         self.kind = computed(parts.products.dtype)
         self.lanes = body.lanes
         self.queries = body.form.block
-        self.keys = block_of(parts.key.extent, KEYS, tile.step(body.machine, self.kind)[0])
+        self.keys = block_of(parts.key.extent, keys, tile.step(body.machine, self.kind)[0])
         self.inner, self.outer = (self._padded(a.extent) for a in (parts.inner, parts.outer))
 
     def _padded(self, extent: int) -> int:

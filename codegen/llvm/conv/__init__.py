@@ -8,5 +8,6 @@ packed in panels of columns that fill registers.
 
 from .kernel import write
 from .plan import Plan, plan
+from .roles import size
 
-__all__ = ["Plan", "plan", "write"]
+__all__ = ["Plan", "plan", "size", "write"]

@@ -11,6 +11,7 @@ from ..dot.micro import Tile, tile_for
 from ..form import Form, form_of
 from ..machine import Machine
 from ..phases import Phase, Written, function, write_kernel
+from ..schedule import DEFAULT, Schedule
 from ..types import computed
 from . import micro, tiles
 from .operands import panels
@@ -22,9 +23,9 @@ FEW = 4
 AT_ONCE = 1 << 14
 
 
-def write(kernel: Kernel, machine: Machine, plan: Plan) -> Written:
+def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEFAULT) -> Written:
     arguments = Arguments(kernel)
-    found = [tile_of(p.product, machine) for p in plan.parts]
+    found = [tile_of(p.product, machine, schedule) for p in plan.parts]
     packed = [
         panels(p.product, f"panels{i}", tile.columns)
         for i, (p, tile) in enumerate(zip(plan.parts, found))
@@ -35,7 +36,8 @@ def write(kernel: Kernel, machine: Machine, plan: Plan) -> Written:
     before = [_plain(each, each.name, machine, arguments) for each in layouts]
     after = [_plain(each, f"rest{i}", machine, arguments) for i, each in enumerate(plan.rest)]
     for i, (part, tile, (_, columns)) in enumerate(zip(plan.parts, found, packed)):
-        after.append(tiles.write(f"tiles{i}", part, columns, machine, arguments, tile))
+        blocks = tiles.blocks_of(part.product, tile, schedule)
+        after.append(tiles.write(f"tiles{i}", part, columns, machine, arguments, tile, blocks))
     body = Body(kernel, machine, form_of(kernel, machine), arguments)
     write_kernel(body, [phase for phase, _ in (*before, *after)])
     codes = [body.code, *(code for _, code in (*before, *after))]
@@ -48,11 +50,11 @@ def write(kernel: Kernel, machine: Machine, plan: Plan) -> Written:
     )
 
 
-def tile_of(product: Product, machine: Machine) -> Tile:
+def tile_of(product: Product, machine: Machine, schedule: Schedule) -> Tile:
     """A vector wide if that is enough for the columns; then its rows are as many as pointers to
     them fit the registers of x86."""
-    tile = tile_for(machine, computed(product.dot.dtype))
-    if size(product.n) > tile.lanes:
+    tile = tile_for(machine, computed(product.dot.dtype), chosen=schedule.tile)
+    if schedule.tile is not None or size(product.n) > tile.lanes:
         return tile
     return Tile(tile.kind, tile.lanes, 8, 1)
 

@@ -28,6 +28,7 @@ from ..form import Form
 from ..machine import CannotLower, Machine
 from ..phases import Phase, function
 from ..positions import uniform
+from ..schedule import Schedule
 from ..stages import bind_vector
 from ..types import Ref, constant
 from . import micro
@@ -46,21 +47,27 @@ CHUNKS, CHUNK = 16, 1 << 20
 
 @dataclass(frozen=True)
 class Blocks:
-    """How the rows and the panels of a product are cut into chunks."""
+    """How the rows and the panels of a product are cut into chunks, and its steps into pieces, in
+    which the sum is made."""
 
     rows: int
     panels: int
+    pieces: int
 
     def count(self, m: int, panels: int) -> tuple[int, int]:
         return -(-m // self.rows), -(-panels // self.panels)
 
 
-def blocks_of(found: Product, tile: Tile) -> Blocks:
-    """By size alone, so that results don't depend on the number of threads."""
+def blocks_of(found: Product, tile: Tile, schedule: Schedule) -> Blocks:
+    """By size and schedule alone, so that results don't depend on the number of threads."""
     m, items, k = size(found.m), size(found.batch), size(found.k)
     count = -(-size(found.n) // tile.columns)
     step = math.lcm(tile.rows, tile.lanes)
-    rows = min(ROWS // step, -(-m // step)) * step
+    pieces = -(-k // (schedule.depth or STEPS))
+    rows = min(max((schedule.rows or ROWS) // step, 1), -(-m // step)) * step
+    if schedule.columns is not None:
+        wide = min(count, max(schedule.columns // tile.columns, 1))
+        return Blocks(rows, wide, pieces)
     wide = min(count, max(SUMS // (rows * tile.columns * tile.itemsize), 1))
     work = m * count * tile.columns * k * items
 
@@ -74,11 +81,17 @@ def blocks_of(found: Product, tile: Tile) -> Blocks:
             rows = -(-rows // 2 // step) * step
         else:
             break
-    return Blocks(rows, wide)
+    return Blocks(rows, wide, pieces)
 
 
 def write(
-    name: str, part: Part, columns: Load, machine: Machine, arguments: Arguments, tile: Tile
+    name: str,
+    part: Part,
+    columns: Load,
+    machine: Machine,
+    arguments: Arguments,
+    tile: Tile,
+    blocks: Blocks,
 ) -> tuple[Phase, Code]:
     """A function that computes blocks of a part, and what follows its product.
 
@@ -89,7 +102,6 @@ def write(
     outer = tuple(rest.parallel[len(found.batch) + len(found.n) : -1])
     form = Form(rest.parallel[-1], tile.lanes, outer, 1, 1, False)
     body = Body(rest, machine, form, arguments.part(name), function(name))
-    blocks = blocks_of(found, tile)
     _Tiles(body, found, tile, blocks, part.image, columns).write()
     count = -(-size(found.n) // tile.columns)
     chunks = size(found.batch) * math.prod(blocks.count(size(found.m), count))
@@ -235,10 +247,10 @@ class _Tiles:
         batch = Index(tuple((a, c) for a, c in place.terms if a in found.batch), place.const)
         image_ = self.at(body.buffer(self.rows.buffer), uniform(body, batch, None))
         packed = body.buffer(self.columns.buffer)
-        row_table = body.table(table(found.m, place, ROWS), "rows")
+        step = math.lcm(tile.rows, tile.lanes)
+        row_table = body.table(table(found.m, place, step), "rows")
         step_table = body.table(table(found.k, place), "steps")
-        pieces = -(-size(found.k) // STEPS)
-        most = self.size(-(-size(found.k) // pieces), "steps of a piece")
+        most = self.size(-(-size(found.k) // blocks.pieces), "steps of a piece")
         piece = code.open_loop(self.const(0), self.k, most, stem="piece")
         left = self.least(code.binary("sub", self.k, piece.variable), most)
         steps = self.entry_of(step_table, piece.variable)

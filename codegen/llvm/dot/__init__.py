@@ -1,7 +1,7 @@
 """Contractions as native code: packed operands, tiles in registers, epilogues on hot blocks."""
 
-from .choice import check_speed
-from .cut import Tiling, tiling
+from .cut import THIN, Tiling, tiling
 from .kernel import write
+from .operand import Operand
 
-__all__ = ["Tiling", "check_speed", "tiling", "write"]
+__all__ = ["THIN", "Operand", "Tiling", "tiling", "write"]

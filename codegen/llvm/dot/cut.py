@@ -10,6 +10,7 @@ from ...index import Axis
 from ...kernel import ALONG, Dot, Kernel, Load, Reduce, Value
 from ...roles import roles
 from ..machine import Machine
+from ..schedule import DEFAULT, Schedule
 from ..types import computed
 from .micro import Tile, tile_for
 
@@ -41,6 +42,7 @@ class Tiling:
     tiles are made of. deep: other axes that are summed over. shared: other axes that `b` mentions;
     free: those it doesn't, for all of whose points it is the same.
     turned: they write neighbours along m instead, which spares packing a large matrix.
+    most: the rows, columns and places of K that the code has room for.
     rows, columns: of a chunk. depth: of a block of K. wide, items: the columns and the points of
     `shared` that a round takes.
     """
@@ -56,6 +58,7 @@ class Tiling:
     free: tuple[Axis, ...]
     tile: Tile
     turned: bool
+    most: tuple[int, int, int]
     rows: int
     columns: int
     depth: int
@@ -122,7 +125,7 @@ def points(axes: tuple[Axis, ...]) -> int:
     return math.prod(a.extent for a in axes)
 
 
-def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
+def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Tiling | None:
     """How the kernel is cut if it is one contraction for which tiles pay."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     others = (Reduce, *ALONG)
@@ -144,17 +147,20 @@ def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
     if not _pays(m.extent, n.extent, k.extent):
         return None
     turned = FEW < m.extent <= THIN and n.extent >= 4 * m.extent and _lies_in_rows(b, k)
+    if schedule.turned is not None:
+        turned = schedule.turned and m.extent <= THIN
     if turned:
         a, b, m, n, m_axes, n_axes = b, a, n, m, n_axes, m_axes
-    tile = tile_for(machine, kind, n.extent)
+    tile = tile_for(machine, kind, n.extent, schedule.tile)
     deep = tuple(x for x in role.k if x is not k)
     mentioned = Analysis(kernel).axes(b)
     rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)
     shared = tuple(x for x in rest if x in mentioned)
     free = tuple(x for x in rest if x not in mentioned)
     summed = k.extent * points(deep)
-    rows, columns = _block(m.extent, n.extent, summed, points(rest), tile)
-    depth = _even(k.extent, DEPTH, 1)
+    most = schedule.rows or ROWS, schedule.columns or COLUMNS, schedule.depth or DEPTH
+    rows, columns = _block(m.extent, n.extent, summed, points(rest), tile, schedule)
+    depth = _even(k.extent, most[2], 1)
     each = summed * _up(n.extent, tile.columns)
     items = max(min(PACKED // each, points(shared)), 1)
     wide = n.extent
@@ -162,7 +168,23 @@ def tiling(kernel: Kernel, machine: Machine) -> Tiling | None:
         columns = min(columns, max(PACKED // summed // tile.columns, 1) * tile.columns)
         wide = max(PACKED // summed // columns, 1) * columns
     return Tiling(
-        dot, a, b, m, n, k, deep, shared, free, tile, turned, rows, columns, depth, wide, items
+        dot,
+        a,
+        b,
+        m,
+        n,
+        k,
+        deep,
+        shared,
+        free,
+        tile,
+        turned,
+        most,
+        rows,
+        columns,
+        depth,
+        wide,
+        items,
     )
 
 
@@ -193,10 +215,12 @@ def _even(extent: int, most: int, multiple: int) -> int:
     return _up(-(-extent // pieces), multiple)
 
 
-def _block(m: int, n: int, k: int, items: int, tile: Tile) -> tuple[int, int]:
-    """The rows and columns of a chunk: as many as it may have, unless there were too few chunks."""
-    rows, columns = _up(min(m, ROWS), tile.rows), _up(min(n, COLUMNS), tile.columns)
-    while True:
+def _block(m: int, n: int, k: int, items: int, tile: Tile, schedule: Schedule) -> tuple[int, int]:
+    """The rows and columns of a chunk: those of the schedule, or as many as it may have, unless
+    there were too few chunks."""
+    rows = _up(min(m, schedule.rows or ROWS), tile.rows)
+    columns = _up(min(n, schedule.columns or COLUMNS), tile.columns)
+    while schedule.rows is None and schedule.columns is None:
         chunks = items * -(-m // rows) * -(-n // columns)
         if chunks >= CHUNKS or rows * columns * k < 2 * PRODUCTS:
             break

@@ -22,7 +22,7 @@ from ..machine import Machine
 from ..phases import Phase, Written
 from ..types import Ref, constant
 from . import epilogue, micro, operand, output, packing
-from .cut import COLUMNS, DEPTH, ROWS, THIN, Tiling, points
+from .cut import THIN, Tiling, points
 from .micro import Tile
 from .operand import Operand
 from .output import Target
@@ -225,7 +225,7 @@ class _Writer:
         places = self._positions(body, cut.shared, item) | self._positions(body, cut.free, free)
         packed, sums = (
             code.let(f"alloca [{n} x {tile.kind}], align 64", "ptr")
-            for n in (most_rows(tile) * DEPTH, most_rows(tile) * COLUMNS)
+            for n in (most_rows(cut) * cut.most[2], most_rows(cut) * most_columns(cut))
         )
         size = self._panel_size(body)
         panels = body.size(cut.panels, "panels", baked=False)
@@ -366,7 +366,7 @@ def turn(body: Body, cut: Tiling, block: Block) -> Target:
     """The sums of a block as panels of rows, column by column."""
     code, tile = body.code, cut.tile
     wide = tile.columns
-    rows, columns = -(-most_rows(tile) // wide) * wide, -(-THIN // wide) * wide
+    rows, columns = -(-most_rows(cut) // wide) * wide, -(-THIN // wide) * wide
     text = f"alloca [{rows * columns} x {tile.kind}], align 64"
     turned = code.let(text, "ptr", at=body.entry)
     # Up to the end of the last tile, where there is something, if nothing that is used.
@@ -386,5 +386,9 @@ def whole(code: Code, size: Ref, step: int) -> Ref:
     return code.binary("sub", size, rest)
 
 
-def most_rows(tile: Tile) -> int:
-    return -(-ROWS // tile.rows) * tile.rows
+def most_rows(cut: Tiling) -> int:
+    return -(-cut.most[0] // cut.tile.rows) * cut.tile.rows
+
+
+def most_columns(cut: Tiling) -> int:
+    return -(-cut.most[1] // cut.tile.columns) * cut.tile.columns

@@ -39,10 +39,18 @@ class Tile:
         return 8 if self.kind == "double" else 4
 
 
-def tile_for(machine: Machine, kind: str, columns: int | None = None) -> Tile:
+def tile_for(
+    machine: Machine,
+    kind: str,
+    columns: int | None = None,
+    chosen: tuple[int, int] | None = None,
+) -> Tile:
     """A tile whose accumulators fit the registers beside what a step loads, and are enough to keep
-    two units busy while each waits for its sum; for results of so many columns (None: many)."""
+    two units busy while each waits for its sum; for results of so many columns (None: many).
+    chosen: the rows and vectors that a schedule says."""
     lanes = machine.vector_bytes // (8 if kind == "double" else 4)
+    if chosen is not None:
+        return Tile(kind, lanes, *chosen)
     if columns is not None and columns <= lanes:
         return Tile(kind, lanes, 8, 1)
     if machine.vector_bytes == 32:  # 16 registers

@@ -24,17 +24,19 @@ from ..stages import bind_vector
 from ..types import Ref, computed, constant, stored
 from ..values import evaluate, load_ahead
 from . import packing
-from .cut import DEPTH, Tiling
+from .cut import Tiling
 
 
 class Operand:
-    """One operand of a contraction. row: its axis of the tile beside `k`; width: of a panel."""
+    """One operand of a contraction. row: its axis of the tile beside `k`; width: of a panel; depth:
+    the most places along `k` that are packed at a time."""
 
     def __init__(self, cut: Tiling, is_a: bool):
         self.name = "a" if is_a else "b"
         self.value, self.row = (cut.a, cut.m) if is_a else (cut.b, cut.n)
         self.k, self.tile = cut.k, cut.tile
         self.width = cut.tile.rows if is_a else cut.tile.columns
+        self.depth = cut.most[2]
 
     @property
     def in_memory(self) -> bool:
@@ -160,7 +162,7 @@ def _evaluated(body: Body, operand: Operand, name: str) -> list[Code]:
 def _staged(body: Body, operand: Operand, name: str) -> list[Code]:
     """Lanes along K: the rows of a panel go through memory that they are packed from."""
     code, width, kind = body.code, operand.width, operand.tile.kind
-    size = width * DEPTH
+    size, most = width * operand.depth, operand.depth
     stage = code.let(f"alloca [{size} x {kind}], align 64", "ptr", at=body.entry)
     first, rows = Ref("%row", "i64"), Ref("%rows", "i64")
     stop = code.binary("add", Ref("%k", "i64"), Ref("%depth", "i64"))
@@ -171,7 +173,7 @@ def _staged(body: Body, operand: Operand, name: str) -> list[Code]:
     place = code.binary("add", loop.variable, inner.variable)
     body.bind(operand.row, code.binary("add", first, place))
     row = code.let(
-        f"getelementptr [{DEPTH} x {kind}], ptr {stage.text}, i64 {inner.variable.text}", "ptr"
+        f"getelementptr [{most} x {kind}], ptr {stage.text}, i64 {inner.variable.text}", "ptr"
     )
     steps = code.open_loop(Ref("%k", "i64"), stop, body.lanes, stem=operand.k.name)
     body.bind(operand.k, steps.variable)
@@ -185,7 +187,7 @@ def _staged(body: Body, operand: Operand, name: str) -> list[Code]:
     code.close_loop(inner)
     own = f"{name}_from"
     code.add(
-        f"call void @{own}(ptr {stage.text}, i64 {DEPTH}, {count.typed}, i64 %depth, "
+        f"call void @{own}(ptr {stage.text}, i64 {most}, {count.typed}, i64 %depth, "
         f"ptr {to.text}, i64 %panel)"
     )
     code.close_loop(loop)

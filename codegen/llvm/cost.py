@@ -1,0 +1,61 @@
+"""What a product would take on a CPU, from its blocks alone: a static model that ranks schedules.
+
+A step of the inner loop takes as long as the busiest of two units: multiply-adds (two a cycle) and
+loads (two a cycle). Beside that, blocks are read from the second level of cache, operands packed,
+sums added to those of the block before, and chunks dealt out to threads. What counts is the order
+of schedules, not the seconds.
+"""
+
+from __future__ import annotations
+
+import math
+
+from .dot.micro import Tile
+from .machine import Machine
+
+CYCLE = 1 / 3e9
+LATENCY = 8
+"""Sums that must be on their way to keep two units busy: four cycles each."""
+LINE, BUS = 64, 32
+"""Bytes of a line of the cache, and that come from the second level in a cycle."""
+PACK = 1.0
+"""Cycles for an element that is packed, read from memory."""
+FIRST = 32 << 10
+"""Bytes of the first level of cache."""
+SECOND = 512 << 10
+"""Bytes of the second level that a chunk may count on."""
+START = 1500
+"""Cycles to begin a chunk."""
+
+
+def product_seconds(
+    sizes: tuple[int, int, int],
+    items: int,
+    tile: Tile,
+    block: tuple[int, ...],
+    machine: Machine,
+    threads: int,
+) -> float:
+    """sizes: (m, n, k) of a product; items: how many there are; block: the rows, columns and depth
+    of a chunk's blocks."""
+    m, n, k = sizes
+    rows, columns, depth = (max(min(b, s), 1) for b, s in zip(block, sizes))
+    row_tiles, column_tiles = -(-rows // tile.rows), -(-columns // tile.columns)
+    pieces = -(-k // depth)
+    sums, loads = tile.rows * tile.vectors, tile.rows + tile.vectors
+    registers = 16 if machine.vector_bytes == 32 else 32
+    step = max(sums / 2, loads / 2, LATENCY / 2 * (sums / max(sums, 1)))
+    if sums + tile.vectors + 1 > registers:
+        step *= 1.5  # spilled
+    # A panel of `b` is met by all rows of a block: from the first level, if it fits there.
+    panel = tile.columns * depth * tile.itemsize
+    left = tile.rows * depth * tile.itemsize
+    reread = panel if panel + left > FIRST // 4 * 3 else 0.0
+    in_tile = depth * step + (left + reread) / BUS + 2 * sums * LINE / BUS
+    held = rows * depth * tile.itemsize + rows * columns * tile.itemsize
+    pressure = max(1.0, held / SECOND) ** 0.5
+    chunk = row_tiles * column_tiles * pieces * in_tile * pressure + START
+    chunk += PACK * rows * k
+    chunks = items * -(-m // rows) * -(-n // columns)
+    rounds = math.ceil(chunks / threads)
+    return CYCLE * (chunk * rounds + PACK * n * k * items / threads)

@@ -1,0 +1,90 @@
+"""Finding the best schedules for the kernels of a program, from Python.
+
+    report = tilewright.tune(step, x, y)     # runs step(x, y), then tunes what it launched
+    print(report)
+
+What is found is kept on disk: this process and later ones compile their kernels by it. The command
+line is `tilewright tune`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.runtime.tuner import choices, engines
+from tilewright.runtime.tuner.database import Database
+from tilewright.runtime.tuner.session import Session
+
+from .. import flushing, recording
+from .report import Report, TunedKernel
+from .work import Launched, launched_by, launched_so_far
+
+__all__ = ["Launched", "Report", "TunedKernel", "launched_by", "launched_so_far", "tune"]
+
+
+def tune(
+    function: Callable[..., Any] | None = None,
+    *args: Any,
+    effort: str = "full",
+    budget: float | None = None,
+    progress: bool | None = None,
+    **kwargs: Any,
+) -> Report:
+    """Tune the kernels that a call of `function` launches, the busiest first; without a function
+    those of all that this process has run.
+
+    effort: `quick`, `full` or `exhaustive`: how much of each space is measured. budget: seconds, or
+    None for as long as that takes. progress: whether to show it; None: if stderr is a terminal.
+    Kernels whose search is over aren't measured again. Ctrl-C ends the search; what it found until
+    then is kept, and reported.
+
+    RuntimeError if TW_TUNE_FILE pins schedules; ValueError for an unknown effort.
+    """
+    work = launched_so_far() if function is None else launched_by(function, args, kwargs)
+    return tune_kernels(work, effort, budget, progress)
+
+
+def tune_kernels(
+    work: list[Launched],
+    effort: str = "full",
+    budget: float | None = None,
+    progress: bool | None = None,
+    database: Database | None = None,
+) -> Report:
+    """Tune kernels in order. Arguments as `tune`'s."""
+    from .display import Display
+
+    if choices.pinned():
+        raise RuntimeError(
+            f"TW_TUNE_FILE={choices.pinned()} pins the schedules, so nothing is tuned: unset it to "
+            "tune"
+        )
+    results: list[TunedKernel] = []
+    interrupted = False
+    with Display(len(work), budget, progress) as display, database or Database() as kept:
+        sessions: dict[str, Session] = {}
+        try:
+            for i, each in enumerate(work):
+                session = sessions.get(each.device)
+                if session is None:
+                    engine = engines.named(each.device)
+                    left = None if not sessions else next(iter(sessions.values())).left
+                    limit = budget if left is None else left
+                    session = Session(engine, kept, effort, limit, display.show)
+                    sessions[each.device] = session
+                if session.expired():
+                    break
+                display.begin(i, each)
+                results.append(TunedKernel(each, session.tune(each.kernel, each.family)))
+        except KeyboardInterrupt:
+            interrupted = True
+    _recompile()
+    return Report(tuple(results), len(work), interrupted)
+
+
+def _recompile() -> None:
+    """Let what was compiled go: from now on kernels get what was found."""
+    choices.forget()
+    recording.flush()
+    flushing.clear_tables()

@@ -1,0 +1,103 @@
+"""Which kernels are worth tuning: those that a program launched, the busiest first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.codegen.external import External
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.program import Loop, Program, compile_graph
+from tilewright.codegen.schedule import work as needed
+from tilewright.codegen.structure import identity
+from tilewright.codegen.target import gpu
+from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.runtime.tuner.session import family_of
+
+from ..capture import Call
+from ..explanation import PlanReport, explain, members
+
+_BANDWIDTH, _FLOPS, _SCALAR, _LAUNCH = 2e10, 1e11, 2e10, 2e-6
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A kernel that a program launched. count: how often. seconds: what that takes, by a rough
+    estimate, which is good for an order."""
+
+    kernel: Kernel | Bundle
+    device: str
+    count: int
+    seconds: float
+    family: str
+
+
+def launched_by(
+    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> list[Launched]:
+    """The kernels that a call launches, the busiest first. What it computes is computed."""
+    report = explain(function, *args, **(kwargs or {}))
+    return busiest((p, 1) for p in report.plans)
+
+
+def recorded(function: Callable[..., Any], args: Sequence[Any], target: str) -> list[Launched]:
+    """The kernels that a call would launch on a GPU which isn't here (sm_90), the busiest first.
+    Nothing is computed; RuntimeError if the call looks at a value."""
+    roots = list(Call(function, tuple(args), None).record().outputs.values())
+    program = compile_graph(lower_graph(roots), gpu(target))
+    return _ordered((target, kernel, count) for kernel, count in _kernels(program))
+
+
+def launched_so_far(target: str | None = None) -> list[Launched]:
+    """The kernels of the plans that this process has, the busiest first."""
+    return busiest(((p, p.runs) for p in explain().plans), target)
+
+
+def busiest(plans: Iterable[tuple[PlanReport, int]], target: str | None = None) -> list[Launched]:
+    """The kernels of plans that ran so often, the busiest first. target: those that a GPU which
+    isn't here would launch."""
+    return _ordered(
+        (device, kernel, runs * count)
+        for plan, runs in plans
+        for device, kernel, count in _launches(plan, target)
+    )
+
+
+def _ordered(launches: Iterable[tuple[str, Kernel | Bundle, int]]) -> list[Launched]:
+    counts: dict[tuple[str, str], list[Any]] = {}
+    for device, kernel, count in launches:
+        if device != "cpu" and not device.startswith(("cuda", "sm_", "gfx")):
+            continue
+        key = device, "\n".join(map(identity, members(kernel)))
+        counts.setdefault(key, [kernel, 0])[1] += count
+    found = [
+        Launched(kernel, device, count, count * estimate(kernel), family_of(kernel))
+        for (device, _), (kernel, count) in counts.items()
+    ]
+    return sorted(found, key=lambda each: -each.seconds)
+
+
+def _launches(plan: PlanReport, target: str | None) -> Iterator[tuple[str, Kernel | Bundle, int]]:
+    for segment, program in plan.programs(target):
+        for kernel, count in _kernels(program):
+            yield target or segment.device.name, kernel, count
+
+
+def _kernels(program: Program) -> Iterator[tuple[Kernel | Bundle, int]]:
+    """Each kernel, and how often one run launches it."""
+    for step in program.steps:
+        if isinstance(step.kernel, External):
+            continue
+        if isinstance(step.kernel, Loop):
+            for kernel, count in _kernels(step.kernel.body):
+                yield kernel, count * step.kernel.count
+        else:
+            yield step.kernel, 1
+
+
+def estimate(kernel: Kernel | Bundle) -> float:
+    """Seconds of a launch, roughly."""
+    least = needed(kernel)
+    takes = least.bytes / _BANDWIDTH, least.flops / _FLOPS, least.scalar / _SCALAR
+    return max(takes) + _LAUNCH

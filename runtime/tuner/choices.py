@@ -1,0 +1,112 @@
+"""The schedule of a kernel: what the tuner found for it, or for one much like it, or none.
+
+TW_TUNE_FILE names a file of choices (see `portable`): then they are all there is, so that what runs
+depends on that file and on nothing that was measured since.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache as remembered
+
+from tilewright.codegen.kernel import Bundle, Kernel
+
+from . import key as keys
+from .record import Options, Record, default_path
+
+
+@dataclass(frozen=True)
+class Choice:
+    """options: of the schedule. origin: where they are from, for people. gain: over the default,
+    as it was measured."""
+
+    options: Options
+    origin: str
+    gain: float
+
+    @property
+    def text(self) -> str:
+        """In one line: where it is from, and what it says."""
+        said = " ".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.origin}, {self.gain:.2f} times as fast as the default: {said or 'default'}"
+
+
+class Table:
+    """The choices for a device, by the structure of kernels."""
+
+    def __init__(self, records: Iterable[Record], source: str):
+        self.source = source
+        self._records: dict[str, list[Record]] = defaultdict(list)
+        for record in records:
+            if record.chosen is not None:
+                self._records[record.key.structure].append(record)
+
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
+    def find(self, key: keys.Key) -> Choice | None:
+        """That of the kernel's own sizes, else of the nearest."""
+        near = []
+        for record in self._records.get(key.structure, ()):
+            away = keys.distance(key.sizes, record.key.sizes)
+            if away is not None:
+                near.append((away, -record.changed, record))
+        if not near:
+            return None
+        away, _, record = min(near, key=lambda each: each[:2])
+        assert record.chosen is not None
+        origin = self.source if away == 0 else f"{self.source} for sizes {away:.2g} octaves away"
+        return Choice(record.chosen, origin, record.gain)
+
+
+def pinned() -> str | None:
+    """The file that TW_TUNE_FILE names."""
+    return os.environ.get("TW_TUNE_FILE") or None
+
+
+@remembered
+def table(device: str, versions: str) -> Table:
+    """Read once by a process."""
+    file = pinned()
+    if file is not None:
+        from . import portable
+
+        found = [r for r in portable.read(file) if r.key.device == device]
+        return Table(found, f"pinned by {os.path.basename(file)}")
+    import sqlite3
+
+    from .database import Database
+
+    try:
+        with Database() as database:
+            return Table(database.records(device, versions), "tuned")
+    except (sqlite3.Error, OSError) as error:
+        warnings.warn(
+            f"tilewright can't read the tuning results in {default_path()}: {error}. Kernels get "
+            "their default schedules",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return Table((), "tuned")
+
+
+@remembered
+def exist() -> bool:
+    """Whether there can be any."""
+    return pinned() is not None or default_path().exists()
+
+
+def find(kernel: Kernel | Bundle, device: str, versions: str) -> Choice | None:
+    """What is known for a kernel on a device; None if nothing is."""
+    known = table(device, versions)
+    return known.find(keys.of(kernel, device, versions)) if known else None
+
+
+def forget() -> None:
+    """Read them again when they are next asked for."""
+    exist.cache_clear()
+    table.cache_clear()

@@ -1,0 +1,215 @@
+"""The process in which candidates run: what one of them does wrong ends with it.
+
+It reads requests from stdin, a line of JSON each, and answers with lines of JSON:
+
+    {"kernel": MLIR, "engine": NAME}     {"ready": true}
+    {"prepare": [OPTIONS, ...]}          {"at": PLACE} before each, then {"found": [FOUND, ...]}
+    {"measure": [PLACE, ...], "rounds": N}   {"at": PLACE} before each sample, then
+                                             {"seconds": [[...], ...]}, by place and round
+
+PLACE counts what was prepared. FOUND is null for what runs and is right, else [status, reason].
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.index import Data, walk
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.mlir_parser import parse_kernel
+from tilewright.ir import ops  # noqa: F401  (kernels name them)
+from tilewright.ir.dtype import BOOL, FLOAT, DType
+
+from ..cpu import NumpyDevice
+from . import engines
+
+SAMPLE = 1e-3
+"""Seconds that launches are timed together, at least: of a fast kernel as many as it takes."""
+TRIES = 3
+"""So often that is done; the least counts, for what disturbs a launch makes it longer."""
+MOST = 256
+"""Launches of a sample, at most."""
+
+
+class Trial:
+    """A kernel with operands, and what it should make of them."""
+
+    def __init__(self, kernel: Kernel | Bundle, engine: engines.Engine[Any]):
+        self.kernel, self.engine = kernel, engine
+        self.device = engine.device()
+        members = kernel.members if isinstance(kernel, Bundle) else (kernel,)
+        random = np.random.default_rng(0)
+        sizes = {b: n for k in members for b, n in _positions(k).items()}
+        inputs = [_operand(b.dtype, b.size, sizes.get(b), random) for b in kernel.inputs]
+        self.scalars = [_scalar(v.dtype) for v in kernel.scalars]
+        expected = [np.zeros(b.size, b.dtype.np) for b in kernel.outputs]
+        NumpyDevice().compile(kernel)([*expected, *inputs], self.scalars)
+        self.expected = expected
+        self.outputs = [self.device.from_numpy(np.zeros_like(e)) for e in expected]
+        self.buffers = [*self.outputs, *(self.device.from_numpy(i) for i in inputs)]
+        self.launches: list[Any] = []
+
+    def prepare(self, options: Sequence[dict[str, Any]], answer: Any) -> list[Any]:
+        """None, or (status, reason), for each; those that are right are added to `launches`."""
+        first = len(self.launches)
+        schedules = [self.engine.schedule(each) for each in options]
+        made = self.engine.compile(self.device, self.kernel, schedules)
+        self.launches += made
+        found = []
+        for place, launch in enumerate(made, first):
+            answer({"at": place})
+            found.append(self._check(launch))
+        return found
+
+    def _check(self, launch: Any) -> tuple[str, str] | None:
+        if isinstance(launch, Exception):
+            return "failed", f"{type(launch).__name__}: {launch}"
+        # Zeros: some kernels add to what is there.
+        fresh = [self.device.from_numpy(np.zeros_like(e)) for e in self.expected]
+        try:
+            launch([*fresh, *self.buffers[len(fresh) :]], self.scalars)
+            self.device.synchronize()
+        except Exception as error:
+            return "failed", f"{type(error).__name__}: {error}"
+        for buffer, out, expected in zip(self.kernel.outputs, fresh, self.expected):
+            away = difference(self.device.to_numpy(out).reshape(-1), expected, self.kernel)
+            if away is not None:
+                return "wrong", f"{buffer.name}: {away}"
+        return None
+
+    def measure(self, places: Sequence[int], rounds: int, answer: Any) -> list[list[float]]:
+        out: list[list[float]] = [[] for _ in places]
+        samples = []
+        for place in places:
+            answer({"at": place})
+            once = self._time(self._repeated(place, 1), 1)
+            count = max(min(math.ceil(SAMPLE / max(once, 1e-7)), MOST), 1)
+            samples.append((self._repeated(place, count), count))
+        for _ in range(rounds):
+            for place, times, (run, count) in zip(places, out, samples):
+                answer({"at": place})
+                times.append(self._time(run, count))
+        return out
+
+    def _repeated(self, place: int, count: int) -> Any:
+        """A function that launches a candidate several times."""
+        used, numbers = tuple(range(len(self.buffers))), tuple(range(len(self.scalars)))
+        bound = [(self.launches[place], used, numbers)] * count
+        run, together = self.device.runs(bound).get(0, (None, 0))
+        if run is not None and together == count:
+            run(self.buffers, self.scalars)
+            return lambda: run(self.buffers, self.scalars)
+        launch = self.launches[place]
+
+        def each() -> None:
+            for _ in range(count):
+                launch(self.buffers, self.scalars)
+
+        return each
+
+    def _time(self, run: Any, count: int) -> float:
+        least = math.inf
+        for _ in range(TRIES):
+            self.device.synchronize()
+            start = time.perf_counter()
+            run()
+            self.device.synchronize()
+            least = min(least, time.perf_counter() - start)
+        return least / count
+
+
+def difference(found: np.ndarray, expected: np.ndarray, kernel: Kernel | Bundle) -> str | None:
+    """What is wrong with an output, or None.
+
+    Sums may be made in another order, and what is compared with them may fall to the other side.
+    """
+    if found.dtype.kind in "biu":
+        share = np.mean(found != expected) if found.size else 0.0
+        rounded = any(b.dtype.category == FLOAT for b in kernel.inputs)
+        limit = 1e-3 if rounded else 0.0
+        return f"{share:.1%} of the elements differ" if share > limit else None
+    eps = float(np.finfo(found.dtype).eps) if found.dtype.kind == "f" else 2.0**-7
+    limit = max(16 * eps, 1e-10) if eps < 1e-10 else max(4 * eps, 2e-4)
+    a, b = (x.astype(np.float64) for x in (found, expected))
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    finite = b[np.isfinite(b)]
+    scale = np.abs(b) + (math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0)
+    with np.errstate(invalid="ignore"):
+        wrong = ~(same | (np.abs(a - b) <= limit * scale))
+    if not wrong.any():
+        return None
+    at = int(np.argmax(wrong))
+    return f"element {at} is {a[at]:.6g}, expected {b[at]:.6g}"
+
+
+def _positions(kernel: Kernel) -> dict[Any, int]:
+    """The buffers whose elements are positions, and how many of these there are."""
+    found: dict[Any, int] = {}
+    for value in kernel.values:
+        for index in value.indices():
+            for atom in walk(index):
+                if isinstance(atom, Data):
+                    _mark(atom.value, atom.size, found)
+    for store in kernel.stores:
+        for atom in walk(store.offset):
+            if isinstance(atom, Data):
+                _mark(atom.value, atom.size, found)
+    return found
+
+
+def _mark(value: Any, size: int, found: dict[Any, int]) -> None:
+    buffer = getattr(value, "buffer", None)
+    if buffer is not None:
+        found[buffer] = min(size, found.get(buffer, size))
+    for operand in value.operands():
+        _mark(operand, size, found)
+
+
+def _operand(dtype: DType, count: int, positions: int | None, random: Any) -> np.ndarray:
+    """Numbers that no op makes NaN of, and whose sums don't cancel."""
+    if dtype.category == BOOL:
+        return random.integers(0, 2, count).astype(bool)
+    if dtype.category == FLOAT:
+        return random.uniform(0.25, 1.25, count).astype(dtype.np)
+    return random.integers(0, positions or 100, count).astype(dtype.np)
+
+
+def _scalar(dtype: DType) -> float | int | bool:
+    return 0.5 if dtype.category == FLOAT else dtype.category == BOOL or 1
+
+
+def main() -> None:
+    # What libraries print must not mix with the answers.
+    channel = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+
+    def answer(message: Any) -> None:
+        channel.write(json.dumps(message) + "\n")
+
+    trial: Trial | None = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            if "kernel" in asked:
+                trial = Trial(parse_kernel(asked["kernel"]), engines.named(asked["engine"]))
+                answer({"ready": True})
+                continue
+            assert trial is not None, "the kernel comes first"
+            if "prepare" in asked:
+                answer({"found": trial.prepare(asked["prepare"], answer)})
+            else:
+                answer({"seconds": trial.measure(asked["measure"], asked["rounds"], answer)})
+        except Exception as error:
+            answer({"error": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    main()

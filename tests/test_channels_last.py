@@ -1,0 +1,188 @@
+"""Convolutions with channels last, as GPUs compute them: values through Triton's interpreter beside
+the definition of each op, quality through the compiler."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_attention import compute
+
+from tilewright.codegen.channels_last import CHANNELS_LAST
+from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.program import Program, compile_graph
+from tilewright.codegen.schedule import default_schedule
+from tilewright.codegen.target import INTERPRET, NUMPY, Target, gpu
+from tilewright.ir import dtype as dt
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.node import Node
+from tilewright.ir.passes.autodiff import pullback
+from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.ir.shape import Size
+from tilewright.runtime.cpu import NumpyDevice
+from tilewright.runtime.interpret import InterpretDevice
+from tilewright.runtime.offline import compile_offline
+
+pytestmark = pytest.mark.triton
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shapes of the image and of the kernel, and what a convolution takes beside."""
+
+    name: str
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    stride: int = 1
+    padding: tuple[int, int] = (0, 0)
+    dilation: int = 1
+    groups: int = 1
+
+    @property
+    def attrs(self) -> tuple[Any, ...]:
+        dims = len(self.x) - 2
+        return (self.stride,) * dims, (self.padding,) * dims, (self.dilation,) * dims, self.groups
+
+
+CASES = [
+    Case("3x3", (2, 16, 7, 9), (24, 16, 3, 3), padding=(1, 1)),
+    Case("1x1 with a stride", (2, 16, 7, 6), (16, 16, 1, 1), stride=2),
+    Case("stride", (2, 16, 9, 8), (24, 16, 3, 3), stride=2, padding=(1, 1)),
+    Case("uneven padding", (1, 16, 6, 6), (16, 16, 2, 3), padding=(0, 2)),
+    Case("dilation", (2, 16, 9, 9), (16, 16, 3, 3), padding=(2, 2), dilation=2),
+    Case("groups", (2, 48, 6, 6), (32, 24, 3, 3), padding=(1, 1), groups=2),
+    Case("one dimension", (3, 16, 20), (40, 16, 5), stride=3, padding=(2, 1)),
+    Case("three dimensions", (1, 16, 4, 5, 3), (16, 16, 2, 3, 1), padding=(1, 0)),
+    Case("kernel as large as the image", (3, 16, 4, 4), (16, 16, 4, 4)),
+    Case("batch of one", (1, 16, 5, 5), (16, 16, 3, 3)),
+]
+UNTURNED = [
+    Case("1x1", (2, 32, 5, 5), (16, 32, 1, 1)),
+    Case("few channels", (2, 3, 8, 8), (16, 3, 3, 3)),
+    Case("no whole vectors", (2, 20, 6, 6), (16, 20, 3, 3)),
+    Case("each channel by itself", (2, 32, 6, 6), (32, 1, 3, 3), groups=32),
+]
+
+
+def leaves(*shapes: tuple[int, ...]) -> dict[Node, Any]:
+    rng = np.random.default_rng(sum(map(sum, shapes)))
+    return {
+        ops.leaf(i, Size(s), dt.bfloat16): rng.standard_normal(s).astype(dt.bfloat16.np)
+        for i, s in enumerate(shapes)
+    }
+
+
+def three(each: Case) -> tuple[list[Node], dict[Node, Any]]:
+    """A convolution with its two gradients, and the values of its leaves."""
+    shape = ops.conv(*leaves(each.x, each.w), *each.attrs).shape
+    values = leaves(each.x, each.w, tuple(shape))
+    x, w, g = values
+    inputs = [ops.variable(n, i) for i, n in enumerate((x, w))]
+    y = ops.conv(*inputs, *each.attrs)
+    found = pullback({y: g}, inputs, create_graph=True)
+    return [y, *(found[n] for n in inputs)], values
+
+
+def expected(each: Case, values: dict[Node, Any]) -> list[np.ndarray]:
+    x, w, g = (v.astype(np.float32) for v in values.values())
+    spatial, kernel = each.x[2:], each.w[2:]
+    return [
+        ops.conv.numpy(x, w, *each.attrs),  # type: ignore[operator]
+        ops.conv_input_grad.numpy(g, w, spatial, *each.attrs),  # type: ignore[operator]
+        ops.conv_weight_grad.numpy(g, x, kernel, *each.attrs),  # type: ignore[operator]
+    ]
+
+
+def kinds(program: Any) -> set[str]:
+    kernels = (step.kernel for step in program.steps if isinstance(step.kernel, Kernel))
+    return {name for kernel in kernels for name, *_ in kernel.notes}
+
+
+@pytest.mark.parametrize("each", CASES + UNTURNED, ids=lambda c: c.name)
+def test_values_and_gradients(each: Case) -> None:
+    roots, values = three(each)
+    found, program = compute(roots, values, INTERPRET, InterpretDevice())
+    for a, b in zip(found, expected(each, values), strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=1e-2 * np.abs(b).max())
+    turned = {op.name for op in CHANNELS_LAST}
+    assert kinds(program) & turned == (turned if each in CASES else set())
+
+
+def network(target: Target, dtype: DType) -> tuple[Program, list[np.ndarray], list[np.ndarray]]:
+    """A stem, pooling of two kinds, and a block with a residual: (program, results, those of the
+    primitives on NumPy)."""
+    shapes = ((2, 3, 16, 18), (16, 3, 5, 5), (16, 16, 3, 3), (32, 16, 1, 1), (32, 16, 3, 3))
+    rng = np.random.default_rng(3)
+    values: dict[Node, Any] = {}
+    for i, s in enumerate(shapes):
+        held = rng.standard_normal(s) / math.sqrt(math.prod(s[1:]))
+        values[ops.leaf(i, Size(s), dtype)] = held.astype(dtype.np)
+    inputs = [ops.variable(n, i) for i, n in enumerate(values)]
+    x, stem, one, side, two = inputs
+    pairs = ((1, 1), (1, 1))
+    y = ops.conv(x, stem, (1, 1), ((2, 2), (2, 2)), (1, 1), 1)
+    y = ops.max_pool(ops.relu(y), (3, 3), (2, 2), pairs, (1, 1))
+    block = ops.relu(ops.conv(y, one, (1, 1), pairs, (1, 1), 1))
+    block = block - ops.mean(block, (0, 2, 3))
+    block = ops.conv(block, two, (2, 2), pairs, (1, 1), 1)
+    plain = ((0, 0), (0, 0))
+    total = ops.relu(block + ops.conv(y, side, (2, 2), plain, (1, 1), 1))
+    pooled = ops.max_pool(total, (2, 2), (2, 2), plain, (1, 1))
+    loss = ops.sum(ops.cos(pooled), (0, 1, 2, 3))
+    found = pullback({loss: loss}, inputs, create_graph=True)
+    roots = [total, pooled, loss, *(found[n] for n in inputs)]
+    results, program = compute(roots, values, target, InterpretDevice())
+    wanted, _ = compute(roots, values, NUMPY, NumpyDevice())
+    return program, results, wanted
+
+
+def test_what_is_between_convolutions_is_turned_with_them() -> None:
+    """Activations, statistics, pooling and residuals; what is a result is in PyTorch's order."""
+    program, results, wanted = network(replace(INTERPRET, tf32=True), dt.float32)
+    for a, b in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(np.abs(b).max(), 1))
+    assert {"conv_last", "conv_input_grad_last", "conv_weight_grad_last"} <= kinds(program)
+    assert "conv" not in kinds(program)
+
+
+def test_float32_without_tensor_cores_stays() -> None:
+    program, results, wanted = network(INTERPRET, dt.float32)
+    assert not any(name.endswith("_last") for name in kinds(program))
+    for a, b in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(np.abs(b).max(), 1))
+
+
+@pytest.mark.parametrize("which", range(3), ids=["forward", "image", "weight"])
+@pytest.mark.parametrize(
+    "shape",
+    [(64, 56, 64, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1), (256, 56, 512, 1, 2)],
+    ids=str,
+)
+def test_hopper(shape: tuple[int, ...], which: int) -> None:
+    """Layers of a ResNet-50 read 16 bytes at a time, and spill nothing."""
+    channels, size, outputs, kernel, stride = shape
+    edge = kernel // 2
+    each = Case(
+        "", (32, channels, size, size), (outputs, channels, kernel, kernel), stride, (edge, edge)
+    )
+    x, w = (ops.leaf(i, Size(s), dt.bfloat16) for i, s in enumerate((each.x, each.w)))
+    y = ops.conv(x, w, *each.attrs)
+    g = ops.leaf(2, y.shape, dt.bfloat16)
+    of = (
+        y,
+        ops.conv_input_grad(g, w, each.x[2:], *each.attrs),
+        ops.conv_weight_grad(g, x, each.w[2:], *each.attrs),
+    )
+    target = gpu("sm_90")
+    program = compile_graph(lower_graph([of[which]]), target)
+    kernels = [s.kernel for s in program.steps if isinstance(s.kernel, Kernel)]
+    (found,) = (k for k in kernels if k.has_dot)
+    compiled = compile_offline(found, "sm_90", default_schedule(found, target))
+    ptx = compiled.asm["ptx"]
+    assert "wgmma.mma_async" in ptx and "cp.async.cg" in ptx
+    assert "ld.global.b16" not in ptx and compiled.spills == 0

@@ -1,0 +1,95 @@
+"""Matrices that kernels read through tensor maps: made by the host, once for each address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import triton_kernels as tk
+from fake_cuda import FakeCuda, installed
+
+from tilewright.codegen.schedule import Schedule
+from tilewright.ir import dtype as dt
+from tilewright.runtime.cuda.device import Cuda
+from tilewright.runtime.cuda.kernels import Image
+from tilewright.runtime.cuda.launch import Launcher
+from tilewright.runtime.cuda.memory import Buffer
+from tilewright.runtime.offline import TensorMap, compile_offline
+
+pytestmark = pytest.mark.triton
+SCHEDULE = Schedule(block_m=32, block_n=16, block_k=16, group_m=2, persistent=4)
+M, N, K = 70, 48, 40
+KERNEL = tk.matmul(M, N, K, dt.float16)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCuda]:
+    with installed() as driver:
+        yield driver
+
+
+def compiled() -> tuple[Cuda, Launcher]:
+    device = Cuda(0, lambda kernel, target: SCHEDULE)
+    launcher = device.compile(KERNEL)
+    assert isinstance(launcher, Launcher)
+    return device, launcher
+
+
+def operands(seed: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    shapes = {"a": (M, K), "b": (K, N)}
+    return [rng.standard_normal(shapes[b.name]).astype(np.float16) for b in KERNEL.inputs]
+
+
+def check(device: Cuda, out: Buffer, *arrays: np.ndarray) -> None:
+    a, b = (arrays[[x.name for x in KERNEL.inputs].index(name)] for name in "ab")
+    expected = a.astype(np.float32) @ b.astype(np.float32)
+    found = device.to_numpy(out).reshape(M, N).astype(np.float32)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-2)
+
+
+def test_a_map_for_each_address(fake: FakeCuda) -> None:
+    device, launcher = compiled()
+    out = device.empty((M * N,), dt.float16)
+    for round in range(2):
+        kept = [[device.from_numpy(x.reshape(-1)) for x in operands(seed)] for seed in range(2)]
+        for _ in range(3):
+            for seed, buffers in enumerate(kept):
+                launcher([out, *buffers], [])
+                check(device, out, *operands(seed))
+        assert fake.calls["cuTensorMapEncodeTiled"] <= 4 * (round + 1)
+
+
+def test_memory_at_any_address_is_read_without(fake: FakeCuda) -> None:
+    device, launcher = compiled()
+    out = device.empty((M * N,), dt.float16)
+    first, second = operands(0)
+    shifted = device.from_numpy(np.concatenate([[np.float16(7)], first.reshape(-1)]))
+    part = device.part(shifted, 1, (first.size,))
+    launcher([out, part, device.from_numpy(second.reshape(-1))], [])
+    check(device, out, first, second)
+    assert "cuTensorMapEncodeTiled" not in fake.calls
+
+
+def test_chips_without_the_hardware_do_without() -> None:
+    with installed(capability=(8, 0)) as fake:
+        device, launcher = compiled()
+        out = device.empty((M * N,), dt.float16)
+        launcher([out, *(device.from_numpy(x.reshape(-1)) for x in operands(0))], [])
+        check(device, out, *operands(0))
+        assert "cuTensorMapEncodeTiled" not in fake.calls
+
+
+def test_what_the_compiler_says_of_tiles() -> None:
+    """Rows of 128 bytes are swizzled whole; a longer tile is copied in several boxes."""
+    schedule = Schedule(block_m=128, block_n=256, block_k=64, num_warps=8, persistent=132)
+    found = compile_offline(tk.matmul(4096, 4096, 4096, dt.bfloat16), "sm_90", schedule)
+    bfloat16, by_128_bytes = 9, 3
+    assert found.maps == (
+        TensorMap(bfloat16, 2, by_128_bytes, (128, 64)),
+        TensorMap(bfloat16, 2, by_128_bytes, (64, 64)),
+    )
+    assert found.scratch == 0
+    image = Image.of(found)
+    assert Image.read(image.binary, image.numbers()) == image
