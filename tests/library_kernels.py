@@ -190,3 +190,11 @@ def descriptors(x_ptr, out_ptr, m, n, M: tl.constexpr, N: tl.constexpr):
     for half in tl.static_range(2):
         where = [tl.program_id(0) * M, half * N]
         out.store(where, tl.sigmoid(x.load(where)))
+
+
+@triton.jit
+def scale_narrow(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr = 16):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n
+    x = tl.load(x_ptr + places, mask=mask).to(tl.float32)
+    tl.store(out_ptr + places, (x * factor).to(out_ptr.dtype.element_ty), mask=mask)

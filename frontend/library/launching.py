@@ -28,6 +28,12 @@ from .configs import settled
 from .kernel import Kernel, grid_of
 
 _PLAIN = (int, bool, float, str, type(None))
+# What our own kernels take as bytes.
+_KINDS = {
+    dtypes.bool_: "*i1",
+    dtypes.float8_e4m3fn: "*fp8e4nv",
+    dtypes.float8_e5m2: "*fp8e5",
+}
 _PATIENCE = 3  # other values of a number until it is an input of the run
 
 
@@ -218,7 +224,7 @@ class _Recorder:
         from tilewright.codegen.triton.emitted import POINTER
 
         dtype = t.dtype
-        kind = "*i1" if dtype is dtypes.bool_ else POINTER[dtype.name]
+        kind = _KINDS.get(dtype) or POINTER[dtype.name]
         shape, strides, start = shaping.layout_of(t)
         if 0 in shape:
             return "nothing", kind

@@ -22,6 +22,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from tilewright.codegen.index import Data, walk
@@ -139,7 +140,7 @@ def difference(found: np.ndarray, expected: np.ndarray, kernel: Kernel | Bundle)
         rounded = any(b.dtype.category == FLOAT for b in kernel.inputs)
         limit = 1e-3 if rounded else 0.0
         return f"{share:.1%} of the elements differ" if share > limit else None
-    eps = float(np.finfo(found.dtype).eps) if found.dtype.kind == "f" else 2.0**-7
+    eps = float(ml_dtypes.finfo(found.dtype).eps)
     limit = max(16 * eps, 1e-10) if eps < 1e-10 else max(4 * eps, 2e-4)
     a, b = (x.astype(np.float64) for x in (found, expected))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
