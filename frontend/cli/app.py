@@ -141,7 +141,9 @@ def export(
 
 @app.command("compile")
 def compile_(
-    source: Annotated[str, typer.Argument(metavar="MODULE:OBJECT", help="A module or function.")],
+    source: Annotated[
+        str, typer.Argument(metavar="MODULE:OBJECT", help="A module or function, or a FILE.onnx.")
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")],
     inputs: Annotated[
         list[str], typer.Option("--input", help="SHAPE[,DTYPE]: 1x1x8x8 or 2x16,int64; repeatable.")
@@ -153,7 +155,8 @@ def compile_(
 ) -> None:
     """Compile a model for a GPU into one file, which runs where no compiler is.
 
-    MODULE:OBJECT as for `export`. On the machine with the GPU, torch.aot.load(FILE) is the model.
+    MODULE:OBJECT as for `export`, or an ONNX file. On the machine with the GPU,
+    torch.aot.load(FILE) is the model.
     """
     from .. import aot
     from .target import model_of

@@ -1,4 +1,4 @@
-"""MODULE:OBJECT and SHAPE[,DTYPE], as `tilewright export` takes them."""
+"""MODEL and SHAPE[,DTYPE], as `tilewright export` takes them."""
 
 from __future__ import annotations
 
@@ -72,6 +72,10 @@ def as_model(found: Any, text: str) -> Any:
     return found
 
 
+def is_onnx(source: str) -> bool:
+    return source.endswith(".onnx")
+
+
 def parse_input(text: str) -> Any:
     """A tensor for SHAPE[,DTYPE], such as 1x1x8x8 or 2x16,int64; `scalar` is the shape ()."""
     shape_text, _, dtype_name = text.partition(",")
@@ -97,12 +101,13 @@ def parse_input(text: str) -> Any:
 def model_of(
     source: str, inputs: list[str], weights: Path | None, device: str = ""
 ) -> tuple[Any, tuple[Any, ...]]:
-    """The model at MODULE:OBJECT with its weights loaded, and tensors for its inputs; on `device`,
-    or the default one."""
-    from .. import serialization
+    """The model at MODULE:OBJECT or in a .onnx file with its weights loaded, and tensors for its
+    inputs; on `device`, or the default one."""
+    from .. import onnx, serialization
 
-    with user_errors(ValueError, RuntimeError), torch_means_tilewright(), default(device or None):
-        model = as_model(find_object(source), source)
+    kinds = ValueError, RuntimeError, OSError, ImportError
+    with user_errors(*kinds), torch_means_tilewright(), default(device or None):
+        model = onnx.load(source) if is_onnx(source) else as_model(find_object(source), source)
         args = tuple(parse_input(text) for text in inputs)
     if weights is not None:
         if not weights.is_file():

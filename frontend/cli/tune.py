@@ -46,7 +46,7 @@ tune = typer.Typer(
 
     tilewright tune train.py -- --epochs 1     the kernels a script launches, the busiest first
 
-    tilewright tune model:net --input 32x784     those of a model
+    tilewright tune model:net --input 32x784     those of a model, or net.onnx
 
     tilewright tune matmul 512x512x512 --dtype float32     a family: matmul, conv2d, attention,
     causal-attention, softmax, layer_norm, reduce, reduce-columns, elementwise
@@ -62,7 +62,8 @@ tune = typer.Typer(
 )
 def search(
     what: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A script, MODULE:OBJECT, or a family.")
+        str,
+        typer.Argument(metavar="TARGET", help="A script, MODULE:OBJECT, FILE.onnx or a family."),
     ],
     rest: Annotated[
         list[str] | None,
@@ -136,14 +137,13 @@ def _work(
 ) -> list[Launched]:
     """What TARGET launches."""
     from ..tuning import families, work
+    from .target import is_onnx, model_of
 
     if what in families.FAMILIES:
         return _family(what, rest, dtype, device, target)
     if what.endswith(".py") and ":" not in what:
         return _script(Path(what), rest, target)
-    if ":" in what or what.endswith(".onnx"):
-        from .target import model_of
-
+    if ":" in what or is_onnx(what):
         if not inputs:
             fail("a model wants --input SHAPE[,DTYPE], once for each of its inputs")
         model, args = model_of(what, inputs, weights, device)
@@ -153,7 +153,7 @@ def _work(
                 return work.launched_by(model, args)
             return work.recorded(model, args, target)
     known = ", ".join(families.FAMILIES)
-    fail(f"can't tune {what!r}: expected a script, MODULE:OBJECT, or one of {known}")
+    fail(f"can't tune {what!r}: expected a script, MODULE:OBJECT, FILE.onnx, or one of {known}")
 
 
 def _family(

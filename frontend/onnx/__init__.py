@@ -1,4 +1,4 @@
-"""tilewright.onnx: export of models to ONNX, with the signature of torch.onnx.export."""
+"""tilewright.onnx: models to ONNX, with the signature of torch.onnx.export, and back (`load`)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .errors import OnnxExporterError, UnsupportedOperatorError
+from .errors import OnnxExporterError, OnnxLoaderError, UnsupportedOperatorError
 
-__all__ = ["export", "ONNXProgram", "OnnxExporterError", "TrainingMode", "UnsupportedOperatorError"]
+__all__ = [
+    "export",
+    "load",
+    "ONNXProgram",
+    "OnnxExporterError",
+    "OnnxLoaderError",
+    "TrainingMode",
+    "UnsupportedOperatorError",
+]
 
 
 class TrainingMode(enum.Enum):
@@ -91,6 +99,25 @@ def export(
     if f is not None:
         program.save(f)
     return program
+
+
+def load(f: Any) -> Any:
+    """The model in an ONNX file as a module that runs on our own ops.
+
+    f: a path, whose folder also has the weights that are not in the file itself, a binary stream,
+        an onnx.ModelProto or an ONNXProgram.
+
+    The module takes the graph's inputs, in order or by name, and gives its output, or a tuple of
+    them. Initializers are its parameters and buffers under their own names; numbers and small
+    arrays of integers are part of the graph. Opset 7 and newer. Raises OnnxLoaderError for
+    operators that are missing, naming all of them.
+    """
+    from .package import require_onnx
+
+    require_onnx("loading an ONNX model")
+    from .loading import read
+
+    return read(f)
 
 
 def __getattr__(name: str) -> Any:

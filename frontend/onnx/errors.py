@@ -1,4 +1,4 @@
-"""What export raises; the names are PyTorch's."""
+"""What export raises, under PyTorch's names, and what loading does."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class UnsupportedOperatorError(OnnxExporterError):
 
 class GraphsDiffer(OnnxExporterError):
     """Recordings at different sizes are not of one graph."""
+
+
+class OnnxLoaderError(RuntimeError):
+    """The model can't be loaded or run; the message names the operators, or the node."""

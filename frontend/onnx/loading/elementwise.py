@@ -1,0 +1,136 @@
+"""Elementwise operators; like ours, ONNX's broadcast as NumPy does."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import bool_
+
+from ... import creation
+from ...recording import Handle
+from .api import f
+from .table import operator
+from .values import dtype_of
+
+
+def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: function(x)
+
+
+def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, b: function(a, b)
+
+
+for _name, _function in {
+    "Abs": f.abs, "Acos": f.acos, "Acosh": f.acosh, "Asin": f.asin, "Asinh": f.asinh,
+    "Atan": f.atan, "Atanh": f.atanh, "BitwiseNot": f.bitwise_not, "Ceil": f.ceil, "Cos": f.cos,
+    "Cosh": f.cosh, "Erf": f.erf, "Exp": f.exp, "Floor": f.floor, "IsNaN": f.isnan, "Log": f.log,
+    "Neg": f.neg, "Not": f.logical_not, "Reciprocal": f.reciprocal, "Round": f.round,
+    "Sign": f.sign, "Sin": f.sin, "Sinh": f.sinh, "Sqrt": f.sqrt, "Tan": f.tan, "Tanh": f.tanh,
+}.items():  # fmt: skip
+    operator(_name)(_unary(_function))
+
+for _name, _function in {
+    "Add": f.add, "And": f.logical_and, "BitwiseAnd": f.bitwise_and, "BitwiseOr": f.bitwise_or,
+    "BitwiseXor": f.bitwise_xor, "Equal": f.eq, "Greater": f.gt, "GreaterOrEqual": f.ge,
+    "Less": f.lt, "LessOrEqual": f.le, "Mul": f.mul, "Or": f.logical_or, "Sub": f.sub,
+    "Xor": f.logical_xor,
+}.items():  # fmt: skip
+    operator(_name)(_binary(_function))
+
+
+@operator("Div")
+def div(a: Any, b: Any) -> Any:
+    return f.div(a, b, rounding_mode=None if a.dtype.is_floating_point else "trunc")
+
+
+@operator("Mod")
+def mod(a: Any, b: Any, *, fmod: int = 0) -> Any:
+    return f.fmod(a, b) if fmod else f.remainder(a, b)
+
+
+@operator("Pow")
+def pow_(base: Any, exponent: Any) -> Any:
+    return f.pow(base, exponent).to(base.dtype)
+
+
+@operator("Max")
+def max_(*tensors: Any) -> Any:
+    return functools.reduce(f.maximum, tensors)
+
+
+@operator("Min")
+def min_(*tensors: Any) -> Any:
+    return functools.reduce(f.minimum, tensors)
+
+
+@operator("Sum")
+def sum_(*tensors: Any) -> Any:
+    return functools.reduce(f.add, tensors)
+
+
+@operator("Mean")
+def mean(*tensors: Any) -> Any:
+    return sum_(*tensors) / len(tensors)
+
+
+@operator("Where")
+def where(condition: Any, a: Any, b: Any) -> Any:
+    return f.where(condition, a, b)
+
+
+@operator("BitShift")
+def bit_shift(x: Any, by: Any, *, direction: str) -> Any:
+    return f.bitwise_left_shift(x, by) if direction == "LEFT" else f.bitwise_right_shift(x, by)
+
+
+@operator("IsInf")
+def is_inf(x: Any, *, detect_negative: int = 1, detect_positive: int = 1) -> Any:
+    negative, positive = f.isneginf(x), f.isposinf(x)
+    if detect_negative and detect_positive:
+        return f.isinf(x)
+    return negative if detect_negative else positive if detect_positive else negative & positive
+
+
+@operator("Clip", either=("min", "max"))
+def clip(x: Any, min: Any = None, max: Any = None) -> Any:
+    """The bounds were attributes before opset 11."""
+    if isinstance(min, Handle):
+        x, min = f.maximum(x, min), None
+    if isinstance(max, Handle):
+        x, max = f.minimum(x, max), None
+    bounds = [None if bound is None else np.asarray(bound).item() for bound in (min, max)]
+    return x if bounds == [None, None] else f.clamp(x, *bounds)
+
+
+@operator("Cast")
+def cast(x: Any, *, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+    return x.to(dtype_of(to))
+
+
+@operator("CastLike")
+def cast_like(x: Any, target: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
+    return x.to(target.dtype)
+
+
+@operator("Identity")
+def identity(x: Any) -> Any:
+    return x
+
+
+@operator("Dropout")
+def dropout(
+    x: Any,
+    ratio: Any = None,
+    training_mode: Any = None,
+    *,
+    seed: int = 0,
+    is_test: int = 1,
+    outputs: int = 1,
+) -> Any:
+    """Nothing is dropped: models run as in inference."""
+    return x if outputs == 1 else (x, creation.ones_like(x, dtype=bool_))

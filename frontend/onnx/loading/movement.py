@@ -1,0 +1,166 @@
+"""Rearrangements, and what is made from shapes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from ... import creation
+from .api import F, f
+from .table import operator
+
+
+@operator("Shape")
+def shape(x: Any, *, start: int = 0, end: int | None = None) -> Any:
+    return np.array(tuple(x.shape)[start:end], np.int64)
+
+
+@operator("Size")
+def size(x: Any) -> Any:
+    return np.array(x.numel(), np.int64)
+
+
+@operator("Constant")
+def constant(**value: Any) -> Any:
+    raise AssertionError("what has no inputs is computed on the host")
+
+
+@operator("ConstantOfShape", host=("shape",))
+def constant_of_shape(shape: Any, *, value: Any = None) -> Any:
+    filler = np.zeros(1, np.float32) if value is None else value
+    return np.broadcast_to(filler.reshape(()), shape.tolist())
+
+
+@operator("Range", host=("start", "limit", "delta"))
+def range_(start: Any, limit: Any, delta: Any) -> Any:
+    return np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
+
+
+@operator("EyeLike")
+def eye_like(x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
+    from .values import dtype_of
+
+    rows, columns = x.shape
+    row, column = (creation.arange(n, device=x.device) for n in (rows, columns))
+    ones = row[:, None] + k == column
+    return ones.to(x.dtype if dtype is None else dtype_of(dtype))
+
+
+@operator("Reshape", host=("shape",))
+def reshape(x: Any, shape: Any, *, allowzero: int = 0) -> Any:
+    sizes = [int(s) for s in shape]
+    if not allowzero:
+        sizes = [x.shape[i] if s == 0 else s for i, s in enumerate(sizes)]
+    return x.reshape(sizes)
+
+
+@operator("Flatten")
+def flatten(x: Any, *, axis: int = 1) -> Any:
+    split = axis + x.dim() if axis < 0 else axis
+    sizes = tuple(x.shape)
+    return x.reshape(int(np.prod(sizes[:split])), int(np.prod(sizes[split:])))
+
+
+@operator("Transpose")
+def transpose(x: Any, *, perm: list[int] | None = None) -> Any:
+    return f.permute(x, perm if perm is not None else list(range(x.dim()))[::-1])
+
+
+@operator("Squeeze", host=("axes",))
+def squeeze(x: Any, axes: Any = None) -> Any:
+    if axes is None:
+        return f.squeeze(x)
+    dropped = {int(a) % x.dim() for a in axes}
+    wrong = [a for a in dropped if x.shape[a] != 1]
+    if wrong:
+        raise ValueError(f"the dimension {wrong[0]} of {list(x.shape)} is not 1")
+    return x.reshape([s for i, s in enumerate(x.shape) if i not in dropped])
+
+
+@operator("Unsqueeze", host=("axes",))
+def unsqueeze(x: Any, axes: Any) -> Any:
+    rank = x.dim() + len(axes)
+    for axis in sorted(int(a) % rank for a in axes):
+        x = f.unsqueeze(x, axis)
+    return x
+
+
+@operator("Expand", host=("shape",))
+def expand(x: Any, shape: Any) -> Any:
+    return f.broadcast_to(x, np.broadcast_shapes(tuple(x.shape), tuple(map(int, shape))))
+
+
+@operator("Tile", host=("repeats",))
+def tile(x: Any, repeats: Any) -> Any:
+    return f.tile(x, repeats.tolist())
+
+
+@operator("Concat")
+def concat(*tensors: Any, axis: int) -> Any:
+    return f.cat(tensors, axis)
+
+
+@operator("Split", host=("split",))
+def split(
+    x: Any, split: Any = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int
+) -> Any:
+    """Sizes were an attribute before opset 13; without them the last part may be smaller."""
+    if split is not None:
+        return tuple(f.split(x, [int(s) for s in split], axis))
+    length = -(-x.shape[axis] // (num_outputs or outputs))
+    return tuple(f.split(x, length, axis))
+
+
+@operator("Slice", host=("starts", "ends", "axes", "steps"))
+def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+    axes = range(len(starts)) if axes is None else axes
+    steps = itertools.repeat(1) if steps is None else steps
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):
+        # As of Python's slices, which ONNX clamps in the same way, but for an end before the first.
+        dim, places = int(axis), range(x.shape[int(axis)])
+        part = places[slice(int(start), int(end), int(step))]
+        if step < 0:
+            x = f.flip(x, (dim,))
+            part = range(len(places))[len(places) - 1 - part.start :: -int(step)][: len(part)]
+        x = x[(slice(None),) * (dim % x.dim()) + (slice(part.start, max(part.stop, 0), part.step),)]
+    return x
+
+
+_MODES = {"edge": "replicate", "wrap": "circular"}  # what PyTorch calls them
+
+
+@operator("Pad", host=("pads", "axes"), either=("value",))
+def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
+    """pads and value were attributes before opset 11."""
+    count = len(pads) // 2
+    chosen = range(count) if axes is None else [int(a) % x.dim() for a in axes]
+    pairs = [(0, 0)] * x.dim()
+    for axis, low, high in zip(chosen, pads[:count], pads[count:], strict=True):
+        pairs[axis] = int(low), int(high)
+    filler = 0 if value is None else np.asarray(value).item()
+    first = next((i for i, pair in enumerate(pairs) if pair != (0, 0)), x.dim())
+    sizes = [n for pair in pairs[first:][::-1] for n in pair]
+    return F.pad(x, sizes, _MODES.get(mode, mode), filler) if sizes else x
+
+
+@operator("Trilu", host=("k",))
+def triangle(x: Any, k: Any = None, *, upper: int = 1) -> Any:
+    return (f.triu if upper else f.tril)(x, 0 if k is None else int(k.item()))
+
+
+@operator("DepthToSpace")
+def depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
+    if mode == "CRD":
+        return F.pixel_shuffle(x, blocksize)
+    n, c, h, w = x.shape
+    y = x.reshape(n, blocksize, blocksize, c // blocksize**2, h, w).permute(0, 3, 4, 1, 5, 2)
+    return y.reshape(n, c // blocksize**2, h * blocksize, w * blocksize)
+
+
+@operator("SpaceToDepth")
+def space_to_depth(x: Any, *, blocksize: int) -> Any:
+    n, c, h, w = x.shape
+    y = x.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize)
+    return y.permute(0, 3, 5, 1, 2, 4).reshape(n, c * blocksize**2, h // blocksize, w // blocksize)

@@ -1,0 +1,73 @@
+"""The values of a running graph: tensors, and what is known on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+
+from ... import creation
+from ...recording import Handle
+
+
+class Host:
+    """An array that is known while the graph is recorded, as a shape is; and as a tensor, if one is
+    needed, made once on each device if it is data."""
+
+    __slots__ = ("_tensors", "array")
+
+    def __init__(self, array: Any):
+        self.array = np.asarray(array)
+        self._tensors: dict[Any, Any] = {}
+
+    def tensor(self, device: Any) -> Any:
+        first = self.array.reshape(-1)[:1]
+        if self.array.tobytes() == first.tobytes() * self.array.size and self.array.size:
+            # One number: a constant of the graph at hand, from which kernels can be simplified.
+            dtype = _dtype_of_array(self.array)
+            return creation.full(self.array.shape, first.item(), dtype=dtype, device=device)
+        found = self._tensors.get(device)
+        if found is None:
+            found = self._tensors[device] = tensor_of(self.array, device)
+        return found
+
+
+Value = Any
+"""A Host, a Tensor, or None for an input that is left out."""
+
+
+def tensor_of(array: np.ndarray, device: Any = None) -> Any:
+    """A tensor of a copy of the array; TypeError if there are none of its dtype."""
+    return creation.tensor(array, dtype=_dtype_of_array(array), device=device)
+
+
+def _dtype_of_array(array: np.ndarray) -> Any:
+    try:
+        return dtypes.from_numpy(array.dtype)
+    except TypeError:
+        raise TypeError(f"there are no tensors of {array.dtype}") from None
+
+
+def array_of(value: Value) -> np.ndarray:
+    """The value on the host; a tensor is computed for that."""
+    if isinstance(value, Host):
+        return value.array
+    assert isinstance(value, Handle)
+    tensor: Any = value
+    return np.asarray(tensor.detach().cpu())
+
+
+def dtype_of(code: int) -> Any:
+    """Our dtype for ONNX's number of one."""
+    import onnx
+
+    name = onnx.TensorProto.DataType.Name(code)
+    try:
+        return dtypes.named(_NAMES.get(name, name.lower()))
+    except KeyError:
+        raise TypeError(f"there are no tensors of ONNX's type {name}") from None
+
+
+_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
