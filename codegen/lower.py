@@ -83,7 +83,7 @@ ordered = Op(
 grouped_scatter = Op(
     "grouped_scatter",
     Kind.SCATTER,
-    ops.scatter.infer,
+    lambda *given: ops.scatter.infer(*given),
     params=("axis", "mode"),
     numpy=ops.scatter.numpy,
 )
