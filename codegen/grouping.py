@@ -13,12 +13,12 @@ from collections.abc import Sequence
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL, accumulator
-from tilewright.ir.node import Node, reachable
-from tilewright.ir.op import Kind
+from tilewright.ir.node import Node
 from tilewright.ir.shape import contiguous_strides
 
 from .lower import grouped_scatter
 from .sorting import in_order, positions_of, words_of
+from .update import meeting
 
 LEAST = 32
 """With fewer updates of one element, they are made one after another."""
@@ -30,12 +30,12 @@ def group_updates(node: Node) -> Node | None:
     """A scatter of many values with those for one place brought together."""
     if node.op is not ops.scatter or node.dtype.category == BOOL or 0 in node.operands[1].shape:
         return None
+    if meeting(node) < LEAST:
+        return None
     base, values, *indices = node.operands
     axis, mode = node.attrs
     placed = values.rank - (base.rank - len(indices))
     shape = tuple(values.shape[axis : axis + placed])
-    if _meeting(shape, indices) < LEAST:
-        return None
     count = math.prod(shape)
     flat = [_line(index, shape) for index in indices]
     sizes = base.shape[axis : axis + len(indices)]
@@ -49,19 +49,6 @@ def group_updates(node: Node) -> Node | None:
     sums = ops.sum(_grouped(zeros, ops.cast(lined, wide), flat, axis, mode), (axis,))
     total = ops.cast(base, wide) + ops.squeeze(sums, (axis,))
     return ops.cast(total, base.dtype)
-
-
-def _meeting(shape: Sequence[int], indices: Sequence[Node]) -> int:
-    """How many updates may be of one element."""
-    apart: set[int] = set()
-    for index in indices:
-        if all(n.op.kind in _COUNTED for n in reachable([index])):
-            first = len(shape) - index.rank
-            apart |= {first + i for i, size in enumerate(index.shape) if size != 1}
-    return math.prod(size for i, size in enumerate(shape) if i not in apart)
-
-
-_COUNTED = (Kind.GENERATE, Kind.CONSTANT, Kind.MOVEMENT, Kind.ELEMENTWISE)
 
 
 def _line(index: Node, shape: Sequence[int]) -> Node:

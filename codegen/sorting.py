@@ -89,14 +89,12 @@ def _keys(x: Node, descending: bool) -> tuple[Node | None, Node]:
 
 
 def _float_key(x: Node) -> Node:
-    """The bits of a float as a number: those of negative ones count down."""
+    """The bits of a float, sign and magnitude, as a number: both zeros are 0, every NaN is last."""
     same = {2: int16, 4: int32, 8: int64}[x.dtype.itemsize]
     kind = int64 if x.dtype is float64 else int32
     bits = ops.cast(ops.bitcast(x, same), kind)
     most = _number((1 << (8 * x.dtype.itemsize - 1)) - 1, kind)
-    zero = _number(0, kind)
-    key = ops.where(ops.lt(bits, zero), ops.bitwise_xor(bits, most), bits)
-    key = ops.where(ops.eq(x, ops.constant(0.0, x.dtype)), zero, key)
+    key = ops.where(ops.lt(bits, _number(0, kind)), -ops.bitwise_and(bits, most), bits)
     return ops.where(ops.isnan(x), most, key)
 
 

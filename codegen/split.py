@@ -82,7 +82,7 @@ class SplitProducts:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.dtype.name not in self.target.split_products or 0 in node.shape:
+        if 0 in node.shape:
             return None
         if node.op is ops.matmul:
             return self._matmul(node)
@@ -125,6 +125,8 @@ class SplitProducts:
         """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: as many as the
         machine has room for, if that saves time. sizes: batch, rows and columns."""
         chip = self.target.chip
+        if node.dtype.name not in self.target.split_products:
+            return 1
         batch, rows, columns = sizes
         edges = [64 if size <= 64 else 128 for size in (rows, columns)]
         tiles = -(-rows // edges[0]) * -(-columns // edges[1]) * batch

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
 from tilewright.ir.shape import contiguous_strides
 
 from . import index as ix
-from .domain import Domain
+from .domain import Domain, Place
 from .index import Axis, Data, Index
 from .kernel import Buffer, Kernel, Store
 from .lower import Lowering, grouped_scatter
@@ -23,12 +25,42 @@ def lower_update(
     Axes along which no two points can meet are parallel; the others run in order, so that "set"
     keeps the last value and sums are made in one order.
     """
-    base, values, *indices = node.operands
-    axis, mode = node.attrs
-    placed = values.rank - (base.rank - len(indices))
-    domain = Domain(tuple(values.shape))
-    lowering = Lowering(domain, source)
+    base, values = node.operands[:2]
+    mode = node.attrs[1]
+    lowering = Lowering(Domain(tuple(values.shape)), source)
     lowering.nodes[node] = None
+    where, parallel, ordered = _places(node, lowering)
+    offset = ix.linearize(where, contiguous_strides(base.shape))
+    place = lowering.domain.place(values.shape)
+    assert place is not None
+    value = lowering.value(values, place)
+    store = Store(buffer, offset, value, mode, node.op is grouped_scatter)
+    return Kernel("", parallel, ordered, (store,)), lowering
+
+
+def meeting(node: Node) -> int:
+    """How many updates of a scatter may be of one element, for all that is known of its positions
+    when it is compiled."""
+
+    def source(operand: Node) -> Buffer | None:
+        if operand.op.kind in _KNOWN:
+            return None
+        return Buffer("", operand.dtype, math.prod(operand.shape))
+
+    lowering = Lowering(Domain(tuple(node.operands[1].shape)), source)
+    _, _, ordered = _places(node, lowering)
+    return math.prod(a.extent for a in ordered)
+
+
+_KNOWN = (Kind.GENERATE, Kind.CONSTANT, Kind.MOVEMENT, Kind.ELEMENTWISE)
+
+
+def _places(node: Node, lowering: Lowering) -> tuple[Place, tuple[Axis, ...], tuple[Axis, ...]]:
+    """Where each value goes, the axes along which no two points can meet, and the others."""
+    base, values, *indices = node.operands
+    axis = node.attrs[0]
+    placed = values.rank - (base.rank - len(indices))
+    domain = lowering.domain
     place = domain.place(values.shape)
     assert place is not None
     at = place[axis : axis + placed]
@@ -36,16 +68,12 @@ def lower_update(
     for dim, operand in enumerate(indices, axis):
         value = lowering.value(operand, narrow(at, operand.shape))
         positions.append(lowering.data_index(value, base.shape[dim], dim, node))
-    where = (*place[:axis], *positions, *place[axis + placed :])
-    offset = ix.linearize(where, contiguous_strides(base.shape))
-    store = Store(buffer, offset, lowering.value(values, place), mode, node.op is grouped_scatter)
-
     apart = {*domain.axes[:axis], *domain.axes[axis + placed :]}
     for position in positions:
         apart |= _told_apart(position)
     parallel = tuple(a for a in domain.parallel if a in apart)
     ordered = tuple(a for a in domain.parallel if a not in apart)
-    return Kernel("", parallel, ordered, (store,)), lowering
+    return (*place[:axis], *positions, *place[axis + placed :]), parallel, ordered
 
 
 def _told_apart(position: Index) -> set[Axis]:

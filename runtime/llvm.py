@@ -14,6 +14,7 @@ from . import debug
 from .cpu import NumpyDevice
 from .device import Bound, Launch, Run
 from .host import HostDevice
+from .tuner import place
 
 if TYPE_CHECKING:
     from .tuner.choices import Choice
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 def tuned(kernel: Kernel | Bundle) -> Schedule:
     """What the tuner found for a kernel, or the default."""
+    if not place.exist():
+        return DEFAULT
     from .tuner import engines
 
     return engines.named("cpu").chosen(kernel) or DEFAULT
@@ -99,7 +102,8 @@ class LlvmDevice(HostDevice):
     def choice(self, kernel: Kernel | Bundle) -> Choice | None:
         from .tuner import engines
 
-        return engines.named(self.name).choice(kernel) if self._schedule is tuned else None
+        is_tuned = place.exist() and self._schedule is tuned
+        return engines.named(self.name).choice(kernel) if is_tuned else None
 
     def source(self, kernel: Kernel | Bundle) -> str:
         from tilewright.codegen.llvm import emit

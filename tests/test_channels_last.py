@@ -113,6 +113,23 @@ def test_values_and_gradients(each: Case) -> None:
     assert kinds(program) & turned == (turned if each in CASES else set())
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_gradients_of_weights_in_parts(groups: int) -> None:
+    """A long sum of few results is cut along the batch."""
+    each = Case("", (8, 32, 14, 14), (32, 32 // groups, 3, 3), padding=(1, 1), groups=groups)
+    (*_, gradient), values = three(each)
+    slow = replace(INTERPRET, chip=replace(INTERPRET.chip, tensor={}, vector={"float32": 1e10}))
+    slow = replace(slow, split_products=("bfloat16",))
+    (found,), program = compute([gradient], values, slow, InterpretDevice())
+    expects = expected(each, values)[2]
+    np.testing.assert_allclose(
+        found.astype(float), expects, rtol=0, atol=1e-2 * np.abs(expects).max()
+    )
+    assert "sum" in kinds(program) and "conv_weight_grad_last" in kinds(program)
+    whole = compile_graph(lower_graph([gradient]), replace(slow, split_products=()))
+    assert "sum" not in kinds(whole)
+
+
 def network(target: Target, dtype: DType) -> tuple[Program, list[np.ndarray], list[np.ndarray]]:
     """A stem, pooling of two kinds, and a block with a residual: (program, results, those of the
     primitives on NumPy)."""

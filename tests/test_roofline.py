@@ -10,6 +10,7 @@ from test_triton_attention import passes
 
 from tilewright.codegen.chip import CHIPS, SM_90
 from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import (
     Schedule,
     Usage,
@@ -20,6 +21,9 @@ from tilewright.codegen.schedule import (
 )
 from tilewright.codegen.target import gpu
 from tilewright.ir import dtype as dt
+from tilewright.ir import ops
+from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.ir.shape import Size
 
 HOPPER = gpu("sm_90")
 
@@ -113,3 +117,12 @@ def test_other_architectures() -> None:
     assert gpu("gfx950").chip is CHIPS["gfx942"]
     with pytest.raises(ValueError, match="expected a target such as sm_80"):
         gpu("h100")
+
+
+def test_what_is_read_once_a_row_makes_no_columns() -> None:
+    """Rows of channels with a factor each are rows, of which a program takes one."""
+    x = ops.leaf(0, Size((8, 64, 56, 56)), dt.bfloat16)
+    factor, shift = (ops.leaf(i, Size((1, 64, 1, 1)), dt.float32) for i in (1, 2))
+    y = ops.sum(ops.cast(x, dt.float32) * factor + shift, (0, 2, 3))
+    (step,) = compile_graph(lower_graph([y]), HOPPER).steps
+    assert predict(step.kernel, default_schedule(step.kernel, HOPPER), HOPPER).programs == 64

@@ -199,6 +199,15 @@ def test_few_updates_are_made_one_after_another() -> None:
     assert not any(k.is_grouped for k in kernels(ops.scatter(base, values, index, 0, "add")))
 
 
+def test_positions_that_are_known_need_no_order() -> None:
+    """Each row of a matrix gets one value; unless several positions are made of one."""
+    base, count = ops.leaf(0, Size((100, 7)), dt.float32), ops.iota(100)
+    values, column = ops.leaf(1, Size((100,)), dt.float32), ops.leaf(2, Size((100,)), dt.int64)
+    for index, grouped in ((count, False), (ops.expand(ops.iota(1), (100,)), True)):
+        found = kernels(ops.scatter(base, values, index, column, 0, "add"))
+        assert any(k.is_grouped for k in found) is grouped
+
+
 def test_the_gradient_of_a_vocabulary() -> None:
     """GPT-2's, of 8,192 tokens: by the cost model, not twice what storing the result takes."""
     target = gpu("sm_90")

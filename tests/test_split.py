@@ -117,6 +117,17 @@ def test_few_columns() -> None:
     np.testing.assert_allclose(run(y, values), array.sum(0, keepdims=True) * 2.0, atol=1e-3)
 
 
+def test_columns_of_several_dimensions() -> None:
+    """None of them alone has parts enough."""
+    values = leaves((4, 28, 30, 32))
+    (x,) = values
+    y = ops.sum(x * 2.0, (0, 1, 2))
+    assert launches(y, CUDA) == 2
+    (array,) = values.values()
+    expected = array.sum((0, 1, 2), keepdims=True) * 2.0
+    np.testing.assert_allclose(run(y, values), expected, atol=2e-3)
+
+
 def normalized(kind: str, channels: int, dtype: DType) -> list[Node]:
     """A norm of 256 images, and its gradients."""
     shape = (256, channels, 56, 56)

@@ -37,7 +37,8 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
     if _runs_along_parallel(kernel):
         # Columns: neighbouring threads take neighbouring columns.
         block = min(power_of_two(rows), 64)
-        block_r = min(power_of_two(length), max(4096 // block, 1))
+        held = 4096 if len(_loads_of_rows(kernel)) <= 2 else 2048  # more would spill
+        block_r = min(power_of_two(length), max(held // block, 1))
         return Schedule(block=block, block_r=block_r, looped=block_r < length, num_warps=4)
     whole = power_of_two(length)
     if whole <= (limit if passes(kernel) > 1 else STEP):
@@ -50,16 +51,21 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
 def _runs_along_parallel(kernel: Kernel) -> bool:
     """Whether most loads of whole rows step through memory along a parallel axis rather than a
     reduction axis. What there is one of for each row, or for each column, is next to nothing."""
+    along_parallel = along_reduction = 0
+    for load in _loads_of_rows(kernel):
+        steps = {a for a in load.offset.axes() if abs(load.offset.coefficient(a)) == 1}
+        along_parallel += not steps.isdisjoint(kernel.parallel)
+        along_reduction += not steps.isdisjoint(kernel.reduction)
+    return along_parallel > along_reduction
+
+
+def _loads_of_rows(kernel: Kernel) -> list[Load]:
+    """The loads of most elements."""
     analysis = Analysis(kernel)
     loads = [v for v in kernel.values if isinstance(v, Load)]
-    most = max((points(analysis.axes(v)) for v in loads), default=1)
-    along_parallel = along_reduction = 0
-    for value in loads:
-        if points(analysis.axes(value)) == most:
-            steps = {a for a in value.offset.axes() if abs(value.offset.coefficient(a)) == 1}
-            along_parallel += not steps.isdisjoint(kernel.parallel)
-            along_reduction += not steps.isdisjoint(kernel.reduction)
-    return along_parallel > along_reduction
+    counts = {v: points(analysis.axes(v)) for v in loads}
+    most = max(counts.values(), default=1)
+    return [v for v in loads if counts[v] == most]
 
 
 def merge_schedule(kernel: Kernel, target: Target) -> Schedule:

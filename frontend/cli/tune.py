@@ -329,7 +329,7 @@ def _database() -> Any:
 
 
 def _path() -> Path:
-    from tilewright.runtime.tuner.record import default_path
+    from tilewright.runtime.tuner.place import default_path
 
     return default_path()
 

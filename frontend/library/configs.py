@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.codegen.external import Config, Site
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import cache
+from tilewright.runtime.tuner import place
 
 from ..recording import Handle
 
@@ -63,7 +64,7 @@ def choose(
     pinned = tuned.cache.get(key)
     if pinned is not None:
         return pinned, "pinned in its cache"
-    if site is not None:
+    if site is not None and place.exist():
         from tilewright.runtime.tuner import engines
 
         choice = engines.named(f"{engines.USERS}{device}").choice(site)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.runtime.tuner import choices, engines
+from tilewright.runtime.tuner import choices, engines, place
 from tilewright.runtime.tuner.database import Database
 from tilewright.runtime.tuner.record import CannotTune
 from tilewright.runtime.tuner.session import Session
@@ -56,9 +56,9 @@ def tune_kernels(
     """Tune kernels in order. Arguments as `tune`'s."""
     from .display import Display
 
-    if choices.pinned():
+    if place.pinned():
         raise RuntimeError(
-            f"TW_TUNE_FILE={choices.pinned()} pins the schedules, so nothing is tuned: unset it to "
+            f"TW_TUNE_FILE={place.pinned()} pins the schedules, so nothing is tuned: unset it to "
             "tune"
         )
     results: list[TunedKernel] = []

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 
 from tilewright.runtime import debug, plan
-from tilewright.runtime.tuner import choices, engines
+from tilewright.runtime.tuner import choices, engines, place
 from tilewright.runtime.tuner.database import Database
 from tilewright.runtime.tuner.session import Session
 
@@ -128,7 +128,7 @@ class Online:
 def start(setting: str) -> Online | None:
     """By TW_TUNE: nothing for 0, an empty text or with schedules pinned. ValueError for what is
     neither a switch nor a share."""
-    if setting.lower() in ("", "0", "false", "off") or choices.pinned():
+    if setting.lower() in ("", "0", "false", "off") or place.pinned():
         return None
     try:
         share = SHARE if setting.lower() in ("1", "true", "on") else float(setting)

@@ -19,6 +19,7 @@ from tilewright.ir.dtype import DType, from_numpy
 from .. import debug
 from ..arena import Arena
 from ..device import Bound, Device, Launch, Run
+from ..tuner import place
 from .checks import Checks
 from .context import Context
 from .copies import Upload, download
@@ -126,6 +127,8 @@ class Cuda(Device):
         return emit(kernel, self._schedule(kernel, self.target)).source
 
     def _tuned(self, kernel: Kernel | Bundle, target: Target) -> Schedule:
+        if not place.exist():
+            return default_schedule(kernel, target)
         from ..tuner import engines
 
         return engines.named(self.name).chosen(kernel) or default_schedule(kernel, target)
@@ -133,8 +136,8 @@ class Cuda(Device):
     def choice(self, kernel: Kernel | Bundle) -> Choice | None:
         from ..tuner import engines
 
-        own = self._schedule == self._tuned
-        return engines.named(self.name).choice(kernel) if own else None
+        is_tuned = place.exist() and self._schedule == self._tuned
+        return engines.named(self.name).choice(kernel) if is_tuned else None
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         return self.compile_all([kernel])[0]

@@ -17,7 +17,8 @@ from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
 
 from . import key as keys
-from .record import Options, Record, default_path
+from . import place
+from .record import Options, Record
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,10 @@ class Table:
         return Choice(record.chosen, origin, record.gain)
 
 
-def pinned() -> str | None:
-    """The file that TW_TUNE_FILE names."""
-    return os.environ.get("TW_TUNE_FILE") or None
-
-
 @remembered
 def table(device: str, versions: str) -> Table:
     """Read once by a process."""
-    file = pinned()
+    file = place.pinned()
     if file is not None:
         from . import portable
 
@@ -93,18 +89,12 @@ def table(device: str, versions: str) -> Table:
             return Table(database.records(device, versions), "tuned")
     except (sqlite3.Error, OSError) as error:
         warnings.warn(
-            f"tilewright can't read the tuning results in {default_path()}: {error}. Kernels get "
-            "their default schedules",
+            f"tilewright can't read the tuning results in {place.default_path()}: {error}. Kernels "
+            "get their default schedules",
             RuntimeWarning,
             stacklevel=2,
         )
         return Table((), "tuned")
-
-
-@remembered
-def exist() -> bool:
-    """Whether there can be any."""
-    return pinned() is not None or default_path().exists()
 
 
 def find(kernel: Kernel | Bundle | Site, device: str, versions: str) -> Choice | None:
@@ -115,5 +105,5 @@ def find(kernel: Kernel | Bundle | Site, device: str, versions: str) -> Choice |
 
 def forget() -> None:
     """Read them again when they are next asked for."""
-    exist.cache_clear()
+    place.exist.cache_clear()
     table.cache_clear()

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from .key import Key, bucket
-from .record import PRIOR, About, Found, Record, default_path, text_of
+from .place import default_path
+from .record import PRIOR, About, Found, Record, text_of
 
 FORMAT = 1
 WAIT = 60.0

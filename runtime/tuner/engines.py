@@ -113,8 +113,6 @@ class Engine(abc.ABC, Generic[S]):
 
     def choice(self, kernel: Kernel | Bundle | Site) -> choices.Choice | None:
         """What is known to be best for a kernel here."""
-        if not choices.exist():
-            return None
         return choices.find(kernel, self.identity, self.versions)
 
     def chosen(self, kernel: Kernel | Bundle) -> S | None:

@@ -1,15 +1,12 @@
-"""What is known of a kernel's schedules, and where that is kept."""
+"""What is known of a kernel's schedules."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from .. import cache
 from .key import Key
 
 MEASURED, PRIOR = "measured", "prior"
@@ -71,9 +68,3 @@ class Record:
 def text_of(options: Options) -> str:
     """Options as they are kept: JSON in a fixed order."""
     return json.dumps(dict(options), sort_keys=True, separators=(",", ":"))
-
-
-def default_path() -> Path:
-    """TW_TUNE_DB, or a file in the cache directory."""
-    chosen = os.environ.get("TW_TUNE_DB")
-    return Path(chosen) if chosen else cache.directory() / "tuning.sqlite"
