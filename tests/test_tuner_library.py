@@ -208,12 +208,14 @@ def test_numbers_that_change_are_those_of_a_launch() -> None:
         np.testing.assert_allclose(out, x_before * np.float32(kernel.scalars[0]))
 
 
-def test_memory_that_is_read_and_written() -> None:
-    """Outputs hold numbers before a launch, the same for each candidate; integers are zeros."""
+def test_outputs_hold_numbers_before_a_launch_and_integers_are_zeros() -> None:
     with fake_cuda.installed():
-        kernel, engine = launched(), engines.named("users@cuda:0")
-        case = engine.case(engine.device(), engine.read(engine.written(kernel)))
+        engine = engines.named("users@cuda:0")
+        case = engine.case(engine.device(), engine.read(engine.written(launched())))
         assert all(a.min() > 0 for a in (*case.before, *case.inputs))
+        whole = launched(dtype=tw.int32)
+        case = engine.case(engine.device(), engine.read(engine.written(whole)))
+        assert all(not a.any() for a in (*case.before, *case.inputs))
 
 
 def test_a_report_tells_what_is_tuned_where() -> None:

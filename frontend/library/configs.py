@@ -19,10 +19,11 @@ class Decision:
     """With which config an autotuned kernel is launched.
 
     config: a triton.Config. origin: where it is from, for people. site: what the tuner keeps its
-    results under; None where it has none. candidates: the configs that there were.
+    results under; None where it has none. candidates: the configs that there were. Launches of
+    equal values have equal configs, so these aren't compared.
     """
 
-    config: Any
+    config: Any = field(compare=False)
     origin: str
     site: Site | None
     candidates: tuple[Any, ...] = field(compare=False)

@@ -46,7 +46,7 @@ class Trial:
         self.device = engine.device()
         self.case = engine.case(self.device, kernel)
         self.scalars = self.case.scalars
-        self.buffers = [*map(self.device.from_numpy, (*self.case.before, *self.case.inputs))]
+        self.buffers = [*self._before(), *map(self.device.from_numpy, self.case.inputs)]
         self.launches: list[Any] = []
 
     def prepare(self, candidates: Sequence[Any], answer: Any) -> list[Any]:
@@ -60,10 +60,14 @@ class Trial:
             found.append(self._check(launch))
         return found
 
+    def _before(self) -> list[Any]:
+        """Outputs that no launch has written to; a device may take an array as its memory."""
+        return [self.device.from_numpy(each.copy()) for each in self.case.before]
+
     def _check(self, launch: Any) -> tuple[str, str] | None:
         if isinstance(launch, Exception):
             return "failed", f"{type(launch).__name__}: {launch}"
-        fresh = [*map(self.device.from_numpy, self.case.before)]
+        fresh = self._before()
         try:
             launch([*fresh, *self.buffers[len(fresh) :]], self.scalars)
             self.device.synchronize()
