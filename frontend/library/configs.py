@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,14 +30,9 @@ class Decision:
     candidates: tuple[Any, ...] = field(compare=False)
 
 
-def decide(
-    tuned: Any, named: Mapping[str, Any], given: Mapping[str, Any], forced: Any = None
-) -> Decision:
-    """named, given: the positional and the keyword arguments of the launch. forced: the config to
-    take, whatever is known."""
+def decide(tuned: Any, named: Mapping[str, Any], given: Mapping[str, Any]) -> Decision:
+    """named, given: the positional and the keyword arguments of the launch."""
     everything = {**named, **given}
-    if forced is not None:
-        return Decision(forced, "", None, ())
     candidates = tuned.configs
     if tuned.early_config_prune:
         candidates = tuned.early_config_prune(candidates, named, **given)
@@ -105,19 +101,20 @@ def _about(tuned: Any) -> str:
     found = _abouts.get(tuned)
     if found is None:
         function = tuned.fn
-        while not hasattr(function, "src"):
+        while hasattr(function, "fn"):
             function = function.fn
         configs = [plain(config) for config in tuned.configs]
-        found = _abouts[tuned] = cache.digest(f"{function.src}\n{tuned.keys}\n{configs}")
+        text = inspect.getsource(function)
+        found = _abouts[tuned] = cache.digest(f"{text}\n{tuned.keys}\n{configs}")
     return found
 
 
 def settled(
     kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], forced: Any = None
 ) -> tuple[Any, dict[str, Any], Decision | None]:
-    """(the triton.JITFunction below the decorators, keyword arguments with what they add, the
-    config of an autotuned kernel). forced: the config to take; nothing is done with the tensors
-    then."""
+    """(the triton.JITFunction below the decorators, keyword arguments with what they add, what was
+    decided for an autotuned kernel). forced: the config to take; nothing is decided then, and
+    nothing is done with the tensors."""
     from triton.runtime import Autotuner, JITFunction
     from triton.runtime.autotuner import Heuristics
     from triton.runtime.interpreter import InterpretedFunction
@@ -131,8 +128,11 @@ def settled(
             kernel = kernel.fn
         elif isinstance(kernel, Autotuner):
             named = dict(zip(kernel.arg_names, args))
-            decision = decide(kernel, named, given, forced)
-            _add(decision.config, named, given, prepare=forced is None)
+            config = forced
+            if config is None:
+                decision = decide(kernel, named, given)
+                config = decision.config
+            _add(config, named, given, prepare=forced is None)
             kernel = kernel.fn
         elif isinstance(kernel, InterpretedFunction):  # under TRITON_INTERPRET=1
             kernel = _compiled(kernel)
