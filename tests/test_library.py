@@ -482,9 +482,9 @@ def test_autotuned_kernels(device: str) -> None:
 def test_the_tuner_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def choose(tuned: Any, key: Any, candidates: Any) -> Any:
+    def choose(tuned: Any, key: Any, candidates: Any, *rest: Any) -> Any:
         asked.append((tuned, key))
-        return candidates[-1]
+        return candidates[-1], "a test"
 
     monkeypatch.setattr(configs, "choose", choose)
     x, block = tw.ones(8), tw.empty(1, dtype=tw.int32)

@@ -145,12 +145,14 @@ def test_results_have_the_same_bits_with_any_number_of_threads() -> None:
     schedule = llvm.Schedule(tile=(4, 2), rows=24, columns=128, depth=128)
     before = tw.get_num_threads()
     found = []
-    for threads in (1, 2, 3):
-        tw.set_num_threads(threads)
-        assert trial.prepare([engine.options(schedule)], lambda message: None) == [None]
-        trial.launches[-1](trial.buffers, trial.scalars)
-        found.append(trial.outputs[0].copy())
-    tw.set_num_threads(before)
+    try:
+        for threads in (1, 2, 3):
+            tw.set_num_threads(threads)
+            assert trial.prepare([engine.options(schedule)], lambda message: None) == [None]
+            trial.launches[-1](trial.buffers, trial.scalars)
+            found.append(trial.buffers[0].copy())
+    finally:
+        tw.set_num_threads(before)
     assert np.all(found[0] > 0)
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.codegen.external import Autotuned
 from tilewright.codegen.kernel import Bundle, Kernel, Reduce
 from tilewright.codegen.space import Space
 
 from . import key, search
-from .bench import Bench, CannotTune
+from .bench import Bench
 from .database import Database
 from .engines import Engine
-from .record import MEASURED, PRIOR, About, Found, Options, Record, text_of
+from .record import MEASURED, PRIOR, About, CannotTune, Found, Options, Record, text_of
 
 if TYPE_CHECKING:
     from .gpu import Offline
@@ -57,7 +58,7 @@ class Result:
     """
 
     record: Record
-    kernel: Kernel | Bundle
+    kernel: Kernel | Bundle | Autotuned
     space: int
     measured: int
     known: int
@@ -99,7 +100,7 @@ class Session:
         """Seconds of the budget."""
         return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
-    def tune(self, kernel: Kernel | Bundle, family: str = "") -> Result:
+    def tune(self, kernel: Kernel | Bundle | Autotuned, family: str = "") -> Result:
         """Search the schedules of a kernel, or go on where a search was left.
 
         KeyboardInterrupt goes through to the caller; what was measured until then is kept, and the
@@ -112,7 +113,7 @@ class Session:
 class _Search:
     """One kernel."""
 
-    def __init__(self, session: Session, kernel: Kernel | Bundle, family: str):
+    def __init__(self, session: Session, kernel: Kernel | Bundle | Autotuned, family: str):
         self.session, self.kernel = session, kernel
         self.engine, self.database = session.engine, session.database
         self.space: Space[Any] = self.engine.space(kernel)
@@ -261,8 +262,10 @@ class _Search:
         return [*nearest, *(s for _, s in sorted(ranked, key=lambda each: each[0])[:3])]
 
 
-def family_of(kernel: Kernel | Bundle) -> str:
+def family_of(kernel: Kernel | Bundle | Autotuned) -> str:
     """What a kernel is, in a word."""
+    if isinstance(kernel, Autotuned):
+        return "custom"
     if isinstance(kernel, Bundle):
         return "update"
     if kernel.is_chained:
