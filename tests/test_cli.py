@@ -335,3 +335,17 @@ def test_compile_writes_a_program_for_a_gpu(tmp_path: Path) -> None:
         "compile", "model:net", "--input", "2x5", "--target", "sm_80", "-o", "x.tw", cwd=tmp_path
     )
     assert status == 1 and err.startswith("tilewright: error: ") and err.count("\n") == 1
+
+
+def test_compile_of_an_onnx_file(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    pytest.importorskip("onnx")
+    tw.onnx.export(tw.nn.Linear(4, 8), tw.zeros(2, 4), tmp_path / "net.onnx")
+    options = ("--input", "2x4", "--target", "sm_80", "-o", "net.tw")
+    status, out, err = call("compile", "net.onnx", *options, cwd=tmp_path)
+    assert (status, err) == (0, "")
+    assert out.startswith("wrote net.tw: ") and out.endswith("output: torch.float32[2, 8]\n")
+    (tmp_path / "bad.onnx").write_text("no model")
+    for file, message in (("none.onnx", "No such file"), ("bad.onnx", "is no ONNX model")):
+        status, _, err = call("compile", file, *options, cwd=tmp_path)
+        assert status == 2 and message in err and err.count("\n") == 1

@@ -14,7 +14,7 @@ Reduction = Callable[[Any, list[int], bool], Any]
 
 
 def _prod(x: Any, axes: list[int], keepdim: bool) -> Any:
-    for axis in sorted(axes, reverse=True):
+    for axis in sorted((axis % x.dim() for axis in axes), reverse=True):
         x = f.prod(x, axis, keepdim, dtype=x.dtype)
     return x
 
@@ -48,11 +48,12 @@ def _register(name: str, reduction: Reduction) -> None:
     def reduce(
         x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Any:
-        chosen = [] if axes is None else [int(a) % max(x.dim(), 1) for a in axes]
-        if not chosen:
-            chosen = [] if noop_with_empty_axes else list(range(x.dim()))
+        chosen = [] if axes is None else [int(axis) for axis in axes]
+        if not chosen and noop_with_empty_axes:
+            return x
         if not x.dim():
-            x, chosen, keepdims = x.reshape(1), [0] if chosen or not noop_with_empty_axes else [], 0
+            return reduction(x.reshape(1), [0], False)
+        chosen = chosen or list(range(x.dim()))
         return reduction(x, chosen, bool(keepdims))
 
 
