@@ -256,7 +256,7 @@ def copied(
         return Reduce(value.op, made[id(value.arg)], folded(value.over), value.dtype)
     if isinstance(value, Dot):
         a, b = made[id(value.a)], made[id(value.b)]
-        return Dot(a, b, folded(value.over), value.dtype, value.input_dtype)
+        return Dot(a, b, folded(value.over), value.dtype, value.input_dtype, value.fast)
     if isinstance(value, ALONG):
         along = _axis_of(axes.get(value.along, ix.of(value.along)))
         return replace(value, arg=made[id(value.arg)], along=along)

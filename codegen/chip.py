@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import FLOAT8, DType
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,8 +53,11 @@ class Chip:
 
     def flops(self, dtype: DType, tf32: bool = False) -> float:
         """Operations a second in products of `dtype`."""
-        if dtype.name in self.tensor and (dtype.name != "float32" or tf32):
-            return self.tensor[dtype.name]
+        name = dtype.name
+        if dtype in FLOAT8 and name not in self.tensor:
+            name = "float16"  # as which it is multiplied
+        if name in self.tensor and (name != "float32" or tf32):
+            return self.tensor[name]
         return self.vector.get(dtype.name, self.vector["float32"])
 
 

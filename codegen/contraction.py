@@ -199,6 +199,7 @@ def _weight_grad_last(node: Node) -> Contraction:
 
 _RULES: dict[str, Callable[[Node], Contraction]] = {
     "matmul": _matmul,
+    "matmul_fast": _matmul,
     "conv": _conv,
     "conv_input_grad": _conv_input_grad,
     "conv_weight_grad": _conv_weight_grad,

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir.dtype import accumulator
+from tilewright.ir.dtype import FLOAT8, accumulator
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
@@ -143,8 +143,10 @@ class _Cutter:
 
     def _require_factor(self, operand: Node) -> None:
         """A contraction reads memory, through movement. Next to no arithmetic may be done on the
-        way if it is on a leaf (the cast of a weight); on a computed value it is done before."""
+        way if it is on a leaf (the cast of a weight); on a computed value it is done before, and so
+        it is if it gives float8, which tensor cores take from memory."""
         node, top, cost = operand, None, 0
+        most = 0 if operand.dtype in FLOAT8 else MOST_FACTOR_COST
         while node not in self.leaves and node not in self.anchors:
             if node.op.kind is Kind.MOVEMENT and node.op.name != "cat":
                 node = node.operands[0]
@@ -155,7 +157,7 @@ class _Cutter:
             if (
                 node.op.kind is not Kind.ELEMENTWISE
                 or len(varying) != 1
-                or cost > MOST_FACTOR_COST
+                or cost > most
                 or varying[0].shape != node.shape
             ):
                 if node.op.kind is not Kind.CONSTANT and node.op is not scalar:

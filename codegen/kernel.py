@@ -233,7 +233,7 @@ class Dot(_Value):
 
     Parallel axes that only `a` mentions are its rows (M), that only `b` mentions its columns (N),
     that both mention its batch. Inputs of half types are multiplied as such (`input_dtype`) and
-    summed in float32.
+    summed in float32; those of float8 too, unless `fast` allows sums as short as the hardware's.
     """
 
     a: Value
@@ -241,6 +241,7 @@ class Dot(_Value):
     over: tuple[Axis, ...]
     dtype: DType
     input_dtype: DType
+    fast: bool = False
 
     def operands(self) -> tuple[Value, ...]:
         return self.a, self.b

@@ -69,13 +69,13 @@ def turn_products(roots: Sequence[Node]) -> list[Node]:
             product = node.operands[0] if node.op.name == "permute" else node
             if (
                 product is not node
-                and product.op is ops.matmul
+                and product.op in (ops.matmul, ops.matmul_fast)
                 and readers[product] == 1
                 and product not in kept
                 and node.attrs[0] == (*range(node.rank - 2), node.rank - 1, node.rank - 2)
             ):
                 a, b = (_transposed(turned[o]) for o in product.operands)
-                turned[node] = intern(ops.matmul, (b, a), loc=product.loc)
+                turned[node] = intern(product.op, (b, a), loc=product.loc)
             elif any(turned[o] is not o for o in node.operands):
                 operands = tuple(turned[o] for o in node.operands)
                 turned[node] = intern(node.op, operands, node.attrs, loc=node.loc)

@@ -19,9 +19,10 @@ from typing import Any, cast
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType, accumulator, float32, int64
+from tilewright.ir.dtype import NARROW, DType, accumulator, float32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.contraction import matmul_fast
 from tilewright.ir.ops.generate import constant_value, random_bits, scalar
 from tilewright.ir.shape import contiguous_strides
 
@@ -55,7 +56,7 @@ from .movement import narrow
 Request = tuple[Node, Place]
 Rule = Generator[Request, Value, Value]
 
-CAST = REGISTRY["cast"]
+CAST, BITCAST = REGISTRY["cast"], REGISTRY["bitcast"]
 MUL = REGISTRY["mul"]
 
 initial = Op(
@@ -65,6 +66,7 @@ initial = Op(
     params=("update",),
     numpy="{0}",
     triton="{0}",
+    float8=True,
 )
 """What memory that is updated holds before: a copy of its base, for that one update alone."""
 
@@ -81,7 +83,7 @@ ordered = Op(
 grouped_scatter = Op(
     "grouped_scatter",
     Kind.SCATTER,
-    ops.scatter.infer,
+    lambda *given: ops.scatter.infer(*given),
     params=("axis", "mode"),
     numpy=ops.scatter.numpy,
 )
@@ -163,6 +165,9 @@ class Lowering:
             self.nodes[moved] = None
             place = movement.target(moved, place)
             node = moved
+        if isinstance(value, Apply) and value.op is CAST and value.target is buffer.dtype:
+            (before,) = value.args
+            value = before if before.dtype is value.dtype else value  # a store rounds by itself
         return Store(buffer, ix.linearize(place, contiguous_strides(node.shape)), value)
 
     def _rule(self, node: Node, place: Place) -> Value | Rule:
@@ -228,6 +233,8 @@ class Lowering:
             return args[0]
         if node.op is CAST:
             return self._cast(node, args[0])
+        if node.op is BITCAST:
+            return self._bitcast(node, args[0])
         if node.dtype is int64:
             folded = self._fold_position(node.op.name, args)
             if folded is not None:
@@ -248,6 +255,14 @@ class Lowering:
         if arg.dtype is target:  # a half type is float32 in a kernel already
             return arg
         return self.apply(CAST, (arg,), target)
+
+    def _bitcast(self, node: Node, arg: Value) -> Value:
+        """The bits are those of memory: what is computed in a wider type is rounded first."""
+        source, target = node.operands[0].dtype, node.dtype
+        if source in NARROW and not isinstance(arg, Load):
+            arg = self.apply(CAST, (arg,), float32, source)
+        narrow = target if target in NARROW else None
+        return self.apply(BITCAST, (arg,), accumulator(target), narrow)
 
     def _fold_position(self, name: str, args: Sequence[Value]) -> Value | None:
         """Arithmetic on positions stays a position, so that gathers by it stay plain loads."""
@@ -445,7 +460,8 @@ class Lowering:
         a, b = factors
         if count == 1:  # an outer product sums nothing
             return self.apply(MUL, (a, b), dtype)
-        return Dot(a, b, self.domain.reduction, dtype, node.operands[0].dtype)
+        fast = node.op is matmul_fast
+        return Dot(a, b, self.domain.reduction, dtype, node.operands[0].dtype, fast)
 
     def _factor(self, term: Term) -> Rule:
         conditions = movement.simplified(term.conditions)

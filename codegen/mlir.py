@@ -210,6 +210,8 @@ class _Printer:
         elif isinstance(value, Dot):
             operands += value.over
             attributes["input"] = scalar_type(value.input_dtype)
+            if value.fast:
+                attributes["fast"] = True
         elif isinstance(value, Scan):
             operands.append(value.along)
             attributes["op"] = value.op

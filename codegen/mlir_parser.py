@@ -354,7 +354,8 @@ class _Scope:
 
     def dot(self, fields: _Fields) -> Dot:
         a, b, over = fields.value(), fields.value(), self.over(fields)
-        return Dot(a, b, over, fields.result_dtype(), fields.dtype("input"))
+        fast = "fast" in fields.attributes and fields.attribute("fast", bool, "a bool")
+        return Dot(a, b, over, fields.result_dtype(), fields.dtype("input"), fast)
 
     def over(self, fields: _Fields) -> tuple[Axis, ...]:
         axes = []

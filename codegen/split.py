@@ -84,7 +84,7 @@ class SplitProducts:
     def __call__(self, node: Node) -> Node | None:
         if 0 in node.shape:
             return None
-        if node.op is ops.matmul:
+        if node.op in (ops.matmul, ops.matmul_fast):
             return self._matmul(node)
         return self._weight_grad(node) if node.op is ops.conv_weight_grad else None
 
@@ -99,7 +99,7 @@ class SplitProducts:
         left = ops.reshape(a, (*a.shape[:-1], parts, size))
         left = ops.permute(left, (*range(a.rank - 2), a.rank - 1, a.rank - 2, a.rank))
         right = ops.reshape(b, (*b.shape[:-2], parts, size, columns))
-        products = ops.matmul(left, right)
+        products = node.op(left, right)
         return total_of_parts(products, products.rank - 3, node.shape)
 
     def _weight_grad(self, node: Node) -> Node | None:
@@ -132,7 +132,7 @@ class SplitProducts:
         tiles = -(-rows // edges[0]) * -(-columns // edges[1]) * batch
         most = min(chip.multiprocessors // tiles, inner // _LEAST)
         parts = max((p for p in range(1, most + 1) if extent % p == 0), default=1)
-        rate = chip.flops(node.dtype, self.target.tf32) / chip.multiprocessors
+        rate = chip.flops(node.operands[0].dtype, self.target.tf32) / chip.multiprocessors
         saved = 2 * edges[0] * edges[1] * (inner - inner // parts) / rate
         more = 8 * parts * math.prod(node.shape) / chip.bandwidth + _LAUNCH
         return parts if saved > more else 1

@@ -146,7 +146,8 @@ class _Writer:
         if isinstance(value, Reduce):
             return f"reduce {value.op}({args}){self._over(value.over)}"
         if isinstance(value, Dot):
-            return f"dot({args}) of {value.input_dtype.short}{self._over(value.over)}"
+            kind = f"{'fast ' if value.fast else ''}{value.input_dtype.short}"
+            return f"dot({args}) of {kind}{self._over(value.over)}"
         if isinstance(value, Scan):
             return f"scan {value.op}({args}) along {value.along.name}"
         if isinstance(value, Ordered):

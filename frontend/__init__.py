@@ -14,6 +14,8 @@ from tilewright.ir.dtype import (
 )
 from tilewright.ir.dtype import (
     bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
     float16,
     float32,
     float64,
@@ -93,6 +95,9 @@ _LAZY = {
         ],
         "amp.autocast_mode",
     ),
+    "_scaled_mm": "nn.functional.scaled",
+    "finfo": "limits",
+    "iinfo": "limits",
     "explain": "explanation",
     "tune": "tuning",
     "save": "serialization",

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
@@ -275,12 +274,12 @@ class Tensor(Handle):
             raise RuntimeError(
                 f"a Tensor with {array.size} elements cannot be converted to Scalar{at_user_line()}"
             )
-        return array.item() if array.dtype.kind != "V" else float(array.reshape(()))
+        return array.item() if array.dtype.isbuiltin == 1 else float(array.reshape(()))
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
         array = self._array()
-        if self.dtype is dtypes.bfloat16:
+        if array.dtype.isbuiltin != 1:  # of ml_dtypes
             array = array.astype(np.float32)
         return array.tolist()
 
@@ -418,6 +417,8 @@ class Tensor(Handle):
                 "float64": "Double",
                 "float16": "Half",
                 "bfloat16": "BFloat16",
+                "float8_e4m3fn": "Float8_e4m3fn",
+                "float8_e5m2": "Float8_e5m2",
                 "int64": "Long",
                 "int32": "Int",
                 "int16": "Short",

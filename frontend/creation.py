@@ -13,6 +13,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
+from tilewright.ir.special import cast
 from tilewright.runtime import devices
 
 from . import devices as device_module
@@ -65,8 +66,7 @@ def tensor(
         if dtype is None:
             dtype = _dtype_of(data, array)
     if array.dtype != dtype.np:
-        with np.errstate(all="ignore"):
-            array = array.astype(dtype.np)
+        array = cast(array, dtype.np)
     else:
         array = np.array(array, copy=True, order="C")
     t = _upload(

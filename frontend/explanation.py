@@ -118,12 +118,14 @@ class PlanReport:
         return [Source(_name(kernel), _described(kernel)) for _, kernel in self._kernels(target)]
 
     def origins(self, target: str | None = None) -> list[str]:
-        """Where the schedule of each launch is from: the default, or what the tuner found."""
+        """Where the schedule of each launch is from: the default, or what the tuner found; of an
+        autotuned kernel that of its config."""
         found = []
         for segment, kernel in self._kernels(target):
-            choice = None
-            if target is None and not isinstance(kernel, External):
-                choice = segment.device.choice(kernel)
+            if isinstance(kernel, External):
+                found.append(kernel.registered.origin or "default")
+                continue
+            choice = segment.device.choice(kernel) if target is None else None
             found.append("default" if choice is None else choice.text)
         return found
 

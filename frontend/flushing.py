@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
 from tilewright.runtime import plan as plans
 from tilewright.runtime.device import OutOfMemoryError
 
@@ -403,14 +404,22 @@ def mark_freed(root: Node) -> None:
 
 
 def overwritten(nodes: Any) -> list[Node]:
-    """Those of `nodes` whose only tensors were overwritten in place."""
+    """Those of `nodes` whose only tensors were overwritten in place.
+
+    Not those that are the same whatever is read: `torch.zeros(3)` in a backward pass is the node
+    of one in the forward pass, and says nothing of the tensor that was saved.
+    """
     if not mutated:
         return []
-    found = [n for n in nodes if n in mutated]
+    found = [n for n in nodes if n in mutated and not _is_constant(n)]
     if not found:
         return []
     held = {h._node for h in handles}
     return [n for n in found if n not in held]
+
+
+def _is_constant(node: Node) -> bool:
+    return all(n.op.kind is not Kind.LEAF and n.op is not ops.variable for n in ancestors(node))
 
 
 def _keep_histories(

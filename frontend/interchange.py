@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size
@@ -35,16 +35,21 @@ def array_of(t: Any) -> np.ndarray:
         return devices.get(name).to_numpy(value_of(recording.resolve(t)))
     if type(state._buffer) is Failed:
         raise state._buffer.error()
-    _, dtype, name = state._aval
+    name = state._aval[2]
     array = devices.get(name).to_numpy(state._buffer)
     if t._chain is None:
         return array
     sizes, strides, offset = shaping.layout_of(t)
     if array.flags.c_contiguous:
-        flat = array.reshape(-1)
-        item = dtype.itemsize
-        return np.lib.stride_tricks.as_strided(flat[offset:], sizes, [s * item for s in strides])
+        return strided(array.reshape(-1)[offset:], sizes, strides)
     return _through_chain(array, t._chain)
+
+
+def strided(flat: np.ndarray, sizes: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """A view of contiguous memory; strides are in elements. NumPy's as_strided does not know the
+    dtypes of ml_dtypes."""
+    steps = [s * flat.itemsize for s in strides]
+    return np.ndarray(sizes, flat.dtype, flat, strides=steps)
 
 
 def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
@@ -70,7 +75,8 @@ class _Window:
     def __init__(
         self, array: np.ndarray, start: int | None = None, shape: Any = None, strides: Any = None
     ):
-        plain = array if array.dtype.kind != "V" else array.view(np.uint16)
+        # The dtypes of ml_dtypes have no name in the interface.
+        plain = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.itemsize}")
         interface = dict(plain.__array_interface__)
         interface["data"] = (interface["data"][0] if start is None else start, False)
         interface["shape"] = plain.shape if shape is None else tuple(shape)
@@ -107,10 +113,7 @@ def export(t: Any) -> np.ndarray:
     if t._chain is None:
         return whole
     sizes, strides, offset = shaping.layout_of(t)
-    flat = whole.reshape(-1)
-    return np.lib.stride_tricks.as_strided(
-        flat[offset:], sizes, [s * dtype.itemsize for s in strides]
-    )
+    return strided(whole.reshape(-1)[offset:], sizes, strides)
 
 
 def from_dlpack(source: Any) -> Any:
@@ -132,8 +135,8 @@ def from_dlpack(source: Any) -> Any:
 
 
 def to_dlpack(t: Any, **options: Any) -> Any:
-    if t.dtype is dtypes.bfloat16:
-        raise BufferError(f"bfloat16 can't be exchanged by DLPack through NumPy{at_user_line()}")
+    if t.dtype.np.isbuiltin != 1:
+        raise BufferError(f"{t.dtype} can't be exchanged by DLPack through NumPy{at_user_line()}")
     if t.requires_grad:
         raise BufferError(
             f"Can't export tensors that require gradient, use tensor.detach(){at_user_line()}"

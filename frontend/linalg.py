@@ -14,6 +14,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
 from .elementwise import into
+from .promotion import to
 from .recording import lowered, record
 
 
@@ -43,6 +44,7 @@ def _matmul(a: Node, b: Node) -> Node:
         out = ops.reshape(ops.matmul(rows, right), (*left.shape[:-1], right.shape[-1]))
     else:
         out = ops.matmul(left, right)
+    out = to(out, a.dtype)  # from float32, as which float8 is summed
     drop = [out.rank - 2] if a.rank == 1 else []
     drop += [out.rank - 1] if b.rank == 1 else []
     return ops.squeeze(out, drop) if drop else out
@@ -232,7 +234,8 @@ def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, 
         b, t, [*batch, *inner, *columns], (extent(batch), extent(inner), extent(columns))
     )
     order = [*batch, *rows, *columns]
-    out = ops.reshape(ops.matmul(left, right), [size.get(c, 1) for c in order])
+    out = to(ops.matmul(left, right), left.dtype)
+    out = ops.reshape(out, [size.get(c, 1) for c in order])
     return out, "".join(order)
 
 

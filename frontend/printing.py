@@ -139,7 +139,7 @@ def text(t: Any) -> str:
     else:
         if not default:
             suffixes.append(f"dtype={t.dtype!r}")
-        if t.dtype in (dtypes.bfloat16, dtypes.float16):
+        if t.dtype in dtypes.NARROW:
             values = values.astype(np.float32)
         summarize = values.size > OPTIONS.threshold
         format = _Formatter(_summary(values) if summarize else values)

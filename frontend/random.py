@@ -372,6 +372,7 @@ def normal_(self: Any, mean: float = 0, std: float = 1, *, generator: Any = None
 # The integers that each dtype holds exactly: random_() draws from [0, 2^digits].
 _DIGITS = {
     dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8,
+    dtypes.float8_e4m3fn: 4, dtypes.float8_e5m2: 3,
     dtypes.int64: 63, dtypes.int32: 31, dtypes.int16: 15, dtypes.int8: 7, dtypes.uint8: 8,
     dtypes.bool_: 1,
 }  # fmt: skip

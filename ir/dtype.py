@@ -54,10 +54,19 @@ int32 = DType("int32", "i32", SIGNED, np.int32)
 int64 = DType("int64", "i64", SIGNED, np.int64)
 float16 = DType("float16", "f16", FLOAT, np.float16)
 bfloat16 = DType("bfloat16", "bf16", FLOAT, ml_dtypes.bfloat16, mlir="bf16")
+float8_e4m3fn = DType("float8_e4m3fn", "f8e4m3", FLOAT, ml_dtypes.float8_e4m3fn, mlir="f8E4M3FN")
+float8_e5m2 = DType("float8_e5m2", "f8e5m2", FLOAT, ml_dtypes.float8_e5m2, mlir="f8E5M2")
 float32 = DType("float32", "f32", FLOAT, np.float32)
 float64 = DType("float64", "f64", FLOAT, np.float64)
 
-ALL = (bool_, uint8, uint32, uint64, int8, int16, int32, int64, float16, bfloat16, float32, float64)
+FLOAT8 = (float8_e4m3fn, float8_e5m2)
+"""Held, moved, converted and multiplied as matrices; other arithmetic is done in a wider dtype."""
+NARROW = (float16, bfloat16, *FLOAT8)
+"""Floats that exist in memory only: arithmetic with them is done in float32."""
+ALL = (
+    bool_, uint8, uint32, uint64, int8, int16, int32, int64,
+    *FLOAT8, float16, bfloat16, float32, float64,
+)  # fmt: skip
 _BY_NAME = {d.name: d for d in ALL} | {d.short: d for d in ALL}
 _BY_NUMPY = {d.np: d for d in ALL}
 BY_MLIR = {d.mlir: d for d in ALL}
@@ -82,6 +91,11 @@ def promote(a: DType, b: DType) -> DType:
     """The dtype that holds both, by PyTorch's lattice (torch.promote_types)."""
     if a is b:
         return a
+    if a in FLOAT8 or b in FLOAT8:
+        raise RuntimeError(
+            f"Promotion for Float8 Types is not supported, attempted to promote {a} and {b}: "
+            "convert one of them with .to()"
+        )
     if a.category > b.category or (a.category == b.category and a.itemsize >= b.itemsize):
         high, low = a, b
     else:
@@ -110,4 +124,4 @@ def of_scalar(value: Any, default_float: DType = float32) -> DType:
 
 def accumulator(dtype: DType) -> DType:
     """The dtype in which sums and products of `dtype` are accumulated."""
-    return float32 if dtype in (float16, bfloat16) else dtype
+    return float32 if dtype in NARROW else dtype

@@ -204,6 +204,7 @@ def intern(
         if node is not None:
             table[key] = node
             return node
+    op.check(operands)
     node = Node()
     node.op = op
     node.operands = operands

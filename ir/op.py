@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .dtype import DType
+from .dtype import FLOAT8, DType
+from .location import at_user_line
 from .shape import Size
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Op:
     step(*operands, *attrs) -> nodes, for loops: one step; see `ir/loop.py`.
     domain: the open interval from which float test inputs are drawn, for each operand alike.
     cost: arithmetic per output element, in units of one add.
+    float8: whether it takes operands of float8, as all ops do that only move elements.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Op:
     domain: tuple[float, float] = (-3.0, 3.0)
     cost: int = 1
     commutative: bool = False
+    float8: bool = False
 
     def __post_init__(self) -> None:
         if self.name in REGISTRY:
@@ -86,8 +89,24 @@ class Op:
             count += 1
         return intern(self, args[:count], args[count:])
 
+    def check(self, operands: tuple[Node, ...]) -> None:
+        """NotImplementedError for operands of float8 if this op doesn't take them."""
+        if self.float8 or self.kind in _MOVING:
+            return
+        for operand in operands:
+            if operand.dtype in FLOAT8:
+                raise NotImplementedError(
+                    f'"{self.name}" not implemented for {operand.dtype}: compute it in a wider '
+                    f"dtype, as of x.float(), and convert the result{at_user_line()}"
+                )
+
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+
+_MOVING = (
+    Kind.MOVEMENT, Kind.GATHER, Kind.SCATTER, Kind.LOOP, Kind.TRANSFER, Kind.MARKER, Kind.EXTERNAL,
+)  # fmt: skip
 
 
 REGISTRY: dict[str, Op] = {}

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from . import special
+from .dtype import FLOAT8
 from .node import Node, grad_mode
 from .op import Kind, Op
 from .ops.generate import constant_value
+from .ops.unary import bitcast
 from .rewrite import above
 
 
@@ -29,6 +31,12 @@ def evaluate(node: Node, operands: Sequence[Any]) -> Any:
     """The value of `node`, an array of its dtype, given those of its operands."""
     op = node.op
     if op.kind is Kind.ELEMENTWISE:
+        if op is not bitcast:  # float8 is computed in float32, and exact in it
+            types = [o.dtype in FLOAT8 for o in node.operands]
+            operands = [
+                np.asarray(x).astype(np.float32) if is_float8 else x
+                for x, is_float8 in zip(operands, types, strict=True)
+            ]
         result = elementwise_function(op, len(operands))(*operands, node.dtype.np)
     elif op.decompose is not None:
         result = _decomposed(node, operands)
@@ -37,7 +45,8 @@ def evaluate(node: Node, operands: Sequence[Any]) -> Any:
     else:
         assert callable(op.numpy), f"{op.name} can't be evaluated"
         result = op.numpy(*operands, *node.attrs)
-    return np.asarray(result).astype(node.dtype.np, copy=False)
+    result = np.asarray(result)
+    return result if result.dtype == node.dtype.np else special.cast(result, node.dtype.np)
 
 
 def _decomposed(node: Node, operands: Sequence[Any]) -> Any:

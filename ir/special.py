@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .dtype import FLOAT8, float8_e4m3fn
 from .error_function import erf, erfc, erfinv
 from .gamma_function import digamma, lgamma, zeta
 
@@ -59,9 +60,24 @@ def sigmoid(x: Any, out: Any = None) -> Any:
 
 
 def cast(x: Any, dtype: Any) -> Any:
-    """A cast with PyTorch's rules: floats to integers by truncation."""
+    """A cast with PyTorch's rules: floats to integers by truncation, and to float8 as below."""
+    x, dtype = np.asarray(x), np.dtype(dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(x).astype(dtype)
+        if dtype in _FLOAT8 and x.dtype != dtype:
+            return _float8(x.astype(np.float32), dtype)
+        return x.astype(dtype)
+
+
+_FLOAT8 = frozenset(d.np for d in FLOAT8)
+
+
+def _float8(x: Any, dtype: Any) -> Any:
+    """float8_e4m3fn has no infinity: what is too large becomes its largest number. NaN is the one
+    with all bits set."""
+    out = np.asarray(np.clip(x, -448, 448) if dtype == float8_e4m3fn.np else x).astype(dtype)
+    bits = out.view(np.uint8)
+    np.bitwise_or(bits, 0x7F, out=bits, where=np.isnan(x))
+    return out
 
 
 def bitcast(x: Any, dtype: Any) -> Any:

@@ -26,6 +26,9 @@ from triton.language.semantic import TritonSemantic
 from triton.runtime import JITFunction
 from triton.runtime import interpreter as stock
 
+from tilewright.ir.dtype import float8_e4m3fn, float8_e5m2
+from tilewright.ir.special import cast
+
 from .modules import LOCK, adopted
 
 Handle = stock.TensorHandle
@@ -41,6 +44,8 @@ ELEMENT = {
     "u64": tl.uint64,
     "fp16": tl.float16,
     "bf16": tl.bfloat16,
+    "fp8e4nv": tl.float8e4nv,
+    "fp8e5": tl.float8e5,
     "fp32": tl.float32,
     "fp64": tl.float64,
 }
@@ -62,8 +67,20 @@ def _narrow(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
 
 
+def _numbers(block: Any) -> np.ndarray:
+    """The elements of a block, of which the interpreter may have the bits."""
+    kind = block.dtype.scalar
+    if kind == tl.bfloat16:
+        return _widen(block.data)
+    return block.data.view(_FLOAT8[kind].np) if kind in _FLOAT8 else block.data
+
+
+_FLOAT8 = {tl.float8e4nv: float8_e4m3fn, tl.float8e5: float8_e5m2}
+
+
 class _Builder(stock.InterpreterBuilder):
-    """Computes one operation on blocks; bfloat16, which is kept as bits, by way of float32."""
+    """Computes one operation on blocks; bfloat16 and float8, which are kept as bits, by way of
+    float32."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,11 +89,13 @@ class _Builder(stock.InterpreterBuilder):
 
     def cast_impl(self, source: Any, target: Any) -> Any:
         a, b = source.dtype.scalar, target.scalar
-        if a == tl.bfloat16 and b == tl.bfloat16:
+        if a == b and (a == tl.bfloat16 or a in _FLOAT8):
             return source
-        if a == tl.bfloat16:
-            source = Handle(_widen(source.data), tl.float32)
-            return source if b == tl.float32 else super().cast_impl(source, target)
+        if a == tl.bfloat16 or a in _FLOAT8:
+            source = Handle(_numbers(source).astype(np.float32, copy=False), tl.float32)
+            return source if b == tl.float32 else self.cast_impl(source, target)
+        if b in _FLOAT8:
+            return Handle(cast(source.data, _FLOAT8[b].np).view(np.uint8), b)
         if b == tl.bfloat16:
             return Handle(_narrow(source.data.astype(np.float32)), tl.bfloat16)
         return super().cast_impl(source, target)
@@ -95,11 +114,8 @@ class _Builder(stock.InterpreterBuilder):
         return self.cast_impl(source, target)
 
     def create_dot(self, a: Any, b: Any, acc: Any, precision: Any, imprecise: Any) -> Any:
-        # BLAS has float32 but neither of the halves.
-        wide = [
-            _widen(x.data) if x.dtype.scalar == tl.bfloat16 else x.data.astype(acc.data.dtype)
-            for x in (a, b)
-        ]
+        # BLAS has float32 but no narrower type.
+        wide = [_numbers(x).astype(acc.data.dtype, copy=False) for x in (a, b)]
         return Handle(np.matmul(*wide) + acc.data, acc.dtype.scalar)
 
 

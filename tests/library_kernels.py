@@ -119,6 +119,28 @@ def tuned_double(x_ptr, out_ptr, block_ptr, n, BLOCK: tl.constexpr, EVEN: tl.con
     tl.store(block_ptr, BLOCK * 10 + EVEN)
 
 
+several = [
+    triton.Config({"BLOCK": 32}, num_warps=2),
+    triton.Config({"BLOCK": 64}, num_warps=4),
+    triton.Config({"BLOCK": 128}, num_warps=4, num_stages=2),
+    triton.Config({"BLOCK": 16}, num_warps=2),
+    triton.Config({"BLOCK": 8}, num_warps=2),
+]
+
+
+@triton.autotune(configs=several, key=["n"])
+@triton.jit
+def tuned_scale(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
+    """Is wrong with blocks of 16, and can't be compiled with blocks of 8."""
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n
+    if BLOCK == 16:
+        mask = places < n - 1
+    tl.static_assert(BLOCK != 8)
+    x = tl.load(x_ptr + places, mask=mask)
+    tl.store(out_ptr + places, x * factor, mask=mask)
+
+
 @triton.jit
 def fails(x_ptr, n, BLOCK: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, BLOCK), tl.no_such_function(n))
@@ -190,3 +212,11 @@ def descriptors(x_ptr, out_ptr, m, n, M: tl.constexpr, N: tl.constexpr):
     for half in tl.static_range(2):
         where = [tl.program_id(0) * M, half * N]
         out.store(where, tl.sigmoid(x.load(where)))
+
+
+@triton.jit
+def scale_narrow(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr = 16):
+    places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = places < n
+    x = tl.load(x_ptr + places, mask=mask).to(tl.float32)
+    tl.store(out_ptr + places, (x * factor).to(out_ptr.dtype.element_ty), mask=mask)

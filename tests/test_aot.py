@@ -184,3 +184,28 @@ except RuntimeError as error:
     assert count == f"{len(package.kernels)} True"
     if not tw.cuda.is_available():
         assert told.startswith("no GPU 0: ") and "riton" not in told
+
+
+class Scaled(nn.Module):
+    """A layer with weights of float8 and what is quantized on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", tw.randn(24, 32).to(tw.float8_e5m2))
+        self.register_buffer("scale", tw.tensor(0.5))
+
+    def forward(self, x: Any) -> Any:
+        narrow = (x * 2).to(tw.float8_e4m3fn)
+        return tw._scaled_mm(
+            narrow, self.weight.t(), self.scale, self.scale, out_dtype=tw.bfloat16
+        ).float()
+
+
+def test_float8(gpu: Any, tmp_path: Path) -> None:
+    model, x = Scaled(), tw.randn(16, 32)
+    compiled(model, (x,), tmp_path / "scaled.tw")
+    expected = model(x).numpy()
+    loaded = tw.aot.load(tmp_path / "scaled.tw")
+    np.testing.assert_allclose(loaded(x).numpy(), expected, rtol=2.0**-7, atol=1e-6)
+    there = model.to("cuda")(x.to("cuda"))
+    np.testing.assert_allclose(there.cpu().numpy(), expected, rtol=2.0**-7, atol=1e-6)

@@ -255,3 +255,26 @@ def test_without_grad_it_is_a_plain_call() -> None:
     with tw.no_grad():
         assert not Square.apply(leaf(tw, 1)).requires_grad
     assert not Square.apply(tw.ones(2)).requires_grad
+
+
+def test_fresh_zeros_in_both_directions_are_not_one_tensor() -> None:
+    """Both directions write in place to memory of their own, which is one node until then."""
+
+    class Twice(tw.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            out = tw.zeros(3)
+            out.add_(x)
+            return out * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            out = tw.zeros(3)
+            out.add_(g)
+            return out * x
+
+    x = tw.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    Twice.apply(x).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [1.0, 2.0, 3.0]  # what backward says

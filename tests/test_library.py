@@ -482,9 +482,9 @@ def test_autotuned_kernels(device: str) -> None:
 def test_the_tuner_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def choose(tuned: Any, key: Any, candidates: Any) -> Any:
+    def choose(tuned: Any, key: Any, candidates: Any, *rest: Any) -> Any:
         asked.append((tuned, key))
-        return candidates[-1]
+        return candidates[-1], "a test"
 
     monkeypatch.setattr(configs, "choose", choose)
     x, block = tw.ones(8), tw.empty(1, dtype=tw.int32)
@@ -642,3 +642,13 @@ def test_stored_parameters(kernel: str, expected: set[str]) -> None:
 
 def test_names() -> None:
     assert tw.library is library
+
+
+@pytest.mark.parametrize("dtype", [tw.float8_e4m3fn, tw.float8_e5m2], ids=str)
+def test_float8(device: str, dtype: Any) -> None:
+    """Pointers are of float8's own types, as the kernel's author expects."""
+    x = tw.tensor([0.0, 1.0, -3.5, 0.02, 20.0, float("nan")], device=device).to(dtype)
+    out = tw.empty_like(x)
+    wrap_triton(kernels.scale_narrow)[blocks(6)](x, out, 1.7, 6)
+    expected = (x.float() * 1.7).to(dtype).float()
+    np.testing.assert_array_equal(out.float().cpu().numpy(), expected.cpu().numpy())

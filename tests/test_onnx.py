@@ -395,3 +395,27 @@ else:
     raise AssertionError
 """
     )
+
+
+class Quantized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("w", tw.randn(16, 8).to(tw.float8_e4m3fn))
+
+    def forward(self, x: Any) -> tuple[Any, ...]:
+        one, narrow = tw.tensor(1.0), x.to(tw.float8_e4m3fn)
+        product = tw._scaled_mm(narrow, self.w, one, one, out_dtype=tw.float32)
+        return product, narrow.float(), x.to(tw.float8_e5m2).float()
+
+
+def test_float8() -> None:
+    """Conversions with our edge cases, and products of what they give, from opset 19 on."""
+    model = Quantized()
+    x = np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32) * 10.0
+    x[0, :4] = [1e5, -1e5, 500, np.inf]
+    x[1:, :4] *= 2.0 ** np.arange(-12, 0).reshape(3, 4)
+    with pytest.raises(UnsupportedOperatorError, match="pass opset_version=19"):
+        export(model, (tw.tensor(x),))
+    program = export(model, (tw.tensor(x),), opset_version=19)
+    for ours, theirs in zip(model(tw.tensor(x)), outputs(program, x), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-6)

@@ -145,12 +145,14 @@ def test_results_have_the_same_bits_with_any_number_of_threads() -> None:
     schedule = llvm.Schedule(tile=(4, 2), rows=24, columns=128, depth=128)
     before = tw.get_num_threads()
     found = []
-    for threads in (1, 2, 3):
-        tw.set_num_threads(threads)
-        assert trial.prepare([engine.options(schedule)], lambda message: None) == [None]
-        trial.launches[-1](trial.buffers, trial.scalars)
-        found.append(trial.outputs[0].copy())
-    tw.set_num_threads(before)
+    try:
+        for threads in (1, 2, 3):
+            tw.set_num_threads(threads)
+            assert trial.prepare([engine.options(schedule)], lambda message: None) == [None]
+            trial.launches[-1](trial.buffers, trial.scalars)
+            found.append(trial.buffers[0].copy())
+    finally:
+        tw.set_num_threads(before)
     assert np.all(found[0] > 0)
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
@@ -709,6 +711,23 @@ def test_an_interrupt_keeps_the_best_and_the_next_run_goes_on(sums: Kernel) -> N
     rest = tune_kernels(work, "full", progress=False)
     assert rest.kernels[0].result.known == rest.kernels[0].result.measured + measured
     assert rest.kernels[0].record.chosen is not None
+
+
+@needs_llvm
+def test_a_space_that_has_grown_is_searched_for_what_is_new(
+    sums: Kernel, importable: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Database() as results:
+        first = Session(Counting(), results, engine_name="test_tuner:Counting").tune(sums)
+        grown = Counting()
+        whole = Counting.space(grown, sums)
+        more = (*whole.schedules, llvm.Schedule(vectors=1), llvm.Schedule(vectors=2))
+        monkeypatch.setattr(
+            grown, "space", lambda kernel: Space(more, {s: (i,) for i, s in enumerate(more)}, {})
+        )
+        session = Session(grown, results, "exhaustive", engine_name="test_tuner:Counting")
+        second = session.tune(sums)
+    assert second.known == len(more) == first.known + second.measured
 
 
 @needs_llvm

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from tilewright.ir.dtype import BOOL, FLOAT, SIGNED, DType, bfloat16, float16, float32
+from tilewright.ir.dtype import (
+    BOOL,
+    FLOAT,
+    FLOAT8,
+    NARROW,
+    SIGNED,
+    DType,
+    bfloat16,
+    float16,
+    float32,
+)
 
+from . import float8
 from .body import Body
 from .code import Code, Level
 from .types import Ref, computed, constant, stored
@@ -21,6 +32,8 @@ def widened(code: Code, ref: Ref, dtype: DType, at: Level | None = None) -> Ref:
         wide = code.convert("zext", ref, "i32", at)
         shifted = code.binary("shl", wide, constant(16, "i32", ref.lanes), at)
         return code.convert("bitcast", shifted, "float", at)
+    if dtype in FLOAT8:
+        return float8.widened(code, ref, dtype, at)
     if dtype.category == BOOL:
         return code.compare("icmp ne", ref, constant(0, "i8", ref.lanes), at)
     return ref
@@ -33,6 +46,8 @@ def to_memory(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
         return code.convert("fptrunc", ref, "half", at)
     if dtype is bfloat16:
         return _bfloat_bits(body, ref, at)
+    if dtype in FLOAT8:
+        return float8.bits(code, ref, dtype, at)
     if dtype.category == BOOL:
         return code.convert("zext", ref, "i8", at)
     return ref
@@ -53,7 +68,7 @@ def _bfloat_bits(body: Body, ref: Ref, at: Level) -> Ref:
 
 
 def rounded(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
-    """A float32 rounded to a half type and back."""
+    """A float32 rounded to a narrow type and back."""
     return from_memory(body, to_memory(body, ref, dtype, at), dtype, at)
 
 
@@ -61,7 +76,7 @@ def cast(body: Body, ref: Ref, source: DType, target: DType, at: Level) -> Ref:
     """A value in another dtype, as a C compiler for this machine converts it."""
     code = body.code
     kind = computed(target)
-    if target in (float16, bfloat16):
+    if target in NARROW:
         return rounded(body, cast(body, ref, source, float32, at), target, at)
     if source.category == FLOAT:
         return _from_float(body, ref, target, kind, at)

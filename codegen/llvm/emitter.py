@@ -12,6 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
 
 from ..attention import roles
@@ -113,5 +114,5 @@ def _check(kernel: Kernel) -> None:
             raise CannotLower("sorting")
     for store in kernel.stores:
         dtype = store.buffer.dtype
-        if store.mode not in (None, "set") and dtype.is_floating_point and dtype.itemsize == 2:
+        if store.mode not in (None, "set") and dtype in NARROW:
             raise CannotLower("updates of halves, which are summed in float32")

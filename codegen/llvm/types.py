@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.ir.dtype import BOOL, FLOAT, DType, bfloat16, float16, float64
+from tilewright.ir.dtype import BOOL, FLOAT, NARROW, DType, float16, float64
 
 
 class Ref(NamedTuple):
@@ -44,11 +44,11 @@ def computed(dtype: DType) -> str:
 
 
 def stored(dtype: DType) -> str:
-    """The type of an element in memory. bfloat16 moves as its bits: converting it is a shift."""
+    """The type of an element in memory. Narrow floats but float16 move as their bits."""
     if dtype is float16:
         return "half"
-    if dtype is bfloat16:
-        return "i16"
+    if dtype in NARROW:
+        return f"i{dtype.itemsize * 8}"
     return "i8" if dtype.category == BOOL else computed(dtype)
 
 

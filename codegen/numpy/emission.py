@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.dtype import FLOAT8, bfloat16
+
 from ..index import Axis
 from ..kernel import Guard, Kernel, Value, data_values
 from .domain import Domain, has_data
@@ -105,7 +107,10 @@ class Emission:
         if "f" in (array.dtype.kind, wanted.kind) or wanted.itemsize == 2:
             self.program.may_warn = True
         kind = np_name(wanted)
-        if array.is_scalar:
+        if wanted in _FLOAT8:  # with other edge cases than those of ml_dtypes
+            self.program.may_warn = True
+            call = f"special.cast({array.name}, {kind})" + ("[()]" if array.is_scalar else "")
+        elif array.is_scalar:
             call = f"np.asarray({array.name}).astype({kind})[()]"
         else:
             call = f"{array.name}.astype({kind})"
@@ -213,4 +218,8 @@ def common(arrays: Sequence[Array]) -> tuple[int, ...]:
 
 def np_name(dtype: np.dtype) -> str:
     """How emitted code names a dtype."""
-    return "bfloat16" if dtype.name == "bfloat16" else f"np.{dtype.name.replace('bool', 'bool_')}"
+    return dtype.name if dtype in _FOREIGN else f"np.{dtype.name.replace('bool', 'bool_')}"
+
+
+_FLOAT8 = {d.np for d in FLOAT8}
+_FOREIGN = {bfloat16.np, *_FLOAT8}  # dtypes of ml_dtypes

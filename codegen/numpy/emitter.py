@@ -116,7 +116,7 @@ def _write(e: Emission) -> Emitted:
     arguments = {name: value for name, value in e.arguments.items() if name in used}
     head = [
         "import numpy as np",
-        "from ml_dtypes import bfloat16",
+        "from ml_dtypes import bfloat16, float8_e4m3fn, float8_e5m2",
         "",
         "from tilewright.codegen.numpy import support",
         "from tilewright.ir import special",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.ir.dtype import FLOAT8
+
 from ..index import Data, Index
 from ..kernel import Load, Store, data_values
 from .access import position, view
@@ -42,6 +44,8 @@ def store(e: Emission, store: Store, value: Array) -> None:
     buffer = store.buffer
     if 0 in e.root.shape and 0 in [e.root.shape[d] for d in e.root.dimensions(index)]:
         return
+    if buffer.dtype in FLOAT8:
+        value = e.cast(value, buffer.dtype.np)
     if value.dtype != buffer.dtype.np:
         e.program.may_warn = True
     if store.mode is None and index.is_affine:

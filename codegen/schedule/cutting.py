@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.ir.dtype import FLOAT8
+
 from .. import attention
 from ..analysis import Analysis
 from ..chip import Chip
@@ -81,7 +83,9 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     held = m * n // (schedule.num_warps * 32)  # elements of a tile that a thread has
     # All that is stored is in registers at once, and so are masks where tiles reach over the end.
     ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
-    registers = held * max(len(dots), len(kernel.stores)) + _ADDRESSES + (48 if ends else 0)
+    native = dots[0].input_dtype in FLOAT8 and schedule.float8
+    sums = 2 if native and not dots[0].fast else 1  # see triton/dots.py
+    registers = held * max(sums * len(dots), len(kernel.stores)) + _ADDRESSES + (48 if ends else 0)
     gathered = 0
     for dot in dots:
         for value, length in ((dot.a, m), (dot.b, n)):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+
+from tilewright.ir.dtype import FLOAT8
 
 from ..analysis import Analysis
 from ..kernel import Dot, Kernel
 from ..roles import roles
 from ..target import Target
 from .roofline import predict
-from .schedule import DOT_MIN, Schedule, fit, points
+from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, points
 
 Tiles = tuple[int, int, int, int, int]
 
@@ -58,6 +61,21 @@ _HALF: dict[str, tuple[Tiles, ...]] = {
     ),
 }
 _HALF["sm_100"] = _HALF["sm_90"]
+_EIGHT: tuple[Tiles, ...] = (
+    (128, 128, 128, 8, 4),
+    (128, 128, 128, 8, 3),
+    (64, 128, 128, 4, 4),
+    (128, 64, 128, 4, 4),
+    (64, 64, 128, 4, 4),
+    (64, 32, 128, 4, 5),
+    (32, 64, 128, 4, 4),
+    (16, 64, 128, 4, 4),
+    (64, 16, 128, 4, 5),
+    (16, 16, 128, 1, 4),
+)
+"""For float8 on tensor cores that take it. Sums are held twice, see `triton/dots.py`."""
+_FAST: tuple[Tiles, ...] = ((128, 256, 128, 8, 4), (256, 128, 128, 8, 4))
+"""For float8 whose sums may be short, beside these."""
 _FULL: tuple[Tiles, ...] = (
     (128, 128, 32, 8, 3),
     (64, 64, 32, 4, 3),
@@ -85,19 +103,31 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
             block_k=DOT_MIN,
             num_stages=2,
         )
+    native = dot.input_dtype in FLOAT8 and dot.input_dtype.name in target.chip.tensor
     if target.large_programs:
         block_m, block_n, block_k = (fit(size, 256) for size in sizes)
-        return Schedule(block_m=block_m, block_n=block_n, block_k=block_k)
-    half = dot.input_dtype.itemsize == 2
-    tiles = _HALF[target.chip.name] if half else _FULL
+        return Schedule(block_m=block_m, block_n=block_n, block_k=block_k, float8=native)
+    half = dot.input_dtype.itemsize <= 2
+    if native:
+        tiles = (*_FAST, *_EIGHT) if dot.fast else _EIGHT
+    else:
+        tiles = _HALF[target.chip.name] if half else _FULL
     rows = target.chip.rows if half else DOT_MIN
-    found = list(_fitting(tiles, sizes, rows, target.tf32 and not half))
+    found = [
+        replace(
+            s,
+            block_k=max(s.block_k, FLOAT8_MIN if native else DOT_MIN),
+            float8=native,
+            tf32=target.tf32 and not half,
+        )
+        for s in _fitting(tiles, sizes, rows)
+    ]
     best = min(found, key=lambda s: predict(kernel, s, target).seconds)
     return best if predict(kernel, best, target).resident else found[-1]
 
 
 def _fitting(
-    tiles: tuple[Tiles, ...], sizes: tuple[int, int, int], rows: int, tf32: bool
+    tiles: tuple[Tiles, ...], sizes: tuple[int, int, int], rows: int
 ) -> Iterator[Schedule]:
     """The tiles that are not twice as long as what they are of, and that have `rows` if there are
     so many; otherwise the smallest one."""
@@ -110,7 +140,6 @@ def _fitting(
             block_m=m,
             block_n=n,
             block_k=fit(sizes[2], k),
-            tf32=tf32,
             num_warps=warps,
             num_stages=stages,
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..index import Axis
 
 DOT_MIN = 16  # the least M, N and K that tensor cores take
+FLOAT8_MIN = 32  # the least K of float8
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Schedule:
     persistent: so many programs of a contraction walk through all of its tiles and read matrices
         through tensor descriptors (TMA on NVIDIA's); 0 for a program for each tile.
     tf32: whether products of float32 are rounded to TF32.
+    float8: whether tensor cores multiply float8 as it is; otherwise it becomes float16.
     num_warps, num_stages: Triton's.
     """
 
@@ -38,6 +40,7 @@ class Schedule:
     group_m: int = 8
     persistent: int = 0
     tf32: bool = False
+    float8: bool = False
     num_warps: int = 4
     num_stages: int = 3
 

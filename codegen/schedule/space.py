@@ -17,7 +17,7 @@ from .attention import attention_schedule
 from .dots import dot_schedule
 from .roofline import predict
 from .rows import pointwise_schedule, rows_schedule, update_schedule
-from .schedule import DOT_MIN, Schedule, fit, head_block, points, power_of_two
+from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, head_block, points, power_of_two
 
 Choices = Mapping[str, Sequence[Any]]
 
@@ -73,10 +73,11 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
     m, n, k = points(role.m), points(role.n), points(role.k)
     if dot.input_dtype.itemsize == 8 or not dot.input_dtype.is_floating_point:
         return default, {"block_m": (16, 32), "block_n": (16, 32), "num_warps": (1, 2, 4, 8)}
+    least = FLOAT8_MIN if default.float8 else DOT_MIN
     return default, {
         "block_m": _powers(DOT_MIN, fit(m, 256)),
         "block_n": _powers(DOT_MIN, fit(n, 256)),
-        "block_k": _powers(DOT_MIN, fit(k, 128)),
+        "block_k": _powers(least, max(fit(k, 128), least)),
         "group_m": (1, 8) if m * n >= 1 << 22 else (default.group_m,),
         "num_warps": (1, 2, 4, 8),
         "num_stages": (2, 3, 4, 5),

@@ -6,6 +6,8 @@ tile, addresses and bounds take no registers, and what lies outside of the matri
 
 from __future__ import annotations
 
+from tilewright.ir.dtype import FLOAT8
+
 from ..index import Axis, Index
 from ..kernel import Dot, Load
 from ..roles import Roles
@@ -33,6 +35,8 @@ class Descriptors:
         value = dot.a if side == "m" else dot.b
         if not isinstance(value, Load) or value.buffer.dtype is not dot.input_dtype:
             return None
+        if value.buffer.dtype in FLOAT8:
+            return None  # of whose bits a descriptor would be made
         order = self._order(value, side)
         if order is None:
             return None

@@ -12,7 +12,7 @@ from ..kernel import Dot, Value
 from ..roles import Roles, roles
 from ..schedule import Schedule, points
 from .descriptors import Descriptors
-from .operands import operand, precision
+from .operands import is_native, operand, precision
 from .scope import Body, Guards, Ref, Scope, Tile
 from .text import Block, tl_type
 
@@ -39,13 +39,14 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     right = Scope(body, loop, [_tile(loop, "k_b", role.k, 0, "BLOCK_K", length, ends)], root)
     accumulators = []
     for dot in found:
-        kind = tl_type(dot.dtype)
+        kind, native = tl_type(dot.dtype), is_native(dot, schedule)
         acc = root.assign("acc", f"tl.full((BLOCK_M, BLOCK_N), 0, {kind})", OUT)
         a = descriptors and descriptors.load(dot, loop, "m")
-        a = a or operand(left, dot.a, dot.input_dtype, frozenset({"m", "k_a"}), "a", left.own)
+        kinds = dot.input_dtype, native
+        a = a or operand(left, dot.a, frozenset({"m", "k_a"}), "a", left.own, *kinds)
         b = descriptors and descriptors.load(dot, loop, "n")
-        b = b or operand(right, dot.b, dot.input_dtype, frozenset({"n", "k_b"}), "b", right.own)
-        loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32)}")
+        b = b or operand(right, dot.b, frozenset({"n", "k_b"}), "b", right.own, *kinds)
+        loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
         accumulators.append(acc)
     place.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
     for dot, acc in zip(found, accumulators):
@@ -123,7 +124,7 @@ def _length(body: Body, role: Roles) -> str:
     return str(length) if length <= 16 else body.sizes.extent("k", length)
 
 
-def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool) -> str:
+def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool, native: bool) -> str:
     if not dot.input_dtype.is_floating_point or dot.input_dtype.itemsize == 8:
         # No tensor core takes these.
         text = f"tl.sum({a}[:, :, None] * {b}[None, :, :], axis=1)"
@@ -132,4 +133,8 @@ def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool) -> str:
             if dot.dtype.itemsize >= 4
             else f"{acc} + {text}.to({tl_type(dot.dtype)})"
         )
-    return f"tl.dot({a}, {b}, {acc}{precision(dot, tf32)})"
+    more = precision(dot, tf32)
+    if native and not dot.fast:
+        # Hopper's sums of float8 keep 14 bits: those of a block are added to others in float32.
+        more = ", max_num_imprecise_acc=BLOCK_K"
+    return f"tl.dot({a}, {b}, {acc}{more})"

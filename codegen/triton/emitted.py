@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import NARROW, DType
 from tilewright.ir.node import format_location
 
 from ..index import Data
@@ -22,12 +22,15 @@ POINTER = {
     "int16": "*i16",
     "int32": "*i32",
     "int64": "*i64",
+    "float8_e4m3fn": "*u8",
+    "float8_e5m2": "*u8",
     "float16": "*fp16",
     "bfloat16": "*bf16",
     "float32": "*fp32",
     "float64": "*fp64",
 }
-"""Pointer types as Triton's signatures spell them; a bool is a byte in memory."""
+"""Pointer types as Triton's signatures spell them. A bool is a byte in memory, and so is a float8:
+not every GPU knows its type."""
 
 
 _NUMBERS = ("scalar", "number", "matrix")
@@ -38,10 +41,10 @@ ALIGNMENT = "ALIGNMENT"
 
 
 def scalar_type(dtype: DType) -> str:
-    """The type of a number passed at launch. Halves travel as float32, bools as int32."""
+    """The type of a number passed at launch. Narrow floats travel as float32, bools as int32."""
     if dtype.name == "bool":
         return "i32"
-    if dtype.name in ("float16", "bfloat16"):
+    if dtype in NARROW:
         return "fp32"
     return POINTER[dtype.name][1:]
 

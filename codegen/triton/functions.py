@@ -95,6 +95,49 @@ def tw_position(position, size, exists, errors):
 
 
 @triton.jit
+def tw_from_float8_e4m3fn(bits):
+    """float32 of the bits in memory: those of a float16 that is 256 times smaller."""
+    wide = bits.to(tl.uint16)
+    size = wide & 0x7F
+    half = ((wide & 0x80) << 8) | tl.where(size == 0x7F, 0x7E00, size << 7).to(tl.uint16)
+    return half.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
+
+
+@triton.jit
+def tw_from_float8_e5m2(bits):
+    """float32 of the bits in memory: the upper ones of a float16."""
+    return (bits.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def tw_to_float8_e4m3fn(x):
+    """The bits of a float32, rounded to nearest even; the largest number for what is too large."""
+    bits = x.to(tl.uint32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    is_nan = size > 0x7F800000
+    size = tl.minimum(size, 0x43E00000)  # 448
+    normal = ((size + 0x7FFFF + ((size >> 20) & 1)) >> 20) - 960
+    # Beside 2**14 float32 has the spacing of the subnormal numbers.
+    tiny = (size.to(tl.float32, bitcast=True) + 16384.0).to(tl.uint32, bitcast=True) - 0x46800000
+    out = tl.where(is_nan, 0x7F, tl.where(size < 0x3C800000, tiny, normal))
+    return (out | ((bits >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
+def tw_to_float8_e5m2(x):
+    """The bits of a float32, rounded to nearest even; infinity for what is too large."""
+    bits = x.to(tl.uint32, bitcast=True)
+    size = bits & 0x7FFFFFFF
+    is_nan = size > 0x7F800000
+    size = tl.minimum(size, 0x47800000)  # 65536
+    normal = ((size + 0xFFFFF + ((size >> 21) & 1)) >> 21) - 448
+    # Beside 2**7 float32 has the spacing of the subnormal numbers.
+    tiny = (size.to(tl.float32, bitcast=True) + 128.0).to(tl.uint32, bitcast=True) - 0x43000000
+    out = tl.where(is_nan, 0x7F, tl.where(size < 0x38800000, tiny, normal))
+    return (out | ((bits >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
 def tw_philox(seed, offset, index):
     """Word 0 of Philox 4x32-10 at counter (index, offset) under key seed, all of them 64 bits."""
     c0 = index.to(tl.uint32)

@@ -4,36 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import FLOAT8, DType
 
 from ..kernel import Apply, Dot, Guard, Load, Value
+from ..schedule import Schedule
 from .scope import Scope, Tile
 from .text import TL, tl_type
 from .values import evaluate, guarded, is_zero, load
 
 
 def half_type(dtype: DType) -> str | None:
-    """The 16-bit type in which tensor cores take a dtype; None for one that is not converted."""
+    """The 16-bit type in which tensor cores take a dtype, float16 for float8, which it holds
+    exactly; None for one that is not converted."""
+    if dtype in FLOAT8:
+        return "tl.float16"
     return TL[dtype.name] if dtype.itemsize == 2 else None
+
+
+def is_native(dot: Dot, schedule: Schedule) -> bool:
+    """Whether a product is one of float8 on tensor cores: both operands lie so in memory."""
+    if not schedule.float8 or dot.input_dtype not in FLOAT8:
+        return False
+    cores = (_core(v) for v in (dot.a, dot.b))
+    return all(isinstance(c, Load) and c.buffer.dtype in FLOAT8 for c in cores)
+
+
+def _core(value: Value) -> Value:
+    """What is read or computed where an operand isn't 0."""
+    return value.inside if isinstance(value, Guard) and is_zero(value.outside) else value
 
 
 def operand(
     scope: Scope,
     value: Value,
-    dtype: DType,
     tiles: frozenset[str],
     stem: str,
     padded: Sequence[Tile],
+    dtype: DType,
+    native: bool = False,
 ) -> str:
-    """A tile of an operand in the type it is multiplied in, 0 beyond the ends of `padded`."""
-    half = half_type(dtype)
-    core = value.inside if isinstance(value, Guard) and is_zero(value.outside) else value
-    if half and isinstance(core, Load) and core.buffer.dtype is dtype:
+    """A tile of an operand in the type it is multiplied in, 0 beyond the ends of `padded`.
+
+    native: whether float8 is, otherwise it is converted.
+    """
+    half, core = half_type(dtype), _core(value)
+    fed = native if dtype in FLOAT8 else half is not None
+    if fed and isinstance(core, Load) and (native or core.buffer.dtype is dtype):
         # Fed as it is stored: a conversion between memory and tensor core would cost a copy.
         if isinstance(value, Guard):
             ref = guarded(scope, value, (), raw=True)
         else:
-            text, placed = load(scope, core, ())
+            text, placed = load(scope, core, (), raw=True)
             ref = scope.assign(stem, text, placed)
         half = None
     else:
@@ -41,7 +62,8 @@ def operand(
     text = scope.spread(ref, tiles, tl_type(value.dtype))
     for tile in padded:
         if tile.ok is not None and not _ends_in_zeros(scope, core, tile):
-            text = f"tl.where({tile.ok}, {text}, 0)"
+            zero = f"tl.zeros_like({text})" if native else "0"
+            text = f"tl.where({tile.ok}, {text}, {zero})"
     if half:
         text = f"({text}).to({half})" if " " in text else f"{text}.to({half})"
     return scope.assign(stem, text, tiles).text if text != ref.text else text

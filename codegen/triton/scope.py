@@ -325,10 +325,10 @@ class Scope:
 
     def store(self, stores: Iterable[Store]) -> None:
         """Writes `stores`, after all that they store: one may overwrite what another one reads."""
-        from .values import evaluate
+        from .values import evaluate, stored_text
 
         values = [(s, evaluate(self, s.value)) for s in stores]
-        targets = [(*self.target(s, value.tiles), value.text) for s, value in values]
+        targets = [(*self.target(s, v.tiles), stored_text(v, s)) for s, v in values]
         for address, mask, text in targets:
             self.block.add(f"tl.store({address}, {text}{mask})")
 

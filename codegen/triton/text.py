@@ -6,18 +6,20 @@ import math
 import re
 from typing import Any
 
-from tilewright.ir.dtype import BOOL, FLOAT, DType
+from tilewright.ir.dtype import BOOL, FLOAT, FLOAT8, NARROW, DType
 
 TL = {
     "bool": "tl.int1",
     **{f"{sign}int{bits}": f"tl.{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
     **{name: f"tl.{name}" for name in ("float16", "bfloat16", "float32", "float64")},
+    **{dtype.name: "tl.uint8" for dtype in FLOAT8},
 }
+"""The types of elements in memory; float8 moves as its bits."""
 
 
 def tl_type(dtype: DType) -> str:
-    """The type of a value in registers: halves are computed in float32."""
-    return "tl.float32" if dtype.name in ("float16", "bfloat16") else TL[dtype.name]
+    """The type of a value in registers: narrow floats are computed in float32."""
+    return "tl.float32" if dtype in NARROW else TL[dtype.name]
 
 
 class Block:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.dtype import BOOL, DType
+from tilewright.ir.dtype import BOOL, FLOAT8, NARROW, DType, float8_e4m3fn
 
 from ..kernel import (
     Apply,
@@ -15,6 +15,7 @@ from ..kernel import (
     Reduce,
     Scalar,
     Scan,
+    Store,
     Value,
 )
 from .scope import ALONG_REDUCTION, Guards, Ref, Scope, pointer
@@ -122,25 +123,55 @@ def unsupported(scope: Scope, value: Value) -> NotImplementedError:
     return NotImplementedError(f"{scope.body.kernel.name}: no Triton form of a {kind} in its form")
 
 
-def load(scope: Scope, value: Load, guards: Guards) -> tuple[str, frozenset[str]]:
-    """The text of a load in its buffer's type; 0 where it is masked."""
+def load(
+    scope: Scope, value: Load, guards: Guards, raw: bool = False
+) -> tuple[str, frozenset[str]]:
+    """The text of a load in its buffer's type; 0 where it is masked. Of float8 these are bits, or
+    numbers (`raw`) on GPUs that know its type."""
     offset = scope.index(value.offset, guards)
     tiles = offset.tiles.union(*(g.tiles for g in guards))
     masks = [*scope.ok(offset.tiles), *(g.name for g in guards)]
     text = scope.spread(offset, tiles, scope.body.sizes.tl_type)
-    address = pointer(scope.body.buffers[value.buffer], text)
+    dtype = value.buffer.dtype
+    numbers = raw and dtype in FLOAT8
+    base = scope.body.buffers[value.buffer]
+    address = pointer(_numbers(scope, base, dtype) if numbers else base, text)
     if not masks:
         return f"tl.load({address})", tiles
-    return f"tl.load({address}, mask={' & '.join(masks)}, other=0)", tiles
+    zero = "0.0" if numbers else "0"
+    return f"tl.load({address}, mask={' & '.join(masks)}, other={zero})", tiles
+
+
+def _numbers(scope: Scope, base: str, dtype: DType) -> str:
+    """A buffer of float8 as memory of numbers."""
+    kind = "tl.float8e4nv" if dtype is float8_e4m3fn else "tl.float8e5"
+    text = f"{base}.to(tl.pointer_type({kind}), bitcast=True)"
+    return scope.home(frozenset()).named("numbers", Ref(text)).text
 
 
 def widened(text: str, stored: DType, dtype: DType) -> str:
     """What was loaded, in the type it is computed with."""
     if stored.category == BOOL:
         return f"{text} != 0"
+    if stored in FLOAT8:
+        return f"tw_from_{stored.name}({text})"
     if TL[stored.name] != tl_type(dtype):
         return f"{text}.to({tl_type(dtype)})"
     return text
+
+
+def narrowed(text: str, stored: DType) -> str:
+    """A float32 as it is in memory."""
+    if stored in FLOAT8:
+        return f"tw_to_{stored.name}({text})"
+    return f"{text}.to({TL[stored.name]})"
+
+
+def stored_text(ref: Ref, store: Store) -> str:
+    """`ref` as it is stored: float8 as its bits; of what else is computed tl.store takes care."""
+    if store.buffer.dtype in FLOAT8:
+        return narrowed(typed(ref, store.value.dtype), store.buffer.dtype)
+    return ref.text
 
 
 def typed(ref: Ref, dtype: DType) -> str:
@@ -173,17 +204,18 @@ def _apply(scope: Scope, value: Apply, guards: Guards) -> Ref:
 def _cast(text: str, value: Apply, bits: bool) -> str:
     source, target = value.args[0].dtype, value.target or value.dtype
     if bits:
-        stored = _stored(value.args[0]) if target.itemsize == 2 else source
-        if TL[stored.name] != tl_type(source):
-            text = f"{text}.to({TL[stored.name]})"
-        text = f"{text}.to({TL[target.name]}, bitcast=True)"
-        return text if tl_type(target) == TL[target.name] else f"{text}.to({tl_type(target)})"
+        stored = _stored(value.args[0])
+        if stored in NARROW:
+            text = narrowed(text, stored)
+        return widened(f"{text}.to({TL[target.name]}, bitcast=True)", target, target)
     if target.category == BOOL:
         return text if source.category == BOOL else f"{text} != 0"
     if source.is_floating_point and target.name.startswith("uint"):
         text = f"{text}.to(tl.int64)"  # negative numbers wrap around, as they do in torch
-    if tl_type(target) != TL[target.name]:
-        return f"{text}.to({TL[target.name]}).to({tl_type(target)})"
+    if target in NARROW:
+        if target in FLOAT8:
+            text = f"{text}.to(tl.float32)"
+        return widened(narrowed(text, target), target, target)
     return f"{text}.to({tl_type(target)})"
 
 
@@ -191,13 +223,8 @@ def _stored(value: Value) -> DType:
     """The type of a value before it was widened."""
     if isinstance(value, Load):
         return value.buffer.dtype
-    if isinstance(value, Guard):
-        return _stored(value.inside)
-    if isinstance(value, Apply):
-        if value.target is not None:
-            return value.target
-        if value.dtype.is_floating_point:
-            return _stored(value.args[-1])
+    if isinstance(value, Apply) and value.target is not None:
+        return value.target
     return value.dtype
 
 
@@ -206,7 +233,7 @@ def guarded(scope: Scope, value: Guard, guards: Guards, raw: bool = False) -> Re
     inner = scope.guard(value.conditions, guards)
     added = [g for g in inner if g not in guards]
     if raw and isinstance(value.inside, Load):
-        text, tiles = load(scope, value.inside, inner)
+        text, tiles = load(scope, value.inside, inner, raw=True)
         inside = scope.assign("v", text, tiles)
     else:
         inside = evaluate(scope, value.inside, inner)

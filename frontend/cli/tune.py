@@ -187,6 +187,7 @@ def _script(path: Path, args: list[str], target: str | None) -> list[Launched]:
 
 
 def _rank(work: Sequence[Launched], target: str, effort: str, as_json: bool) -> None:
+    from tilewright.codegen.external import Autotuned
     from tilewright.runtime.tuner.database import Database
     from tilewright.runtime.tuner.gpu import Offline
     from tilewright.runtime.tuner.session import rank
@@ -195,7 +196,11 @@ def _rank(work: Sequence[Launched], target: str, effort: str, as_json: bool) -> 
 
     with Database() as database:
         engine = Offline(target)
-        found = [rank(engine, database, each.kernel, effort, each.family) for each in work]
+        found = [
+            rank(engine, database, each.kernel, effort, each.family)
+            for each in work
+            if not isinstance(each.kernel, Autotuned)  # which no model ranks
+        ]
     if as_json:
         print(json.dumps({"target": target, "kernels": [ranking_data(r) for r in found]}, indent=2))
         return

@@ -2,35 +2,137 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.codegen.external import Config, Site
 from tilewright.ir.location import at_user_line
+from tilewright.runtime import cache
+from tilewright.runtime.tuner import place
+
+from ..recording import Handle
 
 
-def choose(tuned: Any, key: tuple[Hashable, ...], candidates: Sequence[Any]) -> Any:
-    """The triton.Config with which an autotuned kernel is launched.
+@dataclass(frozen=True)
+class Decision:
+    """With which config an autotuned kernel is launched.
+
+    config: a triton.Config. origin: where it is from, for people. site: what the tuner keeps its
+    results under; None where it has none. candidates: the configs that there were. Launches of
+    equal values have equal configs, so these aren't compared.
+    """
+
+    config: Any = field(compare=False)
+    origin: str
+    site: Site | None
+    candidates: tuple[Any, ...] = field(compare=False)
+
+
+def decide(tuned: Any, named: Mapping[str, Any], given: Mapping[str, Any]) -> Decision:
+    """named, given: the positional and the keyword arguments of the launch."""
+    everything = {**named, **given}
+    candidates = tuned.configs
+    if tuned.early_config_prune:
+        candidates = tuned.early_config_prune(candidates, named, **given)
+    values = [everything[name] for name in tuned.keys if name in everything]
+    tensors = [a for a in everything.values() if isinstance(a, Handle)]
+    key = (*values, *[str(a.dtype) for a in everything.values() if hasattr(a, "dtype")])
+    device = tensors[0]._meta()[2] if tensors else "cpu"
+    site = _site(tuned, key, tensors) if device.startswith("cuda") else None
+    config, origin = choose(tuned, key, candidates, site, device)
+    return Decision(config, origin, site, tuple(candidates))
+
+
+def choose(
+    tuned: Any,
+    key: tuple[Hashable, ...],
+    candidates: Sequence[Any],
+    site: Site | None,
+    device: str,
+) -> tuple[Any, str]:
+    """The triton.Config with which an autotuned kernel is launched, and where it is from.
 
     key: the values of the arguments that `tuned.keys` names, then the dtypes of the tensors, as in
-    `tuned.cache`, where a config may be pinned. Without that it is the first of the candidates.
+    `tuned.cache`, where a config may be pinned. Without that it is what the tuner found for `site`,
+    or one like it, if it is among the candidates; else the first of them.
     """
-    return tuned.cache.get(key, candidates[0])
+    pinned = tuned.cache.get(key)
+    if pinned is not None:
+        return pinned, "pinned in its cache"
+    if site is not None and place.exist():
+        from tilewright.runtime.tuner import engines
+
+        choice = engines.named(f"{engines.USERS}{device}").choice(site)
+        if choice is not None:
+            wanted = tuple(sorted(choice.options.items()))
+            for config in candidates:
+                if plain(config) == wanted:
+                    return config, choice.text
+    return candidates[0], "autotune: first config"
 
 
-def settled(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, dict]:
-    """(the triton.JITFunction below the decorators, keyword arguments with what they add)."""
+def plain(config: Any) -> Config:
+    """What a config says, as it is kept."""
+    said = config.all_kwargs()
+    if said.get("num_ctas") == 1:
+        del said["num_ctas"]
+    return tuple(sorted((name, _plain(value)) for name, value in said.items()))
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+
+
+def _site(tuned: Any, key: tuple[Hashable, ...], tensors: Sequence[Any]) -> Site:
+    sizes = [value for value in key if type(value) is int]
+    others = [value for value in key if type(value) is not int]
+    shapes = [tuple(t.shape) for t in tensors]
+    structure = f"{_about(tuned)}\n{others}\n{[len(shape) for shape in shapes]}"
+    return Site(cache.digest(structure), (*sizes, *(n for shape in shapes for n in shape)))
+
+
+_abouts: dict[Any, str] = {}
+
+
+def _about(tuned: Any) -> str:
+    """A hash of the kernel's text and of its configs."""
+    found = _abouts.get(tuned)
+    if found is None:
+        function = tuned.fn
+        while hasattr(function, "fn"):
+            function = function.fn
+        configs = [plain(config) for config in tuned.configs]
+        text = inspect.getsource(function)
+        found = _abouts[tuned] = cache.digest(f"{text}\n{tuned.keys}\n{configs}")
+    return found
+
+
+def settled(
+    kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], forced: Any = None
+) -> tuple[Any, dict[str, Any], Decision | None]:
+    """(the triton.JITFunction below the decorators, keyword arguments with what they add, what was
+    decided for an autotuned kernel). forced: the config to take; nothing is decided then, and
+    nothing is done with the tensors."""
     from triton.runtime import Autotuner, JITFunction
     from triton.runtime.autotuner import Heuristics
     from triton.runtime.interpreter import InterpretedFunction
 
     given = dict(kwargs)
+    decision = None
     while not isinstance(kernel, JITFunction):
         if isinstance(kernel, Heuristics):
             for name, rule in kernel.values.items():
                 given[name] = rule({**dict(zip(kernel.arg_names, args)), **given})
             kernel = kernel.fn
         elif isinstance(kernel, Autotuner):
-            _tune(kernel, args, given)
+            named = dict(zip(kernel.arg_names, args))
+            config = forced
+            if config is None:
+                decision = decide(kernel, named, given)
+                config = decision.config
+            _add(config, named, given, prepare=forced is None)
             kernel = kernel.fn
         elif isinstance(kernel, InterpretedFunction):  # under TRITON_INTERPRET=1
             kernel = _compiled(kernel)
@@ -39,27 +141,19 @@ def settled(kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tupl
                 "wrap_triton only works on functions annotated with triton.jit or triton.autotune, "
                 f"got {type(kernel).__name__}{at_user_line()}"
             )
-    return kernel, given
+    return kernel, given, decision
 
 
-def _tune(tuned: Any, args: Sequence[Any], given: dict[str, Any]) -> None:
-    """Adds the config of an autotuned kernel to the keyword arguments."""
-    named = dict(zip(tuned.arg_names, args))
-    everything = {**named, **given}
-    candidates = tuned.configs
-    if tuned.early_config_prune:
-        candidates = tuned.early_config_prune(candidates, named, **given)
-    values = [everything[name] for name in tuned.keys if name in everything]
-    dtypes = [str(a.dtype) for a in everything.values() if hasattr(a, "dtype")]
-    config = choose(tuned, (*values, *dtypes), candidates)
+def _add(config: Any, named: Mapping[str, Any], given: dict[str, Any], prepare: bool) -> None:
+    """Adds a config to the keyword arguments. prepare: whether its hook sees the tensors."""
     twice = given.keys() & config.kwargs.keys()
     if twice:
         raise ValueError(
             f"{', '.join(sorted(twice))}: given at the launch, and by @triton.autotune"
             f"{at_user_line()}"
         )
-    if config.pre_hook is not None:
-        config.pre_hook({**everything, **config.all_kwargs()})
+    if prepare and config.pre_hook is not None:
+        config.pre_hook({**named, **given, **config.all_kwargs()})
     given.update(config.all_kwargs())
 
 

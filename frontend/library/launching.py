@@ -7,13 +7,15 @@ it looks into, from its first element on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.external import register
+from tilewright.codegen.external import Autotuned, Config, Registered, register
+from tilewright.codegen.kernel import Buffer
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line, user_location
@@ -24,11 +26,20 @@ from tilewright.runtime import modules
 
 from .. import recording, shaping, views
 from ..recording import Handle
-from .configs import settled
+from .configs import Decision, plain, settled
 from .kernel import Kernel, grid_of
 
 _PLAIN = (int, bool, float, str, type(None))
+# What our own kernels take as bytes.
+_KINDS = {
+    dtypes.bool_: "*i1",
+    dtypes.float8_e4m3fn: "*fp8e4nv",
+    dtypes.float8_e5m2: "*fp8e5",
+}
 _PATIENCE = 3  # other values of a number until it is an input of the run
+
+_Launch = tuple[dict[str, Any], tuple[int, int, int], tuple[int, ...]]
+"""The values of a kernel's parameters, programs, and options."""
 
 
 class TritonKernel:
@@ -61,17 +72,30 @@ def wrap_triton(triton_kernel: Any, /) -> TritonKernel:
 
 
 def _launch(kernel: Any, grid: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    function, given = settled(kernel, args, kwargs)
+    function, given, decision = settled(kernel, args, kwargs)
     known = _kernels.get(function.fn)
     if known is None:
         known = _kernels[function.fn] = Kernel(function)
-    options = known.options(given)
-    values = known.bound(args, given)
-    programs = grid_of(grid, values)
+
+    def launch(given: dict[str, Any]) -> _Launch:
+        options = known.options(given)
+        values = known.bound(args, given)
+        return values, grid_of(grid, values), options
+
+    def others() -> Iterator[tuple[Config, _Launch]]:
+        for config in decision.candidates if decision else ():
+            try:
+                _, given, _ = settled(kernel, args, kwargs, config)
+                made = launch(given)
+            except Exception:  # of the user's functions, or for an option that can't be had
+                continue
+            yield plain(config), made
+
+    values, programs, options = launch(given)
     if 0 in programs:
         return
     with recording.hold():
-        _Recorder(known, values).record(programs, options)
+        _Recorder(known, values, decision, others).record(programs, options)
     recording.settle()
 
 
@@ -96,10 +120,15 @@ class _Operand:
 
 @dataclass
 class _Recorder:
-    """One launch: from the values of a kernel's parameters to nodes."""
+    """One launch: from the values of a kernel's parameters to nodes.
+
+    decision: the config of an autotuned kernel; others: the launch by each of its configs.
+    """
 
     kernel: Kernel
     values: dict[str, Any]
+    decision: Decision | None
+    others: Callable[[], Iterator[tuple[Config, _Launch]]]
     operands: dict[Any, _Operand] = field(default_factory=dict)
     numbers: list[Node] = field(default_factory=list)
 
@@ -120,7 +149,7 @@ class _Recorder:
     def _key(self, programs: tuple[int, ...], options: tuple[int, ...]) -> Any:
         """What the nodes of a launch follow from, where all that is passed is plain: by it a step
         that repeats finds them."""
-        key: list[Any] = [self.kernel, programs, options]
+        key: list[Any] = [self.kernel, programs, options, self.decision]
         met: dict[int, int] = {}
         for value in self.values.values():
             kind = type(value)
@@ -149,8 +178,8 @@ class _Recorder:
         if not changed:
             return []  # nothing that could be seen of it
         order = tuple([memory.index(o) for o in (*changed, *(o for o in memory if not o.written))])
-        key = self.kernel, passed, order, programs, options
-        name = register(key, lambda: self._emitted(passed, order, programs, options))
+        key = self.kernel, passed, order, programs, options, self.decision
+        name = register(key, lambda: self._registered(passed, order, programs, options))
         held = [o for o in memory if not o.is_new]
         written = tuple(
             [(tuple(o.node.shape), o.node.dtype) if o.is_new else held.index(o) for o in changed]
@@ -218,7 +247,7 @@ class _Recorder:
         from tilewright.codegen.triton.emitted import POINTER
 
         dtype = t.dtype
-        kind = "*i1" if dtype is dtypes.bool_ else POINTER[dtype.name]
+        kind = _KINDS.get(dtype) or POINTER[dtype.name]
         shape, strides, start = shaping.layout_of(t)
         if 0 in shape:
             return "nothing", kind
@@ -258,6 +287,64 @@ class _Recorder:
         if name in self.kernel.unspecialized:
             return "number", kind, value
         return ("constexpr", int, 1) if value == 1 else ("size", kind, value)
+
+    def _registered(
+        self,
+        passed: tuple[tuple[Any, ...], ...],
+        order: tuple[int, ...],
+        programs: tuple[int, int, int],
+        options: tuple[int, ...],
+    ) -> Registered:
+        emitted = self._emitted(passed, order, programs, options)
+        if self.decision is None:
+            return Registered(emitted)
+        return Registered(emitted, self.decision.origin, self._autotuned(passed, order))
+
+    def _autotuned(self, passed: tuple[tuple[Any, ...], ...], order: tuple[int, ...]) -> Autotuned:
+        """The launch by each of the configs; by none where nothing is tuned."""
+        assert self.decision is not None
+        site, launches = self.decision.site, {}
+        if site is not None:
+            for config, (values, programs, options) in self.others():
+                if 0 in programs or not self._alike(values):
+                    continue
+                own = tuple(
+                    self._passed(name, values[name]) if name in self.kernel.constexprs else each
+                    for name, each in zip(self.values, passed)
+                )
+                launches[config] = self._emitted(own, order, programs, options)
+        first = plain(self.decision.candidates[0])
+        if first not in launches:
+            launches = {}  # there is nothing to compare with
+        memory = list(self.operands.values())
+        buffers = [
+            Buffer(memory[i].name, memory[i].node.dtype, math.prod(memory[i].node.shape))
+            for i in order
+        ]
+        outputs = sum(o.written for o in memory)
+        numbers = {
+            rest[0]: self.values[name]
+            for name, (role, _, *rest) in zip(self.values, passed)
+            if role == "scalar"
+        }
+        return Autotuned(
+            structure=site.structure if site else self.kernel.name,
+            sizes=site.sizes if site else (),
+            name=self.kernel.name,
+            outputs=tuple(buffers[:outputs]),
+            inputs=tuple(buffers[outputs:]),
+            scalars=tuple(numbers[i] for i in sorted(numbers)),
+            launches=launches,
+        )
+
+    def _alike(self, values: dict[str, Any]) -> bool:
+        """Whether values differ from those of this launch in constexprs alone."""
+        return all(
+            value is self.values[name]
+            or name in self.kernel.constexprs
+            or (type(value) in _PLAIN and repr(value) == repr(self.values[name]))
+            for name, value in values.items()
+        )
 
     def _emitted(
         self,

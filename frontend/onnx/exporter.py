@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import FLOAT8, DType, float8_e4m3fn
 from tilewright.ir.node import Node, format_location
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import evaluate
@@ -131,6 +131,10 @@ class Exporter:
             return self._constant(t)
         if op in UNSUPPORTED:
             raise UnsupportedOperatorError(f"export: {t} has no ONNX form: {UNSUPPORTED[op]}")
+        if t.dtype in FLOAT8 and self.opset < 19:
+            raise UnsupportedOperatorError(
+                f"export: {t} is {t.dtype}, which ONNX has from opset 19 on: pass opset_version=19"
+            )
         inputs = [self._values[o] for o in t.operands]
         made: str | None = None
         if op in FORMS:
@@ -356,7 +360,9 @@ class Exporter:
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
 
     def cast(self, value: str, dtype: DType) -> str:
-        return self.add("Cast", value, to=self.element_type(dtype))
+        # What float8_e4m3fn can't hold becomes its largest number.
+        more = {"saturate": int(dtype is float8_e4m3fn)} if dtype in FLOAT8 else {}
+        return self.add("Cast", value, to=self.element_type(dtype), **more)
 
     def element_type(self, dtype: DType) -> int:
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(dtype.np))

@@ -19,7 +19,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size, contiguous_strides
 
-from .. import creation
+from .. import creation, interchange
 from .. import devices as device_module
 from .._tensor import Tensor
 from ..devices import device as Device
@@ -91,9 +91,7 @@ def _strided(
     if fits:
         base = storage.whole(dtype)[offset : offset + count].view(packed)
         return base.permute(*[order.index(i) for i in range(len(size))])
-    flat = storage.array.view(dtype.np)[offset:]
-    item = dtype.itemsize
-    array = np.lib.stride_tricks.as_strided(flat, size, [s * item for s in stride])
+    array = interchange.strided(storage.array.view(dtype.np)[offset:], size, stride)
     return creation._upload(np.array(array, order="C"), dtype, storage.device)
 
 

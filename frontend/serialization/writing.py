@@ -64,7 +64,8 @@ class _Pickler(_BasePickler):
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, _Storage):
-            return ("storage", _Name("torch", obj.name), obj.key, obj.device, obj.count)
+            module = "torch.storage" if obj.name == "UntypedStorage" else "torch"
+            return ("storage", _Name(module, obj.name), obj.key, obj.device, obj.count)
         return None
 
     def _save_name(self, obj: _Name) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 from tilewright.runtime.tuner import choices, engines, place
 from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.session import CannotTune, Session
+from tilewright.runtime.tuner.record import CannotTune
+from tilewright.runtime.tuner.session import Session
 
 from .. import flushing, recording
 from .report import Report, TunedKernel
@@ -67,13 +68,13 @@ def tune_kernels(
         sessions: dict[str, Session] = {}
         try:
             for i, each in enumerate(work):
-                session = sessions.get(each.device)
+                session = sessions.get(each.engine)
                 if session is None:
-                    engine = engines.named(each.device)
+                    engine = engines.named(each.engine)
                     left = None if not sessions else next(iter(sessions.values())).left
                     limit = budget if left is None else left
                     session = Session(engine, kept, effort, limit, display.show)
-                    sessions[each.device] = session
+                    sessions[each.engine] = session
                 if session.expired():
                     break
                 display.begin(i, each)

@@ -15,15 +15,14 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tilewright.codegen.structure import identity
 from tilewright.runtime import debug, plan
 from tilewright.runtime.tuner import choices, engines, place
 from tilewright.runtime.tuner.database import Database
 from tilewright.runtime.tuner.session import Session
 
 from .. import flushing
-from ..explanation import PlanReport, members
-from .work import Launched, busiest
+from ..explanation import PlanReport
+from .work import Launched, busiest, name_of
 
 SHARE = 0.1
 WAIT = 0.5
@@ -107,7 +106,7 @@ class Online:
                 continue
             try:
                 with Database() as database:
-                    engine = engines.named(each.device)
+                    engine = engines.named(each.engine)
                     session = Session(engine, database, "quick", turn=self._turn)
                     gained |= session.tune(each.kernel, each.family).record.gain > WORTH
             except Exception as error:
@@ -119,7 +118,7 @@ class Online:
         """The busiest kernel of plans that repeat, of those that weren't searched."""
         repeated = [(PlanReport(p), p.runs) for p in list(self._plans) if p.runs >= REPEATED]
         for each in busiest(repeated):
-            name = "\n".join(map(identity, members(each.kernel)))
+            name = name_of(each.kernel)
             if name not in self._known:
                 self._known.add(name)
                 return each

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.codegen.external import Autotuned
 from tilewright.codegen.schedule import work as needed
 from tilewright.runtime import devices
 from tilewright.runtime.tuner.record import MEASURED, Record
@@ -102,7 +103,10 @@ def _roofline(axes: Any, kernels: Sequence[TunedKernel]) -> bool:
     """Each kernel's place under what the machine can do."""
     placed = []
     for each in kernels:
-        least, seconds = needed(each.launched.kernel), each.record.seconds
+        kernel, seconds = each.launched.kernel, each.record.seconds
+        if isinstance(kernel, Autotuned):
+            continue  # what it computes isn't known
+        least = needed(kernel)
         operations = least.flops or least.scalar
         if seconds and operations and least.bytes:
             placed.append((operations / least.bytes, operations / seconds, each))

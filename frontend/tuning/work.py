@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.codegen.external import External
+from tilewright.codegen.external import Autotuned, External
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program, compile_graph
 from tilewright.codegen.schedule import work as needed
 from tilewright.codegen.structure import identity
 from tilewright.codegen.target import gpu
 from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.runtime.tuner.engines import USERS
 from tilewright.runtime.tuner.session import family_of
 
 from ..capture import Call
@@ -26,11 +27,16 @@ class Launched:
     """A kernel that a program launched. count: how often. seconds: what that takes, by a rough
     estimate, which is good for an order."""
 
-    kernel: Kernel | Bundle
+    kernel: Kernel | Bundle | Autotuned
     device: str
     count: int
     seconds: float
     family: str
+
+    @property
+    def engine(self) -> str:
+        """What knows its schedules, by name."""
+        return f"{USERS}{self.device}" if isinstance(self.kernel, Autotuned) else self.device
 
 
 def launched_by(
@@ -64,12 +70,12 @@ def busiest(plans: Iterable[tuple[PlanReport, int]], target: str | None = None) 
     )
 
 
-def _ordered(launches: Iterable[tuple[str, Kernel | Bundle, int]]) -> list[Launched]:
+def _ordered(launches: Iterable[tuple[str, Kernel | Bundle | Autotuned, int]]) -> list[Launched]:
     counts: dict[tuple[str, str], list[Any]] = {}
     for device, kernel, count in launches:
         if device != "cpu" and not device.startswith(("cuda", "sm_", "gfx")):
             continue
-        key = device, "\n".join(map(identity, members(kernel)))
+        key = device, name_of(kernel)
         counts.setdefault(key, [kernel, 0])[1] += count
     found = [
         Launched(kernel, device, count, count * estimate(kernel), family_of(kernel))
@@ -78,26 +84,39 @@ def _ordered(launches: Iterable[tuple[str, Kernel | Bundle, int]]) -> list[Launc
     return sorted(found, key=lambda each: -each.seconds)
 
 
-def _launches(plan: PlanReport, target: str | None) -> Iterator[tuple[str, Kernel | Bundle, int]]:
+def _launches(
+    plan: PlanReport, target: str | None
+) -> Iterator[tuple[str, Kernel | Bundle | Autotuned, int]]:
     for segment, program in plan.programs(target):
         for kernel, count in _kernels(program):
             yield target or segment.device.name, kernel, count
 
 
-def _kernels(program: Program) -> Iterator[tuple[Kernel | Bundle, int]]:
+def name_of(kernel: Kernel | Bundle | Autotuned) -> str:
+    """The same for kernels that are tuned together."""
+    if isinstance(kernel, Autotuned):
+        return f"{kernel.structure} {kernel.sizes}"
+    return "\n".join(map(identity, members(kernel)))
+
+
+def _kernels(program: Program) -> Iterator[tuple[Kernel | Bundle | Autotuned, int]]:
     """Each kernel, and how often one run launches it."""
     for step in program.steps:
         if isinstance(step.kernel, External):
-            continue
-        if isinstance(step.kernel, Loop):
+            if step.kernel.registered.autotuned is not None:
+                yield step.kernel.registered.autotuned, 1
+        elif isinstance(step.kernel, Loop):
             for kernel, count in _kernels(step.kernel.body):
                 yield kernel, count * step.kernel.count
         else:
             yield step.kernel, 1
 
 
-def estimate(kernel: Kernel | Bundle) -> float:
-    """Seconds of a launch, roughly."""
+def estimate(kernel: Kernel | Bundle | Autotuned) -> float:
+    """Seconds of a launch, roughly; of what the user wrote those of going through its memory."""
+    if isinstance(kernel, Autotuned):
+        moved = sum(b.size * b.dtype.itemsize for b in (*kernel.outputs, *kernel.inputs))
+        return moved / _BANDWIDTH + _LAUNCH
     least = needed(kernel)
     takes = least.bytes / _BANDWIDTH, least.flops / _FLOPS, least.scalar / _SCALAR
     return max(takes) + _LAUNCH

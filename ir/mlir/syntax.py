@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..dtype import BY_MLIR, FLOAT, DType
+from ..special import cast
 
 if TYPE_CHECKING:
     from .lexer import Position
@@ -113,8 +114,7 @@ class Float:
         """`value` rounded to `type`, which must be the name of a float dtype."""
         dtype = float_dtype(type)
         assert dtype is not None, f"no float dtype is called {type}"
-        with np.errstate(over="ignore", invalid="ignore"):
-            rounded = np.asarray(value, dtype=np.float64).astype(dtype.np)
+        rounded = cast(float(value), dtype.np)
         return cls(int(rounded.view(_UNSIGNED[dtype.itemsize]).item()), type)
 
     @property

@@ -71,6 +71,7 @@ from .contraction import (
     conv_input_grad,
     conv_weight_grad,
     matmul,
+    matmul_fast,
 )
 from .external import external
 from .gather import (
@@ -180,6 +181,9 @@ from .reduce import (
     min,
     prod,
     sum,
+)
+from .scaled import (
+    scaled_mm,
 )
 from .scan import (
     argsort,

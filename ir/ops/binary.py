@@ -73,6 +73,7 @@ mul = _arithmetic(
     lambda g, out, a, b: (g * b, g * a),
     onnx="Mul",
     commutative=True,
+    float8=True,
 )
 div = _float_arithmetic(
     "div",
@@ -194,8 +195,8 @@ def _extremum_vjp(beats: Op):
     return vjp
 
 
-eq = _comparison("eq", "{0} == {1}", "{0} == {1}", onnx="Equal", commutative=True)
-ne = _comparison("ne", "{0} != {1}", "{0} != {1}", commutative=True)
+eq = _comparison("eq", "{0} == {1}", "{0} == {1}", onnx="Equal", commutative=True, float8=True)
+ne = _comparison("ne", "{0} != {1}", "{0} != {1}", commutative=True, float8=True)
 lt = _comparison("lt", "{0} < {1}", "{0} < {1}", onnx="Less")
 le = _comparison("le", "{0} <= {1}", "{0} <= {1}", onnx="LessOrEqual")
 gt = _comparison("gt", "{0} > {1}", "{0} > {1}", onnx="Greater")

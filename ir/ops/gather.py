@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import int64
+from ..dtype import FLOAT8, accumulator, from_numpy, int64
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -82,6 +82,10 @@ def _scatter_infer(base: Node, values: Node, *args: Any) -> Aval:
         )
     if mode not in MODES:
         raise ValueError(f"scatter: mode must be one of {MODES}, got {mode!r}")
+    if mode != "set" and base.dtype in FLOAT8:
+        raise NotImplementedError(
+            f"scatter with mode {mode!r} is not implemented for {base.dtype}{at_user_line()}"
+        )
     return base.shape, base.dtype
 
 
@@ -92,8 +96,7 @@ def _scatter_numpy(base: Any, values: Any, *args: Any) -> Any:
     *indices, axis, mode = args
     _check(base.shape, indices, axis)
     place = (*(slice(None),) * axis, *indices)
-    half = base.dtype.itemsize == 2 and base.dtype.kind in "fV"
-    out = base.astype(np.float32) if half else base.copy()
+    out = base.astype(accumulator(from_numpy(base.dtype)).np)
     if mode == "set":
         out[place] = values
     else:

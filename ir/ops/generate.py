@@ -10,6 +10,7 @@ from ..dtype import DType, int64, uint32
 from ..node import Node, intern
 from ..op import Aval, Kind, Op
 from ..shape import Size
+from ..special import cast
 
 leaf = Op(
     "leaf",
@@ -39,7 +40,7 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 def constant(value: Any, dtype: DType, device: str | None = None) -> Node:
     """A 0-d node holding `value`; kept by its bits, so -0.0 is not 0.0 and NaN is itself."""
-    array = np.asarray(value).astype(dtype.np)
+    array = cast(value, dtype.np)
     bits = int(array.view(_BITS[dtype.itemsize]).item())
     return intern(_constant, (), (bits, dtype), device)
 

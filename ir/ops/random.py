@@ -12,7 +12,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..dtype import DType, bfloat16, float16, float32, float64, int64, uint64
+from ..dtype import (
+    DType,
+    bfloat16,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    int64,
+    uint64,
+)
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval
@@ -25,7 +35,7 @@ from .unary import cast, cos, full_like, log, sqrt
 
 # How many bits a uniform number of each dtype takes: all of its mantissa, and no more, so that
 # none rounds up to 1.
-_DIGITS = {float16: 11, bfloat16: 8, float32: 24}
+_DIGITS = {float8_e4m3fn: 4, float8_e5m2: 3, float16: 11, bfloat16: 8, float32: 24}
 
 
 def _shift(bits: Node, by: int) -> Node:

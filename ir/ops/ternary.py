@@ -34,4 +34,5 @@ where = Op(
     numpy="np.where({0}, {1}, {2})",
     triton="tl.where({0}, {1}, {2})",
     onnx="Where",
+    float8=True,
 )

@@ -103,6 +103,7 @@ abs = Op(
     numpy="np.abs({0})",
     triton="tl.abs({0})",
     onnx="Abs",
+    float8=True,
 )
 sign = _step("sign", "special.sign({0})", "tw_sign({0})", onnx="Sign")
 floor = _step("floor", "np.floor({0})", "tw_floor({0})", onnx="Floor")
@@ -285,9 +286,9 @@ relu = Op(
     onnx="Relu",
 )
 
-isnan = _predicate("isnan", "np.isnan({0})", "{0} != {0}", onnx="IsNaN")
-isinf = _predicate("isinf", "np.isinf({0})", "tw_isinf({0})", onnx="IsInf")
-isfinite = _predicate("isfinite", "np.isfinite({0})", "tw_isfinite({0})")
+isnan = _predicate("isnan", "np.isnan({0})", "{0} != {0}", onnx="IsNaN", float8=True)
+isinf = _predicate("isinf", "np.isinf({0})", "tw_isinf({0})", onnx="IsInf", float8=True)
+isfinite = _predicate("isfinite", "np.isfinite({0})", "tw_isfinite({0})", float8=True)
 logical_not = _predicate("logical_not", "np.logical_not({0})", "({0}) == 0", onnx="Not")
 
 
@@ -320,15 +321,27 @@ cast = Op(
     vjp=_cast_vjp,
     numpy="special.cast({0}, np_dtype)",
     triton="tw_cast",
+    float8=True,
 )
 """The value in another dtype. The emitters write it from the dtypes on both sides."""
+
+
+def _bitcast_infer(x: Node, dtype: DType) -> Aval:
+    if dtype.itemsize != x.dtype.itemsize:
+        raise RuntimeError(
+            f"view: expected a dtype of {x.dtype.itemsize} bytes, as {x.dtype} has, got {dtype}"
+            f"{at_user_line()}"
+        )
+    return x.shape, dtype
+
 
 bitcast = Op(
     "bitcast",
     Kind.ELEMENTWISE,
-    lambda x, dtype: (x.shape, dtype),
+    _bitcast_infer,
     params=("dtype",),
     numpy="special.bitcast({0}, np_dtype)",
     triton="tw_bitcast",
+    float8=True,
 )
 """The same bits read as a dtype of the same size."""

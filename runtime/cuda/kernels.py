@@ -97,6 +97,14 @@ class Kernels:
             self._loaded[key] = self.load(request.name, image)
         return [self._loaded[k] for k in keys]
 
+    def images(self, kernels: Sequence[Emitted]) -> list[Image]:
+        """The kernels compiled, for another process to load."""
+        requests = [offline.request(e, self.target) for e in kernels]
+        keys = [_key(r, self.assembler) for r in requests]
+        found = dict(zip(keys, requests))
+        made = dict(zip(found, _images(found), strict=True))
+        return [made[k] for k in keys]
+
     def load(self, name: str, image: Image) -> Function | None:
         """A compiled kernel as a function of the driver's; None if it needs more shared memory than
         this GPU has."""

@@ -200,9 +200,9 @@ class _Writer:
             beside.unlink(missing_ok=True)
 
     def array(self, name: str, array: np.ndarray) -> str:
-        # Halves of ml_dtypes are no dtypes of the file format: bits are.
+        # Those of ml_dtypes are no dtypes of the file format: bits are.
         out = io.BytesIO()
-        bits = array if array.dtype.kind in "biuf" else array.view(f"u{array.dtype.itemsize}")
+        bits = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
         np.save(out, np.ascontiguousarray(bits).reshape(array.shape), allow_pickle=False)
         self.files[name] = out.getvalue()
         return name

@@ -13,11 +13,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from tilewright.codegen.external import Autotuned
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.mlir import print_kernel
 
 from .engines import Engine
-from .record import Found
+from .record import CannotTune, Found
 
 S = TypeVar("S")
 
@@ -28,10 +28,6 @@ COMPILE = 60.0
 RUN = 20.0
 """Seconds that a candidate has for its launches of one round."""
 _TAIL = 400
-
-
-class CannotTune(RuntimeError):
-    """A kernel can't be measured: the message says why."""
 
 
 class _Ended(Exception):
@@ -48,13 +44,16 @@ class _Ended(Exception):
 class Bench(Generic[S]):
     """Measures schedules of one kernel in a process that may be lost. Use as a context manager.
 
-    engine: by the name that the worker finds it by.
+    name: by which the worker finds the engine, if not by its address. CannotTune for a kernel that
+    can't be sent to it.
     """
 
-    def __init__(self, kernel: Kernel | Bundle, engine: Engine[S], name: str | None = None):
-        self.engine = engine
+    def __init__(
+        self, kernel: Kernel | Bundle | Autotuned, engine: Engine[S], name: str | None = None
+    ):
+        self.kernel, self.engine = kernel, engine
         self.found: dict[S, Found] = {}  # what is bad
-        self._request = {"kernel": print_kernel(kernel), "engine": name or engine.name}
+        self._request = {"kernel": engine.written(kernel), "engine": name or engine.address}
         self._places: dict[S, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: queue.Queue[bytes | None] = queue.Queue()
@@ -110,9 +109,9 @@ class Bench(Generic[S]):
             self.found[schedule] = Found(end.status, reason=end.reason)
 
     def _add(self, schedules: Sequence[S]) -> None:
-        options = [self.engine.options(s) for s in schedules]
+        candidates = self.engine.candidates(self.kernel, schedules)
         first = len(self._places)
-        answer = self._ask({"prepare": options}, COMPILE + RUN)
+        answer = self._ask({"prepare": candidates}, COMPILE + RUN)
         for place, (schedule, bad) in enumerate(zip(schedules, answer["found"]), first):
             self._places[schedule] = place
             if bad is not None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache as remembered
 
+from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
 
 from . import key as keys
@@ -45,12 +46,18 @@ class Table:
         for record in records:
             if record.chosen is not None:
                 self._records[record.key.structure].append(record)
+        self._found: dict[keys.Key, Choice | None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._records)
 
     def find(self, key: keys.Key) -> Choice | None:
         """That of the kernel's own sizes, else of the nearest."""
+        if key not in self._found:  # each launch of an autotuned kernel asks
+            self._found[key] = self._find(key)
+        return self._found[key]
+
+    def _find(self, key: keys.Key) -> Choice | None:
         near = []
         for record in self._records.get(key.structure, ()):
             away = keys.distance(key.sizes, record.key.sizes)
@@ -90,7 +97,7 @@ def table(device: str, versions: str) -> Table:
         return Table((), "tuned")
 
 
-def find(kernel: Kernel | Bundle, device: str, versions: str) -> Choice | None:
+def find(kernel: Kernel | Bundle | Site, device: str, versions: str) -> Choice | None:
     """What is known for a kernel on a device; None if nothing is."""
     known = table(device, versions)
     return known.find(keys.of(kernel, device, versions)) if known else None

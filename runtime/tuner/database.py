@@ -123,7 +123,10 @@ class Database:
         """The search of a kernel is over."""
         with self._writing() as run:
             number = self._kernel(run, key, about)
-            run("UPDATE kernels SET effort = ? WHERE id = ?", (effort, number))
+            run(
+                "UPDATE kernels SET effort = ?, space = ? WHERE id = ?",
+                (effort, about.space, number),
+            )
 
     def put(self, record: Record) -> None:
         """Keep a record of another database: its candidates where there are none here, its choice

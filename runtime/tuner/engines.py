@@ -8,11 +8,12 @@ import importlib
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, fields
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from tilewright.codegen import llvm
+from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.space import Space
 
@@ -20,6 +21,9 @@ from ..device import Device, Launch
 from . import choices
 from . import key as keys
 from .record import Options
+
+if TYPE_CHECKING:
+    from .operands import Case
 
 S = TypeVar("S")
 
@@ -32,6 +36,11 @@ class Engine(abc.ABC, Generic[S]):
 
     name: str
     kind: type[S]
+
+    @property
+    def address(self) -> str:
+        """What `named` finds it by, in a worker too."""
+        return self.name
 
     @property
     @abc.abstractmethod
@@ -48,16 +57,46 @@ class Engine(abc.ABC, Generic[S]):
         """The device; its `cpu` is the native one."""
 
     @abc.abstractmethod
-    def space(self, kernel: Kernel | Bundle) -> Space[S]:
+    def space(self, kernel: Any) -> Space[S]:
         """What a kernel can have."""
 
     @abc.abstractmethod
-    def compile(
-        self, device: Any, kernel: Kernel | Bundle, schedules: Sequence[S]
-    ) -> list[Launch | Exception]:
+    def compile(self, device: Any, kernel: Any, schedules: Sequence[S]) -> list[Launch | Exception]:
         """A launch for each schedule, or what went wrong; several are compiled side by side."""
 
-    def prior_key(self, kernel: Kernel | Bundle) -> keys.Key:
+    # What a worker is sent, and what it makes of that.
+
+    def written(self, kernel: Any) -> str:
+        """A kernel as text."""
+        from tilewright.codegen.mlir import print_kernel
+
+        return print_kernel(kernel)
+
+    def read(self, text: str) -> Any:
+        """The kernel that was written."""
+        from tilewright.codegen.mlir_parser import parse_kernel
+
+        return parse_kernel(text)
+
+    def candidates(self, kernel: Any, schedules: Sequence[S]) -> list[Any]:
+        """Each schedule for a worker, as JSON: its options."""
+        return [self.options(s) for s in schedules]
+
+    def launches(
+        self, device: Any, kernel: Any, candidates: Sequence[Any]
+    ) -> list[Launch | Exception]:
+        """What came of each candidate, in a worker."""
+        return self.compile(device, kernel, [self.schedule(each) for each in candidates])
+
+    def case(self, device: Any, kernel: Any) -> Case:
+        """What a kernel that was read is given in a worker."""
+        from .operands import case_of
+
+        return case_of(kernel)
+
+    # What is kept
+
+    def prior_key(self, kernel: Kernel | Bundle | Site) -> keys.Key:
         """What predictions for a kernel are kept under."""
         return keys.of(kernel, f"{self.identity}, predicted", self.versions)
 
@@ -72,7 +111,7 @@ class Engine(abc.ABC, Generic[S]):
         default = asdict(self.kind())  # type: ignore[call-overload]
         return {k: v for k, v in asdict(schedule).items() if v != default[k]}  # type: ignore[call-overload]
 
-    def choice(self, kernel: Kernel | Bundle) -> choices.Choice | None:
+    def choice(self, kernel: Kernel | Bundle | Site) -> choices.Choice | None:
         """What is known to be best for a kernel here."""
         return choices.find(kernel, self.identity, self.versions)
 
@@ -143,15 +182,20 @@ def _cpu_versions() -> str:
     return f"schedules {FORMAT}, llvm {number}, numpy {np.__version__}"
 
 
+USERS = "users@"
 _ENGINES: dict[str, type[Engine[Any]]] = {"cpu": Cpu}
 
 
 @functools.cache
 def named(name: str) -> Engine[Any]:
-    """The engine of a device, or one that is written out as `module:Class`. ValueError if nothing
-    can be chosen there."""
+    """The engine of a device, that of the user's kernels there (`users@cuda:0`), or one that is
+    written out as `module:Class`. ValueError if nothing can be chosen there."""
     if name in _ENGINES:
         return _ENGINES[name]()
+    if name.startswith(USERS):
+        from .users import Users
+
+        return Users(name.removeprefix(USERS))
     module, _, what = name.partition(":")
     if what and not what.isdigit():
         made: Engine[Any] = getattr(importlib.import_module(module), what)()

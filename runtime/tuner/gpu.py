@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
+from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, Usage, predict
 from tilewright.codegen.schedule.space import space
@@ -21,6 +23,13 @@ from . import key as keys
 from .engines import FORMAT, Engine
 
 
+@functools.cache
+def _versions() -> str:
+    found = importlib.util.find_spec("triton")
+    version = metadata.version("triton") if found else "not installed"
+    return f"schedules {FORMAT}, triton {version}"
+
+
 class _Triton(Engine[Schedule]):
     """Kernels in Triton."""
 
@@ -29,14 +38,12 @@ class _Triton(Engine[Schedule]):
 
     @property
     def versions(self) -> str:
-        found = importlib.util.find_spec("triton")
-        version = metadata.version("triton") if found else "not installed"
-        return f"schedules {FORMAT}, triton {version}"
+        return _versions()
 
     def space(self, kernel: Kernel | Bundle) -> Space[Schedule]:
         return space(kernel, self.target)
 
-    def prior_key(self, kernel: Kernel | Bundle) -> keys.Key:
+    def prior_key(self, kernel: Kernel | Bundle | Site) -> keys.Key:
         return keys.of(kernel, f"{self.target.name}, predicted", self.versions)
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.structure import parameters, structure
 
@@ -23,8 +24,10 @@ class Key:
     versions: str
 
 
-def of(kernel: Kernel | Bundle, device: str, versions: str) -> Key:
+def of(kernel: Kernel | Bundle | Site, device: str, versions: str) -> Key:
     """A Bundle has the sizes of its largest member, and how many there are."""
+    if isinstance(kernel, Site):
+        return Key(kernel.structure, kernel.sizes, device, versions)
     if isinstance(kernel, Kernel):
         return Key(cache.digest(structure(kernel)), parameters(kernel), device, versions)
     largest = max(kernel.members, key=lambda k: sum(b.size for b in k.outputs))

@@ -17,6 +17,10 @@ in some way."""
 Options = Mapping[str, Any]
 
 
+class CannotTune(RuntimeError):
+    """A kernel can't be measured: the message says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What is known of a candidate. seconds: the median; spread: between quartiles, relative."""

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.codegen.external import Autotuned
 from tilewright.codegen.kernel import Bundle, Kernel, Reduce
 from tilewright.codegen.space import Space
 
 from . import key, search
-from .bench import Bench, CannotTune
+from .bench import Bench
 from .database import Database
 from .engines import Engine
-from .record import MEASURED, PRIOR, About, Found, Options, Record, text_of
+from .record import MEASURED, PRIOR, About, CannotTune, Found, Options, Record, text_of
 
 if TYPE_CHECKING:
     from .gpu import Offline
@@ -57,7 +58,7 @@ class Result:
     """
 
     record: Record
-    kernel: Kernel | Bundle
+    kernel: Kernel | Bundle | Autotuned
     space: int
     measured: int
     known: int
@@ -99,7 +100,7 @@ class Session:
         """Seconds of the budget."""
         return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
-    def tune(self, kernel: Kernel | Bundle, family: str = "") -> Result:
+    def tune(self, kernel: Kernel | Bundle | Autotuned, family: str = "") -> Result:
         """Search the schedules of a kernel, or go on where a search was left.
 
         KeyboardInterrupt goes through to the caller; what was measured until then is kept, and the
@@ -112,7 +113,7 @@ class Session:
 class _Search:
     """One kernel."""
 
-    def __init__(self, session: Session, kernel: Kernel | Bundle, family: str):
+    def __init__(self, session: Session, kernel: Kernel | Bundle | Autotuned, family: str):
         self.session, self.kernel = session, kernel
         self.engine, self.database = session.engine, session.database
         self.space: Space[Any] = self.engine.space(kernel)
@@ -129,7 +130,7 @@ class _Search:
     def run(self) -> Result:
         self._recall()
         record = self.database.record(self.key)
-        complete = record is not None and _covers(record.effort, self.session.effort)
+        complete = record is not None and self._is_done(record)
         if not complete and len(self.space) > 1:
             complete = self._search()
         record = self.database.record(self.key) or Record(self.key, self.about)
@@ -138,6 +139,13 @@ class _Search:
             record, self.kernel, len(self.space), self.measured, known, complete,
             time.monotonic() - self.start, self.progress,
         )  # fmt: skip
+
+    def _is_done(self, record: Record) -> bool:
+        """Whether a search of this effort, or a greater one, came to its end in the same space."""
+        efforts = list(search.EFFORTS)
+        if record.effort not in efforts or record.about.space != len(self.space):
+            return False
+        return efforts.index(record.effort) >= efforts.index(self.session.effort)
 
     def _search(self) -> bool:
         """Whether it came to its end."""
@@ -254,13 +262,10 @@ class _Search:
         return [*nearest, *(s for _, s in sorted(ranked, key=lambda each: each[0])[:3])]
 
 
-def _covers(done: str, effort: str) -> bool:
-    order = list(search.EFFORTS)
-    return done in order and order.index(done) >= order.index(effort)
-
-
-def family_of(kernel: Kernel | Bundle) -> str:
+def family_of(kernel: Kernel | Bundle | Autotuned) -> str:
     """What a kernel is, in a word."""
+    if isinstance(kernel, Autotuned):
+        return "custom"
     if isinstance(kernel, Bundle):
         return "update"
     if kernel.is_chained:

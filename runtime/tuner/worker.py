@@ -2,33 +2,34 @@
 
 It reads requests from stdin, a line of JSON each, and answers with lines of JSON:
 
-    {"kernel": MLIR, "engine": NAME}     {"ready": true}
-    {"prepare": [OPTIONS, ...]}          {"at": PLACE} before each, then {"found": [FOUND, ...]}
+    {"kernel": TEXT, "engine": NAME}     {"ready": true}
+    {"prepare": [CANDIDATE, ...]}        {"at": PLACE} before each, then {"found": [FOUND, ...]}
     {"measure": [PLACE, ...], "rounds": N}   {"at": PLACE} before each sample, then
                                              {"seconds": [[...], ...]}, by place and round
 
-PLACE counts what was prepared. FOUND is null for what runs and is right, else [status, reason].
+TEXT and CANDIDATE are as the engine writes them. PLACE counts what was prepared. FOUND is null for
+what runs and is right, else [status, reason].
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from tilewright.codegen.index import Data, walk
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.mlir_parser import parse_kernel
 from tilewright.ir import ops  # noqa: F401  (kernels name them)
-from tilewright.ir.dtype import BOOL, FLOAT, DType
+from tilewright.ir.dtype import FLOAT
 
-from ..cpu import NumpyDevice
 from . import engines
 
 SAMPLE = 1e-3
@@ -37,31 +38,25 @@ TRIES = 3
 """So often that is done; the least counts, for what disturbs a launch makes it longer."""
 MOST = 256
 """Launches of a sample, at most."""
+_PR_SET_PDEATHSIG = 1
 
 
 class Trial:
     """A kernel with operands, and what it should make of them."""
 
-    def __init__(self, kernel: Kernel | Bundle, engine: engines.Engine[Any]):
+    def __init__(self, kernel: Any, engine: engines.Engine[Any]):
+        """kernel: as the engine reads it."""
         self.kernel, self.engine = kernel, engine
         self.device = engine.device()
-        members = kernel.members if isinstance(kernel, Bundle) else (kernel,)
-        random = np.random.default_rng(0)
-        sizes = {b: n for k in members for b, n in _positions(k).items()}
-        inputs = [_operand(b.dtype, b.size, sizes.get(b), random) for b in kernel.inputs]
-        self.scalars = [_scalar(v.dtype) for v in kernel.scalars]
-        expected = [np.zeros(b.size, b.dtype.np) for b in kernel.outputs]
-        NumpyDevice().compile(kernel)([*expected, *inputs], self.scalars)
-        self.expected = expected
-        self.outputs = [self.device.from_numpy(np.zeros_like(e)) for e in expected]
-        self.buffers = [*self.outputs, *(self.device.from_numpy(i) for i in inputs)]
+        self.case = engine.case(self.device, kernel)
+        self.scalars = self.case.scalars
+        self.buffers = [*self._before(), *map(self.device.from_numpy, self.case.inputs)]
         self.launches: list[Any] = []
 
-    def prepare(self, options: Sequence[dict[str, Any]], answer: Any) -> list[Any]:
+    def prepare(self, candidates: Sequence[Any], answer: Any) -> list[Any]:
         """None, or (status, reason), for each; those that are right are added to `launches`."""
         first = len(self.launches)
-        schedules = [self.engine.schedule(each) for each in options]
-        made = self.engine.compile(self.device, self.kernel, schedules)
+        made = self.engine.launches(self.device, self.kernel, candidates)
         self.launches += made
         found = []
         for place, launch in enumerate(made, first):
@@ -69,17 +64,20 @@ class Trial:
             found.append(self._check(launch))
         return found
 
+    def _before(self) -> list[Any]:
+        """Outputs that no launch has written to; a device may take an array as its memory."""
+        return [self.device.from_numpy(each.copy()) for each in self.case.before]
+
     def _check(self, launch: Any) -> tuple[str, str] | None:
         if isinstance(launch, Exception):
             return "failed", f"{type(launch).__name__}: {launch}"
-        # Zeros: some kernels add to what is there.
-        fresh = [self.device.from_numpy(np.zeros_like(e)) for e in self.expected]
+        fresh = self._before()
         try:
             launch([*fresh, *self.buffers[len(fresh) :]], self.scalars)
             self.device.synchronize()
         except Exception as error:
             return "failed", f"{type(error).__name__}: {error}"
-        for buffer, out, expected in zip(self.kernel.outputs, fresh, self.expected):
+        for buffer, out, expected in zip(self.kernel.outputs, fresh, self.case.expected):
             away = difference(self.device.to_numpy(out).reshape(-1), expected, self.kernel)
             if away is not None:
                 return "wrong", f"{buffer.name}: {away}"
@@ -136,7 +134,7 @@ def difference(found: np.ndarray, expected: np.ndarray, kernel: Kernel | Bundle)
         rounded = any(b.dtype.category == FLOAT for b in kernel.inputs)
         limit = 1e-3 if rounded else 0.0
         return f"{share:.1%} of the elements differ" if share > limit else None
-    eps = float(np.finfo(found.dtype).eps) if found.dtype.kind == "f" else 2.0**-7
+    eps = float(ml_dtypes.finfo(found.dtype).eps)
     limit = max(16 * eps, 1e-10) if eps < 1e-10 else max(4 * eps, 2e-4)
     a, b = (x.astype(np.float64) for x in (found, expected))
     same = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -150,43 +148,14 @@ def difference(found: np.ndarray, expected: np.ndarray, kernel: Kernel | Bundle)
     return f"element {at} is {a[at]:.6g}, expected {b[at]:.6g}"
 
 
-def _positions(kernel: Kernel) -> dict[Any, int]:
-    """The buffers whose elements are positions, and how many of these there are."""
-    found: dict[Any, int] = {}
-    for value in kernel.values:
-        for index in value.indices():
-            for atom in walk(index):
-                if isinstance(atom, Data):
-                    _mark(atom.value, atom.size, found)
-    for store in kernel.stores:
-        for atom in walk(store.offset):
-            if isinstance(atom, Data):
-                _mark(atom.value, atom.size, found)
-    return found
-
-
-def _mark(value: Any, size: int, found: dict[Any, int]) -> None:
-    buffer = getattr(value, "buffer", None)
-    if buffer is not None:
-        found[buffer] = min(size, found.get(buffer, size))
-    for operand in value.operands():
-        _mark(operand, size, found)
-
-
-def _operand(dtype: DType, count: int, positions: int | None, random: Any) -> np.ndarray:
-    """Numbers that no op makes NaN of, and whose sums don't cancel."""
-    if dtype.category == BOOL:
-        return random.integers(0, 2, count).astype(bool)
-    if dtype.category == FLOAT:
-        return random.uniform(0.25, 1.25, count).astype(dtype.np)
-    return random.integers(0, positions or 100, count).astype(dtype.np)
-
-
-def _scalar(dtype: DType) -> float | int | bool:
-    return 0.5 if dtype.category == FLOAT else dtype.category == BOOL or 1
+def _end_with_parent() -> None:
+    """Whatever a candidate is at, this process doesn't outlive the one that asked."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
+    _end_with_parent()
     # What libraries print must not mix with the answers.
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -199,7 +168,8 @@ def main() -> None:
         asked = json.loads(line)
         try:
             if "kernel" in asked:
-                trial = Trial(parse_kernel(asked["kernel"]), engines.named(asked["engine"]))
+                engine = engines.named(asked["engine"])
+                trial = Trial(engine.read(asked["kernel"]), engine)
                 answer({"ready": True})
                 continue
             assert trial is not None, "the kernel comes first"

@@ -9,7 +9,7 @@ from ...kernel import Store
 from ..body import Body
 from ..code import Code
 from ..positions import uniform
-from ..types import Ref, computed
+from ..types import Ref, stored
 from .cut import Tiling
 from .micro import Tile, offset
 
@@ -46,7 +46,7 @@ def _only_store(body: Body, cut: Tiling) -> Store | None:
         return None
     (store,) = body.kernel.stores
     dtype = store.buffer.dtype
-    if store.value is not cut.dot or computed(dtype) != cut.tile.kind or dtype.itemsize == 2:
+    if store.value is not cut.dot or stored(dtype) != cut.tile.kind:
         return None
     inside = (a for a, _ in store.offset.terms if not isinstance(a, Axis))
     if any({cut.m, cut.n} & body.analysis.index_axes(Index(((a, 1),))) for a in inside):

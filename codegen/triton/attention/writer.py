@@ -192,7 +192,7 @@ class Writer:
             scope = self.root if side is self.own else walk.rows  # type: ignore[union-attr]
             name = scope.tile_names([side, width])
             padded = [scope.tiles[n] for n in sorted(name)]
-            self._operands[key] = operand(scope, value, self.dtype, name, stem, padded)
+            self._operands[key] = operand(scope, value, name, stem, padded, self.dtype)
         return self._operands[key]
 
     def products(self, walk: Walk, dot: Dot, width: Axis) -> str:

@@ -119,6 +119,7 @@ from .resampling import (
     upsample_bilinear,
     upsample_nearest,
 )
+from .scaled import ScalingType, SwizzleType, scaled_mm
 
 
 def __getattr__(name: str) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import FLOAT8, float32
 
 from ..align import Traced, across
 from ..exporter import Exporter, form
@@ -14,6 +15,13 @@ def _linear(e: Exporter, t: Traced, x: str, weight: str, *bias: str) -> str:
         return e.add("Gemm", x, weight, *bias, transB=1)
     product = e.add("MatMul", x, e.add("Transpose", weight, perm=[1, 0]))
     return e.add("Add", product, *bias) if bias else product
+
+
+@form(ops.matmul, ops.matmul_fast)
+def _matmul(e: Exporter, t: Traced, *operands: str) -> str:
+    if t.operands[0].dtype in FLOAT8:
+        operands = tuple(e.cast(x, float32) for x in operands)
+    return e.add("MatMul", *operands)
 
 
 @form(ops.conv)

@@ -1,0 +1,107 @@
+"""Products of float8 matrices with scales, under both of PyTorch's names."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import FLOAT8, DType, bfloat16, float32
+from tilewright.ir.location import at_user_line
+
+from ...recording import record
+
+
+class ScalingType(enum.Enum):
+    """What a scale belongs to: the whole matrix, each of its rows, or blocks of them."""
+
+    TensorWise = 0
+    RowWise = 1
+    BlockWise1x16 = 2
+    BlockWise1x32 = 3
+    BlockWise1x128 = 4
+    BlockWise128x128 = 5
+
+
+class SwizzleType(enum.Enum):
+    """The order of scales in memory."""
+
+    NO_SWIZZLE = 0
+    SWIZZLE_32_4_4 = 1
+
+
+def _scaled_mm(
+    input: Any,
+    mat2: Any,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: DType | None = None,
+    use_fast_accum: bool = False,
+) -> Any:
+    """(input @ mat2) * scale_a * scale_b + bias, for matrices of float8.
+
+    input: [m, k] and mat2: [k, n], of float8_e4m3fn or float8_e5m2 each, in any layout.
+    scale_a, scale_b: float32, one element each, or of shapes (m, 1) and (1, n).
+    bias: [n]. scale_result: one element by which a result of float8 is divided, as on PyTorch's
+    CPU. out_dtype: by default that of `input`. use_fast_accum: whether sums may be as short as
+        Hopper's fastest, of 14 bits; otherwise they are in float32.
+    """
+    dtype = input.dtype if out_dtype is None else out_dtype
+    given = (input, mat2, scale_a, scale_b) + (() if bias is None else (bias,))
+    if scale_result is None or dtype not in FLOAT8:
+        return record(ops.scaled_mm, *given, dtype, use_fast_accum)
+    return (record(ops.scaled_mm, *given, float32, use_fast_accum) / scale_result).to(dtype)
+
+
+def scaled_mm(
+    mat_a: Any,
+    mat_b: Any,
+    scale_a: Any,
+    scale_recipe_a: Any,
+    scale_b: Any,
+    scale_recipe_b: Any,
+    swizzle_a: Any = None,
+    swizzle_b: Any = None,
+    bias: Any = None,
+    output_dtype: DType | None = bfloat16,
+    contraction_dim: Any = (),
+    use_fast_accum: bool = False,
+) -> Any:
+    """`_scaled_mm` with its recipes named: TensorWise or RowWise, the same for both matrices.
+
+    contraction_dim: empty, or the dimensions that are summed over: (1, 0).
+    """
+    recipes = _only(scale_recipe_a), _only(scale_recipe_b)
+    known = (ScalingType.TensorWise, ScalingType.RowWise)
+    if recipes[0] is not recipes[1] or recipes[0] not in known:
+        raise NotImplementedError(
+            "scaled_mm: expected both recipes to be TensorWise or both to be RowWise, got "
+            f"{recipes[0]} and {recipes[1]}: scales of blocks are not implemented{at_user_line()}"
+        )
+    if any(_only(s) not in (None, SwizzleType.NO_SWIZZLE) for s in (swizzle_a, swizzle_b)):
+        raise NotImplementedError(
+            f"scaled_mm: expected scales in their plain order, without swizzles{at_user_line()}"
+        )
+    if tuple(contraction_dim) not in ((), (1, 0), (-1, -2), (1, -2), (-1, 0)):
+        raise NotImplementedError(
+            f"scaled_mm: expected contraction_dim (1, 0), got {contraction_dim}{at_user_line()}"
+        )
+    scales = _only(scale_a), _only(scale_b)
+    if recipes[0] is ScalingType.TensorWise:
+        for name, scale in zip(("scale_a", "scale_b"), scales):
+            if scale.numel() != 1:
+                raise ValueError(f"{name} must have 1 Float element{at_user_line()}")
+    return _scaled_mm(mat_a, mat_b, *scales, bias, None, output_dtype, use_fast_accum)
+
+
+def _only(given: Any) -> Any:
+    """The entry of a list of one, which is how PyTorch spells scales of several levels."""
+    if isinstance(given, (list, tuple)):
+        if len(given) != 1:
+            raise NotImplementedError(
+                f"scaled_mm: expected one scale for each matrix, got {len(given)}{at_user_line()}"
+            )
+        return given[0]
+    return given

@@ -1,0 +1,75 @@
+"""What a kernel is given when it is measured, and what it should make of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.index import Data, walk
+from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.ir.dtype import BOOL, FLOAT, DType
+
+from ..cpu import NumpyDevice
+
+
+@dataclass(frozen=True)
+class Case:
+    """Arrays with one axis. before: what is in the outputs at first; expected: what is there
+    after a launch with `inputs` and `scalars`."""
+
+    before: Sequence[np.ndarray]
+    inputs: Sequence[np.ndarray]
+    scalars: Sequence[float]
+    expected: Sequence[np.ndarray]
+
+
+def case_of(kernel: Kernel | Bundle) -> Case:
+    """Operands for one of our kernels, with the results of its NumPy program."""
+    members = kernel.members if isinstance(kernel, Bundle) else (kernel,)
+    random = np.random.default_rng(0)
+    sizes = {b: n for k in members for b, n in _positions(k).items()}
+    inputs = [operand(b.dtype, b.size, sizes.get(b), random) for b in kernel.inputs]
+    scalars = [_scalar(v.dtype) for v in kernel.scalars]
+    before = [np.zeros(b.size, b.dtype.np) for b in kernel.outputs]  # some kernels add to them
+    expected = [each.copy() for each in before]
+    NumpyDevice().compile(kernel)([*expected, *inputs], scalars)
+    return Case(before, inputs, scalars, expected)
+
+
+def _positions(kernel: Kernel) -> dict[Any, int]:
+    """The buffers whose elements are positions, and how many of these there are."""
+    found: dict[Any, int] = {}
+    for value in kernel.values:
+        for index in value.indices():
+            for atom in walk(index):
+                if isinstance(atom, Data):
+                    _mark(atom.value, atom.size, found)
+    for store in kernel.stores:
+        for atom in walk(store.offset):
+            if isinstance(atom, Data):
+                _mark(atom.value, atom.size, found)
+    return found
+
+
+def _mark(value: Any, size: int, found: dict[Any, int]) -> None:
+    buffer = getattr(value, "buffer", None)
+    if buffer is not None:
+        found[buffer] = min(size, found.get(buffer, size))
+    for operand in value.operands():
+        _mark(operand, size, found)
+
+
+def operand(dtype: DType, count: int, positions: int | None, random: Any) -> np.ndarray:
+    """Numbers that no op makes NaN of, and whose sums don't cancel."""
+    if dtype.category == BOOL:
+        return random.integers(0, 2, count).astype(bool)
+    if dtype.category == FLOAT:
+        return random.uniform(0.25, 1.25, count).astype(dtype.np)
+    return random.integers(0, positions or 100, count).astype(dtype.np)
+
+
+def _scalar(dtype: DType) -> float | int | bool:
+    return 0.5 if dtype.category == FLOAT else dtype.category == BOOL or 1

@@ -1,0 +1,173 @@
+"""The configs of kernels that the user wrote and autotuned.
+
+They are compiled where the kernel is, and a worker is sent machine code: it needs neither the
+user's module nor Triton. What is right is what the first config gives.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.external import Autotuned, Config
+from tilewright.codegen.kernel import Buffer
+from tilewright.codegen.space import Space
+from tilewright.codegen.triton import Emitted
+from tilewright.ir.dtype import FLOAT
+
+from .. import devices
+from ..cuda.packed import Packed
+from ..device import Launch
+from .engines import USERS, Engine
+from .gpu import Gpu
+from .operands import Case, operand
+from .record import CannotTune, Options
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a worker knows of an autotuned kernel. reference: its first config."""
+
+    outputs: tuple[Buffer, ...]
+    inputs: tuple[Buffer, ...]
+    scalars: tuple[float, ...]
+    reference: Packed
+
+
+class Users(Engine[Config]):
+    """What can be chosen for the user's kernels on a device."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self._gpu = Gpu(name)
+
+    @property
+    def address(self) -> str:
+        return f"{USERS}{self.name}"
+
+    @functools.cached_property
+    def identity(self) -> str:  # type: ignore[override]  # asked for at each launch
+        return self._gpu.identity
+
+    @property
+    def versions(self) -> str:
+        return self._gpu.versions
+
+    def device(self) -> Any:
+        return devices.get(self.name)
+
+    def schedule(self, options: Options) -> Config:
+        return tuple(sorted(options.items()))
+
+    def options(self, schedule: Config) -> dict[str, Any]:
+        return dict(schedule)
+
+    def space(self, kernel: Any) -> Space[Config]:
+        """An axis for each keyword of the configs. CannotTune where they aren't compiled."""
+        if not self.name.startswith("cuda"):
+            raise CannotTune(
+                f"configs of @triton.autotune are tuned on cuda: on {self.name} Triton's "
+                "interpreter runs the kernel"
+            )
+        if not kernel.launches:
+            raise CannotTune("its first config can't be launched")
+        configs = tuple(kernel.launches)
+        axes: dict[str, list[Any]] = {}
+        for config in configs:
+            for name, value in config:
+                axes.setdefault(name, []).append(value)
+        for name, values in axes.items():
+            axes[name] = list(dict.fromkeys(values))
+            if all(isinstance(v, (int, float)) for v in values):
+                axes[name].sort()
+        places = {
+            config: tuple(
+                values.index(dict(config)[name]) if name in dict(config) else -1
+                for name, values in axes.items()
+            )
+            for config in configs
+        }
+        return Space(configs, places, {})
+
+    def compile(
+        self, device: Any, kernel: Any, schedules: Sequence[Config]
+    ) -> list[Launch | Exception]:
+        return self.launches(device, kernel, self.candidates(kernel, schedules))
+
+    def written(self, kernel: Autotuned) -> str:
+        first = next(iter(kernel.launches.values()))
+        try:
+            reference = self._packed(first)
+        except Exception as error:
+            raise CannotTune(f"its first config doesn't compile: {_said(error)}") from error
+        return _text(Sample(kernel.outputs, kernel.inputs, kernel.scalars, reference))
+
+    def read(self, text: str) -> Sample:
+        sample: Sample = _object(text)
+        return sample
+
+    def candidates(self, kernel: Autotuned, schedules: Sequence[Config]) -> list[Any]:
+        """Machine code, or why there is none."""
+        found = []
+        for schedule in schedules:
+            try:
+                found.append({"code": _text(self._packed(kernel.launches[schedule]))})
+            except Exception as error:
+                found.append({"error": _said(error)})
+        return found
+
+    def launches(
+        self, device: Any, kernel: Any, candidates: Sequence[Any]
+    ) -> list[Launch | Exception]:
+        found: list[Launch | Exception] = []
+        for each in candidates:
+            try:
+                if "error" in each:
+                    raise RuntimeError(each["error"])
+                found += device.compile_all([_object(each["code"])])
+            except Exception as error:
+                found.append(error)
+        return found
+
+    def case(self, device: Any, kernel: Sample) -> Case:
+        """Memory that is written to is full of numbers too, since some kernels change what they
+        find. Integers are zeros: positions, lengths and locks may be nothing else."""
+        random = np.random.default_rng(0)
+        before, inputs = (
+            [
+                operand(b.dtype, b.size, None, random)
+                if b.dtype.category == FLOAT
+                else np.zeros(b.size, b.dtype.np)
+                for b in buffers
+            ]
+            for buffers in (kernel.outputs, kernel.inputs)
+        )
+        (launch,) = device.compile_all([kernel.reference])
+        outputs = [*map(device.from_numpy, before)]
+        launch([*outputs, *map(device.from_numpy, inputs)], kernel.scalars)
+        device.synchronize()
+        return Case(before, inputs, kernel.scalars, [*map(device.to_numpy, outputs)])
+
+    def _packed(self, emitted: Emitted) -> Packed:
+        (image,) = self.device().kernels.images([emitted])
+        # A launch follows from the arguments and the grid alone.
+        bare = replace(emitted, body="", constexprs={}, function=None)
+        return Packed(bare, image, None)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _text(what: Any) -> str:
+    return base64.b64encode(pickle.dumps(what)).decode()
+
+
+def _object(text: str) -> Any:
+    return pickle.loads(base64.b64decode(text))
