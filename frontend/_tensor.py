@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, is_added
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
@@ -274,12 +274,12 @@ class Tensor(Handle):
             raise RuntimeError(
                 f"a Tensor with {array.size} elements cannot be converted to Scalar{at_user_line()}"
             )
-        return array.item() if array.dtype.isbuiltin == 1 else float(array.reshape(()))
+        return float(array.reshape(())) if is_added(array.dtype) else array.item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
         array = self._array()
-        if array.dtype.isbuiltin != 1:  # of ml_dtypes
+        if is_added(array.dtype):
             array = array.astype(np.float32)
         return array.tolist()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, is_added
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size
 from tilewright.runtime import devices
@@ -76,7 +76,7 @@ class _Window:
         self, array: np.ndarray, start: int | None = None, shape: Any = None, strides: Any = None
     ):
         # The dtypes of ml_dtypes have no name in the interface.
-        plain = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.itemsize}")
+        plain = array.view(f"u{array.itemsize}") if is_added(array.dtype) else array
         interface = dict(plain.__array_interface__)
         interface["data"] = (interface["data"][0] if start is None else start, False)
         interface["shape"] = plain.shape if shape is None else tuple(shape)
@@ -135,7 +135,7 @@ def from_dlpack(source: Any) -> Any:
 
 
 def to_dlpack(t: Any, **options: Any) -> Any:
-    if t.dtype.np.isbuiltin != 1:
+    if is_added(t.dtype.np):
         raise BufferError(f"{t.dtype} can't be exchanged by DLPack through NumPy{at_user_line()}")
     if t.requires_grad:
         raise BufferError(

@@ -77,6 +77,12 @@ def named(name: str) -> DType:
     return _BY_NAME[name]
 
 
+def is_added(dtype: np.dtype[Any]) -> bool:
+    """Whether a NumPy dtype is one that ml_dtypes adds: few functions of NumPy take those. (NumPy's
+    own say 1 of themselves, or 0 if they came from another process.)"""
+    return dtype.isbuiltin == 2
+
+
 def from_numpy(np_dtype: Any) -> DType:
     """The dtype of a NumPy dtype; TypeError if there is none."""
     found = _BY_NUMPY.get(np.dtype(np_dtype).newbyteorder("="))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import os
 import random
 import signal
@@ -441,22 +440,23 @@ def test_a_prediction_never_replaces_a_measurement() -> None:
     assert {o: f.status for o, f in record.candidates.items()} == {"{}": "measured", "{1}": "wrong"}
 
 
-def _write_many(path: str, number: int, count: int) -> None:
-    with Database(path) as results:
-        for i in range(count):
-            results.add(some_key(i % 3), ABOUT, {f"{number}-{i}": Found("measured", 1.0)})
+WRITER = """
+import sys
+from tilewright.runtime.tuner.database import Database
+from tilewright.runtime.tuner.record import About, Found
+from tilewright.runtime.tuner.key import Key
+with Database() as results:
+    for i in range(40):
+        own = Key(f"structure{i % 3}", (1,), "d", "v")
+        results.add(own, About("n", "f", "t", 1), {f"{sys.argv[1]}-{i}": Found("measured", 1.0)})
+"""
 
 
-def test_many_processes_write_at_once(own_database: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    writers = [
-        context.Process(target=_write_many, args=(str(own_database), n, 40)) for n in range(3)
-    ]
-    for process in writers:
-        process.start()
-    for process in writers:
-        process.join(60)
-    assert [p.exitcode for p in writers] == [0, 0, 0]
+def test_many_processes_write_at_once() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", WRITER]
+    writers = [subprocess.Popen([*command, str(n)], env=environment) for n in range(3)]
+    assert [p.wait(60) for p in writers] == [0, 0, 0]
     with Database() as results:
         records = [results.record(r.key) for r in results.records()]
     assert sum(len(r.candidates) for r in records if r) == 3 * 40

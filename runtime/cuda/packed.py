@@ -29,7 +29,7 @@ from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import Argument, Emitted, emit
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, is_added
 from tilewright.ir.node import intern
 from tilewright.ir.shape import Size
 
@@ -202,7 +202,7 @@ class _Writer:
     def array(self, name: str, array: np.ndarray) -> str:
         # Those of ml_dtypes are no dtypes of the file format: bits are.
         out = io.BytesIO()
-        bits = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+        bits = array.view(f"u{array.dtype.itemsize}") if is_added(array.dtype) else array
         np.save(out, np.ascontiguousarray(bits).reshape(array.shape), allow_pickle=False)
         self.files[name] = out.getvalue()
         return name
