@@ -149,7 +149,7 @@ class Bench(Generic[S]):
             raise CannotTune(f"its worker can't begin: {end.reason}") from None
 
     def _exchange(self, request: dict[str, Any], patience: float) -> dict[str, Any]:
-        """The answer. patience: seconds from line to line."""
+        """The answer. patience: seconds to its first line; each candidate has its own then."""
         process = self._process
         assert process is not None and process.stdin is not None
         self._at = -1
@@ -167,7 +167,7 @@ class Bench(Generic[S]):
                 raise self._ended("crashed", "")
             answer: dict[str, Any] = json.loads(line)
             if "at" in answer:
-                self._at = answer["at"]
+                self._at, patience = answer["at"], RUN
             elif "error" in answer:
                 raise self._ended("crashed", answer["error"])
             else:
