@@ -217,6 +217,8 @@ def test_a_search_that_is_ended_keeps_its_best_and_goes_on(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # A shell that starts this in the background has interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     deadline = time.monotonic() + 120
     while len(candidates_of(own_database)) < 8 and process.poll() is None:

@@ -698,8 +698,13 @@ def test_an_interrupt_keeps_the_best_and_the_next_run_goes_on(sums: Kernel) -> N
                 stop.set()
                 signal.raise_signal(signal.SIGINT)
 
-    with Interrupting() as results:
-        report = tune_kernels(work, "full", progress=False, database=results)
+    # A shell that starts this in the background has interrupts ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Interrupting() as results:
+            report = tune_kernels(work, "full", progress=False, database=results)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert report.interrupted and report.kernels == () and "interrupted" in str(report)
     with Database() as results:
         (record,) = results.records()
