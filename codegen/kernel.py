@@ -19,6 +19,7 @@ Buffers are contiguous; a buffer is addressed by an element offset.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -353,6 +354,14 @@ class Bundle:
     @property
     def name(self) -> str:
         return self.members[0].name
+
+    @cached_property
+    def largest(self) -> Kernel:
+        """The member with the most points, whose form and schedule all have."""
+        return max(
+            self.members,
+            key=lambda k: math.prod(a.extent for a in (*k.parallel, *k.reduction)),
+        )
 
     @cached_property
     def outputs(self) -> tuple[Buffer, ...]:

@@ -83,7 +83,7 @@ ordered = Op(
 grouped_scatter = Op(
     "grouped_scatter",
     Kind.SCATTER,
-    lambda *given: ops.scatter.infer(*given),
+    lambda *given: ops.scatter.infer(*given),  # of this module: it is never recorded or exported
     params=("axis", "mode"),
     numpy=ops.scatter.numpy,
 )

@@ -228,11 +228,12 @@ def test_an_exhaustive_search_measures_everything_and_a_quick_one_less() -> None
 
 def test_the_default_stays_unless_another_is_clear_of_the_noise() -> None:
     """Of a flat landscape the winner is the default, however noisy it is."""
+    kept = 0
     for seed in range(10):
         flat = Landscape(noise=0.3, seed=seed)
         flat.true = lambda s: 1.0  # type: ignore[method-assign]
-        kept = flat.run("full") == flat.space.default
-        assert kept or min(flat.state.ratios.values()) < 1.0
+        kept += flat.run("full") == flat.space.default
+    assert kept >= 7  # the best of several by chance may seem clear
     flat = Landscape(noise=0.0)
     flat.true = lambda s: 1.0  # type: ignore[method-assign]
     assert flat.run("full") == flat.space.default
@@ -377,15 +378,14 @@ def test_a_worker_that_cannot_begin_says_why(sums: Kernel) -> None:
 
 @needs_llvm
 def test_kernels_that_cannot_be_measured_are_skipped_and_the_others_tuned() -> None:
-    """Operands of the tuner's make this one's positions negative."""
-    table, places, w = tw.rand(20, 30), tw.randint(5, 20, (7,)), tw.rand(30, 40)
-
-    def step() -> Any:
-        return (table[places * 2 % 9 - 25] * 2) @ w
-
-    tw.tune(lambda: (table[places] * 2) @ w, effort="quick")
-    with pytest.raises(IndexError):
-        step().numpy()
+    """The tuner's operands are positions in range, which makes some of what this one computes of
+    them too large."""
+    table, places, w = tw.rand(20, 30), tw.randint(0, 9, (7,)), tw.rand(30, 40)
+    report = tw.tune(lambda: (table[places * 2] * 2).sum() + (tw.exp(w) * w).sum(1), effort="quick")
+    ((name, reason),) = report.skipped
+    assert "gather" in name and "out of bounds" in reason
+    assert f"skipped {name}" in str(report)
+    assert report.kernels and all(k.result.complete for k in report.kernels)
 
 
 @needs_llvm
@@ -513,7 +513,7 @@ def test_a_broken_file_is_set_aside_with_a_warning(
     with Database() as results:
         assert [r.key.structure for r in results.records()] == ["structure1"]
     (aside,) = own_database.parent.glob("tuning.sqlite.broken-*")
-    assert aside.read_bytes()[:16] == own_database.read_bytes()[:16] or damage is not None
+    assert aside.read_bytes() == (whole[: len(whole) // 2] if damage is None else damage)
 
 
 def test_a_file_of_another_format_is_set_aside(own_database: Path) -> None:

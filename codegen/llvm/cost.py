@@ -14,8 +14,8 @@ from .dot.micro import Tile
 from .machine import Machine
 
 CYCLE = 1 / 3e9
-LATENCY = 8
-"""Sums that must be on their way to keep two units busy: four cycles each."""
+LATENCY = 4
+"""Cycles until a sum can be added to again."""
 LINE, BUS = 64, 32
 """Bytes of a line of the cache, and that come from the second level in a cycle."""
 PACK = 1.0
@@ -44,7 +44,7 @@ def product_seconds(
     pieces = -(-k // depth)
     sums, loads = tile.rows * tile.vectors, tile.rows + tile.vectors
     registers = 16 if machine.vector_bytes == 32 else 32
-    step = max(sums / 2, loads / 2, LATENCY / 2 * (sums / max(sums, 1)))
+    step = max(sums / 2, loads / 2, LATENCY)
     if sums + tile.vectors + 1 > registers:
         step *= 1.5  # spilled
     # A panel of `b` is met by all rows of a block: from the first level, if it fits there.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,7 +37,7 @@ def space(kernel: Kernel | Bundle, machine: Machine, threads: int) -> Space[Sche
     the first schedule, and the others are native.
     """
     if isinstance(kernel, Bundle):
-        kernel = max(kernel.members, key=lambda k: sum(b.size for b in k.outputs))
+        kernel = kernel.largest
     native = DEFAULT if _is_native(kernel, machine) else replace(DEFAULT, native=True)
     try:
         choices, effect, model = _form(kernel, machine, threads)
@@ -82,22 +83,25 @@ def _tiles(machine: Machine) -> tuple[tuple[int, int], ...]:
 def _product(
     kernel: Kernel, machine: Machine, threads: int
 ) -> tuple[Choices, Effect, Model | None]:
-    def effect(schedule: Schedule) -> Any:
+    @functools.cache
+    def cut_by(schedule: Schedule) -> dot.Tiling:
         cut = dot.tiling(kernel, machine, schedule)
         assert cut is not None
+        return cut
+
+    def effect(schedule: Schedule) -> Any:
+        cut = cut_by(schedule)
         tile_ = cut.tile.rows, cut.tile.vectors
         return tile_, cut.rows, cut.columns, cut.depth, cut.turned
 
     def model(schedule: Schedule) -> float:
-        cut = dot.tiling(kernel, machine, schedule)
-        assert cut is not None
+        cut = cut_by(schedule)
         sizes = cut.m.extent, cut.n.extent, cut.summed
         items = cut.chunks // (cut.row_blocks * cut.column_blocks) * cut.rounds
         block = cut.rows, cut.columns, cut.depth
         return product_seconds(sizes, items, cut.tile, block, machine, threads)
 
-    found = dot.tiling(kernel, machine)
-    assert found is not None
+    found = cut_by(DEFAULT)
     choices: dict[str, Sequence[Any]] = {
         "tile": _tiles(machine),
         "rows": (24, 48, 96, 192),

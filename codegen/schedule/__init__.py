@@ -14,7 +14,7 @@ from .schedule import Schedule, head_block, points, power_of_two
 def default_schedule(kernel: Kernel | Bundle, target: Target) -> Schedule:
     """A good schedule from shapes alone. A Bundle's suits its largest member."""
     if isinstance(kernel, Bundle):
-        kernel = max(kernel.members, key=lambda k: points(k.parallel) * points(k.reduction))
+        kernel = kernel.largest
     if kernel.is_chained:
         return attention_schedule(kernel, target)
     if kernel.has_dot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,13 +31,18 @@ def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
     """All schedules of a kernel that fit a multiprocessor by the cost model, which ranks them. The
     default first. That of a Bundle is for its largest member."""
     if isinstance(kernel, Bundle):
-        kernel = max(kernel.members, key=lambda k: points(k.parallel))
+        kernel = kernel.largest
     default, choices = _choices(kernel, target)
     names = tuple(choices)
 
+    @functools.cache
+    def seconds(schedule: Schedule) -> float:
+        return predict(kernel, schedule, target).seconds
+
     def effect(schedule: Schedule) -> Any:
         """What is chosen, if it fits."""
-        if schedule != default and not _fits(kernel, schedule, target):
+        fits = _fits(kernel, schedule, target) and math.isfinite(seconds(schedule))
+        if schedule != default and not fits:
             return None
         return tuple(getattr(schedule, name) for name in names)
 
@@ -48,7 +54,7 @@ def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
         return replace(default, **given)
 
     places = grid(default, choices, made, effect)
-    predicted = {s: predict(kernel, s, target).seconds for s in places}
+    predicted = {s: seconds(s) for s in places}
     return Space(tuple(places), places, predicted)
 
 
@@ -110,6 +116,7 @@ def _rows(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
 
 
 def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
+    """Whether threads have enough to hold, and not too much."""
     threads = schedule.num_warps * target.chip.warp
     if kernel.has_dot:
         held = schedule.block_m * schedule.block_n / threads
@@ -122,7 +129,7 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
         block = schedule.block * (schedule.block_r if kernel.reduction else 1)
         if block > target.tile_limit or not threads // 4 <= block <= 128 * threads:
             return False
-    return math.isfinite(predict(kernel, schedule, target).seconds)
+    return True
 
 
 def _powers(first: int, last: int) -> list[int]:

@@ -9,6 +9,7 @@ line is `tilewright tune`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -65,16 +66,11 @@ def tune_kernels(
     skipped: list[tuple[str, str]] = []
     interrupted = False
     with Display(len(work), budget, progress) as display, database or Database() as kept:
-        sessions: dict[str, Session] = {}
+        end = None if budget is None else time.monotonic() + budget
         try:
             for i, each in enumerate(work):
-                session = sessions.get(each.engine)
-                if session is None:
-                    engine = engines.named(each.engine)
-                    left = None if not sessions else next(iter(sessions.values())).left
-                    limit = budget if left is None else left
-                    session = Session(engine, kept, effort, limit, display.show)
-                    sessions[each.engine] = session
+                left = None if end is None else end - time.monotonic()
+                session = Session(engines.named(each.engine), kept, effort, left, display.show)
                 if session.expired():
                     break
                 display.begin(i, each)

@@ -56,10 +56,6 @@ class Online:
         plan.on_new, flushing.between = self.add, self.between
         self._thread.start()
 
-    def end(self) -> None:
-        """No further plans; what is being measured is over when its batch is."""
-        plan.on_new = flushing.between = None
-
     def add(self, new: plan.Plan) -> None:
         """A plan that may come to repeat."""
         self._plans.append(new)

@@ -13,7 +13,7 @@ from tilewright.codegen.schedule import work as needed
 from tilewright.codegen.structure import identity
 from tilewright.codegen.target import gpu
 from tilewright.ir.passes.pipeline import lower_graph
-from tilewright.runtime.tuner.engines import USERS
+from tilewright.runtime.tuner import engines
 from tilewright.runtime.tuner.session import family_of
 
 from ..capture import Call
@@ -36,7 +36,9 @@ class Launched:
     @property
     def engine(self) -> str:
         """What knows its schedules, by name."""
-        return f"{USERS}{self.device}" if isinstance(self.kernel, Autotuned) else self.device
+        return (
+            f"{engines.USERS}{self.device}" if isinstance(self.kernel, Autotuned) else self.device
+        )
 
 
 def launched_by(
@@ -73,8 +75,6 @@ def busiest(plans: Iterable[tuple[PlanReport, int]], target: str | None = None) 
 def _ordered(launches: Iterable[tuple[str, Kernel | Bundle | Autotuned, int]]) -> list[Launched]:
     counts: dict[tuple[str, str], list[Any]] = {}
     for device, kernel, count in launches:
-        if device != "cpu" and not device.startswith(("cuda", "sm_", "gfx")):
-            continue
         key = device, name_of(kernel)
         counts.setdefault(key, [kernel, 0])[1] += count
     found = [
@@ -88,6 +88,8 @@ def _launches(
     plan: PlanReport, target: str | None
 ) -> Iterator[tuple[str, Kernel | Bundle | Autotuned, int]]:
     for segment, program in plan.programs(target):
+        if target is None and not engines.known(segment.device.name):
+            continue
         for kernel, count in _kernels(program):
             yield target or segment.device.name, kernel, count
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import functools
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -87,8 +86,7 @@ def _emit(kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted]:
     if isinstance(kernel, Kernel):
         return [emit(kernel, machine, schedule=schedule)]
     # All in the form of the largest one, so that they share their code.
-    largest = max(kernel.members, key=lambda k: math.prod(a.extent for a in k.parallel))
-    form = form_of(largest, machine, schedule=schedule)
+    form = form_of(kernel.largest, machine, schedule=schedule)
     return [emit(m, machine, form, schedule) for m in kernel.members]
 
 

@@ -7,6 +7,7 @@ depends on that file and on nothing that was measured since.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from functools import cache as remembered
 from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
 
+from .. import debug
 from . import key as keys
 from . import place
 from .record import Options, Record
@@ -79,6 +81,8 @@ def table(device: str, versions: str) -> Table:
         from . import portable
 
         found = [r for r in portable.read(file) if r.key.device == device]
+        if not found and debug.level():
+            print(f"tilewright: {file} has no schedules for {device}", file=sys.stderr)
         return Table(found, f"pinned by {os.path.basename(file)}")
     import sqlite3
 

@@ -186,6 +186,11 @@ USERS = "users@"
 _ENGINES: dict[str, type[Engine[Any]]] = {"cpu": Cpu}
 
 
+def known(device: str) -> bool:
+    """Whether there is something to choose on a device."""
+    return device in _ENGINES or device.startswith("cuda")
+
+
 @functools.cache
 def named(name: str) -> Engine[Any]:
     """The engine of a device, that of the user's kernels there (`users@cuda:0`), or one that is

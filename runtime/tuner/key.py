@@ -30,9 +30,8 @@ def of(kernel: Kernel | Bundle | Site, device: str, versions: str) -> Key:
         return Key(kernel.structure, kernel.sizes, device, versions)
     if isinstance(kernel, Kernel):
         return Key(cache.digest(structure(kernel)), parameters(kernel), device, versions)
-    largest = max(kernel.members, key=lambda k: sum(b.size for b in k.outputs))
-    sizes = (len(kernel.members), *parameters(largest))
-    return Key(cache.digest(f"bundle of\n{structure(largest)}"), sizes, device, versions)
+    sizes = (len(kernel.members), *parameters(kernel.largest))
+    return Key(cache.digest(f"bundle of\n{structure(kernel.largest)}"), sizes, device, versions)
 
 
 def bucket(sizes: Sequence[int]) -> tuple[int, ...]:

@@ -2,10 +2,10 @@
 
 First the default, what was best for similar kernels, what the cost model puts in front, and some
 that are far from all of these; then by turns what a surface fitted to the times promises, and what
-differs from the best in one choice. Of each batch the slow ones are dropped
-after a round, the others measured again (successive halving), always side by side with the default:
-machines get slower and faster by the minute, and what is compared is the ratio within a round. In
-the end the best few are measured against one another until one of them is clear of the noise.
+differs from the best in one choice. Of each batch the slow ones are dropped early, the others
+measured again (successive halving), always side by side with the default: machines get slower and
+faster by the minute, and what is compared is the ratio within a round. In the end the best few are
+measured against one another until one of them is clear of the noise.
 """
 
 from __future__ import annotations
@@ -244,4 +244,4 @@ def is_slower(seconds: Sequence[float], best: Sequence[float]) -> bool:
     middle = statistics.median(pairs)
     # The standard error of a median, from the median deviation of normal noise.
     deviation = 1.4826 * statistics.median(abs(p - middle) for p in pairs)
-    return middle > CLEAR * 1.2533 * deviation / math.sqrt(len(pairs)) and middle > 0
+    return middle > CLEAR * 1.2533 * deviation / math.sqrt(len(pairs))

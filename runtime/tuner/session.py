@@ -58,7 +58,6 @@ class Result:
     """
 
     record: Record
-    kernel: Kernel | Bundle | Autotuned
     space: int
     measured: int
     known: int
@@ -94,11 +93,6 @@ class Session:
 
     def expired(self) -> bool:
         return self._deadline is not None and time.monotonic() > self._deadline
-
-    @property
-    def left(self) -> float | None:
-        """Seconds of the budget."""
-        return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.0)
 
     def tune(self, kernel: Kernel | Bundle | Autotuned, family: str = "") -> Result:
         """Search the schedules of a kernel, or go on where a search was left.
@@ -136,7 +130,7 @@ class _Search:
         record = self.database.record(self.key) or Record(self.key, self.about)
         known = len(self.state.ratios) + len(self.state.bad)
         return Result(
-            record, self.kernel, len(self.space), self.measured, known, complete,
+            record, len(self.space), self.measured, known, complete,
             time.monotonic() - self.start, self.progress,
         )  # fmt: skip
 
