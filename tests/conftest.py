@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -106,3 +106,18 @@ def run_python() -> RunPython:
         return child.stdout
 
     return run
+
+
+@pytest.fixture
+def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A tuner's database of the test's own, which isn't there yet."""
+    from tilewright.runtime.tuner import choices, engines
+
+    path = tmp_path / "tuning.sqlite"
+    monkeypatch.setenv("TW_TUNE_DB", str(path))
+    monkeypatch.delenv("TW_TUNE_FILE", raising=False)
+    choices.forget()
+    engines.named.cache_clear()
+    yield path
+    choices.forget()
+    engines.named.cache_clear()

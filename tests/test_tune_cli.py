@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +19,10 @@ from tilewright.runtime.native import host
 from tilewright.runtime.tuner import choices
 from tilewright.runtime.tuner.database import Database
 
+pytestmark = pytest.mark.usefixtures("own_database")
 needs_llvm = pytest.mark.skipif(host.reason_against() is not None, reason="no native code here")
 PNG = b"\x89PNG\r\n\x1a\n"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-
-@pytest.fixture(autouse=True)
-def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    path = tmp_path / "tuning.sqlite"
-    monkeypatch.setenv("TW_TUNE_DB", str(path))
-    monkeypatch.delenv("TW_TUNE_FILE", raising=False)
-    choices.forget()
-    yield path
-    choices.forget()
 
 
 def run(*args: Any, status: int = 0) -> str:

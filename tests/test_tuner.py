@@ -1,19 +1,16 @@
-"""The tuner: spaces, searches, workers, the database, choices, and what may go wrong with each."""
+"""The tuner on the CPU: spaces, workers and what candidates may do to them, choices, `tune`."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ import pytest
 import tilewright as tw
 from tilewright.codegen import llvm
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.space import Space, grid
+from tilewright.codegen.space import Space
 from tilewright.codegen.structure import structure
 from tilewright.nn import functional as F
 from tilewright.runtime.native import host
@@ -33,7 +30,6 @@ from tilewright.runtime.tuner import (
     engines,
     key,
     portable,
-    search,
     worker,
 )
 from tilewright.runtime.tuner.database import Database
@@ -41,19 +37,9 @@ from tilewright.runtime.tuner.record import About, Found, text_of
 from tilewright.runtime.tuner.session import Session
 from tilewright.tuning import families, launched_by, tune_kernels
 
+pytestmark = pytest.mark.usefixtures("own_database")
 needs_llvm = pytest.mark.skipif(host.reason_against() is not None, reason="no native code here")
 ABOUT = About("sum", "reduction", "float32", 9)
-
-
-@pytest.fixture(autouse=True)
-def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Nothing is read from, or written to, the user's."""
-    path = tmp_path / "tuning.sqlite"
-    monkeypatch.setenv("TW_TUNE_DB", str(path))
-    monkeypatch.delenv("TW_TUNE_FILE", raising=False)
-    choices.forget()
-    yield path
-    choices.forget()
 
 
 def kernel_of(run: Callable[[], Any]) -> Kernel:
@@ -67,24 +53,7 @@ def product(m: int = 96, n: int = 80, k: int = 64) -> Kernel:
     return kernel_of(lambda: a @ b)
 
 
-def some_key(number: int = 0, size: int = 64) -> key.Key:
-    return key.Key(f"structure{number}", (size, 2 * size), "a machine", "versions 1")
-
-
 # Spaces
-
-
-def test_a_grid_holds_the_default_and_what_differs_from_it() -> None:
-    def effect(s: tuple[int, int]) -> Any:
-        x, y = s
-        return None if x * y > 12 else (min(x, 4), y)  # from 4 on, x makes no difference
-
-    places = grid((3, 2), {"x": (1, 2, 4, 6), "y": (1, 2, 3)}, lambda x, y: (x, y), effect)
-    assert places[3, 2] == (2, 1)  # among its own choices, in order
-    assert set(places) == {(3, 2), *itertools.product((1, 2, 3, 4), (1, 2, 3))}
-    space = Space(tuple(places), places, {})
-    assert space.neighbours((3, 2))[:2] == [(2, 2), (3, 1)]
-    assert space.ranked[0] == (3, 2)
 
 
 KERNELS: dict[str, Callable[[], Any]] = {
@@ -167,93 +136,6 @@ def test_a_wrong_result_is_noticed() -> None:
         message = worker.difference(found, right, kernel)
         assert message is not None and "element 17" in message
     assert worker.difference(np.array([np.nan]), np.array([np.nan]), kernel) is None
-
-
-# Searching
-
-
-class Landscape:
-    """Times of a space with one valley, and noise; counts what is measured."""
-
-    def __init__(self, width: int = 12, noise: float = 0.02, seed: int = 0):
-        sizes = range(width)
-        places = grid((2, 3), {"x": sizes, "y": sizes}, lambda x, y: (x, y), lambda s: s)
-        self.space: Space[tuple[int, int]] = Space(tuple(places), places, {})
-        self.noise, self.random = noise, random.Random(seed)
-        self.asked: dict[tuple[int, int], int] = {}
-
-    def true(self, s: tuple[int, int]) -> float:
-        x, y = s
-        return 1.0 + 0.08 * abs(x - 8) ** 0.8 + 0.1 * abs(y - 6) + 0.04 * ((x + y) % 3 == 0)
-
-    def measure(
-        self, schedules: Sequence[tuple[int, int]], rounds: int
-    ) -> Mapping[tuple[int, int], Sequence[float]]:
-        # The machine is slower in some rounds than in others, for all alike.
-        speed = [self.random.choice((1.0, 1.0, 1.6)) for _ in range(rounds)]
-        for schedule in schedules:
-            self.asked[schedule] = self.asked.get(schedule, 0) + 1
-        return {
-            s: [self.true(s) * f * (1 + self.noise * self.random.random()) for f in speed]
-            for s in schedules
-        }
-
-    def run(self, effort: str, state: search.State[Any] | None = None) -> tuple[int, int]:
-        state = state or search.State()
-        for batch in search.batches(self.space, state, effort):
-            assert not any(state.knows(s) for s in batch)
-            for s, times in search.measure_batch(batch, self.space.default, self.measure).items():
-                state.ratios[s] = times.ratio
-        self.state = state
-        return search.final(state, self.space.default, self.measure)[0]
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_a_search_finds_the_valley_and_measures_little(seed: int) -> None:
-    landscape = Landscape(seed=seed)
-    winner = landscape.run("full")
-    assert landscape.true(winner) <= 1.09, winner
-    assert len(landscape.asked) <= 0.2 * len(landscape.space) + 1
-
-
-def test_an_exhaustive_search_measures_everything_and_a_quick_one_less() -> None:
-    everything, quick = Landscape(6), Landscape()
-    assert everything.true(everything.run("exhaustive")) == min(
-        everything.true(s) for s in everything.space.schedules
-    )
-    assert set(everything.asked) == set(everything.space.schedules)
-    quick.run("quick")
-    assert len(quick.asked) <= search.count(quick.space, "quick") + 1 <= 10
-
-
-def test_the_default_stays_unless_another_is_clear_of_the_noise() -> None:
-    """Of a flat landscape the winner is the default, however noisy it is."""
-    kept = 0
-    for seed in range(10):
-        flat = Landscape(noise=0.3, seed=seed)
-        flat.true = lambda s: 1.0  # type: ignore[method-assign]
-        kept += flat.run("full") == flat.space.default
-    assert kept >= 7  # the best of several by chance may seem clear
-    flat = Landscape(noise=0.0)
-    flat.true = lambda s: 1.0  # type: ignore[method-assign]
-    assert flat.run("full") == flat.space.default
-
-
-def test_a_search_goes_on_where_it_was_left() -> None:
-    whole = Landscape(noise=0.0)
-    whole.run("full")
-    part = Landscape(noise=0.0)
-    state: search.State[Any] = search.State()
-    for batch in itertools.islice(search.batches(part.space, state, "full"), 2):
-        for s, times in search.measure_batch(batch, part.space.default, part.measure).items():
-            state.ratios[s] = times.ratio
-    before = dict(part.asked)
-    rest = Landscape(noise=0.0)
-    rest.run("full", state)
-    again = set(rest.asked) & set(before) - {rest.space.default}
-    # What is measured once more are finalists, which are compared with one another.
-    assert len(again) <= search.FINALISTS
-    assert len(state.ratios) == search.count(whole.space, "full")
 
 
 # Workers
@@ -408,175 +290,6 @@ def test_a_training_step_with_an_optimizer_is_tuned() -> None:
     assert "update" in families_ and "product" in families_ and report.skipped == ()
     assert all(k.result.complete for k in report.kernels)
     assert step() < first
-
-
-# The database
-
-
-def test_results_come_back_as_they_were_kept(own_database: Path) -> None:
-    found = {"{}": Found("measured", 1e-3, 0.1, 7), '{"work":4}': Found("crashed", reason="-11")}
-    with Database() as results:
-        assert results.records() == [] and results.record(some_key()) is None
-        assert not own_database.exists(), "reading makes no file"
-        results.add(some_key(), ABOUT, found)
-        results.choose(some_key(), ABOUT, '{"work":8}', 5e-4, 1e-3)
-    with Database() as results:
-        record = results.record(some_key())
-        assert record is not None and record.candidates == found and record.effort == ""
-        assert record.chosen == {"work": 8} and record.gain == pytest.approx(2.0)
-        results.finish(some_key(), ABOUT, "full")
-        assert [r.effort for r in results.records("a machine", "versions 1")] == ["full"]
-        assert results.records("another machine") == []
-
-
-def test_a_prediction_never_replaces_a_measurement() -> None:
-    with Database() as results:
-        results.add(some_key(), ABOUT, {"{}": Found("measured", 1e-3, 0.1, 7)})
-        results.add(some_key(), ABOUT, {"{}": Found("prior", 9.0), "{1}": Found("prior", 8.0)})
-        results.add(some_key(), ABOUT, {"{1}": Found("wrong", reason="x")})
-        record = results.record(some_key())
-    assert record is not None
-    assert {o: f.status for o, f in record.candidates.items()} == {"{}": "measured", "{1}": "wrong"}
-
-
-WRITER = """
-import sys
-from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.record import About, Found
-from tilewright.runtime.tuner.key import Key
-with Database() as results:
-    for i in range(40):
-        own = Key(f"structure{i % 3}", (1,), "d", "v")
-        results.add(own, About("n", "f", "t", 1), {f"{sys.argv[1]}-{i}": Found("measured", 1.0)})
-"""
-
-
-def test_many_processes_write_at_once() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", WRITER]
-    writers = [subprocess.Popen([*command, str(n)], env=environment) for n in range(3)]
-    assert [p.wait(60) for p in writers] == [0, 0, 0]
-    with Database() as results:
-        records = [results.record(r.key) for r in results.records()]
-    assert sum(len(r.candidates) for r in records if r) == 3 * 40
-
-
-KILLED = """
-import sys
-from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.record import About, Found
-from tilewright.runtime.tuner.key import Key
-with Database() as results:
-    for i in range(10**6):
-        found = {str(i): Found("measured", 1.0)}
-        results.add(Key("s", (1,), "d", "v"), About("n", "f", "t", 1), found)
-        print(i, flush=True)
-"""
-
-
-def test_it_survives_a_kill_in_the_middle_of_writing(own_database: Path) -> None:
-    for round_ in range(3):
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED],
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        )
-        assert process.stdout is not None
-        for _ in range(20 + round_):
-            last = int(process.stdout.readline())
-        process.kill()
-        process.wait()
-        process.stdout.close()
-        with Database() as results:
-            record = results.record(key.Key("s", (1,), "d", "v"))
-        # All that was said to be kept is there.
-        assert record is not None and {str(i) for i in range(last)} <= set(record.candidates)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b"this is no database, but it is long enough to be looked at" * 20,
-        b"SQLite format 3\0" + b"\xff" * 4000,
-        None,  # torn in the middle
-    ],
-)
-def test_a_broken_file_is_set_aside_with_a_warning(
-    own_database: Path, damage: bytes | None
-) -> None:
-    with Database() as results:
-        results.add(some_key(), ABOUT, {str(i): Found("measured", 1.0) for i in range(300)})
-    whole = own_database.read_bytes()
-    own_database.write_bytes(damage if damage is not None else whole[: len(whole) // 2])
-    with Database() as results, pytest.warns(RuntimeWarning, match="a new file is begun"):
-        results.add(some_key(1), ABOUT, {"{}": Found("measured", 1.0)})
-    with Database() as results:
-        assert [r.key.structure for r in results.records()] == ["structure1"]
-    (aside,) = own_database.parent.glob("tuning.sqlite.broken-*")
-    assert aside.read_bytes() == (whole[: len(whole) // 2] if damage is None else damage)
-
-
-def test_a_file_of_another_format_is_set_aside(own_database: Path) -> None:
-    with sqlite3.connect(own_database) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-    with Database() as results, pytest.warns(RuntimeWarning, match="format 99"):
-        results.add(some_key(), ABOUT, {})
-
-
-def test_results_go_to_another_database_and_back(tmp_path: Path) -> None:
-    with Database() as results:
-        for number in range(3):
-            results.add(some_key(number), ABOUT, {"{}": Found("measured", 2.0, 0.1, 5)})
-            results.choose(some_key(number), ABOUT, '{"work":4}', 1.0, 2.0)
-        results.finish(some_key(1), ABOUT, "full")
-        records = [results.record(r.key) for r in results.records()]
-    file = tmp_path / "tuned.json"
-    assert portable.write(file, [r for r in records if r]) == 3
-    assert file.read_text().count("\n") == 5, "a line for each kernel, to be read in a diff"
-    with Database(tmp_path / "other.sqlite") as other:
-        for record in portable.read(file):
-            other.put(record)
-        assert [other.record(r.key) for r in records if r] == records
-        newer = replace(records[0], chosen={"work": 9}, changed=time.time() + 5)  # type: ignore[type-var]
-        older = replace(records[1], chosen={"work": 9}, changed=5.0)  # type: ignore[type-var]
-        other.put(newer)
-        other.put(older)
-        assert other.record(newer.key).chosen == {"work": 9}  # type: ignore[union-attr]
-        assert other.record(older.key).chosen == {"work": 4}  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "no JSON"),
-        ("[]", "tune export"),
-        ('{"tilewright": "tuning results", "format": 7}', "expected format 1"),
-        (
-            '{"tilewright": "tuning results", "format": 1, "kernels": [\n{"name": 1}]}',
-            r"tuned\.json:2",
-        ),
-    ],
-)
-def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "tuned.json"
-    file.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        portable.read(file)
-
-
-def test_prune_removes_what_is_old_or_of_other_versions() -> None:
-    other = replace(some_key(7), versions="versions 0")
-    with Database() as results:
-        for each in (some_key(), other):
-            results.add(each, ABOUT, {"{}": Found("measured", 1.0)})
-        assert results.prune(versions=["versions 1"]) == 1
-        assert [r.key for r in results.records()] == [some_key()]
-        assert results.prune(before=time.time() - 10) == 0
-        assert results.prune(before=time.time() + 10) == 1
-        assert results.records() == []
-        with pytest.raises(ValueError, match="prune"):
-            results.prune()
 
 
 # What kernels get

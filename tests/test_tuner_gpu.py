@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,19 +25,9 @@ from tilewright.runtime.tuner.session import rank
 from tilewright.tuning import families
 from tilewright.tuning.work import recorded
 
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_database")]
 TARGET = gpu("sm_90")
 ABOUT = About("kernel", "product", "float32", 9)
-
-
-@pytest.fixture(autouse=True)
-def own_database(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TW_TUNE_DB", str(tmp_path / "tuning.sqlite"))
-    choices.forget()
-    engines.named.cache_clear()
-    yield
-    choices.forget()
-    engines.named.cache_clear()
 
 
 KERNELS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {

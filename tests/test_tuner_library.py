@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,22 +25,12 @@ from tilewright.runtime.tuner.session import Session
 from tilewright.runtime.tuner.users import Users
 from tilewright.tuning.work import launched_by
 
-pytestmark = pytest.mark.triton
+pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_database")]
 ABOUT = About("tuned_scale", "custom", "float32", 5)
 FIRST, SECOND, THIRD, WRONG, BROKEN = (
     {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
     for config in kernels.several
 )
-
-
-@pytest.fixture(autouse=True)
-def own_database(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TW_TUNE_DB", str(tmp_path / "tuning.sqlite"))
-    choices.forget()
-    engines.named.cache_clear()
-    yield
-    choices.forget()
-    engines.named.cache_clear()
 
 
 def compiled(
