@@ -28,6 +28,7 @@ class Chip:
     product: what the code of a tensor core's product is called in assembly.
     rows: the least that its operand has.
     exponentials: a second.
+    tensor_maps: whether hardware copies tiles of matrices to shared memory by descriptors.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Chip:
     product: str
     rows: int
     exponentials: float
+    tensor_maps: bool = False
 
     def flops(self, dtype: DType, tf32: bool = False) -> float:
         """Operations a second in products of `dtype`."""
@@ -108,6 +110,7 @@ SM_90 = Chip(
     product="wgmma.mma_async",
     rows=64,
     exponentials=3.9e12,
+    tensor_maps=True,
     **_NVIDIA,  # type: ignore[arg-type]
 )
 SM_100 = Chip(
@@ -126,6 +129,7 @@ SM_100 = Chip(
     product="tcgen05.mma",
     rows=64,
     exponentials=4.4e12,
+    tensor_maps=True,
     **_NVIDIA,  # type: ignore[arg-type]
 )
 GFX942 = Chip(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir.dtype import FLOAT8, accumulator
+from tilewright.ir.dtype import FLOAT8, NARROW, accumulator
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
@@ -121,15 +121,16 @@ class _Cutter:
             self.anchors.update({memory(o) for o in tensors} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
-            if is_fold(node) and _is_widened_product(node.operands[0]):
+            if node.op.name == "sum" and is_fold(node) and _is_widened_product(node.operands[0]):
                 self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
             if node.op is grouped_scatter:
                 # Each program reads positions again and again, to see where groups begin and end.
                 self.anchors.update({memory(i) for i in node.operands[2:]} - self.leaves)
         elif kind is Kind.CONTRACTION:
             self.anchors.add(node)
+            terms = math.prod(contraction(node).domain.shape)
             for operand in node.operands:
-                self._require_factor(operand)
+                self._require_factor(operand, terms // max(math.prod(operand.shape), 1))
             if node.op in CHANNELS_LAST:
                 self.anchors.update({memory(o) for o in held(node)} - self.leaves)
         elif adds_sum(node):
@@ -139,14 +140,17 @@ class _Cutter:
             self.anchors.add(node)
             a = attention_args(*node.operands, *node.attrs)
             for operand in (a.q, a.k, a.v, *a.spans, *a.rows):
-                self._require_factor(operand)
+                self._require_factor(operand, a.q.shape[-2])
 
-    def _require_factor(self, operand: Node) -> None:
+    def _require_factor(self, operand: Node, uses: int) -> None:
         """A contraction reads memory, through movement. Next to no arithmetic may be done on the
-        way if it is on a leaf (the cast of a weight); on a computed value it is done before, and so
-        it is if it gives float8, which tensor cores take from memory."""
+        way if it is on a leaf (the cast of a weight); on a computed value it is done before. So it
+        is if it gives a narrow type for tensor cores, which take that from memory, and many tiles
+        would do it again: each element is used in `uses` terms."""
         node, top, cost = operand, None, 0
-        most = 0 if operand.dtype in FLOAT8 else MOST_FACTOR_COST
+        limit = self.target.convert_limit
+        fed = limit is not None and uses > limit and operand.dtype in NARROW
+        most = 0 if fed or operand.dtype in FLOAT8 else MOST_FACTOR_COST
         while node not in self.leaves and node not in self.anchors:
             if node.op.kind is Kind.MOVEMENT and node.op.name != "cat":
                 node = node.operands[0]

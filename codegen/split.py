@@ -122,20 +122,29 @@ class SplitProducts:
         return total_of_parts(ops.reshape(products, (parts, *node.shape)), 0, node.shape)
 
     def parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
-        """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: as many as the
-        machine has room for, if that saves time. sizes: batch, rows and columns."""
-        chip = self.target.chip
+        """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: those that
+        take least time. sizes: batch, rows and columns."""
         if node.dtype.name not in self.target.split_products:
             return 1
+        most = min(inner // _LEAST, self.target.chip.multiprocessors)
+        counts = [p for p in range(1, most + 1) if extent % p == 0] or [1]
+        return min(counts, key=lambda p: self._seconds(node, sizes, inner, p))
+
+    def _seconds(self, node: Node, sizes: tuple[int, int, int], inner: int, parts: int) -> float:
+        """What a product in so many parts takes, with the best of `_TILES`, by multiprocessors: the
+        busiest one has whole tiles. Parts are written, and read to be added."""
+        chip, dtype = self.target.chip, node.operands[0].dtype
         batch, rows, columns = sizes
-        edges = [64 if size <= 64 else 128 for size in (rows, columns)]
-        tiles = -(-rows // edges[0]) * -(-columns // edges[1]) * batch
-        most = min(chip.multiprocessors // tiles, inner // _LEAST)
-        parts = max((p for p in range(1, most + 1) if extent % p == 0), default=1)
-        rate = chip.flops(node.operands[0].dtype, self.target.tf32) / chip.multiprocessors
-        saved = 2 * edges[0] * edges[1] * (inner - inner // parts) / rate
-        more = 8 * parts * math.prod(node.shape) / chip.bandwidth + _LAUNCH
-        return parts if saved > more else 1
+        each = 1 / chip.multiprocessors
+        rate = chip.flops(dtype, self.target.tf32) * each, chip.cache_bandwidth * each
+        products = math.inf
+        for m, n in {(min(rows, m), min(columns, n)) for m, n in _TILES}:
+            tiles = -(-rows // m) * -(-columns // n) * batch * parts
+            step = max(2 * m * n / rate[0], (m + n) * dtype.itemsize / rate[1], _TERM)
+            products = min(products, -(-tiles // chip.multiprocessors) * step * (inner / parts))
+        read = sum(math.prod(o.shape) for o in node.operands) * dtype.itemsize / chip.bandwidth
+        added = 8 * parts * math.prod(node.shape) / chip.bandwidth + _LAUNCH if parts > 1 else 0.0
+        return max(products, read) + added
 
 
 def total_of_parts(products: Node, axis: int, shape: Sequence[int]) -> Node:
@@ -149,6 +158,8 @@ def total_of_parts(products: Node, axis: int, shape: Sequence[int]) -> Node:
     return total if dtype is float32 else ops.cast(total, dtype)
 
 
+_TILES = ((128, 256), (256, 128), (128, 128), (128, 64), (64, 128), (64, 64))
 _EVEN = 64  # parts of K are multiples of it, so that their rows are read by whole vectors
 _LEAST = 256  # terms of a part
+_TERM = 4e-9  # seconds at least: three stages of 64 are asked for at a time, 0.8 us before
 _LAUNCH = 3e-6  # seconds

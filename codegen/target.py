@@ -30,6 +30,9 @@ class Target:
     gradient_passes: whether attention's gradient takes a kernel that walks along keys and one
         that walks along queries; otherwise one kernel does both.
     columns: how many neighbouring columns one program folds; 0 if it takes them one by one.
+    convert_limit: how often an element of a contraction's operand may at most be used to be
+        converted to a narrow type on its way there; one that is used more often is converted
+        before. None for any number.
     split_products: the dtypes of matrix products whose K may be cut to keep the machine busy.
     channels_last: the dtypes whose convolutions are computed with channels last in memory; float32
         only with `tf32`.
@@ -52,6 +55,7 @@ class Target:
     tiled_attention: tuple[str, ...] = ()
     gradient_passes: bool = False
     columns: int = 0
+    convert_limit: int | None = None
     split_products: tuple[str, ...] = ()
     channels_last: tuple[str, ...] = ()
     chip: Chip = SM_90
@@ -80,6 +84,7 @@ INTERPRET = Target(
     large_programs=True,
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
+    convert_limit=128,
     channels_last=TENSOR_TYPES,
 )
 # Kernels are native loops: arithmetic is next to free beside memory, and a core is soon busy.
@@ -102,6 +107,7 @@ CUDA = Target(
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
     columns=64,
+    convert_limit=128,
     split_products=TENSOR_TYPES,
     channels_last=TENSOR_TYPES,
 )

@@ -20,6 +20,7 @@ from tilewright.codegen.mlir import print_kernel
 from tilewright.codegen.program import Program, compile_graph, launched
 from tilewright.codegen.structure import describe
 from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
 from tilewright.ir.mlir import print_graph
 from tilewright.ir.node import Node, intern, reachable
 from tilewright.ir.op import Kind
@@ -28,6 +29,7 @@ from tilewright.runtime import offline
 from tilewright.runtime.plan import Plan, Segment, plans
 
 from . import recording
+from .flushing import pending
 from .prediction import cost_table
 
 STAGES = ("graph", "fusion", "kernel", "source", "cost")
@@ -279,6 +281,28 @@ def explain(function: Callable[..., Any] | None = None, *args: Any, **kwargs: An
     used = [p for p in plans() if p.runs > before.get(id(p), (0, 0.0))[0]]
     used.sort(key=lambda p: p.run_seconds - before.get(id(p), (0, 0.0))[1], reverse=True)
     return Report(tuple(PlanReport(p) for p in used))
+
+
+def predict(function: Callable[..., Any], *args: Any, **kwargs: Any) -> PlanReport:
+    """A report on what a call would compute: `predict(step).costs("sm_90")` tells what a training
+    step takes on a GPU that isn't here, of any size.
+
+    Nothing is computed. What the call wrote to is as before, and what it leaves behind (gradients,
+    an optimizer's state) holds nothing: make a model for this alone. RuntimeError if it looks at a
+    value.
+    """
+
+    def refusal() -> Exception:
+        return RuntimeError(
+            "predict: the function looks at a value (a branch on a tensor, .item(), print), which "
+            f"is not computed{at_user_line()}"
+        )
+
+    with recording.unevaluated(refusal):
+        result = function(*args, **kwargs)
+        report = PlanReport(Plan(pending()))
+        del result
+    return report
 
 
 def check_target(target: str) -> str:

@@ -98,6 +98,12 @@ def flush() -> None:
         raise error
 
 
+def end_step() -> None:
+    """Begin a new epoch, where calls aren't only looked at."""
+    if _refusal is None:
+        flush()
+
+
 def value_of(node: Node) -> Any:
     """The buffer of one node now; the epoch goes on."""
     if _refusal is not None:
@@ -125,6 +131,12 @@ def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
         _refusal, clock.holding, clock.looking = before
         _forget_views()
         _end_epoch()
+
+
+def pending() -> tuple[Node, ...]:
+    """The nodes of all values that a flush would compute now."""
+    _forget_views()
+    return tuple(state._node for state in _live()[0])
 
 
 class _Outcome:

@@ -55,7 +55,7 @@ from .epoch import (  # noqa: F401
     variable_target,
     variables,
 )
-from .flushing import clear_tables, flush, mark_freed, overwritten, unevaluated  # noqa: F401
+from .flushing import clear_tables, end_step, flush, mark_freed, overwritten, unevaluated  # noqa: F401
 from .writing import adopt, assign, assign_all, revalued  # noqa: F401
 
 if TYPE_CHECKING:

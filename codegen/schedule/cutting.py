@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tilewright.ir.dtype import FLOAT8
@@ -10,11 +11,13 @@ from .. import attention
 from ..analysis import Analysis
 from ..chip import Chip
 from ..index import Axis, FloorDiv, Index, Mod
-from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, collect
-from ..roles import roles
+from ..kernel import Bundle, Dot, Guard, Kernel, Load, RandomBits, Value, collect
+from ..roles import Roles, roles
 from .schedule import Schedule, head_block, points
 
 _ADDRESSES = 40  # registers beside those of tiles: addresses, masks, sizes
+_MASKS, _BOUNDS = 72, 48  # and masks, and bounds
+_PHILOX = 5  # tiles that the words of a random number take
 _WINDOW = 5  # for each element of windows whose neighbours are summed: offsets and their bounds
 
 
@@ -25,6 +28,7 @@ class Pieces:
     programs: how many. steps: of the loop of one. loaded: bytes that programs read together.
     flying: bytes that one has asked for at a time. gathered: elements loaded one by one. flops: of
     whole tiles. columns: of the product of a warp group, 0 if a tile has too few rows for one.
+    held: elements of a product without tensor cores that a thread sums.
     registers, shared: estimates.
     """
 
@@ -37,10 +41,14 @@ class Pieces:
     registers: int
     shared: int
     gathered: int = 0
+    held: int = 0
 
     def efficiency(self, chip: Chip) -> float:
-        """The share of their peak that tensor cores reach with operands from shared memory, which
-        gives 128 bytes a cycle: a row of 64 takes as long to read as 64 columns to multiply."""
+        """The share of their peak that products reach with operands from shared memory, which gives
+        128 bytes a cycle: to tensor cores a row of 64 takes as long to read as 64 columns to
+        multiply, and a thread reads a number in the time of four products."""
+        if self.held:
+            return min(1.0, math.sqrt(self.held) / 8)
         if chip.product != "wgmma.mma_async":
             return 1.0
         return min(1.0, 2 * self.columns / (64 + self.columns)) if self.columns else 0.5
@@ -81,11 +89,18 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     size = dots[0].input_dtype.itemsize
     step = (m + n) * k * size * len(dots)
     held = m * n // (schedule.num_warps * 32)  # elements of a tile that a thread has
-    # All that is stored is in registers at once, and so are masks where tiles reach over the end.
-    ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
     native = dots[0].input_dtype in FLOAT8 and schedule.float8
     sums = 2 if native and not dots[0].fast else 1  # see triton/dots.py
-    registers = held * max(sums * len(dots), len(kernel.stores)) + _ADDRESSES + (48 if ends else 0)
+    # Where tiles reach over the end there are masks, too, and beside windows their bounds.
+    ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
+    guarded = any(isinstance(v, Guard) for d in dots for v in d.operands())
+    registers = held * sums * len(dots) + _ADDRESSES
+    registers += _MASKS if ends else _BOUNDS if guarded else 0
+    vector = held if size == 4 and not schedule.tf32 else 0  # no tensor cores: factors are held
+    registers += vector + 48 if vector else 0
+    part = held // schedule.parts
+    registers += _registers_of(part, _alive(kernel, analysis, role))
+    registers += part * _PHILOX * any(isinstance(v, RandomBits) for v in kernel.values)
     gathered = 0
     for dot in dots:
         for value, length in ((dot.a, m), (dot.b, n)):
@@ -101,9 +116,43 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         flops=2 * programs * m * n * steps * k * len(dots),
         columns=0 if m < 64 else min(n, m * n // (64 * max(schedule.num_warps // 4, 1))),
         registers=registers,
-        shared=step * schedule.num_stages,
+        shared=step * schedule.num_stages + _exchanged(kernel, schedule),
         gathered=gathered,
+        held=vector,
     )
+
+
+def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
+    """The most tiles that all that is done with the sums of a contraction has in use at a time,
+    beside these sums."""
+    rows, columns = set(role.m), set(role.n)
+    last = {id(o): place for place, v in enumerate(kernel.values) for o in v.operands()}
+    last |= {id(s.value): len(kernel.values) for s in kernel.stores}
+    ends: list[int] = []
+    most = 0
+    for place, value in enumerate(kernel.values):
+        axes = analysis.axes(value)
+        if isinstance(value, Dot) or axes.isdisjoint(rows) or axes.isdisjoint(columns):
+            continue
+        ends = [e for e in ends if e > place]
+        most = max(most, len(ends) + 1)
+        ends.append(last[id(value)])
+    return most
+
+
+def _exchanged(kernel: Kernel, schedule: Schedule) -> int:
+    """Bytes of shared memory through which threads exchange sums so that each stores neighbours.
+    Where a program ends with its tile they are of those that operands had."""
+    if not schedule.persistent:
+        return 0
+    widest = max(s.buffer.dtype.itemsize for s in kernel.stores)
+    return schedule.block_m * schedule.block_n // schedule.parts * widest // 2
+
+
+def _registers_of(elements: int, tiles: int) -> int:
+    """What `tiles` tiles take of which a thread has so many elements. Of small tiles the assembler
+    has only parts in use at a time: fitted to sm_90's code of activations and their gradients."""
+    return tiles * elements * min(elements, 128) // 128
 
 
 def _loads(value: Value) -> list[Load]:

@@ -9,6 +9,7 @@ from tilewright.ir.dtype import FLOAT8
 
 from ..analysis import Analysis
 from ..kernel import Dot, Kernel
+from ..matrix import matrix
 from ..roles import roles
 from ..target import Target
 from .roofline import predict
@@ -77,8 +78,8 @@ _EIGHT: tuple[Tiles, ...] = (
 _FAST: tuple[Tiles, ...] = ((128, 256, 128, 8, 4), (256, 128, 128, 8, 4))
 """For float8 whose sums may be short, beside these."""
 _FULL: tuple[Tiles, ...] = (
-    (128, 128, 32, 8, 3),
-    (64, 64, 32, 4, 3),
+    (128, 128, 16, 8, 3),
+    (64, 64, 16, 4, 3),
     (64, 32, 32, 4, 3),
     (32, 64, 32, 4, 3),
     (32, 32, 32, 4, 3),
@@ -114,16 +115,48 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
         tiles = _HALF[target.chip.name] if half else _FULL
     rows = target.chip.rows if half else DOT_MIN
     found = [
-        replace(
-            s,
-            block_k=max(s.block_k, FLOAT8_MIN if native else DOT_MIN),
-            float8=native,
-            tf32=target.tf32 and not half,
+        parted(
+            kernel,
+            replace(
+                s,
+                block_k=max(s.block_k, FLOAT8_MIN if native else DOT_MIN),
+                float8=native,
+                tf32=target.tf32 and not half,
+            ),
+            target,
         )
         for s in _fitting(tiles, sizes, rows)
     ]
+    if walks(kernel, target):
+        found += [walking(kernel, s, target) for s in found]
     best = min(found, key=lambda s: predict(kernel, s, target).seconds)
     return best if predict(kernel, best, target).resident else found[-1]
+
+
+def parted(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
+    """`schedule` with its sums in as few parts as leave room for what is done with them."""
+    for parts in (1, 2, 4):
+        found = replace(schedule, parts=parts)
+        if schedule.block_n < 2 * parts * DOT_MIN or predict(kernel, found, target).resident:
+            break
+    return found
+
+
+def walks(kernel: Kernel, target: Target) -> bool:
+    """Whether programs of a product may walk through its tiles: on tensor cores, with tiles of all
+    operands that hardware can copy."""
+    dots = [v for v in kernel.values if isinstance(v, Dot)]
+    if not target.chip.tensor_maps or not (dots[0].input_dtype.itemsize == 2 or target.tf32):
+        return False
+    role = roles(kernel, Analysis(kernel), dots[0])
+    return all(matrix(dot, role, side) is not None for dot in dots for side in "mn")
+
+
+def walking(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
+    """`schedule` with as many programs as there is room for, which walk through all tiles."""
+    count = target.chip.multiprocessors
+    found = parted(kernel, replace(schedule, persistent=count), target)
+    return replace(found, persistent=count * max(predict(kernel, found, target).resident, 1))
 
 
 def _fitting(

@@ -62,7 +62,7 @@ class Work:
 class Prediction:
     """A kernel with a schedule on a chip.
 
-    programs: of the launch; resident: at a time on a multiprocessor; waves: programs over places.
+    programs: of the launch; resident: at a time on a multiprocessor; waves: tiles over places.
     seconds: of the launch without its overhead. bound: what takes longest.
     share: of the roofline, which needs the same bytes and products at the chip's peak rates.
     """
@@ -174,8 +174,9 @@ def predict(
         threads = shape.programs * schedule.num_warps * chip.warp
         takes["spills"] = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth
     bound = max(takes, key=lambda name: takes[name])
-    # The first loads of a program and its last stores are waited for if it is alone.
-    rounds = -(-shape.programs // places)
+    # The first loads of a program and its last stores are waited for if it is alone. One that walks
+    # through tiles loads for the next one meanwhile.
+    rounds = 1 if schedule.persistent else -(-shape.programs // places)
     seconds = takes[bound] + rounds * 2 * LATENCY / resident
     if needed.exponentials:
         # A warp group computes weights between its products: others' products hide that in part.
@@ -183,4 +184,5 @@ def predict(
         seconds += min(between, takes["products"]) / max(resident * schedule.num_warps // 4, 1)
     share = roofline(needed, chip, schedule.tf32) / seconds
     waves = shape.programs / places
-    return Prediction(needed, used, shape.programs, resident, waves, seconds, bound, share)
+    programs = min(shape.programs, schedule.persistent or shape.programs)
+    return Prediction(needed, used, programs, resident, waves, seconds, bound, share)

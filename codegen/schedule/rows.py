@@ -37,7 +37,8 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
     if _runs_along_parallel(kernel):
         # Columns: neighbouring threads take neighbouring columns.
         block = min(power_of_two(rows), 64)
-        held = 4096 if len(_loads_of_rows(kernel)) <= 2 else 2048  # more would spill
+        loads = len(_loads_of_rows(kernel))
+        held = 4096 if loads <= 2 else 2048 if loads <= 3 else 1024  # more would spill
         block_r = min(power_of_two(length), max(held // block, 1))
         return Schedule(block=block, block_r=block_r, looped=block_r < length, num_warps=4)
     whole = power_of_two(length)

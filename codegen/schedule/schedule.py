@@ -24,6 +24,8 @@ class Schedule:
         owns, block_n of the other side that it takes at a time. Of grouped updates: block_n columns
         of so many updates as `block` says, whose groups it walks along by block_r.
     group_m: so many tiles along M are neighbours in time, which share columns in the L2 cache.
+    parts: into how many parts along N, 1, 2 or 4, a tile's sums are cut for all that is done with
+        them before they are stored, which bounds the registers that it takes.
     persistent: so many programs of a contraction walk through all of its tiles and read matrices
         through tensor descriptors (TMA on NVIDIA's); 0 for a program for each tile.
     tf32: whether products of float32 are rounded to TF32.
@@ -38,6 +40,7 @@ class Schedule:
     block_n: int = 64
     block_k: int = 32
     group_m: int = 8
+    parts: int = 1
     persistent: int = 0
     tf32: bool = False
     float8: bool = False

@@ -15,7 +15,7 @@ from ..roles import roles
 from ..space import Space, grid
 from ..target import Target
 from .attention import attention_schedule
-from .dots import dot_schedule
+from .dots import dot_schedule, parted, walking, walks
 from .roofline import predict
 from .rows import pointwise_schedule, rows_schedule, update_schedule
 from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, head_block, points, power_of_two
@@ -51,7 +51,11 @@ def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
     def made(**given: Any) -> Schedule:
         if "block_r" in given:
             given["looped"] = given["block_r"] < length
-        return replace(default, **given)
+        schedule = replace(default, **given)
+        if "block_k" not in given:
+            return schedule
+        fitted = walking if schedule.persistent else parted
+        return fitted(kernel, schedule, target)
 
     places = grid(default, choices, made, effect)
     predicted = {s: seconds(s) for s in places}
@@ -87,6 +91,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         "group_m": (1, 8) if m * n >= 1 << 22 else (default.group_m,),
         "num_warps": (1, 2, 4, 8),
         "num_stages": (2, 3, 4, 5),
+        "persistent": (0, target.chip.multiprocessors) if walks(kernel, target) else (0,),
     }
 
 

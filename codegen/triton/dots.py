@@ -7,6 +7,9 @@ convolution is a contraction whose operands are loaded through divisions and gua
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ..index import Axis
 from ..kernel import Dot, Value
 from ..roles import Roles, roles
@@ -17,6 +20,8 @@ from .scope import Body, Guards, Ref, Scope, Tile
 from .text import Block, tl_type
 
 OUT = frozenset({"m", "n"})
+CUT = {2: "tw_halves", 4: "tw_quarters"}
+"""What cuts a tile in so many parts along N."""
 
 
 def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
@@ -49,16 +54,17 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
         accumulators.append(acc)
     place.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
-    for dot, acc in zip(found, accumulators):
-        root.cache[id(dot), ()] = acc
-    body.fold = _done
-    root.store(body.kernel.stores)
     constexprs = {
         "BLOCK_M": schedule.block_m,
         "BLOCK_N": schedule.block_n,
         "BLOCK_K": schedule.block_k,
         "GROUP_M": schedule.group_m,
     }
+    if schedule.parts > 1 and role.n:
+        constexprs["PARTS"] = schedule.parts
+        _store_parts(root, found, accumulators, schedule)
+    else:
+        _store(root, found, accumulators)
     if schedule.persistent:
         # One loop for the compiler, which so loads for the next tile while one is stored.
         count = "tiles_m * tiles_n * batches" if role.batch else "tiles_m * tiles_n"
@@ -67,17 +73,44 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     return constexprs, grid
 
 
-def _done(scope: Scope, value: Value, guards: Guards) -> Ref:
-    # Guards mask loads of the epilogue; the contraction itself is computed everywhere.
-    if isinstance(value, Dot):
-        return scope.home(OUT).cache[id(value), ()]
-    raise NotImplementedError(f"{scope.body.kernel.name}: a reduction beside a contraction")
+def _store(scope: Scope, found: Sequence[Dot], sums: Sequence[Ref]) -> None:
+    """All that is done with the sums."""
+    of = {id(dot): acc for dot, acc in zip(found, sums)}
+
+    def fold(scope: Scope, value: Value, guards: Guards) -> Ref:
+        # Guards mask loads of the epilogue; the contraction itself is computed everywhere.
+        if isinstance(value, Dot):
+            return of[id(value)]
+        raise NotImplementedError(f"{scope.body.kernel.name}: a reduction beside a contraction")
+
+    scope.body.fold = fold
+    scope.store(scope.body.kernel.stores)
+
+
+def _store_parts(
+    root: Scope, found: Sequence[Dot], sums: Sequence[Ref], schedule: Schedule
+) -> None:
+    """The same for one part of a tile's columns after another, in a loop that is unrolled."""
+    assert root.parent is not None
+    block, columns = Block(), root.tiles["n"]
+    parts = [root.assign("parts", f"{CUT[schedule.parts]}({acc.text})", OUT) for acc in sums]
+    block.add("first = first_n + part * (BLOCK_N // PARTS)")
+    block.add("n = first + tl.arange(0, BLOCK_N // PARTS)[None, :]")
+    if columns.ok is not None:
+        block.add(f"{columns.ok} = n < {root.body.sizes.extent('n', points(columns.axes))}")
+    tile = replace(columns, block="BLOCK_N // PARTS")
+    scope = Scope(root.body, block, [tile], root.parent)
+    _store(scope, found, [scope.assign("acc", f"{p.text}[part]", OUT) for p in parts])
+    root.block.loop("for part in tl.static_range(PARTS)", block)
 
 
 def _tiles(
     body: Body, header: Block, block: Block, role: Roles, schedule: Schedule
 ) -> tuple[Scope, int]:
-    """The place of a tile: groups of GROUP_M tiles along M are walked through column by column."""
+    """The place of a tile: groups of GROUP_M tiles along M are walked through column by column.
+
+    What doesn't depend on columns has a scope of its own.
+    """
     rows, columns, batches = points(role.m), points(role.n), points(role.batch)
     n_m, n_n = body.sizes.extent("m", rows), body.sizes.extent("n", columns)
     header.add(f"tiles_m = ({n_m} + BLOCK_M - 1) // BLOCK_M")
@@ -99,14 +132,12 @@ def _tiles(
         "n = first_n + tl.arange(0, BLOCK_N)[None, :]",
     ):
         block.add(line)
-    tiles = [
-        _tile(block, "m", role.m, 0, "BLOCK_M", n_m, rows % schedule.block_m != 0),
-        _tile(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0),
-    ]
+    tiles = [_tile(block, "m", role.m, 0, "BLOCK_M", n_m, rows % schedule.block_m != 0)]
     if role.batch:
         tiles.append(Tile("batch", role.batch, None, "1", None))
+    across = _tile(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0)
     programs = -(-rows // schedule.block_m) * -(-columns // schedule.block_n) * batches
-    return Scope(body, block, tiles), programs
+    return Scope(body, block, [across], Scope(body, block, tiles)), programs
 
 
 def _tile(

@@ -66,6 +66,21 @@ def tw_minimum(a, b):
 
 
 @triton.jit
+def tw_halves(x):
+    """A tile as two, the left and the right one."""
+    return tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def tw_quarters(x):
+    """A tile as four, from left to right."""
+    left, right = tw_halves(x)
+    a, b = tw_halves(left)
+    c, d = tw_halves(right)
+    return a, b, c, d
+
+
+@triton.jit
 def tw_multiply(a, b):
     return a * b
 

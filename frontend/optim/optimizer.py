@@ -42,7 +42,7 @@ class Optimizer:
                 f"but got {type(params).__name__}{at_user_line()}"
             )
         # Initial values are computed now, so that the first step's graph is that of every step.
-        recording.flush()
+        recording.end_step()
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
@@ -130,7 +130,7 @@ class Optimizer:
         finally:
             recording.set_grad_enabled(enabled)
         # The epoch ends here whatever else is pending, so every step is cut at the same place.
-        recording.flush()
+        recording.end_step()
         if self._post_hooks:
             for hook in list(self._post_hooks.values()):
                 hook(self, (closure,), {})
@@ -209,7 +209,7 @@ class Optimizer:
         self.state = state
         for a, b in zip(own, saved):
             a.update({k: v for k, v in b.items() if k != "params"})
-        recording.flush()
+        recording.end_step()
 
     def __getstate__(self) -> dict[str, Any]:
         return {

@@ -244,16 +244,16 @@ class _Search:
             if away is not None and record.key != self.key:
                 near.append((away, self.engine.schedule(record.chosen or {})))
         prior = self.database.record(self.engine.prior_key(self.kernel))
-        ranked: list[tuple[float, Any]] = []
+        ranked: list[tuple[float, int, Any]] = []
         if prior is not None:
             by_text = {text: s for s, text in self.texts.items()}
             ranked = [
-                (found.seconds or 0.0, by_text[text])
+                (found.seconds or 0.0, self.space.rank[by_text[text]], by_text[text])
                 for text, found in prior.candidates.items()
                 if found.status == PRIOR and text in by_text
             ]
         nearest = [s for _, s in sorted(near, key=lambda each: each[0])[:3]]
-        return [*nearest, *(s for _, s in sorted(ranked, key=lambda each: each[0])[:3])]
+        return [*nearest, *(s for *_, s in sorted(ranked, key=lambda each: each[:2])[:3])]
 
 
 def family_of(kernel: Kernel | Bundle | Autotuned) -> str:
