@@ -129,7 +129,7 @@ def test_a_prediction_computes_nothing() -> None:
     def looks() -> None:
         model(tw.ones(2, 4)).sum().item()
 
-    with pytest.raises(RuntimeError, match="looks at a value.*test_offline_models.py"):
+    with pytest.raises(RuntimeError, match=r"looks at a value.*test_offline_models\.py"):
         predict(looks)
     step = step_of(nn.Linear(4, 3), tw.ones(2, 4), half=False)
     step()  # what follows isn't held up

@@ -101,6 +101,29 @@ def test_tiles_follow_from_shapes() -> None:
     assert tile(16, 4096, 4096)[0] == 16 and tile(4096, 16, 4096)[1] == 16
 
 
+def test_large_products_walk_through_tiles() -> None:
+    """Where there are several waves, on chips whose hardware copies tiles."""
+    assert default_schedule(large(8192, 8192, 4096), HOPPER).persistent == 132
+    assert default_schedule(large(1024, 1024, 4096), HOPPER).persistent == 0
+    assert default_schedule(large(8192, 8192, 4096), gpu("sm_80")).persistent == 0
+    assert default_schedule(large(8192, 8191, 4096), HOPPER).persistent == 0  # rows of odd length
+    assert default_schedule(tk.matmul(8192, 8192, 4096), HOPPER).persistent == 0
+
+
+def test_what_follows_a_product_takes_registers() -> None:
+    """GELU's gradient, a residual, dropout: sums are cut so that it fits beside them."""
+    sums = ops.matmul(*(ops.leaf(i, Size((4096, 4096)), dt.bfloat16) for i in (0, 1)))
+    x = ops.leaf(2, Size((4096, 4096)), dt.bfloat16)
+    several = ops.exp(x) * sums + ops.erf(x) * ops.tanh(x)
+    found = []
+    for y in (sums, sums + x, several):
+        (step,) = compile_graph(lower_graph([y]), HOPPER).steps
+        schedule = default_schedule(step.kernel, HOPPER)
+        assert (schedule.block_m, schedule.block_n) == (128, 256)
+        found.append(schedule.parts)
+    assert found[0] == 1 and found == sorted(found) and found[-1] == 4
+
+
 def test_spills_and_tf32_count() -> None:
     kernel, schedule = large(4096, 4096, 4096), Schedule(block_m=128, block_n=128, num_warps=8)
     usage = Usage(255, 64 << 10)

@@ -480,6 +480,27 @@ def test_tiles_of_a_batch_are_walked_through_too() -> None:
     close(out["y"], a.reshape(3, 20, 24) @ b.reshape(3, 24, 30), dt.float16, 24**0.5)
 
 
+@pytest.mark.parametrize("parts", [2, 4])
+@pytest.mark.parametrize("persistent", [0, 3])
+@pytest.mark.parametrize("shape", [(33, 70, 20, 2), (16, 64, 24, 1), (20, 1, 16, 1)])
+@pytest.mark.parametrize("dtype", [dt.float32, dt.float16], ids=str)
+def test_sums_are_stored_in_parts(
+    dtype: DType, shape: tuple[int, int, int, int], persistent: int, parts: int
+) -> None:
+    """All that is done with them too: a bias along columns, two outputs, masks where tiles end."""
+    m, n, k, batch = shape
+    schedule = Schedule(
+        block_m=16, block_n=64, block_k=16, group_m=2, parts=parts, persistent=persistent
+    )
+    kernel = tk.matmul(m, n, k, dtype, batch, epilogue=True)
+    assert ("tl.static_range(PARTS)" in emit(kernel, schedule).body) == (n > 1)
+    out = launch(InterpretDevice(lambda *_: schedule), kernel)
+    a = out["a"].astype(np.float64).reshape(batch, m, k)
+    b = out["b"].astype(np.float64).reshape(batch, k, n)
+    close(out["y"], a @ b, dtype, k**0.5)
+    close(out["z"], np.maximum(a @ b + out["c"], 0), dt.float32, k**0.5)
+
+
 @both
 def test_contraction_of_expressions(device: InterpretDevice) -> None:
     """What an operand's expression gives beyond the end of K must not count: 1 / 0 is infinite."""
