@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .analysis import Analysis
@@ -27,6 +28,15 @@ class Roles:
     @property
     def has_segments_of_rows(self) -> bool:
         return self.group is not None and self.group not in self.batch
+
+    def row_tiles(self, block: int) -> int:
+        """How many tiles of so many rows there are; the most there may be where segments are of
+        rows, see `triton/segments.py`."""
+        rows = math.prod(a.extent for a in self.m)
+        if not self.has_segments_of_rows:
+            return -(-rows // block)
+        assert self.group is not None
+        return rows // block + self.group.extent + 1
 
 
 def roles(kernel: Kernel, analysis: Analysis, dot: Dot) -> Roles:

@@ -76,8 +76,11 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     role = roles(kernel, analysis, dots[0])
     m, n, k = schedule.block_m, schedule.block_n, schedule.block_k
-    programs = _tiles(points(role.m), m) * _tiles(points(role.n), n) * points(role.batch)
-    steps = _tiles(points(role.k), k)
+    programs = role.row_tiles(m) * _tiles(points(role.n), n) * points(role.batch)
+    length = points(role.k)
+    if role.group is not None and not role.has_segments_of_rows:
+        length = _tiles(length, role.group.extent)  # of a segment, if all are alike
+    steps = _tiles(length, k)
     size = dots[0].input_dtype.itemsize
     step = (m + n) * k * size * len(dots)
     held = m * n // (schedule.num_warps * 32)  # elements of a tile that a thread has

@@ -8,12 +8,13 @@ convolution is a contraction whose operands are loaded through divisions and gua
 from __future__ import annotations
 
 from ..index import Axis
-from ..kernel import Dot, Value
+from ..kernel import Dot, Segment, Value
 from ..roles import Roles, roles
 from ..schedule import Schedule, points
 from .descriptors import Descriptors
 from .operands import is_native, operand, precision
 from .scope import Body, Guards, Ref, Scope, Tile
+from .segments import bounds, count_tiles, place_rows, segments
 from .text import Block, tl_type
 
 OUT = frozenset({"m", "n"})
@@ -27,12 +28,19 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         raise NotImplementedError(
             f"{body.kernel.name}: contractions of different axes in one kernel"
         )
+    segment = found[0].segment
+    if segment is not None and len(found) > 1:
+        raise NotImplementedError(f"{body.kernel.name}: several contractions in segments")
     place = Block() if schedule.persistent else block
-    root, grid = _tiles(body, block, place, role, schedule)
+    root, grid = _tiles(body, block, place, role, segment, schedule)
     loop = Block()
-    length = _length(body, role)
-    descriptors = Descriptors(body, role, schedule) if schedule.persistent else None
-    ends = points(role.k) % schedule.block_k != 0
+    length, ends = _length(body, role), points(role.k) % schedule.block_k != 0
+    start, stop = "0", "length" if role.has_segments_of_rows else length
+    if segment is not None and not role.has_segments_of_rows:
+        bounds(body, root, segment)
+        start, stop, length, ends = "first", "stop", "stop", True
+    has_descriptors = schedule.persistent and segment is None
+    descriptors = Descriptors(body, role, schedule) if has_descriptors else None
     loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
     left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
     loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
@@ -48,7 +56,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         b = b or operand(right, dot.b, frozenset({"n", "k_b"}), "b", right.own, *kinds)
         loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
         accumulators.append(acc)
-    place.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
+    place.loop(f"for start in range({start}, {stop}, BLOCK_K)", loop)
     for dot, acc in zip(found, accumulators):
         root.cache[id(dot), ()] = acc
     body.fold = _done
@@ -59,6 +67,8 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         "BLOCK_K": schedule.block_k,
         "GROUP_M": schedule.group_m,
     }
+    if role.has_segments_of_rows:
+        constexprs["SEGMENTS"] = segments(role)
     if schedule.persistent:
         # One loop for the compiler, which so loads for the next tile while one is stored.
         count = "tiles_m * tiles_n * batches" if role.batch else "tiles_m * tiles_n"
@@ -75,12 +85,19 @@ def _done(scope: Scope, value: Value, guards: Guards) -> Ref:
 
 
 def _tiles(
-    body: Body, header: Block, block: Block, role: Roles, schedule: Schedule
+    body: Body,
+    header: Block,
+    block: Block,
+    role: Roles,
+    segment: Segment | None,
+    schedule: Schedule,
 ) -> tuple[Scope, int]:
     """The place of a tile: groups of GROUP_M tiles along M are walked through column by column."""
     rows, columns, batches = points(role.m), points(role.n), points(role.batch)
     n_m, n_n = body.sizes.extent("m", rows), body.sizes.extent("n", columns)
-    header.add(f"tiles_m = ({n_m} + BLOCK_M - 1) // BLOCK_M")
+    own = segment if role.has_segments_of_rows else None
+    count = f"({n_m} + BLOCK_M - 1) // BLOCK_M" if own is None else count_tiles(body, role, n_m)
+    header.add(f"tiles_m = {count}")
     header.add(f"tiles_n = ({n_n} + BLOCK_N - 1) // BLOCK_N")
     number = "pid"
     if schedule.persistent:
@@ -93,19 +110,25 @@ def _tiles(
         "group = tile // (GROUP_M * tiles_n)",
         "height = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
         "within = tile % (GROUP_M * tiles_n)",
-        "first_m = (group * GROUP_M + within % height) * BLOCK_M",
+        "first_m = (group * GROUP_M + within % height) * BLOCK_M"
+        if own is None
+        else "tile_m = group * GROUP_M + within % height",
         "first_n = within // height * BLOCK_N",
-        "m = first_m + tl.arange(0, BLOCK_M)[:, None]",
-        "n = first_n + tl.arange(0, BLOCK_N)[None, :]",
     ):
         block.add(line)
+    tiles = [Tile("batch", role.batch, None, "1", None)] if role.batch else []
+    end, ends = n_m, rows % schedule.block_m != 0
+    if own is not None:
+        tiles.append(place_rows(body, block, role, own, n_m, _length(body, role)))
+        end, ends = "end", True
+    block.add("m = first_m + tl.arange(0, BLOCK_M)[:, None]")
+    block.add("n = first_n + tl.arange(0, BLOCK_N)[None, :]")
     tiles = [
-        _tile(block, "m", role.m, 0, "BLOCK_M", n_m, rows % schedule.block_m != 0),
+        _tile(block, "m", role.m, 0, "BLOCK_M", end, ends),
         _tile(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0),
+        *tiles,
     ]
-    if role.batch:
-        tiles.append(Tile("batch", role.batch, None, "1", None))
-    programs = -(-rows // schedule.block_m) * -(-columns // schedule.block_n) * batches
+    programs = role.row_tiles(schedule.block_m) * -(-columns // schedule.block_n) * batches
     return Scope(body, block, tiles), programs
 
 
