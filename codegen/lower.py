@@ -467,9 +467,7 @@ class Lowering:
         fast = node.op is matmul_fast
         return Dot(a, b, self.domain.reduction, dtype, node.operands[0].dtype, fast, segment)
 
-    def _segment(
-        self, node: Node, row: Index, group: Index
-    ) -> Generator[Request, Value, Segment]:
+    def _segment(self, node: Node, row: Index, group: Index) -> Generator[Request, Value, Segment]:
         """The rows of a group, whose bounds are the last operand."""
         along = row.lone_axis()
         if along is None or group.lone_axis() is None:

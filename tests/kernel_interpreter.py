@@ -124,7 +124,8 @@ class _Run:
         return order[at[value.along]]
 
     def is_within(self, segment: Segment, at: Point) -> bool:
-        return bool(self.value(segment.first, at) <= at[segment.along] < self.value(segment.stop, at))
+        first, stop = (self.value(v, at) for v in (segment.first, segment.stop))
+        return bool(first <= at[segment.along] < stop)
 
     def points(self, axes: Sequence[Axis], at: Point) -> list[Point]:
         extents = itertools.product(*(range(a.extent) for a in axes))

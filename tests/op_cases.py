@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -297,7 +298,7 @@ ENDS = np.array([2, 2, 6], np.int32)  # of groups among 7
 def torch_groups(t: Any, a: Any, b: Any, ends: Any) -> Any:
     """`grouped_mm` in float64, which PyTorch's doesn't take, with zeros behind the last group."""
     cuts = [0, *map(int, ends)]
-    pairs = list(zip(cuts, cuts[1:]))
+    pairs = list(itertools.pairwise(cuts))
     if a.dim() == b.dim():
         return t.stack([a[:, i:j] @ b[i:j] for i, j in pairs])
     if a.dim() == 3:

@@ -20,7 +20,7 @@ def grouped_dot(
     of_rows = group in over
     inner = tuple(d for d in over if d != group)
     kept = [d for d in range(domain.rank) if d not in (*over, group)]
-    left = tuple(d for d in kept if d == along or b.extent[d] == 1)
+    left = (along,) if of_rows else tuple(d for d in kept if b.extent[d] == 1)
     right = tuple(d for d in kept if d not in left)
     layout = Layout((group,), left, right, inner, flipped=False, loop=None, step=0)
     first = operand(e, spread(e, a, (*left, *inner), domain), layout, True)

@@ -1,10 +1,10 @@
 """Products in segments: which rows, and which part of a sum, a program's tile takes is data.
 
-Tiles of rows begin where segments do, so that a tile lies in one of them. How many a segment has
-isn't known before the launch. But segment i, of the rows first to stop, has no more than
-stop // BLOCK_M - first // BLOCK_M + 1, so the tiles from first // BLOCK_M + i on can be its own, and
-a program finds its segment by counting those whose tiles are over. What lies behind the last
-segment is one more, without a sum. A program or two of a segment may find nothing left to do.
+Tiles of rows begin where segments do, so that a tile lies in one of them. How many tiles a segment
+has isn't known before the launch. But segment i, of the rows first to stop, has no more than
+stop // BLOCK_M - first // BLOCK_M + 1. So those from number first // BLOCK_M + i on can be its own,
+and a program finds its segment by counting those whose tiles are over. The rows behind the last
+segment are one more, without a sum. A program or two of a segment may find nothing left to do.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ order exist.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def _matmul_infer(x: Node, w: Node, bounds: Node) -> Aval:
 def _matmul_numpy(x: Any, w: Any, bounds: Any) -> Any:
     wide = accumulator(from_numpy(x.dtype)).np
     y = np.zeros((x.shape[0], w.shape[2]), wide)
-    for matrix, begin, stop in zip(w, bounds, bounds[1:]):
+    for matrix, (begin, stop) in zip(w, pairwise(bounds)):
         y[begin:stop] = x[begin:stop].astype(wide) @ matrix.astype(wide)
     return y.astype(x.dtype)
 
@@ -115,7 +116,7 @@ def _weight_grad_infer(x: Node, g: Node, bounds: Node) -> Aval:
 def _weight_grad_numpy(x: Any, g: Any, bounds: Any) -> Any:
     wide = accumulator(from_numpy(x.dtype)).np
     x, g, dtype = x.astype(wide), g.astype(wide), x.dtype
-    parts = [x[i:j].T @ g[i:j] for i, j in zip(bounds, bounds[1:])]
+    parts = [x[i:j].T @ g[i:j] for i, j in pairwise(bounds)]
     shape = len(parts), x.shape[1], g.shape[1]
     return np.asarray(parts, wide).reshape(shape).astype(dtype)
 
@@ -142,7 +143,7 @@ grouped_weight_grad = Op(
     numpy=_weight_grad_numpy,
     decompose=_weight_grad_decomposed,
 )
-"""The adjoint of `grouped_matmul` in w: y[i] = sum of x[s, k]^T g[s, n] over the rows of group i."""
+"""The adjoint of `grouped_matmul` in w: y[i] = sum of x[s, k]^T g[s, n] over group i's rows s."""
 
 
 def has_trivial_size(node: Node) -> bool:
