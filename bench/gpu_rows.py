@@ -221,8 +221,8 @@ EPILOGUE = [
 
 
 def in_groups(m: int, n: int, k: int, groups: int, back: bool) -> Any:
-    """x[M, K] by groups of rows times w[G, N, K], as of experts with unequal shares of the rows, one
-    of which has none."""
+    """x[M, K] by groups of rows times w[G, N, K], as of experts with unequal shares of the rows,
+    the first of which has none."""
     shares = np.random.default_rng(3).dirichlet(np.full(groups - 1, 4.0))
     ends = [0, *(int(e) for e in np.rint(np.cumsum(shares) * m))]
 
