@@ -89,12 +89,14 @@ class _Writer:
 
     def _round(self, body: Body) -> tuple[Ref, Ref]:
         """The first point of `shared`, and the first column, of a round."""
-        cut, code, turn = self.cut, body.code, Ref("%round", "i64")
+        cut, code = self.cut, body.code
         if cut.rounds == 1:
             return ZERO, ZERO
-        if cut.item_rounds == 1:
-            return ZERO, code.binary("mul", turn, body.size(cut.wide, "wide", baked=False))
-        return code.binary("mul", turn, body.size(cut.items, "items", baked=False)), ZERO
+        turn, across = self._split(body, Ref("%round", "i64"), cut.wide_rounds, "wide rounds")
+        items, wide = (
+            body.size(n, key, baked=False) for n, key in ((cut.items, "items"), (cut.wide, "wide"))
+        )
+        return code.binary("mul", turn, items), code.binary("mul", across, wide)
 
     def _exists(self, body: Body, item: Ref, column: Ref) -> str | None:
         """Begins the block for a chunk that isn't beyond the end, as those of the last round may
@@ -102,12 +104,13 @@ class _Writer:
         cut, code = self.cut, body.code
         if cut.rounds == 1:
             return None
-        position, count = (
-            (column, body.size(cut.n.extent, ("extent", cut.n.name)))
-            if cut.item_rounds == 1
-            else (item, body.size(points(cut.shared), "points of shared", baked=False))
+        inside = code.binary(
+            "and",
+            code.compare("icmp ult", column, body.size(cut.n.extent, ("extent", cut.n.name))),
+            code.compare(
+                "icmp ult", item, body.size(points(cut.shared), "points of shared", baked=False)
+            ),
         )
-        inside = code.compare("icmp ult", position, count)
         go, end = code.fresh_label("inside"), code.fresh_label("end")
         code.add(f"br i1 {inside.text}, label %{go}, label %{end}")
         code.level.block(go)
