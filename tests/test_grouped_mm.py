@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_attention import assert_close, compute, interpreted
+from test_attention import assert_close, compute, interpreted, native
 
 import tilewright as tw
 import tilewright.nn as nn
@@ -19,7 +19,7 @@ from tilewright.codegen.kernel import Dot, Kernel
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.schedule.roofline import predict, work
-from tilewright.codegen.target import INTERPRET, NUMPY, gpu
+from tilewright.codegen.target import INTERPRET, LLVM, NUMPY, gpu
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
@@ -43,12 +43,16 @@ def small_tiles() -> Any:
 
 ENGINES = {
     "numpy": (NUMPY, NumpyDevice),
+    "llvm": (LLVM, native),
     "interpret": (INTERPRET, interpreted),
     "small tiles": (INTERPRET, small_tiles),
 }
 each_engine = pytest.mark.parametrize(
     "engine",
-    [pytest.param(e, marks=[] if e == "numpy" else pytest.mark.triton) for e in ENGINES],
+    [
+        pytest.param(engine, marks=[pytest.mark.triton] if target is INTERPRET else [])
+        for engine, (target, _) in ENGINES.items()
+    ],
 )
 ROWS = 37
 ENDS = {
@@ -107,10 +111,12 @@ def case(shapes: Any, ends: Sequence[int], dtype: DType, *more: Any) -> tuple[An
 @pytest.mark.parametrize("form", SHAPES)
 def test_against_float64(form: str, ends: str, engine: str) -> None:
     target, device = ENGINES[engine]
+    made = device()
     for dtype in (dt.float32, dt.bfloat16, dt.float16, dt.float64):
         leaves, values = case(SHAPES[form], ENDS[ends], dtype)
-        (found,), program = compute([ops.grouped_mm(*leaves)], values, target, device())
+        (found,), program = compute([ops.grouped_mm(*leaves)], values, target, made)
         assert found.dtype == dtype.np and len(program.steps) == 2
+        assert not getattr(made, "fallbacks", ())
         expected = products(values[leaves[0]], values[leaves[1]], ENDS[ends])
         assert_close([found], [expected], STEP[dtype])
 
@@ -154,6 +160,17 @@ def test_nan_and_infinity_stay_in_their_group(engine: str) -> None:
         (found,), _ = compute([ops.grouped_mm(*leaves)], values, target, device())
         expected = products(a, b, ENDS["some"])
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("packed", [100, 2000])
+def test_what_is_packed_in_rounds(monkeypatch: pytest.MonkeyPatch, packed: int) -> None:
+    """Native code packs a few matrices at a time, or a part of one."""
+    monkeypatch.setattr("tilewright.codegen.llvm.dot.cut.PACKED", packed)
+    for shapes in (((90, 24), (4, 24, 70)), ((70, 90), (90, 24))):
+        leaves, values = case(shapes, (10, 10, 50, 77), dt.float32)
+        (found,), _ = compute([ops.grouped_mm(*leaves)], values, LLVM, native())
+        expected = products(values[leaves[0]], values[leaves[1]], (10, 10, 50, 77))
+        assert_close([found], [expected], 1e-5)
 
 
 @each_engine

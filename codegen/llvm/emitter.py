@@ -85,6 +85,8 @@ def emit(
     cut = tiling(kernel, machine, schedule) if like is None else None
     if cut is not None:
         return _emitted(kernel, machine, write(kernel, machine, cut))
+    if any(isinstance(v, Dot) and v.segment is not None for v in kernel.values):
+        raise CannotLower("products in groups that no tiles suit are left to BLAS")
     body = Body(kernel, machine, form)
     points.write(body, overlapping=points.may_overlap(body))
     text = module_text([body.code])
@@ -112,8 +114,6 @@ def _check(kernel: Kernel) -> None:
     for value in kernel.values:
         if isinstance(value, (Sort, Ordered)):
             raise CannotLower("sorting")
-        if isinstance(value, Dot) and value.segment is not None:
-            raise CannotLower("products in groups are left to BLAS")
     for store in kernel.stores:
         dtype = store.buffer.dtype
         if store.mode not in (None, "set") and dtype in NARROW:
