@@ -83,6 +83,24 @@ def both_ways(function: Callable[..., Any], *shapes: Sequence[int]) -> Any:
     return make
 
 
+def both_ways_of(function: Callable[..., Any], *shapes: Sequence[int]) -> Any:
+    """function(torch, *tensors), then the gradients of half the sum of its squares."""
+
+    def make(torch: Any, device: str, dtype: str) -> Any:
+        tensors = [t.requires_grad_() for t in numbers(torch, device, dtype, *shapes)]
+
+        def step() -> list[Any]:
+            for t in tensors:
+                t.grad = None
+            y = function(torch, *tensors)
+            y.backward(y.detach())
+            return [y.detach(), *(t.grad for t in tensors)]
+
+        return step, step
+
+    return make
+
+
 def _chain(torch: Any, x: Any, w: Any, b: Any) -> Any:
     return torch.nn.functional.gelu(x * w + b, approximate="tanh")
 
@@ -202,6 +220,40 @@ EPILOGUE = [
 ]  # fmt: skip
 
 
+def in_groups(m: int, n: int, k: int, groups: int, back: bool) -> Any:
+    """x[M, K] by groups of rows times w[G, N, K], as of experts with unequal shares of the rows,
+    the first of which has none."""
+    shares = np.random.default_rng(3).dirichlet(np.full(groups - 1, 4.0))
+    ends = [0, *(int(e) for e in np.rint(np.cumsum(shares) * m))]
+
+    def make(torch: Any, device: str, dtype: str) -> Any:
+        offs = torch.tensor(ends, dtype=torch.int32).to(device)
+
+        def product(torch: Any, x: Any, w: Any) -> Any:
+            if dtype == "float64":  # which PyTorch's grouped_mm doesn't take
+                parts = zip([0, *ends], ends, w)
+                return torch.cat([x[i:j] @ matrix.T for i, j, matrix in parts])
+            return torch.nn.functional.grouped_mm(x, w.transpose(1, 2), offs=offs)
+
+        measured = both_ways_of if back else forward
+        return measured(product, (m, k), (groups, n, k))(torch, device, dtype)
+
+    return make
+
+
+def _grouped(m: int, n: int, k: int, groups: int) -> list[Row]:
+    name = f"grouped GEMM {m} x {n} x {k}, {groups} groups"
+    flops = 2.0 * m * n * k
+    return [
+        Row(f"{name}, forward", 0.95, "ratio", in_groups(m, n, k, groups, False), flops=flops),
+        Row(f"{name}, both ways", 0.95, "ratio", in_groups(m, n, k, groups, True),
+            flops=3 * flops),
+    ]  # fmt: skip
+
+
+GROUPED = [*_grouped(8192, 4096, 1024, 8), *_grouped(8192, 1024, 4096, 64)]
+
+
 def _causal(torch: Any, q: Any, k: Any, v: Any) -> Any:
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
 
@@ -231,26 +283,8 @@ def _conv(x: Sequence[int], w: Sequence[int], stride: int) -> list[Row]:
     name = f"conv {w[2]}x{w[3]}, {x[1]} to {w[0]} at {x[2]}" + ("/2" if stride > 1 else "")
     return [
         Row(f"{name}, forward", 0.9, "ratio", forward(convolved, x, w), flops=flops),
-        Row(
-            f"{name}, both ways", 0.9, "ratio", both_ways_of_conv(convolved, x, w), flops=3 * flops
-        ),
+        Row(f"{name}, both ways", 0.9, "ratio", both_ways_of(convolved, x, w), flops=3 * flops),
     ]
-
-
-def both_ways_of_conv(function: Callable[..., Any], x: Sequence[int], w: Sequence[int]) -> Any:
-    def make(torch: Any, device: str, dtype: str) -> Any:
-        tensors = [t.requires_grad_() for t in numbers(torch, device, dtype, x, w)]
-
-        def step() -> list[Any]:
-            for t in tensors:
-                t.grad = None
-            y = function(torch, *tensors)
-            y.backward(y.detach())
-            return [y.detach(), *(t.grad for t in tensors)]
-
-        return step, step
-
-    return make
 
 
 CONV = [
@@ -299,6 +333,7 @@ PIECES = {
     "memory": MEMORY,
     "gemm": GEMM,
     "epilogue": EPILOGUE,
+    "grouped": GROUPED,
     "attention": ATTENTION,
     "conv": CONV,
     "model": MODEL,

@@ -25,6 +25,7 @@ from .kernel import (
     Position,
     RandomBits,
     Reduce,
+    Segment,
     Store,
     Value,
 )
@@ -66,10 +67,15 @@ def _nested(index: Index) -> Iterator[Index]:
 
 
 def _whole(kernel: Kernel) -> set[Axis]:
-    """Axes that have to stay as they are: what a scan runs along, and those of a chain of folds."""
+    """Axes that have to stay as they are: what a scan runs along, those of a chain of folds, and
+    those of segments and their groups."""
     if kernel.is_chained:
         return set(kernel.reduction)
-    return {v.along for v in kernel.values if isinstance(v, ALONG)}
+    whole = {v.along for v in kernel.values if isinstance(v, ALONG)}
+    for value in kernel.values:
+        if isinstance(value, Dot) and value.segment is not None:
+            whole |= {value.segment.along, *value.segment.first.axes()}
+    return whole
 
 
 def _split(kernel: Kernel) -> Kernel:
@@ -78,7 +84,7 @@ def _split(kernel: Kernel) -> Kernel:
     for index in _indices(kernel):
         for atom, _ in index.terms:
             if isinstance(atom, FloorDiv):
-                axis = _lone_axis(atom.index)
+                axis = atom.index.lone_axis()
                 if axis is not None:
                     cuts.setdefault(axis, set()).add(atom.divisor)
             elif isinstance(atom, Mod):
@@ -86,7 +92,7 @@ def _split(kernel: Kernel) -> Kernel:
                 ((first, coefficient),) = inner.terms if len(inner.terms) == 1 else ((None, 0),)
                 if isinstance(first, FloorDiv) and coefficient == 1 and inner.const == 0:
                     inner, factor = first.index, first.divisor
-                axis = _lone_axis(inner)
+                axis = inner.lone_axis()
                 if axis is not None:
                     cuts.setdefault(axis, set()).update({factor, factor * atom.divisor})
     if not cuts:
@@ -104,14 +110,6 @@ def _split(kernel: Kernel) -> Kernel:
         pieces[axis] = parts[::-1]
         axes[axis] = ix.linearize([ix.of(p) for p in parts], steps[:-1])
     return with_axes(kernel, axes, lambda axis: pieces.get(axis, [axis]))
-
-
-def _lone_axis(index: Index) -> Axis | None:
-    if len(index.terms) == 1 and index.const == 0:
-        ((atom, coefficient),) = index.terms
-        if isinstance(atom, Axis) and coefficient == 1:
-            return atom
-    return None
 
 
 def collapsed(kernel: Kernel, groups: Sequence[Sequence[Axis]]) -> Kernel:
@@ -199,7 +197,7 @@ def _rebuilt(
     def folded(over: tuple[Axis, ...]) -> tuple[Axis, ...]:
         if reduction is not None and not kernel.is_chained:
             return reduction
-        return tuple(_axis_of(axes.get(axis, ix.of(axis))) for axis in over)
+        return tuple(_moved_axis(axis, axes) for axis in over)
 
     for value in kernel.values:
         made[id(value)] = copied(value, made, moved, buffers, folded, axes)
@@ -214,10 +212,11 @@ def _rebuilt(
     )
 
 
-def _axis_of(index: Index) -> Axis:
-    axis = _lone_axis(index)
-    assert axis is not None
-    return axis
+def _moved_axis(axis: Axis, axes: Mapping[Axis, Index]) -> Axis:
+    """What became of an axis that stays as it is."""
+    moved = axes[axis].lone_axis() if axis in axes else axis
+    assert moved is not None
+    return moved
 
 
 def _sorted(index: Index) -> Index:
@@ -256,10 +255,13 @@ def copied(
         return Reduce(value.op, made[id(value.arg)], folded(value.over), value.dtype)
     if isinstance(value, Dot):
         a, b = made[id(value.a)], made[id(value.b)]
-        return Dot(a, b, folded(value.over), value.dtype, value.input_dtype, value.fast)
+        segment = value.segment
+        if segment is not None:
+            first, stop = made[id(segment.first)], made[id(segment.stop)]
+            segment = Segment(_moved_axis(segment.along, axes), first, stop)
+        return replace(value, a=a, b=b, over=folded(value.over), segment=segment)
     if isinstance(value, ALONG):
-        along = _axis_of(axes.get(value.along, ix.of(value.along)))
-        return replace(value, arg=made[id(value.arg)], along=along)
+        return replace(value, arg=made[id(value.arg)], along=_moved_axis(value.along, axes))
     if isinstance(value, RandomBits):
         seed, offset = made[id(value.seed)], made[id(value.offset)]
         return RandomBits(seed, offset, moved(value.index), value.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,11 +34,14 @@ class Contraction:
     shape: the result, with a grouped channel as two dimensions.
     summed: the extents of the dimensions summed over.
     terms(place, summed place): the two factors at a place of the result (in the node's own shape).
+    segment(place, summed place): for a product in groups, the row and the group at a point: it is
+        summed if the third operand's entries at the group and behind it say that the row is its.
     """
 
     shape: tuple[int, ...]
     summed: tuple[int, ...]
     terms: Callable[[Place, Place], Terms]
+    segment: Callable[[Place, Place], tuple[Index, Index]] | None = None
 
     @property
     def domain(self) -> Domain:
@@ -67,6 +69,34 @@ def _matmul(node: Node) -> Contraction:
         )
 
     return Contraction(tuple(node.shape), (a.shape[-1],), terms)
+
+
+def _grouped_matmul(node: Node) -> Contraction:
+    x, w, _ = node.operands
+
+    def terms(place: Place, summed: Place) -> Terms:
+        row, n = place
+        group, k = summed
+        return Term(x, narrow((row, k), x.shape)), Term(w, narrow((group, k, n), w.shape))
+
+    def segment(place: Place, summed: Place) -> tuple[Index, Index]:
+        return place[0], summed[0]
+
+    return Contraction(tuple(node.shape), tuple(w.shape[:2]), terms, segment)
+
+
+def _grouped_weight_grad(node: Node) -> Contraction:
+    x, g, _ = node.operands
+
+    def terms(place: Place, summed: Place) -> Terms:
+        _, m, n = place
+        (row,) = summed
+        return Term(x, narrow((row, m), x.shape)), Term(g, narrow((row, n), g.shape))
+
+    def segment(place: Place, summed: Place) -> tuple[Index, Index]:
+        return summed[0], place[0]
+
+    return Contraction(tuple(node.shape), (x.shape[0],), terms, segment)
 
 
 def _grouped(shape: tuple[int, ...], axis: int, groups: int) -> tuple[int, ...]:
@@ -200,6 +230,8 @@ def _weight_grad_last(node: Node) -> Contraction:
 _RULES: dict[str, Callable[[Node], Contraction]] = {
     "matmul": _matmul,
     "matmul_fast": _matmul,
+    "grouped_matmul": _grouped_matmul,
+    "grouped_weight_grad": _grouped_weight_grad,
     "conv": _conv,
     "conv_input_grad": _conv_input_grad,
     "conv_weight_grad": _conv_weight_grad,
@@ -207,7 +239,3 @@ _RULES: dict[str, Callable[[Node], Contraction]] = {
     "conv_input_grad_last": _channels_last,
     "conv_weight_grad_last": _weight_grad_last,
 }
-
-
-def multiply_adds(node: Node) -> int:
-    return math.prod(node.shape) * math.prod(contraction(node).summed)

@@ -99,6 +99,14 @@ class Index:
     def coefficient(self, atom: Atom) -> int:
         return dict(self.terms).get(atom, 0)
 
+    def lone_axis(self) -> Axis | None:
+        """The axis that this is the position along, if it is no more than that."""
+        if len(self.terms) == 1 and self.const == 0:
+            ((atom, coefficient),) = self.terms
+            if isinstance(atom, Axis) and coefficient == 1:
+                return atom
+        return None
+
     @property
     def is_affine(self) -> bool:
         """Whether only axes occur."""

@@ -228,6 +228,16 @@ class Ordered(_Value):
         return (of(self.along),)
 
 
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The points where first <= along < stop. These two vary with one axis, that of the groups:
+    segments of neighbouring groups follow each other and don't overlap."""
+
+    along: Axis
+    first: Value
+    stop: Value
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Dot(_Value):
     """The sum of a * b over reduction axes.
@@ -235,6 +245,10 @@ class Dot(_Value):
     Parallel axes that only `a` mentions are its rows (M), that only `b` mentions its columns (N),
     that both mention its batch. Inputs of half types are multiplied as such (`input_dtype`) and
     summed in float32; those of float8 too, unless `fast` allows sums as short as the hardware's.
+
+    segment: the only points that are summed, if not all are. It is along the rows of `a`, with the
+    groups among the reduction axes (each row meets its group's matrix of `b`), or along the one
+    reduction axis, with the groups among the parallel ones (each has a product of its own).
     """
 
     a: Value
@@ -243,9 +257,12 @@ class Dot(_Value):
     dtype: DType
     input_dtype: DType
     fast: bool = False
+    segment: Segment | None = None
 
     def operands(self) -> tuple[Value, ...]:
-        return self.a, self.b
+        if self.segment is None:
+            return self.a, self.b
+        return self.a, self.b, self.segment.first, self.segment.stop
 
     def folded(self) -> tuple[Axis, ...]:
         return self.over
@@ -449,6 +466,7 @@ __all__ = [
     "Reduce",
     "Scalar",
     "Scan",
+    "Segment",
     "Sort",
     "Store",
     "Value",

@@ -10,6 +10,7 @@ from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.external import external, outcomes
+from tilewright.ir.ops.grouped import grouped_matmul, grouped_weight_grad, has_trivial_size
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import decompose_composites
 from tilewright.ir.passes.simplify import RULES
@@ -26,9 +27,8 @@ from .target import Target
 
 def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     """`roots` over ops that this target has kernels for."""
-    attentions = [n for n in reachable(roots) if n.op.kind is Kind.ATTENTION]
-    if any(not has_template(n, target) for n in attentions):
-        roots = rewrite(roots, [DecomposeAttention(target), decompose_composites, *RULES])
+    if any(_has_no_kernel(n, target) for n in reachable(roots)):
+        roots = rewrite(roots, [Decompose(target), decompose_composites, *RULES])
     roots = turn_convolutions(turn_products(roots), target)
     rules: list[Rule] = [
         running_extremum_by_rows,
@@ -44,15 +44,19 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
 
 
 @dataclass(frozen=True)
-class DecomposeAttention:
-    """Attention as primitives, where no template is."""
+class Decompose:
+    """Attention and products in groups as primitives, where a target has no kernel for them."""
 
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op.kind is not Kind.ATTENTION or has_template(node, self.target):
-            return None
-        return decomposed(node)
+        return decomposed(node) if _has_no_kernel(node, self.target) else None
+
+
+def _has_no_kernel(node: Node, target: Target) -> bool:
+    if node.op.kind is Kind.ATTENTION:
+        return not has_template(node, target)
+    return node.op in (grouped_matmul, grouped_weight_grad) and has_trivial_size(node)
 
 
 def turn_products(roots: Sequence[Node]) -> list[Node]:

@@ -45,6 +45,7 @@ from .kernel import (
     Reduce,
     Scalar,
     Scan,
+    Segment,
     Sort,
     Store,
     Value,
@@ -460,8 +461,20 @@ class Lowering:
         a, b = factors
         if count == 1:  # an outer product sums nothing
             return self.apply(MUL, (a, b), dtype)
+        segment = None
+        if rule.segment is not None:
+            segment = yield from self._segment(node, *rule.segment(place, within))
         fast = node.op is matmul_fast
-        return Dot(a, b, self.domain.reduction, dtype, node.operands[0].dtype, fast)
+        return Dot(a, b, self.domain.reduction, dtype, node.operands[0].dtype, fast, segment)
+
+    def _segment(self, node: Node, row: Index, group: Index) -> Generator[Request, Value, Segment]:
+        """The rows of a group, whose bounds are the last operand."""
+        along = row.lone_axis()
+        if along is None or group.lone_axis() is None:
+            raise CannotFuse(node, "its rows or groups are not along one axis")
+        first = yield node.operands[2], (group,)
+        stop = yield node.operands[2], (group + 1,)
+        return Segment(along, first, stop)
 
     def _factor(self, term: Term) -> Rule:
         conditions = movement.simplified(term.conditions)

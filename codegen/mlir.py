@@ -208,6 +208,9 @@ class _Printer:
             operands += value.over
             attributes["op"] = value.op
         elif isinstance(value, Dot):
+            if value.segment is not None:
+                operands.append(value.segment.along)
+                attributes["segment"] = True
             operands += value.over
             attributes["input"] = scalar_type(value.input_dtype)
             if value.fast:

@@ -48,6 +48,7 @@ from .kernel import (
     Reduce,
     Scalar,
     Scan,
+    Segment,
     Sort,
     Store,
     Value,
@@ -353,9 +354,13 @@ class _Scope:
         return Reduce(op, arg, self.over(fields), fields.result_dtype())
 
     def dot(self, fields: _Fields) -> Dot:
-        a, b, over = fields.value(), fields.value(), self.over(fields)
+        a, b, segment = fields.value(), fields.value(), None
+        if "segment" in fields.attributes and fields.attribute("segment", bool, "a bool"):
+            first, stop = fields.value(), fields.value()
+            segment = Segment(fields.axis([*self.parallel, *self.reduction]), first, stop)
+        over = self.over(fields)
         fast = "fast" in fields.attributes and fields.attribute("fast", bool, "a bool")
-        return Dot(a, b, over, fields.result_dtype(), fields.dtype("input"), fast)
+        return Dot(a, b, over, fields.result_dtype(), fields.dtype("input"), fast, segment)
 
     def over(self, fields: _Fields) -> tuple[Axis, ...]:
         axes = []

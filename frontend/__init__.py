@@ -95,6 +95,7 @@ _LAZY = {
         ],
         "amp.autocast_mode",
     ),
+    "_grouped_mm": "nn.functional.grouped",
     "_scaled_mm": "nn.functional.scaled",
     "finfo": "limits",
     "iinfo": "limits",

@@ -51,8 +51,8 @@ class Op:
     triton: for elementwise ops a Triton expression over `{0}`, `{1}`, …
     llvm: for elementwise ops the name of the scalar routine of the LLVM emitter.
     onnx: the ONNX operator, or a function that adds it to an export; None if there is none.
-    decompose(*operands, *attrs) -> Node, for composites and attention; what a loop's derivative
-        is taken of.
+    decompose(*operands, *attrs) -> Node, for composites, attention and products in groups; what a
+        loop's derivative is taken of.
     step(*operands, *attrs) -> nodes, for loops: one step; see `ir/loop.py`.
     domain: the open interval from which float test inputs are drawn, for each operand alike.
     cost: arithmetic per output element, in units of one add.

@@ -24,6 +24,7 @@ from tilewright.codegen.kernel import (
     Reduce,
     Scalar,
     Scan,
+    Segment,
     Sort,
     Value,
 )
@@ -101,6 +102,8 @@ class _Run:
         if isinstance(value, Dot):
             wide = np.float64 if value.dtype.is_floating_point else value.dtype.np.type
             points = self.points(value.over, at)
+            if value.segment is not None:
+                points = [p for p in points if self.is_within(value.segment, p)]
             return sum(wide(self.value(value.a, p)) * wide(self.value(value.b, p)) for p in points)
         if isinstance(value, Reduce):
             row = np.array([self.value(value.arg, p) for p in self.points(value.over, at)])
@@ -119,6 +122,10 @@ class _Run:
         if value.descending:
             order = len(row) - 1 - np.argsort(row[::-1], kind="stable")[::-1]
         return order[at[value.along]]
+
+    def is_within(self, segment: Segment, at: Point) -> bool:
+        first, stop = (self.value(v, at) for v in (segment.first, segment.stop))
+        return bool(first <= at[segment.along] < stop)
 
     def points(self, axes: Sequence[Axis], at: Point) -> list[Point]:
         extents = itertools.product(*(range(a.extent) for a in axes))

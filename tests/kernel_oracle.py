@@ -131,6 +131,11 @@ class Oracle:
             total = wide(value.dtype)(0)
             for extra in points(value.over):
                 here = {**point, **extra}
+                segment = value.segment
+                if segment is not None:
+                    first, stop = (self.value(v, here) for v in (segment.first, segment.stop))
+                    if not first <= here[segment.along] < stop:
+                        continue
                 total = total + self.value(value.a, here) * self.value(value.b, here)
             return total
         if isinstance(value, Reduce):

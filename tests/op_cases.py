@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -291,6 +292,28 @@ CONTRACTED = [
     ),
 ]
 
+ENDS = np.array([2, 2, 6], np.int32)  # of groups among 7
+
+
+def torch_groups(t: Any, a: Any, b: Any, ends: Any) -> Any:
+    """`grouped_mm` in float64, which PyTorch's doesn't take, with zeros behind the last group."""
+    cuts = [0, *map(int, ends)]
+    pairs = list(itertools.pairwise(cuts))
+    if a.dim() == b.dim():
+        return t.stack([a[:, i:j] @ b[i:j] for i, j in pairs])
+    if a.dim() == 3:
+        return torch_groups(t, b.T, a.mT, ends).T
+    rest = t.zeros(len(a) - cuts[-1], b.shape[2], dtype=a.dtype)
+    return t.cat([*(a[i:j] @ w for (i, j), w in zip(pairs, b)), rest])
+
+
+GROUPED = [
+    case("grouped_mm rows", ops.grouped_mm, torch_groups, real(7, 3), real(3, 3, 4), ENDS),
+    case("grouped_mm columns", ops.grouped_mm, torch_groups, real(3, 4, 3), real(3, 7), ENDS),
+    case("grouped_mm sums", ops.grouped_mm, torch_groups, real(3, 7), real(7, 4), ENDS),
+    case("grouped_mm flat", ops.grouped_mm, torch_groups, real(7, 3), real(3, 3, 1), ENDS),
+]
+
 # A kernel of (3, 2), a stride of (2, 3), padding (1, 0), and what ceil_mode adds to it.
 POOL = ((3, 2), (2, 3), ((1, 1), (0, 0)))
 CEIL = (*POOL[:2], tuple(map(ops.pool_padding, (6, 7), *POOL[:2], (1, 0), (1, 1), (True, True))))
@@ -476,5 +499,5 @@ RECURRENT = [
         *(real(3, 2, 4), real(3, 2, 4), real(3, 2, 4), real(2, 4), real(4, 4)),
     ),
 ]
-COMPOSED = [*ACTIVATIONS, *NORMALIZED, *CONTRACTED[3:], *POOLED, *LOSSES, *RECURRENT]
+COMPOSED = [*ACTIVATIONS, *NORMALIZED, *CONTRACTED[3:], *GROUPED, *POOLED, *LOSSES, *RECURRENT]
 CASES = [*elementwise_cases(), *REDUCED, *MOVED, *CONTRACTED[:3], ZETA, *COMPOSED]

@@ -83,9 +83,10 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
     product = rows.Row(
         "product", 1, "ratio", rows.both_ways(rows._product, (4, 4), (4, 4)), flops=1
     )
+    grouped = rows.Row("grouped", 1, "ratio", rows.in_groups(24, 8, 16, 4, True), flops=1)
     wrong = rows.Row("wrong", 1, "ratio", rows.forward(rows._product, (4, 3), (4, 3)))
     monkeypatch.setattr(gpu, "CACHE", 64)
-    monkeypatch.setattr(rows, "PIECES", {"memory": [small, product, wrong]})
+    monkeypatch.setattr(rows, "PIECES", {"memory": [small, product, grouped, wrong]})
     monkeypatch.setattr(gpu.Benchmark, "copy_bandwidth", lambda self: 1e12)
     options = SimpleNamespace(
         json=str(tmp_path / "gpu.json"), only=["memory"], minutes=5, device="cuda"
@@ -98,4 +99,5 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
     by_name = {row["name"]: row for row in json.loads(Path(options.json).read_text())["rows"]}
     assert by_name["chain"]["ours_ms"] > 0 and by_name["chain"]["share"] > 0
     assert by_name["product"]["tflops"] > 0 and by_name["product"]["reached"] is None
+    assert by_name["grouped"]["ours_ms"] > 0
     assert "matmul" in by_name["wrong"]["error"]

@@ -33,6 +33,7 @@ from tilewright.codegen.kernel import (
     Reduce,
     Scalar,
     Scan,
+    Segment,
     Sort,
     Store,
     Value,
@@ -179,6 +180,17 @@ def fast_dot() -> Kernel:
     return Kernel("fast_dot", (P, Q), (R,), (Store(y, at((P, Q), (6, 4)), dot),), notes)
 
 
+def grouped_dot() -> Kernel:
+    """Rows in three segments, each with a matrix of its own."""
+    a = load(buffer("a", (6, 5)), at((P, R), (6, 5)))
+    b = load(buffer("b", (3, 5, 4)), at((S, R, Q), (3, 5, 4)))
+    bounds = buffer("bounds", (4,), dt.int64)
+    segment = Segment(P, load(bounds, of(S)), load(bounds, of(S) + 1))
+    dot = Dot(a, b, (S, R), dt.float32, dt.float32, segment=segment)
+    store = Store(buffer("y", (6, 4)), at((P, Q), (6, 4)), dot)
+    return Kernel("grouped", (P, Q), (S, R), (store,), (("grouped_matmul", *WHERE),))
+
+
 def update(mode: str = "add", grouped: bool = False) -> Kernel:
     place = data(Data(load(buffer("i", (5,), dt.int64), of(R)), 4, 0, WHERE))
     value = load(buffer("g", (5, 6)), at((R, P), (5, 6)))
@@ -233,6 +245,7 @@ KERNELS: tuple[Callable[[], Kernel | Bundle], ...] = (
     scans,
     dots,
     fast_dot,
+    grouped_dot,
     update,
     lambda: update("max"),
     lambda: update(grouped=True),

@@ -147,11 +147,12 @@ def test_nothing_to_sum() -> None:
 
 
 def test_what_is_packed_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too wide for the workspace, and too many."""
+    """Too wide for the workspace, too many, and both."""
     monkeypatch.setattr(cut, "PACKED", 20_000)
     for form in FORMS:
         check(70, 300, 100, form)
         check(33, 30, 40, form, (11,))
+        check(33, 300, 100, form, (3,))
     kernel = product(70, 300, 100)
     assert len(emit(kernel, host.machine()).phases) > 2
 

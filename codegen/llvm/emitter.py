@@ -16,7 +16,7 @@ from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
 
 from ..attention import roles
-from ..kernel import Kernel, Ordered, Sort
+from ..kernel import Dot, Kernel, Ordered, Sort
 from . import attention, columns, conv, points
 from .arguments import Check, Word
 from .body import Body
@@ -85,6 +85,8 @@ def emit(
     cut = tiling(kernel, machine, schedule) if like is None else None
     if cut is not None:
         return _emitted(kernel, machine, write(kernel, machine, cut))
+    if any(isinstance(v, Dot) and v.segment is not None for v in kernel.values):
+        raise CannotLower("products in groups that no tiles suit are left to BLAS")
     body = Body(kernel, machine, form)
     points.write(body, overlapping=points.may_overlap(body))
     text = module_text([body.code])

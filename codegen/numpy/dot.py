@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..kernel import Dot
 from .emission import Context, Emission, np_name
 from .fold import dimensions
+from .grouped import grouped_dot
 from .layout import Layout, plan
 from .overlap import overlap_added
 from .product import index_range, multiply, operand, sliced, transposed, unfolded
@@ -24,6 +25,8 @@ def dot(e: Emission, value: Dot, context: Context) -> Array:
     e.program.may_warn |= wanted.kind == "f"
     # An axis that only one operand has is summed there; one that neither has is a factor.
     over = dimensions(value.over, domain)
+    if value.segment is not None:
+        return grouped_dot(e, a, b, over, value.segment, context)
     kept = [d for d in range(domain.rank) if d not in over]
     added = overlap_added(e, a, b, over, domain, _stored_order(e, kept, context))
     if added is not None:

@@ -19,6 +19,8 @@ __all__ = [
     "logsumexp",
     "overlap_add",
     "philox",
+    "products_of_rows",
+    "products_of_segments",
     "sort_positions",
     "sum_rows",
     "update",
@@ -180,3 +182,19 @@ def logsumexp(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
     top = np.maximum.reduce(x, axis=dims, keepdims=True)
     shift = np.where(np.isneginf(top), 0, top).astype(x.dtype, copy=False)
     return shift + np.log(np.add.reduce(np.exp(x - shift), axis=dims, keepdims=True))
+
+
+def products_of_rows(a: Any, b: Any, first: Any, stop: Any) -> Any:
+    """[1, M, N]: the rows first[i] <= m < stop[i] of a[1, M, K] times b[i, K, N]; other rows 0."""
+    out = np.zeros((1, a.shape[1], b.shape[2]), a.dtype)
+    for matrix, i, j in zip(b, first.ravel(), stop.ravel()):
+        np.matmul(a[0, i:j], matrix, out=out[0, i:j])
+    return out
+
+
+def products_of_segments(a: Any, b: Any, first: Any, stop: Any) -> Any:
+    """[G, M, N]: a[1, M, K] times b[1, K, N], summed over first[i] <= k < stop[i]."""
+    out = np.empty((first.size, a.shape[1], b.shape[2]), a.dtype)
+    for product, i, j in zip(out, first.ravel(), stop.ravel()):
+        np.matmul(a[0, :, i:j], b[0, i:j], out=product)
+    return out

@@ -84,8 +84,11 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     role = roles(kernel, analysis, dots[0])
     m, n, k = schedule.block_m, schedule.block_n, schedule.block_k
-    programs = _tiles(points(role.m), m) * _tiles(points(role.n), n) * points(role.batch)
-    steps = _tiles(points(role.k), k)
+    programs = role.row_tiles(m) * _tiles(points(role.n), n) * points(role.batch)
+    length = points(role.k)
+    if role.group is not None and not role.has_segments_of_rows:
+        length = _tiles(length, role.group.extent)  # of a segment, if all are alike
+    steps = _tiles(length, k)
     size = dots[0].input_dtype.itemsize
     step = (m + n) * k * size * len(dots)
     held = m * n // (schedule.num_warps * 32)  # elements of a tile that a thread has
@@ -93,7 +96,7 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     sums = 2 if native and not dots[0].fast else 1  # see triton/dots.py
     # Where tiles reach over the end there are masks, too, and beside windows their bounds.
     ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
-    guarded = any(isinstance(v, Guard) for d in dots for v in d.operands())
+    guarded = any(isinstance(v, Guard) for d in dots for v in (d.a, d.b))
     registers = held * sums * len(dots) + _ADDRESSES
     registers += _MASKS if ends else _BOUNDS if guarded else 0
     vector = held if size == 4 and not schedule.tf32 else 0  # no tensor cores: factors are held
@@ -123,21 +126,20 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
 
 
 def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
-    """The most tiles that all that is done with the sums of a contraction has in use at a time,
-    beside these sums."""
+    """How many tiles more than its sums all that is done with these of a contraction has in use at
+    a time at most."""
     rows, columns = set(role.m), set(role.n)
     last = {id(o): place for place, v in enumerate(kernel.values) for o in v.operands()}
     last |= {id(s.value): len(kernel.values) for s in kernel.stores}
-    ends: list[int] = []
-    most = 0
+    sums = [last[id(v)] for v in kernel.values if isinstance(v, Dot)]
+    ends, most = sums, len(sums)
     for place, value in enumerate(kernel.values):
         axes = analysis.axes(value)
         if isinstance(value, Dot) or axes.isdisjoint(rows) or axes.isdisjoint(columns):
             continue
-        ends = [e for e in ends if e > place]
-        most = max(most, len(ends) + 1)
-        ends.append(last[id(value)])
-    return most
+        ends = [*(e for e in ends if e > place), last[id(value)]]
+        most = max(most, len(ends))
+    return most - len(sums)
 
 
 def _exchanged(kernel: Kernel, schedule: Schedule) -> int:

@@ -149,7 +149,9 @@ def walks(kernel: Kernel, target: Target) -> bool:
     if not target.chip.tensor_maps or not (dots[0].input_dtype.itemsize == 2 or target.tf32):
         return False
     role = roles(kernel, Analysis(kernel), dots[0])
-    return all(matrix(dot, role, side) is not None for dot in dots for side in "mn")
+    return all(
+        dot.segment is None and matrix(dot, role, side) is not None for dot in dots for side in "mn"
+    )
 
 
 def walking(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:

@@ -112,7 +112,10 @@ def work(kernel: Kernel | Bundle) -> Work:
             most = touched.get(value.buffer, 0) + count
             touched[value.buffer] = min(most, value.buffer.size)
         elif isinstance(value, Dot):
-            flops += int(2 * count * points(value.over) * seen)
+            summed = points(value.over)
+            if value.segment is not None:  # a row is of one group
+                summed //= points(analysis.axes(value.segment.first))
+            flops += int(2 * count * summed * seen)
             dtype = value.input_dtype
         elif isinstance(value, Apply):
             is_score = kernel.is_chained and bool(set(kernel.reduction) & analysis.axes(value))

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..index import Axis
-from ..kernel import Dot, Value
+from ..kernel import Dot, Segment, Value
 from ..roles import Roles, roles
 from ..schedule import Schedule, points
 from .descriptors import Descriptors
 from .operands import is_native, operand, precision
 from .scope import Body, Guards, Ref, Scope, Tile
+from .segments import bounds, count_tiles, place_rows, segments
 from .text import Block, tl_type
 
 OUT = frozenset({"m", "n"})
@@ -32,12 +33,19 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         raise NotImplementedError(
             f"{body.kernel.name}: contractions of different axes in one kernel"
         )
+    segment = found[0].segment
+    if segment is not None and len(found) > 1:
+        raise NotImplementedError(f"{body.kernel.name}: several contractions in segments")
     place = Block() if schedule.persistent else block
-    root, grid = _tiles(body, block, place, role, schedule)
+    root, grid = _tiles(body, block, place, role, segment, schedule)
     loop = Block()
-    length = _length(body, role)
-    descriptors = Descriptors(body, role, schedule) if schedule.persistent else None
-    ends = points(role.k) % schedule.block_k != 0
+    length, ends = _length(body, role), points(role.k) % schedule.block_k != 0
+    start, stop = "0", "length" if role.has_segments_of_rows else length
+    if segment is not None and not role.has_segments_of_rows:
+        bounds(body, root, segment)
+        start, stop, length, ends = "first", "stop", "stop", True
+    has_descriptors = schedule.persistent and segment is None
+    descriptors = Descriptors(body, role, schedule) if has_descriptors else None
     loop.add("k_a = start + tl.arange(0, BLOCK_K)[None, :]")
     left = Scope(body, loop, [_tile(loop, "k_a", role.k, 1, "BLOCK_K", length, ends)], root)
     loop.add("k_b = start + tl.arange(0, BLOCK_K)[:, None]")
@@ -53,7 +61,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         b = b or operand(right, dot.b, frozenset({"n", "k_b"}), "b", right.own, *kinds)
         loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
         accumulators.append(acc)
-    place.loop(f"for start in range(0, {length}, BLOCK_K)", loop)
+    place.loop(f"for start in range({start}, {stop}, BLOCK_K)", loop)
     constexprs = {
         "BLOCK_M": schedule.block_m,
         "BLOCK_N": schedule.block_n,
@@ -65,6 +73,8 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         _store_parts(root, found, accumulators, schedule)
     else:
         _store(root, found, accumulators)
+    if role.has_segments_of_rows:
+        constexprs["SEGMENTS"] = segments(role)
     if schedule.persistent:
         # One loop for the compiler, which so loads for the next tile while one is stored.
         count = "tiles_m * tiles_n * batches" if role.batch else "tiles_m * tiles_n"
@@ -94,18 +104,23 @@ def _store_parts(
     assert root.parent is not None
     block, columns = Block(), root.tiles["n"]
     parts = [root.assign("parts", f"{CUT[schedule.parts]}({acc.text})", OUT) for acc in sums]
-    block.add("first = first_n + part * (BLOCK_N // PARTS)")
-    block.add("n = first + tl.arange(0, BLOCK_N // PARTS)[None, :]")
+    width = "BLOCK_N // PARTS"
+    block.add(f"n = first_n + part * ({width}) + tl.arange(0, {width})[None, :]")
     if columns.ok is not None:
         block.add(f"{columns.ok} = n < {root.body.sizes.extent('n', points(columns.axes))}")
-    tile = replace(columns, block="BLOCK_N // PARTS")
+    tile = replace(columns, block=width)
     scope = Scope(root.body, block, [tile], root.parent)
     _store(scope, found, [scope.assign("acc", f"{p.text}[part]", OUT) for p in parts])
     root.block.loop("for part in tl.static_range(PARTS)", block)
 
 
 def _tiles(
-    body: Body, header: Block, block: Block, role: Roles, schedule: Schedule
+    body: Body,
+    header: Block,
+    block: Block,
+    role: Roles,
+    segment: Segment | None,
+    schedule: Schedule,
 ) -> tuple[Scope, int]:
     """The place of a tile: groups of GROUP_M tiles along M are walked through column by column.
 
@@ -113,7 +128,9 @@ def _tiles(
     """
     rows, columns, batches = points(role.m), points(role.n), points(role.batch)
     n_m, n_n = body.sizes.extent("m", rows), body.sizes.extent("n", columns)
-    header.add(f"tiles_m = ({n_m} + BLOCK_M - 1) // BLOCK_M")
+    own = segment if role.has_segments_of_rows else None
+    count = f"({n_m} + BLOCK_M - 1) // BLOCK_M" if own is None else count_tiles(body, role, n_m)
+    header.add(f"tiles_m = {count}")
     header.add(f"tiles_n = ({n_n} + BLOCK_N - 1) // BLOCK_N")
     number = "pid"
     if schedule.persistent:
@@ -126,17 +143,22 @@ def _tiles(
         "group = tile // (GROUP_M * tiles_n)",
         "height = tl.minimum(tiles_m - group * GROUP_M, GROUP_M)",
         "within = tile % (GROUP_M * tiles_n)",
-        "first_m = (group * GROUP_M + within % height) * BLOCK_M",
+        "first_m = (group * GROUP_M + within % height) * BLOCK_M"
+        if own is None
+        else "tile_m = group * GROUP_M + within % height",
         "first_n = within // height * BLOCK_N",
-        "m = first_m + tl.arange(0, BLOCK_M)[:, None]",
-        "n = first_n + tl.arange(0, BLOCK_N)[None, :]",
     ):
         block.add(line)
-    tiles = [_tile(block, "m", role.m, 0, "BLOCK_M", n_m, rows % schedule.block_m != 0)]
-    if role.batch:
-        tiles.append(Tile("batch", role.batch, None, "1", None))
+    tiles = [Tile("batch", role.batch, None, "1", None)] if role.batch else []
+    end, ends = n_m, rows % schedule.block_m != 0
+    if own is not None:
+        tiles.append(place_rows(body, block, role, own, n_m, _length(body, role)))
+        end, ends = "end", True
+    block.add("m = first_m + tl.arange(0, BLOCK_M)[:, None]")
+    block.add("n = first_n + tl.arange(0, BLOCK_N)[None, :]")
+    tiles.insert(0, _tile(block, "m", role.m, 0, "BLOCK_M", end, ends))
     across = _tile(block, "n", role.n, 1, "BLOCK_N", n_n, columns % schedule.block_n != 0)
-    programs = -(-rows // schedule.block_m) * -(-columns // schedule.block_n) * batches
+    programs = role.row_tiles(schedule.block_m) * -(-columns // schedule.block_n) * batches
     return Scope(body, block, [across], Scope(body, block, tiles)), programs
 
 

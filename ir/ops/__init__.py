@@ -88,6 +88,7 @@ from .generate import (
     random_bits,
     scalar,
 )
+from .grouped import grouped_matmul, grouped_mm, grouped_weight_grad
 from .linear import (
     addbmm,
     addmm,

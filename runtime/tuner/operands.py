@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.index import Data, walk
-from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.kernel import Buffer, Bundle, Dot, Kernel, Load
 from tilewright.ir.dtype import BOOL, FLOAT, DType
 
 from ..cpu import NumpyDevice
@@ -31,7 +31,13 @@ def case_of(kernel: Kernel | Bundle) -> Case:
     members = kernel.members if isinstance(kernel, Bundle) else (kernel,)
     random = np.random.default_rng(0)
     sizes = {b: n for k in members for b, n in _positions(k).items()}
-    inputs = [operand(b.dtype, b.size, sizes.get(b), random) for b in kernel.inputs]
+    totals = {b: n for k in members for b, n in _bounds(k).items()}
+    inputs = [
+        np.linspace(0, totals[b], b.size).astype(b.dtype.np)
+        if b in totals
+        else operand(b.dtype, b.size, sizes.get(b), random)
+        for b in kernel.inputs
+    ]
     scalars = [_scalar(v.dtype) for v in kernel.scalars]
     before = [np.zeros(b.size, b.dtype.np) for b in kernel.outputs]  # some kernels add to them
     expected = [each.copy() for each in before]
@@ -52,6 +58,15 @@ def _positions(kernel: Kernel) -> dict[Any, int]:
             if isinstance(atom, Data):
                 _mark(atom.value, atom.size, found)
     return found
+
+
+def _bounds(kernel: Kernel) -> dict[Buffer, int]:
+    """The buffers that hold the bounds of groups, and among how many rows these are."""
+    return {
+        v.segment.first.buffer: v.segment.along.extent
+        for v in kernel.values
+        if isinstance(v, Dot) and v.segment is not None and isinstance(v.segment.first, Load)
+    }
 
 
 def _mark(value: Any, size: int, found: dict[Any, int]) -> None:

@@ -41,6 +41,8 @@ def product(kernel: Kernel, flipped: bool) -> Product:
     if len(dots) != 1 or any(isinstance(v, (Reduce, *ALONG)) for v in kernel.values):
         raise CannotLower("more than one contraction")
     (dot,) = dots
+    if dot.segment is not None:
+        raise CannotLower("a product in groups")
     if not dot.dtype.is_floating_point or any(v.dtype is not dot.dtype for v in (dot.a, dot.b)):
         raise CannotLower("a contraction of integers")
     analysis, summed = Analysis(kernel), set(kernel.reduction)

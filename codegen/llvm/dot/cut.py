@@ -42,6 +42,8 @@ class Tiling:
     tiles are made of. deep: other axes that are summed over. shared: other axes that `b` mentions;
     free: those it doesn't, for all of whose points it is the same.
     turned: they write neighbours along m instead, which spares packing a large matrix.
+    group: the axis of the groups, if m is in segments of them. It is `shared`, and a chunk finds
+    out itself where along it and along m it is: see `segments.py`.
     most: the rows, columns and places of K that the code has room for.
     rows, columns: of a chunk. depth: of a block of K. wide, items: the columns and the points of
     `shared` that a round takes.
@@ -58,6 +60,7 @@ class Tiling:
     free: tuple[Axis, ...]
     tile: Tile
     turned: bool
+    group: Axis | None
     most: tuple[int, int, int]
     rows: int
     columns: int
@@ -76,6 +79,8 @@ class Tiling:
 
     @property
     def row_blocks(self) -> int:
+        if self.group is not None:
+            return self.m.extent // self.rows + self.group.extent + 1
         return -(-self.m.extent // self.rows)
 
     @property
@@ -112,7 +117,8 @@ class Tiling:
 
     @property
     def chunks(self) -> int:
-        return self.items * points(self.free) * self.row_blocks * self.column_blocks
+        items = self.items if self.group is None else 1
+        return items * points(self.free) * self.row_blocks * self.column_blocks
 
     @property
     def workspace(self) -> int:
@@ -140,7 +146,10 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
         return None
     offset = kernel.stores[0].offset
     a, b, m_axes, n_axes = dot.a, dot.b, role.m, role.n
-    if _neighbours(offset, m_axes) and not _neighbours(offset, n_axes):
+    group = role.group if role.has_segments_of_rows else None
+    if group is not None and len(role.m + role.n + role.batch) > 2:
+        return None
+    if group is None and _neighbours(offset, m_axes) and not _neighbours(offset, n_axes):
         a, b, m_axes, n_axes = b, a, n_axes, m_axes
     n = next(iter(_neighbours(offset, n_axes)), None) or _longest(n_axes)
     m, k = _longest(m_axes), _longest(role.k)
@@ -149,13 +158,14 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
     turned = FEW < m.extent <= THIN and n.extent >= 4 * m.extent and _lies_in_rows(b, k)
     if schedule.turned is not None:
         turned = schedule.turned and m.extent <= THIN
+    turned = turned and group is None
     if turned:
         a, b, m, n, m_axes, n_axes = b, a, n, m, n_axes, m_axes
     tile = tile_for(machine, kind, n.extent, schedule.tile)
     deep = tuple(x for x in role.k if x is not k)
     mentioned = Analysis(kernel).axes(b)
     rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)
-    shared = tuple(x for x in rest if x in mentioned)
+    shared = tuple(x for x in rest if x in mentioned) if group is None else (group,)
     free = tuple(x for x in rest if x not in mentioned)
     summed = k.extent * points(deep)
     most = schedule.rows or ROWS, schedule.columns or COLUMNS, schedule.depth or DEPTH
@@ -179,6 +189,7 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
         free,
         tile,
         turned,
+        group,
         most,
         rows,
         columns,

@@ -7,6 +7,7 @@ the additions follows from the sizes alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from ..form import Form
 from ..machine import Machine
 from ..phases import Phase, Written
 from ..types import Ref, constant
-from . import epilogue, micro, operand, output, packing
+from . import epilogue, micro, operand, output, packing, segments
 from .cut import THIN, Tiling, points
 from .micro import Tile
 from .operand import Operand
@@ -89,27 +90,34 @@ class _Writer:
 
     def _round(self, body: Body) -> tuple[Ref, Ref]:
         """The first point of `shared`, and the first column, of a round."""
-        cut, code, turn = self.cut, body.code, Ref("%round", "i64")
+        cut, code = self.cut, body.code
         if cut.rounds == 1:
             return ZERO, ZERO
-        if cut.item_rounds == 1:
-            return ZERO, code.binary("mul", turn, body.size(cut.wide, "wide", baked=False))
-        return code.binary("mul", turn, body.size(cut.items, "items", baked=False)), ZERO
+        turn, across = self._split(body, Ref("%round", "i64"), cut.wide_rounds, "wide rounds")
+        items, wide = (
+            body.size(n, key, baked=False) for n, key in ((cut.items, "items"), (cut.wide, "wide"))
+        )
+        return code.binary("mul", turn, items), code.binary("mul", across, wide)
 
     def _exists(self, body: Body, item: Ref, column: Ref) -> str | None:
         """Begins the block for a chunk that isn't beyond the end, as those of the last round may
         be; returns the label of what comes after it."""
-        cut, code = self.cut, body.code
+        cut = self.cut
         if cut.rounds == 1:
             return None
-        position, count = (
-            (column, body.size(cut.n.extent, ("extent", cut.n.name)))
-            if cut.item_rounds == 1
-            else (item, body.size(points(cut.shared), "points of shared", baked=False))
-        )
-        inside = code.compare("icmp ult", position, count)
+        count = body.size(points(cut.shared), "points of shared", baked=False)
+        columns = body.size(cut.n.extent, ("extent", cut.n.name))
+        return self._begin(body, (item, count), (column, columns))
+
+    @staticmethod
+    def _begin(body: Body, *below: tuple[Ref, Ref]) -> str:
+        """Begins the block where the first of each pair is below the second; returns the label of
+        what comes after it."""
+        code = body.code
+        tests = [code.compare("icmp ult", place, count) for place, count in below]
+        condition = functools.reduce(functools.partial(code.binary, "and"), tests)
         go, end = code.fresh_label("inside"), code.fresh_label("end")
-        code.add(f"br i1 {inside.text}, label %{go}, label %{end}")
+        code.add(f"br i1 {condition.text}, label %{go}, label %{end}")
         code.level.block(go)
         return end
 
@@ -198,31 +206,58 @@ class _Writer:
         self._end(body, end)
         return code
 
+    def _chunk(self, body: Body) -> Chunk:
+        """Where a chunk of the result is; begins its block."""
+        cut, code = self.cut, body.code
+        base, start = self._round(body)
+        rest, number = self._split(body, Ref("%chunk", "i64"), cut.column_blocks, "column blocks")
+        rows, columns = (
+            body.size(n, key, baked=False)
+            for n, key in ((cut.rows, "rows"), (cut.columns, "columns"))
+        )
+        column = code.binary("add", start, code.binary("mul", number, columns))
+        extent = body.size(cut.k.extent, ("extent of k", cut.k.name), baked=False)
+        if cut.group is None:
+            rest, block = self._split(body, rest, cut.row_blocks, "row blocks")
+            own, free = self._split(body, rest, points(cut.free), "points of free")
+            item = code.binary("add", base, own)
+            row = code.binary("mul", block, rows)
+            after = self._exists(body, item, column)
+            places = self._positions(body, cut.shared, item)
+            places |= self._positions(body, cut.free, free)
+            end = body.size(cut.m.extent, ("extent", cut.m.name))
+            return Chunk(own, number, places, row, end, column, (ZERO, extent), after)
+        found = segments.find(body, cut, rest, rows, extent)
+        own = code.binary("sub", found.group, base)
+        after = self._begin(
+            body,
+            (own, body.size(cut.items, "items", baked=False)),
+            (found.row, found.end),
+            (column, body.size(cut.n.extent, ("extent", cut.n.name))),
+        )
+        places, span = {cut.group: found.group}, (ZERO, found.length)
+        return Chunk(own, number, places, found.row, found.end, column, span, after)
+
     def tiles(self) -> Code:
         """Chunks are blocks of the result."""
         cut = self.cut
         body = self.body(phases.function("tiles"))
         code, tile = body.code, cut.tile
-        base, start = self._round(body)
-        rest, number = self._split(body, Ref("%chunk", "i64"), cut.column_blocks, "column blocks")
-        rest, row = self._split(body, rest, cut.row_blocks, "row blocks")
-        own, free = self._split(body, rest, points(cut.free), "points of free")
-        item = code.binary("add", base, own)
+        c = self._chunk(body)
+        row, column = c.row, c.column
         rows, columns = (
             body.size(n, key, baked=False)
             for n, key in ((cut.rows, "rows"), (cut.columns, "columns"))
         )
-        row = code.binary("mul", row, rows)
-        column = code.binary("add", start, code.binary("mul", number, columns))
-        end = self._exists(body, item, column)
         row_end, column_end = (
-            code.intrinsic(
-                "umin", [code.binary("add", first, size), body.size(x.extent, ("extent", x.name))]
+            code.intrinsic("umin", [code.binary("add", first, size), most])
+            for first, size, most in (
+                (row, rows, c.end),
+                (column, columns, body.size(cut.n.extent, ("extent", cut.n.name))),
             )
-            for first, size, x in ((row, rows, cut.m), (column, columns, cut.n))
         )
         height, width = code.binary("sub", row_end, row), code.binary("sub", column_end, column)
-        places = self._positions(body, cut.shared, item) | self._positions(body, cut.free, free)
+        places = c.places
         packed, sums = (
             code.let(f"alloca [{n} x {tile.kind}], align 64", "ptr")
             for n in (most_rows(cut) * cut.most[2], most_rows(cut) * most_columns(cut))
@@ -231,14 +266,17 @@ class _Writer:
         panels = body.size(cut.panels, "panels", baked=False)
         each = body.size(cut.columns // tile.columns, "panels of a chunk", baked=False)
         first = code.binary(
-            "add", code.binary("mul", own, panels), code.binary("mul", number, each)
+            "add", code.binary("mul", c.item, panels), code.binary("mul", c.number, each)
         )
         b = micro.offset(code, tile, body.workspace(), code.binary("mul", first, size))
         target = Target(sums, columns)
         for axis, position in places.items():
             body.bind(axis, position)
         direct = output.direct(body, cut, row, column)
-        block = Block(row, height, width, target, direct)
+        span = c.span
+        if cut.dot.segment is not None and cut.group is None:
+            span = segments.bounds(body, cut.dot.segment)
+        block = Block(row, height, width, span, target, direct)
         self._sum(body, places, block, packed, b)
         if cut.turned:
             self._finish(body, places, (row, row_end, column, column_end), turn(body, cut, block))
@@ -252,7 +290,7 @@ class _Writer:
             self._finish(body, places, (low, row_end, column, column_end), below)
             beside = target.at(code, tile, ZERO, code.binary("sub", right, column))
             self._finish(body, places, (row, low, right, column_end), beside)
-        self._end(body, end)
+        self._end(body, c.after)
         return code
 
     def _finish(
@@ -271,12 +309,16 @@ class _Writer:
         depth = body.size(cut.depth, "depth", baked=False)
         size = self._panel_size(body)
         panel = body.size(cut.depth * tile.rows, "panel of a", baked=False)
+        first, stop = block.span
+        most = stop
+        if cut.dot.segment is not None:  # where nothing is summed, zeros are written all the same
+            most = code.intrinsic("umax", [stop, code.binary("add", first, ONE)])
         deep, number = self._over_deep(body)
         places = places | self._positions(body, cut.deep, number)
-        blocks = code.open_loop(ZERO, extent, depth, stem="k")
-        here = code.intrinsic("umin", [depth, code.binary("sub", extent, blocks.variable)])
+        blocks = code.open_loop(first, most, depth, stem="k")
+        here = code.intrinsic("umin", [depth, code.binary("sub", stop, blocks.variable)])
         before = code.binary("add", code.binary("mul", number, extent), blocks.variable)
-        fresh = code.compare("icmp eq", before, ZERO)
+        fresh = code.compare("icmp eq", before, first)
         at_b = micro.offset(
             code, tile, b, code.binary("mul", before, constant(tile.columns, "i64"))
         )
@@ -333,13 +375,31 @@ class _Writer:
 
 
 @dataclass(frozen=True)
+class Chunk:
+    """Where a chunk is. item, number: of the matrices and of the blocks of columns that its round
+    packs. places: the positions along outer axes. row, column: its first ones; end: of the rows.
+    span: from where to where it sums along K. after: the label of what comes next, if the chunk
+    may have nothing to do."""
+
+    item: Ref
+    number: Ref
+    places: dict[Axis, Ref]
+    row: Ref
+    end: Ref
+    column: Ref
+    span: tuple[Ref, Ref]
+    after: str | None
+
+
+@dataclass(frozen=True)
 class Block:
-    """What a chunk computes. scratch: where its sums are kept; direct: where those of whole tiles
-    are, if that is the output."""
+    """What a chunk computes. span: from where to where along K; scratch: where its sums are kept;
+    direct: where those of whole tiles are, if that is the output."""
 
     row: Ref
     height: Ref
     width: Ref
+    span: tuple[Ref, Ref]
     scratch: Target
     direct: Target | None
 

@@ -53,6 +53,7 @@ from .conv import (
     unfold,
 )
 from .dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
+from .grouped import grouped_mm
 from .linear import (
     bilinear,
     cosine_similarity,

@@ -1,0 +1,56 @@
+"""Where a chunk of a product in segments is: which rows, and which part of the sum, is data.
+
+Blocks of rows are numbered as the tiles of a GPU's program are, see `triton/segments.py`: those of
+segment i, of the rows first to stop, from first // rows + i on. What lies behind the last segment
+is one more, without a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...kernel import Segment
+from ..body import Body
+from ..types import Ref, constant
+from ..values import evaluate
+from .cut import Tiling
+
+ZERO, ONE = constant(0, "i64"), constant(1, "i64")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The rows from `row` to `end` of a group, summed up to `length` of K. There may be none."""
+
+    group: Ref
+    row: Ref
+    end: Ref
+    length: Ref
+
+
+def find(body: Body, cut: Tiling, number: Ref, rows: Ref, length: Ref) -> Place:
+    """The place of the block of rows with a number; length: of the sum of a row of a segment."""
+    code, group, segment = body.code, cut.group, cut.dot.segment
+    assert group is not None and segment is not None
+    groups = body.size(group.extent, "groups", baked=False)
+    loop = code.open_loop(ZERO, groups, 1, [ZERO], stem="group")
+    ((before, _),) = loop.carried
+    body.bind(group, loop.variable)
+    last = code.binary("udiv", evaluate(body, segment.stop), rows)
+    over = code.compare("icmp ult", code.binary("add", last, loop.variable), number)
+    more = code.binary("add", before, code.convert("zext", over, "i64"))
+    (ahead,) = code.close_loop(loop, [more])
+    inside = code.compare("icmp ult", ahead, groups)
+    own = code.select(inside, ahead, code.binary("sub", groups, ONE))
+    body.bind(group, own)
+    first, stop = bounds(body, segment)
+    begin = code.select(inside, first, stop)
+    end = code.select(inside, stop, body.size(cut.m.extent, ("extent", cut.m.name)))
+    block = code.binary("sub", code.binary("sub", number, ahead), code.binary("udiv", begin, rows))
+    row = code.binary("add", begin, code.binary("mul", block, rows))
+    return Place(own, row, end, code.select(inside, length, ZERO))
+
+
+def bounds(body: Body, segment: Segment) -> tuple[Ref, Ref]:
+    """Where the segment of a group begins and stops."""
+    return evaluate(body, segment.first), evaluate(body, segment.stop)
