@@ -87,7 +87,8 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     # All that is stored is in registers at once, and so are masks where tiles reach over the end.
     ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
     native = dots[0].input_dtype in FLOAT8 and schedule.float8
-    sums = 2 if native and not dots[0].fast else 1  # see triton/dots.py
+    twice = (native and not dots[0].fast) or dots[0].scales
+    sums = 2 if twice else 1  # see triton/dots.py
     registers = held * max(sums * len(dots), len(kernel.stores)) + _ADDRESSES + (48 if ends else 0)
     gathered = 0
     for dot in dots:
