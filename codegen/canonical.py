@@ -259,7 +259,9 @@ def copied(
         if segment is not None:
             first, stop = made[id(segment.first)], made[id(segment.stop)]
             segment = Segment(_moved_axis(segment.along, axes), first, stop)
-        return replace(value, a=a, b=b, over=folded(value.over), segment=segment)
+        scales = tuple(made[id(s)] for s in value.scales)
+        over = folded(value.over)
+        return replace(value, a=a, b=b, over=over, segment=segment, scales=scales)
     if isinstance(value, ALONG):
         return replace(value, arg=made[id(value.arg)], along=_moved_axis(value.along, axes))
     if isinstance(value, RandomBits):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.ir.node import Node
+from tilewright.ir.ops.scaled import BLOCK
 
 from . import index as ix
 from .channels_last import plain
@@ -36,12 +37,14 @@ class Contraction:
     terms(place, summed place): the two factors at a place of the result (in the node's own shape).
     segment(place, summed place): for a product in groups, the row and the group at a point: it is
         summed if the third operand's entries at the group and behind it say that the row is its.
+    scales(place, summed place): two more factors of each term, if there are any.
     """
 
     shape: tuple[int, ...]
     summed: tuple[int, ...]
     terms: Callable[[Place, Place], Terms]
     segment: Callable[[Place, Place], tuple[Index, Index]] | None = None
+    scales: Callable[[Place, Place], Terms] | None = None
 
     @property
     def domain(self) -> Domain:
@@ -69,6 +72,27 @@ def _matmul(node: Node) -> Contraction:
         )
 
     return Contraction(tuple(node.shape), (a.shape[-1],), terms)
+
+
+def _matmul_by_blocks(node: Node) -> Contraction:
+    a, b, *scales = node.operands
+
+    def terms(place: Place, summed: Place) -> Terms:
+        m, n = place
+        block, k = summed
+        at = block * BLOCK + k
+        return Term(a, narrow((m, at), a.shape)), Term(b, narrow((at, n), b.shape))
+
+    def factors(place: Place, summed: Place) -> Terms:
+        m, n = place
+        left, right = scales
+        return (
+            Term(left, narrow((m, summed[0]), left.shape)),
+            Term(right, narrow((summed[0], n), right.shape)),
+        )
+
+    summed = (a.shape[1] // BLOCK, BLOCK)
+    return Contraction(tuple(node.shape), summed, terms, scales=factors)
 
 
 def _grouped_matmul(node: Node) -> Contraction:
@@ -230,6 +254,7 @@ def _weight_grad_last(node: Node) -> Contraction:
 _RULES: dict[str, Callable[[Node], Contraction]] = {
     "matmul": _matmul,
     "matmul_fast": _matmul,
+    "matmul_by_blocks": _matmul_by_blocks,
     "grouped_matmul": _grouped_matmul,
     "grouped_weight_grad": _grouped_weight_grad,
     "conv": _conv,

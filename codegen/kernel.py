@@ -246,6 +246,8 @@ class Dot(_Value):
     that both mention its batch. Inputs of half types are multiplied as such (`input_dtype`) and
     summed in float32; those of float8 too, unless `fast` allows sums as short as the hardware's.
 
+    scales: factors of each term, one that varies with the rows and one with the columns, if there
+    are any. They don't vary along the last of the axes summed over: sums along it get them once.
     segment: the only points that are summed, if not all are. It is along the rows of `a`, with the
     groups among the reduction axes (each row meets its group's matrix of `b`), or along the one
     reduction axis, with the groups among the parallel ones (each has a product of its own).
@@ -258,11 +260,11 @@ class Dot(_Value):
     input_dtype: DType
     fast: bool = False
     segment: Segment | None = None
+    scales: tuple[Value, ...] = ()
 
     def operands(self) -> tuple[Value, ...]:
-        if self.segment is None:
-            return self.a, self.b
-        return self.a, self.b, self.segment.first, self.segment.stop
+        bounds = () if self.segment is None else (self.segment.first, self.segment.stop)
+        return (self.a, self.b, *bounds, *self.scales)
 
     def folded(self) -> tuple[Axis, ...]:
         return self.over

@@ -11,6 +11,7 @@ from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.external import external, outcomes
 from tilewright.ir.ops.grouped import grouped_matmul, grouped_weight_grad, has_trivial_size
+from tilewright.ir.ops.scaled import matmul_by_blocks
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import decompose_composites
 from tilewright.ir.passes.simplify import RULES
@@ -45,7 +46,8 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
 
 @dataclass(frozen=True)
 class Decompose:
-    """Attention and products in groups as primitives, where a target has no kernel for them."""
+    """Attention, and products in groups or with scales of blocks, as primitives where a target has
+    no kernel for them."""
 
     target: Target
 
@@ -56,6 +58,8 @@ class Decompose:
 def _has_no_kernel(node: Node, target: Target) -> bool:
     if node.op.kind is Kind.ATTENTION:
         return not has_template(node, target)
+    if node.op is matmul_by_blocks:
+        return not target.block_scales
     return node.op in (grouped_matmul, grouped_weight_grad) and has_trivial_size(node)
 
 

@@ -456,16 +456,18 @@ class Lowering:
         if not self._is_permutation(ix.linearize(place, contiguous_strides(node.shape))):
             raise CannotFuse(node, "isn't read at each of its elements in turn")
         factors = []
-        for term in rule.terms(place, within):
+        more = rule.scales(place, within) if rule.scales is not None else ()
+        for term in (*rule.terms(place, within), *more):
             factors.append((yield from self._factor(term)))
-        a, b = factors
+        a, b, *scales = factors
         if count == 1:  # an outer product sums nothing
             return self.apply(MUL, (a, b), dtype)
         segment = None
         if rule.segment is not None:
             segment = yield from self._segment(node, *rule.segment(place, within))
         fast = node.op is matmul_fast
-        return Dot(a, b, self.domain.reduction, dtype, node.operands[0].dtype, fast, segment)
+        kind = node.operands[0].dtype
+        return Dot(a, b, self.domain.reduction, dtype, kind, fast, segment, tuple(scales))
 
     def _segment(self, node: Node, row: Index, group: Index) -> Generator[Request, Value, Segment]:
         """The rows of a group, whose bounds are the last operand."""

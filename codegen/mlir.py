@@ -211,6 +211,8 @@ class _Printer:
             if value.segment is not None:
                 operands.append(value.segment.along)
                 attributes["segment"] = True
+            if value.scales:
+                attributes["scaled"] = True
             operands += value.over
             attributes["input"] = scalar_type(value.input_dtype)
             if value.fast:

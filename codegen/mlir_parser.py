@@ -354,13 +354,18 @@ class _Scope:
         return Reduce(op, arg, self.over(fields), fields.result_dtype())
 
     def dot(self, fields: _Fields) -> Dot:
-        a, b, segment = fields.value(), fields.value(), None
-        if "segment" in fields.attributes and fields.attribute("segment", bool, "a bool"):
-            first, stop = fields.value(), fields.value()
-            segment = Segment(fields.axis([*self.parallel, *self.reduction]), first, stop)
-        over = self.over(fields)
-        fast = "fast" in fields.attributes and fields.attribute("fast", bool, "a bool")
-        return Dot(a, b, over, fields.result_dtype(), fields.dtype("input"), fast, segment)
+        fast, in_segments, scaled = (
+            name in fields.attributes and fields.attribute(name, bool, "a bool")
+            for name in ("fast", "segment", "scaled")
+        )
+        a, b = fields.value(), fields.value()
+        bounds = (fields.value(), fields.value()) if in_segments else ()
+        scales = (fields.value(), fields.value()) if scaled else ()
+        segment = None
+        if bounds:
+            segment = Segment(fields.axis([*self.parallel, *self.reduction]), *bounds)
+        over, dtype = self.over(fields), fields.result_dtype()
+        return Dot(a, b, over, dtype, fields.dtype("input"), fast, segment, scales)
 
     def over(self, fields: _Fields) -> tuple[Axis, ...]:
         axes = []

@@ -147,6 +147,7 @@ class _Writer:
             return f"reduce {value.op}({args}){self._over(value.over)}"
         if isinstance(value, Dot):
             kind = f"{'fast ' if value.fast else ''}{value.input_dtype.short}"
+            kind += " scaled" if value.scales else ""
             along = f" along {value.segment.along.name}" if value.segment else ""
             return f"dot({args}) of {kind}{self._over(value.over)}{along}"
         if isinstance(value, Scan):

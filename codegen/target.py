@@ -37,6 +37,7 @@ class Target:
     channels_last: the dtypes whose convolutions are computed with channels last in memory; float32
         only with `tf32`.
     chip: the GPU whose numbers schedules go by.
+    block_scales: whether a product of float8 with scales of blocks is one kernel.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     """
 
@@ -58,6 +59,7 @@ class Target:
     convert_limit: int | None = None
     split_products: tuple[str, ...] = ()
     channels_last: tuple[str, ...] = ()
+    block_scales: bool = False
     chip: Chip = SM_90
     tf32: bool = False
 
@@ -86,6 +88,7 @@ INTERPRET = Target(
     gradient_passes=True,
     convert_limit=128,
     channels_last=TENSOR_TYPES,
+    block_scales=True,
 )
 # Kernels are native loops: arithmetic is next to free beside memory, and a core is soon busy.
 LLVM = Target(
@@ -110,6 +113,7 @@ CUDA = Target(
     convert_limit=128,
     split_products=TENSOR_TYPES,
     channels_last=TENSOR_TYPES,
+    block_scales=True,
 )
 
 

@@ -4,6 +4,7 @@ codegen: slow, and written from the definitions in codegen/kernel.py alone."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -104,7 +105,8 @@ class _Run:
             points = self.points(value.over, at)
             if value.segment is not None:
                 points = [p for p in points if self.is_within(value.segment, p)]
-            return sum(wide(self.value(value.a, p)) * wide(self.value(value.b, p)) for p in points)
+            factors = (value.a, value.b, *value.scales)
+            return sum(math.prod(wide(self.value(f, p)) for f in factors) for p in points)
         if isinstance(value, Reduce):
             row = np.array([self.value(value.arg, p) for p in self.points(value.over, at)])
             if value.op in ("sum", "prod") and row.dtype.kind == "f":

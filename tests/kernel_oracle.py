@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -136,7 +137,8 @@ class Oracle:
                     first, stop = (self.value(v, here) for v in (segment.first, segment.stop))
                     if not first <= here[segment.along] < stop:
                         continue
-                total = total + self.value(value.a, here) * self.value(value.b, here)
+                factors = (value.a, value.b, *value.scales)
+                total = total + math.prod(self.value(f, here) for f in factors)
             return total
         if isinstance(value, Reduce):
             every = [self.value(value.arg, {**point, **extra}) for extra in points(value.over)]

@@ -443,3 +443,12 @@ def test_bounds_are_computed_once() -> None:
     kernels = [s.kernel for s in program.steps if isinstance(s.kernel, Kernel)]
     dots = [v for k in kernels for v in k.values if isinstance(v, Dot)]
     assert len(kernels) == 7 and len(dots) == 6 and all(v.segment for v in dots)
+
+
+def test_the_tuner_gives_every_group_as_many_rows() -> None:
+    """Bounds at random would be none, and measure nothing."""
+    from tilewright.runtime.tuner.operands import case_of
+
+    given = case_of(kernel_of(program_for("sm_90", "forward", (64, 32, 48, 4))))
+    assert [0, 16, 32, 48, 64] in [x.tolist() for x in given.inputs]
+    assert (given.expected[0].astype(float) > 0).all()

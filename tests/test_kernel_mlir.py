@@ -180,6 +180,19 @@ def fast_dot() -> Kernel:
     return Kernel("fast_dot", (P, Q), (R,), (Store(y, at((P, Q), (6, 4)), dot),), notes)
 
 
+def scaled_dot() -> Kernel:
+    """Of float8, each five terms of the sum with scales of their own."""
+    a = load(buffer("a", (6, 15), dt.float8_e4m3fn), at((P, S, R), (6, 3, 5)))
+    b = load(buffer("b", (15, 4), dt.float8_e4m3fn), at((S, R, Q), (3, 5, 4)))
+    scales = (
+        load(buffer("sa", (6, 3)), at((P, S), (6, 3))),
+        load(buffer("sb", (3, 4)), at((S, Q), (3, 4))),
+    )
+    dot = Dot(a, b, (S, R), dt.float32, dt.float8_e4m3fn, scales=scales)
+    store = Store(buffer("y", (6, 4)), at((P, Q), (6, 4)), dot)
+    return Kernel("scaled", (P, Q), (S, R), (store,), (("matmul_by_blocks", *WHERE),))
+
+
 def grouped_dot() -> Kernel:
     """Rows in three segments, each with a matrix of its own."""
     a = load(buffer("a", (6, 5)), at((P, R), (6, 5)))
@@ -246,6 +259,7 @@ KERNELS: tuple[Callable[[], Kernel | Bundle], ...] = (
     dots,
     fast_dot,
     grouped_dot,
+    scaled_dot,
     update,
     lambda: update("max"),
     lambda: update(grouped=True),

@@ -117,8 +117,9 @@ def test_every_record_has_a_case() -> None:
             if node.op not in met and node.op.decompose:
                 pending += reachable([decomposed(node)])
             met.add(node.op)
-    elsewhere = {  # in test_random.py, test_scaled_mm.py and test_linear_cross_entropy.py
+    elsewhere = {  # in test_random.py, test_scaled_*.py and test_linear_cross_entropy.py
         "dropout",
+        "matmul_by_blocks",
         "scaled_mm",
         *(f"linear_cross_entropy{of}" for of in ("", "_x_grad", "_w_grad", "_bias_grad")),
     }

@@ -199,9 +199,9 @@ def test_errors_say_what_was_expected() -> None:
     with pytest.raises(RuntimeError, match=r"Bias must be size 48 but got \(47,\)"):
         tw._scaled_mm(a, b, ONE, ONE, bias=tw.ones(47))
     kinds, swizzle = F.ScalingType, F.SwizzleType.SWIZZLE_32_4_4
-    with pytest.raises(NotImplementedError, match="scales of blocks are not implemented"):
-        F.scaled_mm(a, b, rows, kinds.BlockWise1x128, rows, kinds.BlockWise1x128)
-    with pytest.raises(NotImplementedError, match="both recipes"):
+    with pytest.raises(NotImplementedError, match="blocks of 16 and 32 are not implemented"):
+        F.scaled_mm(a, b, rows, kinds.BlockWise1x32, rows, kinds.BlockWise1x32)
+    with pytest.raises(NotImplementedError, match="expected recipes among"):
         F.scaled_mm(a, b, rows, kinds.RowWise, ONE, kinds.TensorWise)
     with pytest.raises(NotImplementedError, match="without swizzles"):
         F.scaled_mm(a, b, ONE, kinds.TensorWise, ONE, kinds.TensorWise, swizzle_a=swizzle)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..kernel import Dot
-from .emission import Context, Emission, np_name
+from .emission import Context, Emission, common, np_name
 from .fold import dimensions
 from .grouped import grouped_dot
 from .layout import Layout, plan
@@ -22,6 +22,8 @@ def dot(e: Emission, value: Dot, context: Context) -> Array:
     a, b = (e.cast(e.of(v, context), wanted) for v in (value.a, value.b))
     one = (1,) * domain.rank
     a, b = (x if x.extent else e.broadcast(x, one) for x in (a, b))
+    if value.scales:
+        a, b = (_scaled(e, x, e.of(s, context)) for x, s in zip((a, b), value.scales))
     e.program.may_warn |= wanted.kind == "f"
     # An axis that only one operand has is summed there; one that neither has is a factor.
     over = dimensions(value.over, domain)
@@ -49,6 +51,12 @@ def dot(e: Emission, value: Dot, context: Context) -> Array:
         call = f"np.multiply({out.name}, {e.argument('n', wanted.type(factor))})"
         out = e.let(call, wanted, out.extent, (out,), ufunc=True)
     return out
+
+
+def _scaled(e: Emission, array: Array, scale: Array) -> Array:
+    call = f"np.multiply({array.name}, {scale.name})"
+    extent = common((array, scale))
+    return e.let(call, array.dtype, extent, (array, scale), stem="scaled_", ufunc=True)
 
 
 def _summed(e: Emission, array: Array, d: int) -> Array:

@@ -93,7 +93,8 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     step = (m + n) * k * size * len(dots)
     held = m * n // (schedule.num_warps * 32)  # elements of a tile that a thread has
     native = dots[0].input_dtype in FLOAT8 and schedule.float8
-    sums = 2 if native and not dots[0].fast else 1  # see triton/dots.py
+    twice = (native and not dots[0].fast) or dots[0].scales
+    sums = 2 if twice else 1  # see triton/dots.py
     # Where tiles reach over the end there are masks, too, and beside windows their bounds.
     ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
     guarded = any(isinstance(v, Guard) for d in dots for v in (d.a, d.b))

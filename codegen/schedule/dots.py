@@ -107,6 +107,8 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
     native = dot.input_dtype in FLOAT8 and dot.input_dtype.name in target.chip.tensor
     if target.large_programs:
         block_m, block_n, block_k = (fit(size, 256) for size in sizes)
+        if dot.scales:
+            block_k = min(block_k, fit(dot.over[-1].extent, 256))
         return Schedule(block_m=block_m, block_n=block_n, block_k=block_k, float8=native)
     half = dot.input_dtype.itemsize <= 2
     if native:

@@ -19,6 +19,7 @@ from .operands import is_native, operand, precision
 from .scope import Body, Guards, Ref, Scope, Tile
 from .segments import bounds, count_tiles, place_rows, segments
 from .text import Block, tl_type
+from .values import evaluate
 
 OUT = frozenset({"m", "n"})
 CUT = {2: "tw_halves", 4: "tw_quarters"}
@@ -59,7 +60,11 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         a = a or operand(left, dot.a, frozenset({"m", "k_a"}), "a", left.own, *kinds)
         b = descriptors and descriptors.load(dot, loop, "n")
         b = b or operand(right, dot.b, frozenset({"n", "k_b"}), "b", right.own, *kinds)
-        loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
+        if dot.scales:
+            scales = _scales(dot, loop, root, schedule)
+            loop.add(f"{acc.text} += tl.dot({a}, {b}) * {' * '.join(scales)}")
+        else:
+            loop.add(f"{acc.text} = {_product(dot, acc.text, a, b, body.tf32, native)}")
         accumulators.append(acc)
     place.loop(f"for start in range({start}, {stop}, BLOCK_K)", loop)
     constexprs = {
@@ -170,6 +175,18 @@ def _tile(
     if ok:
         block.add(f"{ok} = {name} < {extent}")
     return Tile(name, axes, place, size, ok)
+
+
+def _scales(dot: Dot, loop: Block, root: Scope, schedule: Schedule) -> list[str]:
+    """The factors of a step's terms, which are the same for all of them. So Hopper's short sums of
+    float8 are those of a step, and these are added up in float32."""
+    *outer, inner = dot.over
+    if inner.extent % schedule.block_k:
+        name = root.body.kernel.name
+        raise NotImplementedError(f"{name}: steps of {schedule.block_k} terms with several scales")
+    loop.add(f"step = start // {inner.extent}")
+    scope = Scope(root.body, loop, [Tile("step", tuple(outer), None, "1", None)], root)
+    return [evaluate(scope, scale).text for scale in dot.scales]
 
 
 def _length(body: Body, role: Roles) -> str:

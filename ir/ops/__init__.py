@@ -183,9 +183,7 @@ from .reduce import (
     prod,
     sum,
 )
-from .scaled import (
-    scaled_mm,
-)
+from .scaled import blocks, matmul_by_blocks, scaled_mm
 from .scan import (
     argsort,
     cummax_index,

@@ -23,6 +23,16 @@ class ScalingType(enum.Enum):
     BlockWise128x128 = 5
 
 
+_RECIPES = (
+    (ScalingType.TensorWise, ScalingType.TensorWise),
+    (ScalingType.RowWise, ScalingType.RowWise),
+    (ScalingType.BlockWise1x128, ScalingType.BlockWise1x128),
+    (ScalingType.BlockWise1x128, ScalingType.BlockWise128x128),
+    (ScalingType.BlockWise128x128, ScalingType.BlockWise1x128),
+)
+"""Those of the two matrices that are multiplied."""
+
+
 class SwizzleType(enum.Enum):
     """The order of scales in memory."""
 
@@ -43,7 +53,9 @@ def _scaled_mm(
     """(input @ mat2) * scale_a * scale_b + bias, for matrices of float8.
 
     input: [m, k] and mat2: [k, n], of float8_e4m3fn or float8_e5m2 each, in any layout.
-    scale_a, scale_b: float32, one element each, or of shapes (m, 1) and (1, n).
+    scale_a, scale_b: float32, one element each, of shapes (m, 1) and (1, n), or of blocks of 128
+        along k: (m, k / 128) and (k / 128, n), rounded up; one of them may be of squares, with
+        m / 128 or n / 128, rounded up, in the place of m or n.
     bias: [n]. scale_result: one element by which a result of float8 is divided, as on PyTorch's
     CPU. out_dtype: by default that of `input`. use_fast_accum: whether sums may be as short as
         Hopper's fastest, of 14 bits; otherwise they are in float32.
@@ -69,16 +81,21 @@ def scaled_mm(
     contraction_dim: Any = (),
     use_fast_accum: bool = False,
 ) -> Any:
-    """`_scaled_mm` with its recipes named: TensorWise or RowWise, the same for both matrices.
+    """`_scaled_mm` with its recipes named: TensorWise, RowWise, or blocks of 128.
 
+    TensorWise and RowWise are both matrices' recipe. BlockWise1x128 has scales of shapes
+    (m, k / 128) and (n, k / 128), rounded up. One of the matrices may have BlockWise128x128
+    instead, whose scales are of shape (r, m / 128) or (r, n / 128), rounded up, where r is k / 128
+    rounded up to a multiple of 4; rows behind the first k / 128 are not read. Scales may lie in
+    any layout.
     contraction_dim: empty, or the dimensions that are summed over: (1, 0).
     """
     recipes = _only(scale_recipe_a), _only(scale_recipe_b)
-    known = (ScalingType.TensorWise, ScalingType.RowWise)
-    if recipes[0] is not recipes[1] or recipes[0] not in known:
+    if recipes not in _RECIPES:
+        listed = ", ".join(f"({a.name}, {b.name})" for a, b in _RECIPES)
         raise NotImplementedError(
-            "scaled_mm: expected both recipes to be TensorWise or both to be RowWise, got "
-            f"{recipes[0]} and {recipes[1]}: scales of blocks are not implemented{at_user_line()}"
+            f"scaled_mm: expected recipes among {listed}, got {recipes[0]} and {recipes[1]}: "
+            f"blocks of 16 and 32 are not implemented{at_user_line()}"
         )
     if any(_only(s) not in (None, SwizzleType.NO_SWIZZLE) for s in (swizzle_a, swizzle_b)):
         raise NotImplementedError(
@@ -93,7 +110,25 @@ def scaled_mm(
         for name, scale in zip(("scale_a", "scale_b"), scales):
             if scale.numel() != 1:
                 raise ValueError(f"{name} must have 1 Float element{at_user_line()}")
+    elif recipes[0] is not ScalingType.RowWise:
+        inner = mat_a.shape[-1]
+        first = _of_blocks("scale_a", scales[0], recipes[0], mat_a.shape[0], inner)
+        second = _of_blocks("scale_b", scales[1], recipes[1], mat_b.shape[-1], inner)
+        scales = first, second.t()
     return _scaled_mm(mat_a, mat_b, *scales, bias, None, output_dtype, use_fast_accum)
+
+
+def _of_blocks(name: str, scale: Any, recipe: ScalingType, size: int, inner: int) -> Any:
+    """The scales of a matrix with `size` rows or columns as (size or blocks of it, blocks of k)."""
+    count = ops.blocks(inner)
+    whole = recipe is ScalingType.BlockWise1x128
+    expected = (size, count) if whole else (-(-count // 4) * 4, ops.blocks(size))
+    if tuple(scale.shape) != expected or scale.dtype is not float32:
+        raise ValueError(
+            f"{name} must have shape {expected[0]} x {expected[1]} Float elements, got "
+            f"{scale.dtype} {tuple(scale.shape)}{at_user_line()}"
+        )
+    return scale if whole else scale[:count].t()
 
 
 def _only(given: Any) -> Any:
