@@ -408,7 +408,7 @@ class Tensor(Handle):
         return False
 
     def record_stream(self, stream: Any) -> None:
-        """Nothing: memory is reused in the order of the device's work, whatever the stream."""
+        """Nothing: who uses memory, in which stream, is known without being told."""
 
     def type(self, dtype: Any = None) -> Any:
         if dtype is None:

@@ -40,6 +40,13 @@ class Device(abc.ABC):
 
     name: str
     target: Target
+    lane: str | None = None
+    """What runs beside the device's other work has a name of its own, and temporaries of its own."""
+    concurrent = False
+    """Whether there has ever been such work: then `meet` is to be told what a run uses."""
+
+    def meet(self, read: Sequence[Any], written: Sequence[Any]) -> None:  # noqa: B027  (one lane)
+        """Let further work wait for what other lanes have given to these buffers."""
 
     @abc.abstractmethod
     def empty(self, shape: Sequence[int], dtype: DType) -> Any:

@@ -211,18 +211,21 @@ def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
     if run is None or count < len(segment.launches) or not segment.plain:
         return None
     inputs, makers, has_arena = segment.inputs, segment.makers, segment.arena_bytes > 0
+    device = segment.device
     results = [slot for slot, _, _ in segment.results]
     blank: list[Any] = [None] * len(segment.program.slots)
 
     def whole(buffers: Sequence[Any], scalars: Sequence[Any]) -> list[Any] | None:
         try:
-            slots = Arena.of(segment.device).slots(segment) if has_arena else blank.copy()
+            slots = Arena.of(device).slots(segment) if has_arena else blank.copy()
             for slot, make in makers:
                 slots[slot] = make()
         except OutOfMemoryError:
             return None
         for slot, source in inputs:
             slots[slot] = buffers[source]
+        if device.concurrent:
+            device.meet([slots[slot] for slot, _ in inputs], ())
         if run(slots, scalars) < count:
             return None
         return [slots[slot] for slot in results]
@@ -256,6 +259,9 @@ def run_segment(
                 slots[slot] = error
     for slot, source in segment.inputs:
         slots[slot] = buffers[source] if source < CROSSING else crossed[source]
+    if device.concurrent:
+        read = [slots[slot] for slot, _ in segment.inputs]
+        device.meet(read, [slots[slot] for slot, _ in given])
     launches, runs, done = segment.launches, segment.runs, 0
     count = len(launches)
     try:

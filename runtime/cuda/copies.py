@@ -40,7 +40,7 @@ class Upload:
             place = self._memory + at % RING
             ctypes.memmove(place, source + start, count)
             self.driver.cuMemcpyHtoDAsync_v2(pointer + start, place, count, self.context.stream)
-            self._under_way.append((at, Event(self.context, timing=False).record()))
+            self._under_way.append((at, self.context.event().record()))
 
     def _room(self, count: int) -> int:
         """Where `count` bytes that follow each other are free."""

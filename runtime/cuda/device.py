@@ -21,7 +21,7 @@ from ..arena import Arena
 from ..device import Bound, Device, Launch, Run
 from ..tuner import place
 from .checks import Checks
-from .context import Context
+from .context import BorrowedStream, Context, Stream
 from .copies import Upload, download
 from .fallback import HostLaunch
 from .graphs import replays
@@ -54,12 +54,31 @@ class Cuda(Device):
         self.context = Context(number)
         self.driver = self.context.driver
         self.pool = Pool(self.context)
-        self.pool.spare = lambda: Arena.of(self).release()
+        self.pool.spare = lambda: Arena.release_all(self)
         self.upload = Upload(self.context)
         self.checks = Checks(self)
         self.kernels = Kernels(self.context)
         self.target = gpu(self.kernels.target)
         self.fallbacks: dict[str, str] = {}  # kernels that the host computes, by name, and why
+
+    # -- streams
+
+    def switch(self, stream: Stream | BorrowedStream | None) -> None:
+        """Give further work of this thread to `stream`; None is the default one."""
+        self.context.switch(stream)
+        self.concurrent = self.context.order.several
+        self.lane = f"{self.name}, {self.context.stream:#x}" if self.context.stream else None
+
+    def resume(self) -> None:
+        """Turn to the stream of this thread, if another thread had one of its own."""
+        self.switch(getattr(self.context.chosen, "stream", None))
+
+    def meet(self, read: Sequence[Any], written: Sequence[Any]) -> None:
+        order = self.context.order
+        for buffers, note in ((read, order.read), (written, order.write)):
+            for buffer in buffers:
+                if isinstance(buffer, Buffer):  # or the error that took its place
+                    note(buffer.memory.pointer)
 
     # -- memory
 
@@ -96,12 +115,16 @@ class Cuda(Device):
 
     def write(self, buffer: Buffer, array: np.ndarray) -> None:
         """The elements of a C-contiguous array into a buffer of its size."""
+        if self.concurrent:
+            self.meet((), [buffer])
         self.upload.copy(array, buffer.pointer)
 
     def to_numpy(self, buffer: Buffer) -> np.ndarray:
         """A copy, made when all that was launched is done; IndexError for what went wrong in it."""
         array = np.empty(buffer.shape, buffer.dtype.np)
         self.checks.make()
+        if self.concurrent:
+            self.meet([buffer], ())
         download(self.context, buffer.pointer, array)
         return array
 
@@ -109,6 +132,8 @@ class Cuda(Device):
         if not isinstance(source, Cuda):
             return super().copied(buffer, source)
         out = self.empty(buffer.shape, buffer.dtype)
+        if source.concurrent:
+            source.meet([buffer], ())
         here, there, stream = self.context, source.context, self.context.stream
         if source is self:
             here.use()
