@@ -154,9 +154,8 @@ class Stream:
     fake: FakeCuda
     context: int
     handle: int
-    todo: deque[Callable[[], None]] = field(default_factory=deque)
+    todo: deque[Callable[[], None] | Point] = field(default_factory=deque)
     clock: Clock = field(default_factory=dict)
-    busy: bool = False
     questions: int = 0
 
     def give(self, name: str, do: Callable[[int], None]) -> None:
@@ -168,12 +167,20 @@ class Stream:
         while self.todo:
             self.step()
 
+    def can_go_on(self) -> bool:
+        return bool(self.todo) and not (isinstance(self.todo[0], Point) and not self.todo[0].done)
+
     def step(self) -> None:
-        self.fake.serve_others()
-        if self.todo:  # still
-            self.busy = True
-            self.todo.popleft()()
-            self.busy = False
+        self.fake.serve_some()
+        if self.todo and isinstance(self.todo[0], Point):
+            self.todo[0].run()
+        if self.can_go_on():  # still: others may have been served
+            self.do()
+
+    def do(self) -> None:
+        found = self.todo.popleft()
+        if not isinstance(found, Point):
+            found()
 
     def ask(self) -> bool:
         """Whether all is done. So that a loop that asks comes to an end, some is done at times."""
@@ -184,7 +191,7 @@ class Stream:
 
     def awaits(self, point: Point) -> None:
         join(self.clock, point.clock)
-        self.todo.append(point.run)
+        self.todo.append(point)
 
 
 @dataclass
@@ -363,16 +370,13 @@ class FakeCuda:
 
     # -- the order of work
 
-    def serve_others(self) -> None:
-        """Do some of what other streams have to do, as it may happen."""
+    def serve_some(self) -> None:
+        """Do some of what streams have to do, as it may happen."""
         while self._chance is not None and self._chance.random() < 0.5:
-            found = [s for s in self._all_streams() if s.todo and not s.busy]
+            found = [s for s in self._all_streams() if s.can_go_on()]
             if not found:
                 return
-            chosen = self._chance.choice(found)
-            chosen.busy = True
-            chosen.todo.popleft()()
-            chosen.busy = False
+            self._chance.choice(found).do()
 
     def finish(self) -> None:
         """Do all that is left."""
