@@ -41,7 +41,7 @@ class Device(abc.ABC):
     name: str
     target: Target
     lane: str | None = None
-    """What runs beside the device's other work has a name of its own, and temporaries of its own."""
+    """Names work that runs beside the device's other work, with temporaries of its own."""
     concurrent = False
     """Whether there has ever been such work: then `meet` is to be told what a run uses."""
 

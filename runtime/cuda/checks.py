@@ -29,9 +29,6 @@ class Checks:
     def expect(self, launcher: Launcher) -> None:
         """`launcher` was launched, and may leave words."""
         self._launched[launcher] = None
-        order = self.device.context.order
-        if order.several and launcher.words is not None:
-            order.use(launcher.words.pointer)
 
     def make(self) -> None:
         """Waits for the launches that can fail; IndexError for the first that did, which names

@@ -147,7 +147,7 @@ class Graph:
         # By launch: the nodes of its kernels and what these must find alive.
         self._nodes: dict[int, list[int]] = {}
         self._kept: dict[int, Memory | None] = {}
-        self._checked: dict[Launcher, None] = {}
+        self._accounted: dict[Launcher, None] = {}
         # It is kept too: its nodes name those of what is made of it.
         self._graph = graph = self.driver.handle("cuGraphCreate", 0)
         last = ctypes.c_void_p()
@@ -163,8 +163,8 @@ class Graph:
             last = ctypes.c_void_p(node)
             self._nodes.setdefault(number, []).append(node)
             self._kept[node] = table
-            if launcher.words is not None:
-                self._checked[launcher] = None
+            if launcher.constants:
+                self._accounted[launcher] = None
         self.handle = self.driver.handle("cuGraphInstantiateWithFlags", graph, 0)
 
     def update(self, made: Iterator[tuple[int, Call]]) -> None:
@@ -181,8 +181,8 @@ class Graph:
     def launch(self) -> None:
         self.device.context.use()
         self.driver.cuGraphLaunch(self.handle, self.device.context.stream)
-        for launcher in self._checked:
-            self.device.checks.expect(launcher)
+        for launcher in self._accounted:
+            launcher.launched()
 
     def __del__(self) -> None:
         # What is under way is finished before the driver ends it.

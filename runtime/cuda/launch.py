@@ -98,7 +98,7 @@ class Launcher:
 
     unaligned: makes the launcher for buffers at any address; this one is for multiples of 16 bytes.
     words: where the kernel leaves what `emitted.checks` found, if it has any; given if another
-        launcher has them.
+        launcher has them. constants: that, and the tables that it reads.
 
     What else a launch reads and writes belongs to its stream: launches in two may overlap.
     """
@@ -124,7 +124,7 @@ class Launcher:
         self._pointers: tuple[int, tuple[int, ...]] | None = None
         self._tables: OrderedDict[tuple[int, ...], Memory] = OrderedDict()
         self._scratch: dict[int, Memory] = {}
-        self._constants: list[Memory] = []
+        self.constants: list[Memory] = []
         self._matrices: list[tuple[int, TensorMap, tuple[int, int, int, int]]] = []
         self._maps: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         maps = iter(function.maps)
@@ -147,10 +147,10 @@ class Launcher:
                 self._pointers = at, each.value
             else:
                 memory = self._table(each.value) if each.role == "table" else self._errors()
-                self._constants.append(memory)
+                self.constants.append(memory)
                 self._values[at] = memory.pointer
         self._values += [0, 0]
-        if self._constants and device.concurrent:
+        if self.constants and device.concurrent:
             device.context.synchronize()  # so that they are there for launches in any stream
 
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
@@ -159,10 +159,20 @@ class Launcher:
         ready, _ = self.pack(buffers, scalars)
         ready.config.stream = device.context.stream
         device.driver.cuLaunchKernelEx(ready.config, ready.handle, ready.parameters, None)
-        if self.words is not None:
-            device.checks.expect(self)
+        if self.constants:
+            self.launched()
         if device.blocking:
             device.synchronize()
+
+    def launched(self) -> None:
+        """Keeps account of a launch that was just made in the current stream."""
+        device = self.device
+        if self.words is not None:
+            device.checks.expect(self)
+        if device.concurrent:
+            unaligned = self._unaligned.constants if self._unaligned is not None else ()
+            for memory in (*self.constants, *unaligned):
+                device.context.order.use(memory.pointer)
 
     def pack(
         self, buffers: Sequence[Buffer], scalars: Sequence[Any]

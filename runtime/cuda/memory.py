@@ -3,9 +3,10 @@
 Allocation is ordered like work in a stream (cuMemAllocAsync), so memory is free for others as soon
 as the launches that were given before are done with it, and nobody waits. Blocks are kept by stream
 and size, and of one size those with the lowest addresses are handed out first: so the steps of a
-loop find theirs where they were, which saves them two calls of the driver and their graph an update.
+loop find theirs where they were, which saves them two calls of the driver and an update of their
+graph.
 
-A block that another stream used last is handed out when there are two of its size, in turns: so its
+Blocks that another stream used last are handed out in turns, once there are two of a size: so their
 own stream seldom waits for the other one, and memory is bounded however far the host is ahead.
 """
 
@@ -137,9 +138,10 @@ class Pool:
         """A block of this size that waits for its next use, if there is one."""
         key = self.context.stream, size
         blocks = self._blocks.get(key)
+        lent = self._lent.get(key) if self._lent else None
         if blocks:
             pointer = heappop(blocks)
-        elif self._lent and len(lent := self._lent.get(key, ())) >= _LENT:
+        elif lent and len(lent) >= _LENT:
             pointer = lent.popleft()
         else:
             return None
