@@ -19,6 +19,7 @@ from . import devices as device_module
 from . import elementwise, epoch, indexing, interchange, recording, shaping, views
 from .devices import device as Device
 from .grad_fn import GradFn
+from .pinning import is_pinned, pinned
 from .promotion import to
 from .recording import Handle, record, resolve
 
@@ -396,16 +397,15 @@ class Tensor(Handle):
         return -1 if index is None else index
 
     def pin_memory(self, device: Any = None) -> Any:
-        """The tensor itself: copies to a GPU go through pinned memory, and nobody waits for
-        them."""
-        if self.device.type != "cpu":
-            raise RuntimeError(
-                f"cannot pin '{self.type()}': only dense CPU tensors can be pinned{at_user_line()}"
-            )
-        return self
+        """A copy in pinned memory, which a GPU copies from by itself, or the tensor if it is there.
+
+        Without a GPU it is the tensor. A write in place may leave pinned memory behind.
+        """
+        return pinned(self)
 
     def is_pinned(self, device: Any = None) -> bool:
-        return False
+        """Whether its value is in memory that `pin_memory` got."""
+        return is_pinned(self)
 
     def record_stream(self, stream: Any) -> None:
         """Nothing: who uses memory, in which stream, is known without being told."""

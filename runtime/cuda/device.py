@@ -29,6 +29,7 @@ from .kernels import Function, Image, Kernels, suited
 from .launch import Launcher
 from .memory import Buffer, Memory, Pool
 from .packed import Packed
+from .pinned import Pinned
 
 if TYPE_CHECKING:
     from ..tuner.choices import Choice
@@ -56,6 +57,7 @@ class Cuda(Device):
         self.pool = Pool(self.context)
         self.pool.spare = lambda: Arena.release_all(self)
         self.upload = Upload(self.context)
+        self.pinned = Pinned(self.context)
         self.checks = Checks(self)
         self.kernels = Kernels(self.context)
         self.target = gpu(self.kernels.target)
