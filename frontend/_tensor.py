@@ -350,14 +350,19 @@ class Tensor(Handle):
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """to(dtype), to(device), to(device, dtype) or to(other): the tensor itself if nothing
-        changes."""
-        dtype, where, copy = (
+        changes.
+
+        non_blocking: whether a copy from a GPU is only begun; who reads it waits. Copies to a GPU
+        never wait.
+        """
+        dtype, where, copy, non_blocking = (
             kwargs.pop("dtype", None),
             kwargs.pop("device", None),
             kwargs.pop("copy", False),
+            kwargs.pop("non_blocking", False),
         )
-        for option in ("non_blocking", "memory_format"):
-            kwargs.pop(option, None)
+        kwargs.pop("memory_format", None)
+        flags: list[bool] = []
         if kwargs:
             raise TypeError(
                 f"to() got an unexpected keyword argument {next(iter(kwargs))!r}{at_user_line()}"
@@ -369,18 +374,20 @@ class Tensor(Handle):
                 dtype, where = arg.dtype, arg.device
             elif isinstance(arg, (str, Device)) or type(arg) is int:
                 where = arg
-            elif isinstance(arg, bool) or arg is None:
-                pass
-            else:
+            elif isinstance(arg, bool):
+                flags.append(arg)
+            elif arg is not None:
                 raise TypeError(
                     "to() received an invalid argument of type "
                     f"{type(arg).__name__}{at_user_line()}"
                 )
+        non_blocking, copy = non_blocking or any(flags[:1]), copy or any(flags[1:])
         result = self
         if where is not None:
             name = device_module.resolve(where)
             if name != result._meta()[2]:
-                result = record(ops.copy_to, result, name)
+                fetched = non_blocking and name == "cpu"
+                result = record(ops.copy_to, result, name, *(False,) * fetched)
         if dtype is not None and dtype is not result.dtype:
             result = record(to, result, dtype)
         return shaping.clone(self) if copy and result is self else result
@@ -508,7 +515,7 @@ class Tensor(Handle):
         """Overwrite with `source`, broadcast and cast."""
         source = elementwise.as_handle(source, self)
         if source.device != self.device:
-            source = source.to(device=self.device)
+            source = source.to(device=self.device, non_blocking=non_blocking)
         return recording.assign(
             self, recording.node_of(_copied_value, source, self.dtype, tuple(self.shape))
         )

@@ -177,6 +177,70 @@ def test_a_copy_and_the_step_before_it_are_unordered() -> None:
         assert float(losses[-1]) > 0
 
 
+# -- values for the host
+
+
+def test_a_value_is_fetched_while_the_host_goes_on(fake: FakeCuda) -> None:
+    """Whoever reads it waits, by whatever way."""
+    x, kept = on_device(6, 4), []
+    target = tilewright.zeros(6, 4).pin_memory()
+    waited = _waits(fake)
+    for i in range(3):
+        y = chain(x) + i
+        kept.append(y.to("cpu", non_blocking=True))
+        target.copy_(y + 1, non_blocking=True)
+        cuda.current_stream().record_event()
+    alias = kept[2][1:]
+    assert _waits(fake) == waited, "nobody has read a value"
+    assert kept[0].is_pinned() and target.is_pinned()
+    expected = reference(values(6, 4))
+    close(kept[0], expected)
+    close(kept[1] * 2, 2 * expected + 2)
+    close(alias, expected[1:] + 2)
+    close(kept[2].sum(0), (expected + 2).sum(0))
+    close(target, expected + 3)
+
+
+def _waits(fake: FakeCuda) -> int:
+    names = ("cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize")
+    return sum(fake.calls.get(name, 0) for name in names)
+
+
+def test_fetched_values_that_nobody_reads(fake: FakeCuda) -> None:
+    """Their memory is used again only when nothing is copied to it any more."""
+    x = on_device(6, 4)
+    for i in range(5):
+        (x * i).to("cpu", None, True)
+        y = (x + i).to("cpu", non_blocking=True)
+        cuda.current_stream().record_event()
+        if i < 4:
+            del y
+    close(y, values(6, 4) + 4)
+
+
+def test_gradients_of_what_was_fetched(fake: FakeCuda) -> None:
+    x = on_device(6, 4).requires_grad_()
+    y = (x * x).to("cpu", non_blocking=True)
+    cuda.current_stream().record_event()
+    (y * y).sum().backward()
+    close(x.grad, 4 * values(6, 4) ** 3)
+    with tilewright.no_grad():
+        shared = np.zeros((6, 4), np.float32)
+        tilewright.from_numpy(shared).copy_(x, non_blocking=True)
+    np.testing.assert_array_equal(shared, values(6, 4))
+
+
+def test_errors_of_what_was_fetched(fake: FakeCuda) -> None:
+    x = on_device(5, 2)
+    y = x[tilewright.tensor([1, 7], device="cuda")].to("cpu", non_blocking=True)
+    cuda.current_stream().record_event()
+    for _ in range(2):
+        with pytest.raises(IndexError, match="index 7 is out of bounds"):
+            y.tolist()
+    z = x.to("cpu", non_blocking=True)
+    close(z, values(5, 2))
+
+
 # -- streams that meet
 
 
@@ -333,6 +397,29 @@ def test_positions_out_of_range_in_a_side_stream(fake: FakeCuda) -> None:
         with cuda.stream(side):
             y = x[right]
         np.testing.assert_array_equal((y + x[right]).cpu().numpy(), 2 * values(5, 2)[[1, 4]])
+
+
+def test_positions_are_looked_at_when_anybody_waits(fake: FakeCuda) -> None:
+    x, side = on_device(5, 2), cuda.Stream()
+    with cuda.stream(side):
+        y = x[tilewright.tensor([1, 7], device="cuda")]
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        x.tolist()
+    close(x, values(5, 2))
+    del y
+
+
+def test_what_kernels_keep_was_there_before_the_second_stream(fake: FakeCuda) -> None:
+    """The word for a position out of range, cleared in the only stream that there was."""
+    x, side = on_device(5, 2), cuda.Stream()
+    y = x[tilewright.tensor([1, 4], device="cuda")]
+    cuda.current_stream().record_event()
+    with cuda.stream(side):
+        z = on_device(5, 2)[tilewright.tensor([1, 7], device="cuda")]
+    with pytest.raises(IndexError, match="index 7 is out of bounds"):
+        cuda.synchronize()
+    del z
+    close(y, values(5, 2)[[1, 4]])
 
 
 def test_several_devices_and_streams(fake: FakeCuda) -> None:

@@ -22,8 +22,8 @@ class Upload:
 
     What is copied is in the ring when `copy` returns, so its source may be changed then. A copy
     waits for its part of the ring to be free again: the host can't be further ahead than that.
-    What is pinned is copied from where it is, and referred to until that is done: memory that
-    somebody refers to is not written to in place.
+    What is pinned is copied from where it is, and held until that is done: memory that somebody
+    refers to is not written to in place.
     """
 
     def __init__(self, context: Context):
@@ -66,11 +66,16 @@ class Upload:
         return begin
 
 
-def download(context: Context, pointer: int, array: np.ndarray) -> None:
-    """What lies at `pointer` on the device into a C-contiguous array; waits for it."""
+def enqueue_download(context: Context, pointer: int, array: np.ndarray) -> None:
+    """What lies at `pointer` on the device into a C-contiguous array, as work of the stream."""
     context.use()
     if array.nbytes:
         context.driver.cuMemcpyDtoHAsync_v2(
             array.ctypes.data, pointer, array.nbytes, context.stream
         )
+
+
+def download(context: Context, pointer: int, array: np.ndarray) -> None:
+    """What lies at `pointer` on the device into a C-contiguous array; waits for it."""
+    enqueue_download(context, pointer, array)
     context.driver.cuStreamSynchronize(context.stream)

@@ -18,11 +18,11 @@ from tilewright.ir.dtype import DType, from_numpy
 
 from .. import debug
 from ..arena import Arena
-from ..device import Bound, Device, Launch, Run
+from ..device import Arrival, Bound, Device, Launch, Run
 from ..tuner import place
 from .checks import Checks
-from .context import BorrowedStream, Context, Stream
-from .copies import Upload, download
+from .context import BorrowedStream, Context, Event, Stream
+from .copies import Upload, download, enqueue_download
 from .fallback import HostLaunch
 from .graphs import replays
 from .kernels import Function, Image, Kernels, suited
@@ -129,6 +129,13 @@ class Cuda(Device):
             self.meet([buffer], ())
         download(self.context, buffer.pointer, array)
         return array
+
+    def sent(self, buffer: Buffer) -> tuple[np.ndarray, Arrival]:
+        array = self.pinned.empty(buffer.shape, buffer.dtype)
+        if self.concurrent:
+            self.meet([buffer], ())
+        enqueue_download(self.context, buffer.pointer, array)
+        return array, Sent(self, self.context.event().record())
 
     def copied(self, buffer: Any, source: Device) -> Buffer:
         if not isinstance(source, Cuda):
@@ -248,6 +255,27 @@ class Cuda(Device):
         """Waits for all work; IndexError for a position in it that was out of range."""
         self.context.synchronize()
         self.checks.make()
+
+
+class Sent:
+    """A copy to the host, done when an event happens."""
+
+    def __init__(self, device: Cuda, event: Event):
+        self.device, self.event = device, event
+        self._error: Exception | None = None
+
+    def done(self) -> bool:
+        return self._error is None and self.event.query()
+
+    def wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self.event.synchronize()
+        try:
+            self.device.checks.make()
+        except Exception as error:
+            self._error = error
+            raise
 
 
 def _smaller(kernel: Kernel | Bundle, schedule: Schedule) -> Schedule:
