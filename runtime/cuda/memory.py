@@ -15,9 +15,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from typing import Any
 
 from tilewright.ir.dtype import DType
 
@@ -95,9 +96,9 @@ class Pool:
         self.context, self.driver, self.order = context, context.driver, context.order
         self.returned: deque[int] = deque()
         self.held: dict[int, tuple[int, Purpose]] = {}
-        # Addresses by (stream, size): heaps, and those that another stream used last by age.
-        self._blocks: dict[tuple[int, int], list[int]] = {}
-        self._lent: dict[tuple[int, int], deque[int]] = {}
+        # Addresses by stream and size: heaps, and those that another stream used last by age.
+        self._blocks: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)
+        self._lent: defaultdict[int, dict[int, deque[int]]] = defaultdict(dict)
         self.kept = 0
         self.statistics: Counter[str] = Counter()
         self.allocated = self.peak = 0
@@ -118,12 +119,11 @@ class Pool:
         size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
         if self.returned:
             self.collect()
+        pointer = None
         if self.limit is None or self.allocated + size <= self.limit:
-            pointer = self._again(size)
-        else:
-            pointer = None
+            pointer = self._again(size) or self._allocated(size)
         if pointer is None:
-            pointer = self._allocated(size) or self._after_trimming(size)
+            pointer = self._after_trimming(size)
         if pointer is None:
             self.statistics["num_ooms"] += 1
             raise OutOfMemoryError(self._complaint(size))
@@ -136,17 +136,16 @@ class Pool:
 
     def _again(self, size: int) -> int | None:
         """A block of this size that waits for its next use, if there is one."""
-        key = self.context.stream, size
-        blocks = self._blocks.get(key)
-        lent = self._lent.get(key) if self._lent else None
+        stream, several = self.context.stream, self.order.several
+        blocks = self._blocks[stream].get(size)
         if blocks:
             pointer = heappop(blocks)
-        elif lent and len(lent) >= _LENT:
-            pointer = lent.popleft()
+        elif several and len(self._lent[stream].get(size, ())) >= _LENT:
+            pointer = self._lent[stream][size].popleft()
         else:
             return None
         self.kept -= size
-        if self.order.several:
+        if several:
             self.order.write(pointer)
         return pointer
 
@@ -191,11 +190,11 @@ class Pool:
 
     def _keep(self, pointer: int, size: int) -> None:
         """Lay a block by for its next use; if there are too many, all go back to the driver."""
-        key = (self.order.home(pointer) if self.order.several else 0), size
+        home = self.order.home(pointer) if self.order.several else 0
         if self.order.several and self.order.is_lent(pointer):
-            self._lent.setdefault(key, deque()).append(pointer)
+            self._lent[home].setdefault(size, deque()).append(pointer)
         else:
-            heappush(self._blocks.setdefault(key, []), pointer)
+            heappush(self._blocks[home].setdefault(size, []), pointer)
         self.kept += size
         if self.kept > self.most_kept():
             self._release()
@@ -207,9 +206,11 @@ class Pool:
     def _release(self) -> None:
         """Give all blocks that wait to the driver, which makes blocks of any size of them."""
         self.context.use()
-        for blocks in (*self._blocks.values(), *self._lent.values()):
-            for pointer in blocks:
-                self.driver.cuMemFreeAsync(pointer, self.order.end(pointer))
+        kept: list[dict[int, Any]] = [*self._blocks.values(), *self._lent.values()]
+        for sizes in kept:
+            for blocks in sizes.values():
+                for pointer in blocks:
+                    self.driver.cuMemFreeAsync(pointer, self.order.end(pointer))
         self._blocks.clear()
         self._lent.clear()
         self.kept = 0
