@@ -238,6 +238,36 @@ def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
             times.append(time.perf_counter() - start)
             tw.cuda.synchronize()
         yield f"host time of a flush of {name}, us", statistics.median(times[10:]) * 1e6
+    yield "a copy beside products, ms", overlap(tw, device)
+
+
+def overlap(tw: Any, device: str) -> str:
+    """How long a copy from pinned memory and products take, alone and in two streams at once."""
+    host, side = tw.ones(1 << 25).pin_memory(), tw.cuda.Stream(device)
+    a = tw.ones(4096, 4096, dtype=tw.bfloat16, device=device)
+    kept: list[Any] = []
+
+    def copy() -> None:
+        with tw.cuda.stream(side):
+            kept.append(host.to(device, non_blocking=True))
+
+    def compute() -> None:
+        kept.append(a @ a @ a @ a @ a @ a @ a @ a @ a)
+
+    def milliseconds(*work: Callable[[], None]) -> float:
+        times = []
+        for _ in range(20):
+            kept.clear()
+            tw.cuda.synchronize(device)
+            start = time.perf_counter()
+            for each in work:
+                each()
+            tw.cuda.synchronize(device)
+            times.append(time.perf_counter() - start)
+        return statistics.median(times[5:]) * 1e3
+
+    alone = [milliseconds(copy), milliseconds(compute)]
+    return f"{milliseconds(copy, compute):.3f} together, {alone[0]:.3f} and {alone[1]:.3f} alone"
 
 
 def tests(end: float) -> str:

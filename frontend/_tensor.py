@@ -19,6 +19,7 @@ from . import devices as device_module
 from . import elementwise, epoch, indexing, interchange, recording, shaping, views
 from .devices import device as Device
 from .grad_fn import GradFn
+from .pinning import is_pinned, pinned
 from .promotion import to
 from .recording import Handle, record, resolve
 
@@ -349,14 +350,19 @@ class Tensor(Handle):
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """to(dtype), to(device), to(device, dtype) or to(other): the tensor itself if nothing
-        changes."""
-        dtype, where, copy = (
+        changes.
+
+        non_blocking: whether a copy from a GPU is only begun; who reads it waits. Copies to a GPU
+        never wait.
+        """
+        dtype, where, copy, non_blocking = (
             kwargs.pop("dtype", None),
             kwargs.pop("device", None),
             kwargs.pop("copy", False),
+            kwargs.pop("non_blocking", False),
         )
-        for option in ("non_blocking", "memory_format"):
-            kwargs.pop(option, None)
+        kwargs.pop("memory_format", None)
+        flags: list[bool] = []
         if kwargs:
             raise TypeError(
                 f"to() got an unexpected keyword argument {next(iter(kwargs))!r}{at_user_line()}"
@@ -368,18 +374,20 @@ class Tensor(Handle):
                 dtype, where = arg.dtype, arg.device
             elif isinstance(arg, (str, Device)) or type(arg) is int:
                 where = arg
-            elif isinstance(arg, bool) or arg is None:
-                pass
-            else:
+            elif isinstance(arg, bool):
+                flags.append(arg)
+            elif arg is not None:
                 raise TypeError(
                     "to() received an invalid argument of type "
                     f"{type(arg).__name__}{at_user_line()}"
                 )
+        non_blocking, copy = non_blocking or any(flags[:1]), copy or any(flags[1:])
         result = self
         if where is not None:
             name = device_module.resolve(where)
             if name != result._meta()[2]:
-                result = record(ops.copy_to, result, name)
+                fetched = non_blocking and name == "cpu"
+                result = record(ops.copy_to, result, name, *(False,) * fetched)
         if dtype is not None and dtype is not result.dtype:
             result = record(to, result, dtype)
         return shaping.clone(self) if copy and result is self else result
@@ -396,19 +404,18 @@ class Tensor(Handle):
         return -1 if index is None else index
 
     def pin_memory(self, device: Any = None) -> Any:
-        """The tensor itself: copies to a GPU go through pinned memory, and nobody waits for
-        them."""
-        if self.device.type != "cpu":
-            raise RuntimeError(
-                f"cannot pin '{self.type()}': only dense CPU tensors can be pinned{at_user_line()}"
-            )
-        return self
+        """A copy in pinned memory, which a GPU copies from by itself, or the tensor if it is there.
+
+        Without a GPU it is the tensor. A write in place may leave pinned memory behind.
+        """
+        return pinned(self)
 
     def is_pinned(self, device: Any = None) -> bool:
-        return False
+        """Whether its value is in memory that `pin_memory` got."""
+        return is_pinned(self)
 
     def record_stream(self, stream: Any) -> None:
-        """Nothing: memory is reused in the order of the device's work, whatever the stream."""
+        """Nothing: who uses memory, in which stream, is known without being told."""
 
     def type(self, dtype: Any = None) -> Any:
         if dtype is None:
@@ -508,7 +515,7 @@ class Tensor(Handle):
         """Overwrite with `source`, broadcast and cast."""
         source = elementwise.as_handle(source, self)
         if source.device != self.device:
-            source = source.to(device=self.device)
+            source = source.to(device=self.device, non_blocking=non_blocking)
         return recording.assign(
             self, recording.node_of(_copied_value, source, self.dtype, tuple(self.shape))
         )

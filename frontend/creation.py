@@ -53,7 +53,8 @@ def tensor(
 ) -> Any:
     """A new tensor with a copy of `data`: numbers, nested sequences, arrays or tensors.
 
-    Python floats become the default dtype, ints int64, bools bool.
+    Python floats become the default dtype, ints int64, bools bool. pin_memory: see
+    `Tensor.pin_memory`.
     """
     if isinstance(data, Handle):
         if dtype is None:
@@ -72,6 +73,7 @@ def tensor(
     t = _upload(
         np.ascontiguousarray(array).reshape(array.shape), dtype, device_module.resolve(device)
     )
+    t = t.pin_memory() if pin_memory else t
     return t.requires_grad_() if requires_grad else t
 
 

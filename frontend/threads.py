@@ -51,6 +51,8 @@ flush: Callable[[], None] = _unset
 set_mode: Callable[[bool, Any], None] = _unset
 arm: Callable[[], None] = _unset
 guarded = False
+on_turn: Callable[[], None] | None = None
+"""Is called in a thread that takes over, before its calls go on."""
 
 
 class Guard:
@@ -113,6 +115,8 @@ def _take_from(before: int, me: int) -> None:
         flush()
     finally:
         set_mode(*mine)
+        if on_turn is not None:
+            on_turn()
 
 
 def relax() -> None:

@@ -11,6 +11,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern
+from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
 from .epoch import (
@@ -153,7 +154,7 @@ def _write_history(t: Any, value: Node) -> None:
 def _write_through(state: Any, node: Node) -> None:
     """An in-place write to memory that NumPy sees lands in the array before the call returns."""
     if clock.holding:
-        np.copyto(state._buffer, flushing.value_of(node))
+        np.copyto(state._buffer, _array(flushing.value_of(node)))
         return
     # A tensor of its own, so that the flush computes it, and keeps its history.
     holder = Handle()
@@ -162,9 +163,14 @@ def _write_through(state: Any, node: Node) -> None:
     flushing.flush()
     if type(holder._buffer) is flushing.Failed:
         raise holder._buffer.error()
-    np.copyto(state._buffer, holder._buffer)
+    np.copyto(state._buffer, _array(holder._buffer))
     if node.op is not ops.variable:
         state._history = holder._history
+
+
+def _array(buffer: Any) -> np.ndarray:
+    """What a buffer of the host holds, when it is there."""
+    return devices.get("cpu").to_numpy(buffer)
 
 
 def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:

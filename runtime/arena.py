@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 class Arena:
-    """The memory of a device in which all plans keep their temporaries, one plan at a time."""
+    """The memory of a device in which all plans keep their temporaries, one plan at a time in each
+    of its lanes."""
 
     _arenas: dict[str, Arena] = {}
 
@@ -24,10 +25,18 @@ class Arena:
 
     @classmethod
     def of(cls, device: Device) -> Arena:
-        found = cls._arenas.get(device.name)
+        lane = device.lane or device.name
+        found = cls._arenas.get(lane)
         if found is None:
-            found = cls._arenas[device.name] = cls(device)
+            found = cls._arenas[lane] = cls(device)
         return found
+
+    @classmethod
+    def release_all(cls, device: Device) -> None:
+        """Give back the memory of a device in all its lanes."""
+        for arena in cls._arenas.values():
+            if arena.device is device:
+                arena.release()
 
     def slots(self, segment: Segment) -> list[Any]:
         """The segment's slots with its temporaries, cut from the arena; the others are None."""

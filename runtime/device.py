@@ -6,7 +6,7 @@ import abc
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -35,11 +35,26 @@ class OutOfMemoryError(RuntimeError):
     """A device has no memory left for a buffer."""
 
 
+class Arrival(Protocol):
+    """A copy to host memory that is under way. wait: raises what went wrong in the work before."""
+
+    def done(self) -> bool: ...
+
+    def wait(self) -> None: ...
+
+
 class Device(abc.ABC):
     """Where buffers live and kernels run. A buffer is contiguous memory of one dtype and shape."""
 
     name: str
     target: Target
+    lane: str | None = None
+    """Names work that runs beside the device's other work, with temporaries of its own."""
+    concurrent = False
+    """Whether there has ever been such work: then `meet` is to be told what a run uses."""
+
+    def meet(self, read: Sequence[Any], written: Sequence[Any]) -> None:  # noqa: B027  (one lane)
+        """Let further work wait for what other lanes have given to these buffers."""
 
     @abc.abstractmethod
     def empty(self, shape: Sequence[int], dtype: DType) -> Any:
@@ -76,6 +91,14 @@ class Device(abc.ABC):
     def copied(self, buffer: Any, source: Device) -> Any:
         """A new buffer with a copy of one of `source`'s."""
         return self.from_numpy(source.to_numpy(buffer))
+
+    def fetched(self, buffer: Any, source: Device) -> Any:
+        """As `copied`, but the copy may still be under way: who reads it waits."""
+        return self.copied(buffer, source)
+
+    def sent(self, buffer: Any) -> tuple[np.ndarray, Arrival] | None:
+        """A copy in host memory that is under way; None if a device can't do that."""
+        return None
 
     @abc.abstractmethod
     def compile(self, kernel: Kernel | Bundle) -> Launch:

@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.ir.dtype import DType, from_numpy
 
 from . import debug
-from .device import Device, Launch
+from .device import Arrival, Device, Launch
 
 if TYPE_CHECKING:
     from tilewright.codegen.triton import Emitted
@@ -31,6 +31,8 @@ class HostDevice(Device):
 
     def __init__(self) -> None:
         self._recycled: dict[int, list[np.ndarray]] = {}
+        # What a GPU copies to, by identity. It is held, so nothing is written to it meanwhile.
+        self._arriving: dict[int, tuple[np.ndarray, Arrival]] = {}
 
     def empty(self, shape: Sequence[int], dtype: DType) -> np.ndarray:
         size = math.prod(shape) * dtype.itemsize
@@ -75,7 +77,30 @@ class HostDevice(Device):
         return np.array(array, dtype=from_numpy(array.dtype).np, order="C", copy=True)
 
     def to_numpy(self, buffer: np.ndarray) -> np.ndarray:
+        if self.concurrent:
+            self.meet([buffer], ())
         return buffer
+
+    def fetched(self, buffer: Any, source: Device) -> np.ndarray:
+        sent = source.sent(buffer)
+        if sent is None:
+            return self.copied(buffer, source)
+        for key, (_, arrival) in list(self._arriving.items()):
+            if arrival.done():
+                del self._arriving[key]
+        self._arriving[id(sent[0])] = sent
+        self.concurrent = True
+        return sent[0]
+
+    def meet(self, read: Sequence[Any], written: Sequence[Any]) -> None:
+        for part in (*read, *written):
+            while isinstance(part, np.ndarray):
+                found = self._arriving.get(id(part))
+                if found is not None:
+                    found[1].wait()
+                    del self._arriving[id(part)]
+                part = part.base
+        self.concurrent = bool(self._arriving)
 
     def bind(self, emitted: Emitted) -> Launch:
         from .interpret import bind

@@ -70,12 +70,8 @@ class BoundLoop:
         ]
         written = dict.fromkeys(i for step in body.steps for i in step.outputs)
         own = [i for i in written if i not in body.results]
-        offsets, total = place(body, own)
-        memory = device.arena(total) if total else None
-        self._temporaries = [
-            (i, device.view(memory, offsets[i], body.slots[i].shape, body.slots[i].dtype))
-            for i in own
-        ]
+        self._offsets, self._total = place(body, own)
+        self._temporaries: dict[str | None, list[tuple[int, Any]]] = {}  # by lane
         self._places = list(order(loop.count, loop.reverse))
 
     def __call__(self, buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
@@ -91,12 +87,24 @@ class BoundLoop:
             for launch, used in self.launches:
                 yield launch, [slots[i] for i in used]
 
+    def _own(self) -> list[tuple[int, Any]]:
+        """The slots that nobody outside reads, with their buffers."""
+        device, slots = self.device, self.loop.body.slots
+        found = self._temporaries.get(device.lane)
+        if found is None:
+            memory = device.arena(self._total) if self._total else None
+            found = self._temporaries[device.lane] = [
+                (i, device.view(memory, offset, slots[i].shape, slots[i].dtype))
+                for i, offset in self._offsets.items()
+            ]
+        return found
+
     def _walk(self, buffers: Sequence[Any]) -> Iterator[list[Any]]:
         """The slots of the body as each step finds them."""
         loop, rows_of = self.loop, self.device.rows
         output, *given = buffers
         slots: list[Any] = [None] * len(loop.body.slots)
-        for slot, view in self._temporaries:
+        for slot, view in self._own():
             slots[slot] = view
         for slot, i in self._whole:
             slots[slot] = given[i]

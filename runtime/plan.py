@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import ops
 from tilewright.ir.node import Node
 
 from . import debug, devices
@@ -151,7 +152,7 @@ class Plan:
         self.run_seconds += perf_counter() - start
         for place in self._twins:
             device = self.segments[self._result_places[place][0]].device
-            values[place] = _copied(device, values[place], device, failures)
+            values[place] = _copied(device, values[place], device.copied, failures)
         if failures:
             raise Incomplete(values, failures[0])
         return values
@@ -174,7 +175,8 @@ class Plan:
                 if source in segment.roots:
                     value = values[segment.roots.index(source)]
                     target = devices.get(node.attrs[0])
-                    crossed[number] = _copied(segment.device, value, target, failures)
+                    copy = target.fetched if node.op is ops.fetch else target.copied
+                    crossed[number] = _copied(segment.device, value, copy, failures)
         return [outputs[i][k] for i, k in self._result_places]
 
     def _given(self, donated: tuple[tuple[int, int], ...]) -> list[list[tuple[int, int]]]:
@@ -190,12 +192,14 @@ class Plan:
         return found
 
 
-def _copied(source: Device, value: Any, target: Device, failures: list[Exception]) -> Any:
-    """A copy of `value` on `target`; an error in its place stays, or takes it."""
+def _copied(
+    source: Device, value: Any, copy: Callable[[Any, Device], Any], failures: list[Exception]
+) -> Any:
+    """A copy of `value`; an error in its place stays, or takes it."""
     if isinstance(value, Exception):
         return value
     try:
-        return target.copied(value, source)
+        return copy(value, source)
     except Exception as error:
         failures.append(error)
         return error
@@ -211,18 +215,24 @@ def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
     if run is None or count < len(segment.launches) or not segment.plain:
         return None
     inputs, makers, has_arena = segment.inputs, segment.makers, segment.arena_bytes > 0
+    device = segment.device
     results = [slot for slot, _, _ in segment.results]
     blank: list[Any] = [None] * len(segment.program.slots)
 
     def whole(buffers: Sequence[Any], scalars: Sequence[Any]) -> list[Any] | None:
         try:
-            slots = Arena.of(segment.device).slots(segment) if has_arena else blank.copy()
+            slots = Arena.of(device).slots(segment) if has_arena else blank.copy()
             for slot, make in makers:
                 slots[slot] = make()
         except OutOfMemoryError:
             return None
         for slot, source in inputs:
             slots[slot] = buffers[source]
+        if device.concurrent:
+            try:
+                device.meet([slots[slot] for slot, _ in inputs], ())
+            except Exception:
+                return None
         if run(slots, scalars) < count:
             return None
         return [slots[slot] for slot in results]
@@ -256,6 +266,8 @@ def run_segment(
                 slots[slot] = error
     for slot, source in segment.inputs:
         slots[slot] = buffers[source] if source < CROSSING else crossed[source]
+    if device.concurrent and segment.launches:
+        _meet(segment, slots, given, failures)
     launches, runs, done = segment.launches, segment.runs, 0
     count = len(launches)
     try:
@@ -281,11 +293,25 @@ def run_segment(
     for slot, shape, copied in segment.results:
         value = slots[slot]
         if copied:
-            value = _copied(device, value, device, failures)
+            value = _copied(device, value, device.copied, failures)
         if not (shape is None or isinstance(value, Exception)):
             value = value.reshape(shape)
         out.append(value)
     return out
+
+
+def _meet(
+    segment: Segment, slots: list[Any], given: Sequence[tuple[int, int]], failures: list[Exception]
+) -> None:
+    """Wait for what is under way to the buffers that a run reads or writes; what went wrong on the
+    way takes their place."""
+    for slot, _ in segment.inputs:
+        try:
+            segment.device.meet([slots[slot]], ())
+        except Exception as error:
+            failures.append(error)
+            slots[slot] = error
+    segment.device.meet((), [slots[slot] for slot, _ in given])
 
 
 def _carry_on(

@@ -96,14 +96,16 @@ def segment(
     fresh += [i for i in dict.fromkeys(program.results) if i not in known]
     metas = program.slots
     made.makers = tuple((i, device.maker(metas[i].shape, metas[i].dtype)) for i in fresh)
-    made.results = _results(program, shapes, bound)
+    # What crossed from another device is nobody's yet.
+    taken = {slot for leaf, slot in program.leaves.items() if leaf.attrs[0] < CROSSING}
+    made.results = _results(program, shapes, taken)
     return made
 
 
 def _results(
-    program: Program, shapes: Sequence[tuple[int, ...]], bound: set[int]
+    program: Program, shapes: Sequence[tuple[int, ...]], taken: set[int]
 ) -> tuple[tuple[int, tuple[int, ...] | None, bool], ...]:
-    seen = set(bound)
+    seen = set(taken)
     out = []
     for slot, shape in zip(program.results, shapes, strict=True):
         same = tuple(program.slots[slot].shape) == shape

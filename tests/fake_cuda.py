@@ -2,9 +2,10 @@
 
 Device pointers are addresses of host memory, and a launch runs the kernel in Triton's interpreter,
 so a program gives its real values by way of the real runtime. It is harsher than a GPU where that
-finds mistakes: work is done as late as it may be (when somebody waits for it), memory is filled
-with garbage when it is handed out and when it is freed, and every access is checked against what is
-allocated at that time.
+finds mistakes: work is done as late as it may be (when somebody waits for it) or in any order that
+streams and events allow, memory is filled with garbage when it is handed out and when it is freed,
+and every access is checked against what is allocated at that time, and against what other streams
+do with the same bytes (`fake_order.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ctypes
 import itertools
 import os
 import pickle
+import random
 import re
 import struct
 from collections import deque
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_order import Clock, Races, join
 
 from tilewright import flushing
 from tilewright.codegen.kernel import Bundle, Kernel
@@ -59,6 +62,7 @@ NUMPY = {"i1": "?", "i8": "i1", "u8": "u1", "i16": "i2", "i32": "i4", "u32": "u4
 NUMPY |= {"u64": "u8", "fp16": "f2", "fp32": "f4", "fp64": "f8"}
 MAGIC = b"\x7fELF of a request"
 GARBAGE_NEW, GARBAGE_FREED = 0x7B, 0x5A
+PATIENCE = 4  # questions until a piece of work is done
 
 
 def image(request: offline.Request) -> bytes:
@@ -100,15 +104,17 @@ def installed(
     blocking: bool = False,
     keeping: bool = False,
     compiler: Callable[..., list[offline.Compiled]] = compile_many,
+    seed: int | None = None,
 ) -> Iterator[FakeCuda]:
-    """Inside the block this machine has GPUs.
+    """Inside the block this machine has GPUs. At its end no race must have been found.
 
     keeping: whether memory that comes back waits for its next use. Otherwise it goes back to the
-    driver, which notices if somebody uses it still.
+    driver, which notices if somebody uses it still. seed: of the order in which streams are served;
+    None: each as late as may be.
     """
     flushing.flush()
-    fake = FakeCuda(devices, capability)
-    with pytest.MonkeyPatch.context() as patch:
+    fake = FakeCuda(devices, capability, seed)
+    with pytest.MonkeyPatch.context() as patch, fake.watched():
         patch.setattr(offline, "compile_many", compiler)
         patch.setattr(kernels, "_compiler", lambda: "fake")  # a part of the key on disk
         if not keeping:
@@ -120,13 +126,16 @@ def installed(
         try:
             yield fake
             flushing.flush()
+            fake.finish()
+            assert not fake.races.found, "\n".join(fake.races.found)
         finally:
             # What is still pending can't be computed without these devices.
             flushing._forget_views()
             flushing._end_epoch()
             flushing.clear_tables()
             for number in range(devices):
-                Arena._arenas.pop(f"cuda:{number}", None)
+                for lane in [k for k in Arena._arenas if k.startswith(f"cuda:{number}")]:
+                    del Arena._arenas[lane]
             driver.use(None)
 
 
@@ -138,34 +147,118 @@ class Failure(Exception):
         self.code = code
 
 
-@dataclass
+@dataclass(eq=False)
 class Stream:
+    """handle: its number. clock: what is certain to be done before what it is given next."""
+
+    fake: FakeCuda
     context: int
-    todo: deque[Callable[[], None]] = field(default_factory=deque)
+    handle: int
+    todo: deque[Callable[[], None] | Point] = field(default_factory=deque)
+    clock: Clock = field(default_factory=dict)
+    questions: int = 0
+
+    def give(self, name: str, do: Callable[[int], None]) -> None:
+        """Work to be done later: do(its place among all work)."""
+        place = self.fake.races.given(self.handle, self.clock, name)
+        self.todo.append(lambda: do(place))
 
     def run(self) -> None:
         while self.todo:
             self.step()
 
+    def can_go_on(self) -> bool:
+        return bool(self.todo) and not (isinstance(self.todo[0], Point) and not self.todo[0].done)
+
     def step(self) -> None:
-        self.todo.popleft()()
+        self.fake.serve_some()
+        if self.todo and isinstance(self.todo[0], Point):
+            self.todo[0].run()
+        if self.can_go_on():  # still: others may have been served
+            self.do()
+
+    def do(self) -> None:
+        found = self.todo.popleft()
+        if not isinstance(found, Point):
+            found()
+
+    def ask(self) -> bool:
+        """Whether all is done. So that a loop that asks comes to an end, some is done at times."""
+        self.questions += 1
+        if self.todo and self.questions % PATIENCE == 0:
+            self.step()
+        return not self.todo
+
+    def awaits(self, point: Point) -> None:
+        join(self.clock, point.clock)
+        self.todo.append(point)
+
+
+@dataclass
+class Point:
+    """A place in a stream: when an event was recorded there, it happens there."""
+
+    stream: Stream
+    clock: Clock
+    done: bool = False
+    time: float = 0.0
+
+    @classmethod
+    def recorded(cls, stream: Stream) -> Point:
+        made = cls(stream, dict(stream.clock))
+        stream.todo.append(made.happen)
+        return made
+
+    def happen(self) -> None:
+        self.stream.fake.time += 1.0
+        self.done, self.time = True, self.stream.fake.time
+
+    def run(self) -> None:
+        while not self.done:
+            self.stream.step()
+
+    def ask(self) -> bool:
+        return self.done or (self.stream.ask(), self.done)[1]
 
 
 @dataclass
 class Event:
-    """recorded: the stream and how often it has been recorded; done: how often it happened."""
-
     timed: bool
-    stream: Stream | None = None
-    recorded: int = 0
-    done: int = 0
-    time: float = 0.0
+    point: Point | None = None  # where it was recorded last
 
-    def run(self, until: int | None = None) -> None:
-        until = self.recorded if until is None else until
-        while self.done < until:
-            assert self.stream is not None
-            self.stream.step()
+
+@dataclass
+class Ready:
+    """A graph that can be launched. last: the end of its last launch, which the next one awaits."""
+
+    launches: dict[int, Launch]
+    last: Point | None = None
+
+
+class Watched:
+    """Triton's interpreter of memory operations, which tells of each."""
+
+    def __init__(self, fake: FakeCuda, stock: Any):
+        self._fake, self._stock = fake, stock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stock, name)
+
+    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
+        self._fake.accessed(pointers, mask, np.dtype(dtype).itemsize, False)
+        return self._stock.load(pointers, mask, other, dtype)
+
+    def store(self, pointers: Any, value: Any, mask: Any) -> Any:
+        self._fake.accessed(pointers, mask, value.dtype.itemsize, True)
+        return self._stock.store(pointers, value, mask)
+
+    def atomic_rmw(self, op: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
+        self._fake.accessed(pointers, mask, value.dtype.itemsize, True)
+        return self._stock.atomic_rmw(op, pointers, value, mask, order)
+
+    def atomic_cas(self, pointers: Any, expected: Any, value: Any, order: Any) -> Any:
+        self._fake.accessed(pointers, np.ones(1, bool), value.dtype.itemsize, True)
+        return self._stock.atomic_cas(pointers, expected, value, order)
 
 
 def _tensor_map(kind: str) -> offline.TensorMap:
@@ -222,9 +315,11 @@ def _widths(kind: str) -> list[int]:
 
 class FakeCuda:
     """The library. What tests look at: `launches`, `calls` (how often a function was called),
-    `live` (size and device by address), `graph_launches`, `capacity`."""
+    `live` (size and device by address), `graph_launches`, `capacity`, `races`."""
 
-    def __init__(self, devices: int = 1, capability: tuple[int, int] = (9, 0)):
+    def __init__(
+        self, devices: int = 1, capability: tuple[int, int] = (9, 0), seed: int | None = None
+    ):
         self.devices, self.capability, self.version = devices, capability, 13000
         self.capacity = [1 << 30] * devices
         self.reserved = [0] * devices
@@ -245,7 +340,10 @@ class FakeCuda:
         self._next = itertools.count(0x1000, 0x10)
         self._contexts = [self._new(("context", i)) for i in range(devices)]
         self._pools = [self._new(("pool", i)) for i in range(devices)]
-        self._streams = [Stream(i) for i in range(devices)]  # default streams
+        self._streams = [Stream(self, i, i) for i in range(devices)]  # default streams
+        self._chance = None if seed is None else random.Random(seed)
+        self.races = Races()
+        self._place = 0  # of the work that is being done
         self._texts: list[bytes] = []
         for name, (_, types) in PROTOTYPES.items():
             # Called by way of the C prototype: arguments arrive as a C library would get them.
@@ -269,6 +367,38 @@ class FakeCuda:
                 return failure.code
 
         return entry
+
+    # -- the order of work
+
+    def serve_some(self) -> None:
+        """Do some of what streams have to do, as it may happen."""
+        while self._chance is not None and self._chance.random() < 0.5:
+            found = [s for s in self._all_streams() if s.can_go_on()]
+            if not found:
+                return
+            self._chance.choice(found).do()
+
+    def finish(self) -> None:
+        """Do all that is left."""
+        for stream in self._all_streams():
+            stream.run()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Inside the block every access of a kernel is looked at."""
+        from triton.runtime import interpreter as stock
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stock, "_interpreter", Watched(self, stock._interpreter))
+            yield
+
+    def accessed(self, pointers: Any, mask: Any, width: int, writes: bool) -> None:
+        pointers = np.asarray(pointers).astype(np.uint64)
+        if self._place and not self.races.element_access(
+            self._place, pointers, np.asarray(mask), width, writes=writes
+        ):
+            self.lost = True
+            raise Failure(ILLEGAL_ADDRESS)
 
     # -- handles
 
@@ -337,30 +467,33 @@ class FakeCuda:
         number = self._context_number()
         for stream in self._all_streams():
             if stream.context == number:
-                stream.run()
+                self._await(stream)
+
+    def _await(self, stream: Stream) -> None:
+        stream.run()
+        join(self.races.host, stream.clock)
 
     # -- streams and events
 
     def _cuStreamCreateWithPriority(self, out: Any, flags: int, priority: int) -> None:
-        out[0] = self._new(Stream(self._context_number()))
-
-    def _cuStreamDestroy(self, stream: int) -> None:
-        self._of(stream, Stream).run()
-        del self._handles[stream]
+        assert flags == 1, "it would wait for the default stream"
+        out[0] = handle = self._new(None)
+        self._handles[handle] = Stream(self, self._context_number(), handle)
 
     def _cuStreamSynchronize(self, stream: int | None) -> None:
-        self._stream(stream).run()
+        self._await(self._stream(stream))
 
     def _cuStreamQuery(self, stream: int | None) -> int:
         found = self._stream(stream)
-        if found.todo:
-            found.step()  # so that a loop that asks comes to an end
-        return NOT_READY if found.todo else OK
+        if not found.ask():
+            return NOT_READY
+        join(self.races.host, found.clock)
+        return OK
 
     def _cuStreamWaitEvent(self, stream: int | None, event: int, flags: int) -> None:
         found = self._of(event, Event)
-        until = found.recorded
-        self._stream(stream).todo.append(lambda: found.run(until))
+        if found.point is not None:
+            self._stream(stream).awaits(found.point)
 
     def _cuEventCreate(self, out: Any, flags: int) -> None:
         out[0] = self._new(Event(timed=not flags & 2))
@@ -370,32 +503,29 @@ class FakeCuda:
         del self._handles[event]
 
     def _cuEventRecord(self, event: int, stream: int | None) -> None:
-        found, found.stream = self._of(event, Event), self._stream(stream)
-        found.recorded += 1
-
-        def happen() -> None:
-            found.done += 1
-            self.time += 1.0
-            found.time = self.time
-
-        found.stream.todo.append(happen)
+        self._of(event, Event).point = Point.recorded(self._stream(stream))
 
     def _cuEventQuery(self, event: int) -> int:
-        found = self._of(event, Event)
-        if found.done < found.recorded:
-            found.stream.step()
-        return NOT_READY if found.done < found.recorded else OK
+        point = self._of(event, Event).point
+        if point is not None:
+            if not point.ask():
+                return NOT_READY
+            join(self.races.host, point.clock)
+        return OK
 
     def _cuEventSynchronize(self, event: int) -> None:
-        self._of(event, Event).run()
+        point = self._of(event, Event).point
+        if point is not None:
+            point.run()
+            join(self.races.host, point.clock)
 
     def _cuEventElapsedTime(self, out: Any, start: int, end: int) -> int:
         first, last = self._of(start, Event), self._of(end, Event)
-        if not (first.timed and last.timed and first.recorded and last.recorded):
+        if not (first.timed and last.timed and first.point and last.point):
             raise Failure(INVALID_HANDLE)
-        if first.done < first.recorded or last.done < last.recorded:
+        if not (first.point.done and last.point.done):
             return NOT_READY
-        out[0] = last.time - first.time
+        out[0] = last.point.time - first.point.time
         return OK
 
     # -- memory
@@ -427,7 +557,7 @@ class FakeCuda:
 
     def _cuMemAllocAsync(self, out: Any, size: int, stream: int | None) -> None:
         number = self._context_number()
-        self._stream(stream)
+        found = self._stream(stream)
         used = self._used(number) + size
         if used > self.capacity[number]:
             raise Failure(OUT_OF_MEMORY)
@@ -437,6 +567,8 @@ class FakeCuda:
         self._memory[pointer] = memory
         self.reserved[number] = max(self.reserved[number], used)
         self.peak[number] = max(self.peak[number], self.reserved[number])
+        place = self.races.given(found.handle, found.clock, "an allocation")
+        self.races.allocated(pointer, size, place)
         out[0] = pointer
 
     def _cuMemFreeAsync(self, pointer: int, stream: int | None) -> None:
@@ -444,11 +576,12 @@ class FakeCuda:
             raise Failure(INVALID_VALUE)
         memory = self._memory.pop(pointer)
 
-        def free() -> None:
+        def free(place: int) -> None:
+            self.races.freed(pointer, place)
             del self.live[pointer]
             memory[:] = GARBAGE_FREED
 
-        self._stream(stream).todo.append(free)
+        self._stream(stream).give("a release", free)
 
     def _cuMemHostAlloc(self, out: Any, size: int, flags: int) -> None:
         self.pinned.append(np.zeros(size, np.uint8))
@@ -462,34 +595,48 @@ class FakeCuda:
         self.lost = True
         raise Failure(ILLEGAL_ADDRESS)
 
-    def _copy(self, to: int, source: int, size: int, stream: int | None, *on_device: int) -> None:
-        def copy() -> None:
-            for pointer in on_device:
-                self._check(pointer, size)
+    def _copy(
+        self,
+        name: str,
+        to: int,
+        source: int,
+        size: int,
+        stream: int | None,
+        writes: bool = True,
+        reads: bool = True,
+    ) -> None:
+        """reads, writes: whether the source and the target are on a device."""
+
+        def copy(place: int) -> None:
+            for pointer, is_target in ((source, False), (to, True)):
+                if writes if is_target else reads:
+                    self._check(pointer, size)
+                    self.races.access(place, pointer, size, writes=is_target)
             ctypes.memmove(to, source, size)
 
-        self._stream(stream).todo.append(copy)
+        self._stream(stream).give(name, copy)
 
     def _cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int | None) -> None:
-        self._copy(to, source, size, stream, to)
+        self._copy("a copy from the host", to, source, size, stream, reads=False)
 
     def _cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int | None) -> None:
-        self._copy(to, source, size, stream, source)
+        self._copy("a copy to the host", to, source, size, stream, writes=False)
 
     def _cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int | None) -> None:
-        self._copy(to, source, size, stream, to, source)
+        self._copy("a copy", to, source, size, stream)
 
     def _cuMemcpyPeerAsync(
         self, to: int, to_context: int, source: int, context: int, size: int, stream: int | None
     ) -> None:
-        self._copy(to, source, size, stream, to, source)
+        self._copy("a copy from another GPU", to, source, size, stream)
 
     def _cuMemsetD8Async(self, pointer: int, byte: int, size: int, stream: int | None) -> None:
-        def fill() -> None:
+        def fill(place: int) -> None:
             self._check(pointer, size)
+            self.races.access(place, pointer, size, writes=True)
             ctypes.memset(pointer, byte, size)
 
-        self._stream(stream).todo.append(fill)
+        self._stream(stream).give("a fill", fill)
 
     # -- kernels
 
@@ -535,9 +682,12 @@ class FakeCuda:
 
     def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: Any) -> None:
         asked = self._asked(function, config.contents, parameters)
-        self._stream(config.contents.stream).todo.append(lambda: self._run(asked))
+        self._launch(asked, self._stream(config.contents.stream))
 
-    def _run(self, asked: Launch) -> None:
+    def _launch(self, asked: Launch, stream: Stream) -> None:
+        stream.give(asked.request.name, lambda place: self._run(asked, place))
+
+    def _run(self, asked: Launch, place: int) -> None:
         from tilewright.runtime import interpreter
 
         self.launches.append(asked)
@@ -557,7 +707,11 @@ class FakeCuda:
         arguments = dict(request.constexprs)
         for name, kind in _types(request):
             arguments[name] = interpreter.argument(kind, asked.values[name])
-        interpreter.run(function, asked.grid, arguments)
+        self._place = place
+        try:
+            interpreter.run(function, asked.grid, arguments)
+        finally:
+            self._place = 0
 
     # -- graphs
 
@@ -579,21 +733,24 @@ class FakeCuda:
         nodes.append((handle, asked))
 
     def _cuGraphInstantiateWithFlags(self, out: Any, graph: int, flags: int) -> None:
-        out[0] = self._new(dict(self._of(graph, list)))
+        out[0] = self._new(Ready(dict(self._of(graph, list))))
 
     def _cuGraphExecKernelNodeSetParams(self, ready: int, node: int, to: Any) -> None:
         self.updates += 1
-        launches = self._of(ready, dict)
+        launches = self._of(ready, Ready).launches
         launches[node] = self._asked(to.contents.function, to.contents, to.contents.parameters)
 
     def _cuGraphLaunch(self, ready: int, stream: int | None) -> None:
         self.graph_launches += 1
-        todo = self._stream(stream).todo
-        for asked in list(self._of(ready, dict).values()):
-            todo.append(lambda asked=asked: self._run(asked))
+        found, graph = self._stream(stream), self._of(ready, Ready)
+        if graph.last is not None:
+            found.awaits(graph.last)
+        for asked in graph.launches.values():
+            self._launch(asked, found)
+        graph.last = Point.recorded(found)
 
     def _cuGraphExecDestroy(self, ready: int) -> None:
-        self._of(ready, dict)
+        self._of(ready, Ready)
         del self._handles[ready]
 
     # -- errors

@@ -186,11 +186,51 @@ def test_copies_of_any_dtype_and_shape(fake: FakeCuda, shape: tuple[int, ...], d
     assert (y + y).tolist() == (x + x).tolist()
 
 
-def test_pinned_tensors_are_the_tensors(fake: FakeCuda) -> None:
-    x = tilewright.ones(3)
-    assert x.pin_memory() is x and not x.is_pinned()
+def test_pinned_memory(fake: FakeCuda) -> None:
+    x = tilewright.arange(6.0).reshape(2, 3)
+    y = x.pin_memory()
+    assert y.is_pinned() and y.pin_memory() is y and not x.is_pinned()
+    assert y[1:].is_pinned() and not (y + 1).is_pinned()
+    assert tilewright.tensor([True], pin_memory=True).is_pinned()
+    np.testing.assert_array_equal(y.numpy(), x.numpy())
     with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
         x.cuda().pin_memory()
+    assert tilewright.ones(0, 3).pin_memory().cuda().shape == (0, 3)
+
+
+def test_what_is_pinned_is_copied_from_where_it_is(fake: FakeCuda) -> None:
+    """Late: what is written to it meanwhile goes elsewhere."""
+    large = np.arange(RING // 4 + 3, dtype=np.float32)
+    x = tilewright.from_numpy(large).pin_memory()
+    moved = []
+    for part in (x, x[5:9]):
+        moved.append(part.cuda(non_blocking=True))
+        tilewright.cuda.current_stream().record_event()
+    x.mul_(0)
+    x[5] = 7
+    assert x.sum().item() == 7
+    assert len(fake.pinned) == 1, "the ring was not needed"
+    np.testing.assert_array_equal(moved[0].cpu().numpy(), large)
+    np.testing.assert_array_equal(moved[1].cpu().numpy(), large[5:9])
+
+
+def test_pinned_memory_is_used_again(fake: FakeCuda) -> None:
+    for i in range(6):
+        x = tilewright.full((100,), i).pin_memory()
+        y = x.cuda() + 1
+        del x
+        assert y.sum().item() == 100 * (i + 1)
+        del y
+    assert len(fake.pinned) <= 3
+
+
+def test_a_loader_pins_its_batches(fake: FakeCuda) -> None:
+    data = [{"x": np.full(3, i, np.float32), "y": (i, "text")} for i in range(4)]
+    loader = tilewright.utils.data.DataLoader(data, batch_size=2, pin_memory=True)
+    for i, batch in enumerate(loader):
+        assert batch["x"].is_pinned() and batch["y"][0].is_pinned()
+        assert batch["y"][1] == ["text"] * 2 or batch["y"][1] == ("text",) * 2
+        assert batch["x"].cuda(non_blocking=True)[:, 0].tolist() == [2 * i, 2 * i + 1]
 
 
 def test_a_loop_finds_its_blocks_at_the_same_addresses() -> None:

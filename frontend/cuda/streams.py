@@ -1,9 +1,10 @@
 """Streams and events.
 
 Work is recorded and runs when a value is needed, so what is pending is computed before a stream
-changes and before an event is recorded: it belongs to what came before. All work of a device is in
-one order whatever the streams (`runtime/cuda/context.py`): programs that synchronize their streams
-are right, and so are those that forget to.
+changes, and before an event of the current stream is recorded or waited for: it belongs to what
+came before. Streams run side by side; where one needs what another computes, or its memory, the
+runtime lets it wait (`runtime/cuda/order.py`). So programs that synchronize their streams are
+right, and so are those that forget to.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.location import at_user_line
+from tilewright.runtime import devices as runtime
 
-from .. import recording
+from .. import recording, threads
 from ..devices import device as Device
 from .numbering import runtime_of
 
@@ -23,6 +25,7 @@ class Stream:
     def __init__(self, device: Any = None, priority: int = 0, **_: Any):
         from tilewright.runtime.cuda import context
 
+        recording.claim()
         self._runtime = runtime_of(device)
         self._stream: Any = context.Stream(self._runtime.context, priority)
         self.priority = priority
@@ -60,16 +63,22 @@ class Stream:
         event.record(self)
         return event
 
+    def _compute(self) -> None:
+        """Give it what is pending, if that is its work."""
+        recording.claim()
+        if self._runtime.context.stream == self.cuda_stream:
+            recording.flush()
+
     def query(self) -> bool:
         """Whether all work in it is done."""
-        recording.flush()
+        self._compute()
         context = self._runtime.context
         context.use()
         return context.driver.cuStreamQuery(self.cuda_stream) == 0
 
     def synchronize(self) -> None:
         """Waits for all work in it."""
-        recording.flush()
+        self._compute()
         context = self._runtime.context
         context.use()
         context.driver.cuStreamSynchronize(self.cuda_stream)
@@ -97,7 +106,9 @@ class Stream:
 
 
 class ExternalStream(Stream):
-    """A stream that another library made, by its handle; it must outlive its use here."""
+    """A stream that another library made, by its handle. It must outlive the tensors that were
+    computed in it, and the memory that is kept of theirs (`torch.cuda.empty_cache` gives it
+    back)."""
 
     def __init__(self, stream_ptr: int, device: Any = None):
         from tilewright.runtime.cuda import context
@@ -124,8 +135,8 @@ class Event:
         """Put it behind all that was given to `stream`, by default the current one."""
         from tilewright.runtime.cuda import context
 
-        recording.flush()
         stream = current_stream() if stream is None else stream
+        stream._compute()
         where = stream._runtime.context
         if self._event is None:
             self._event = context.Event(where, self._timing, self._blocking)
@@ -134,12 +145,12 @@ class Event:
                 f"Event device cuda:{self._event.context.number} does not match recording stream's "
                 f"device {stream.device}{at_user_line()}"
             )
-        self._event.record(stream.cuda_stream)
+        where.order.record(self._event, stream.cuda_stream)
 
     def wait(self, stream: Stream | None = None) -> None:
         """Let what comes in `stream` wait for it; nothing if it was never recorded."""
-        recording.flush()
         stream = current_stream() if stream is None else stream
+        stream._compute()
         if self._event is not None:
             self._event.delay(stream._runtime.context, stream.cuda_stream)
 
@@ -177,7 +188,8 @@ class Event:
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream that a device's work goes to."""
+    """The stream that a device's work goes to, as far as this thread gives it any."""
+    recording.claim()
     found = runtime_of(device)
     return Stream._around(found, found.context.current)
 
@@ -187,10 +199,18 @@ def default_stream(device: Any = None) -> Stream:
 
 
 def set_stream(stream: Stream | None) -> None:
-    """Give further work of its device to `stream`."""
+    """Give further work that this thread has for its device to `stream`."""
     if stream is not None:
+        threads.on_turn = _resume
         recording.flush()
-        stream._runtime.context.switch(stream._stream)
+        stream._runtime.switch(stream._stream)
+
+
+def _resume() -> None:
+    for name in runtime.started():
+        if name.startswith("cuda"):
+            found: Any = runtime.get(name)
+            found.resume()
 
 
 class StreamContext:

@@ -200,6 +200,7 @@ from .ternary import (
 )
 from .transfer import (
     copy_to,
+    fetch,
 )
 from .unary import (
     abs,

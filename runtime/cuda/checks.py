@@ -37,13 +37,17 @@ class Checks:
             return
         launched, self._launched = self._launched, {}
         error: IndexError | None = None
+        context = self.device.context
         for launcher in launched:
             checks, memory = launcher.emitted.checks, launcher.words
             assert memory is not None
             words = np.empty(len(checks), np.int64)
-            download(self.device.context, memory.pointer, words)
+            if context.order.several:
+                context.order.write(memory.pointer)
+            download(context, memory.pointer, words)
             if words.any():
                 self.device.fill(memory, 0)
+                context.synchronize()  # so that launches in other streams come after it
                 first = int(np.flatnonzero(words)[0])
                 error = error or bad_position(checks[first], int(words[first]))
         if error is not None:

@@ -1,17 +1,15 @@
-"""A GPU as the driver knows it: its primary context, its properties, streams and events.
-
-All work of a device is in one order, whatever the number of streams: a stream that becomes the
-current one waits for what the last one was given. So memory can be handed from stream to stream,
-and taken back, without anybody keeping account of who uses it.
-"""
+"""A GPU as the driver knows it: its primary context, its properties, streams and events."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+import threading
+from collections import deque
 from dataclasses import dataclass
 
 from . import driver
+from .order import Mark, Order
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _BLOCKING_SYNC, _NO_TIMING = 1, 2  # CU_EVENT_…
@@ -83,7 +81,10 @@ class Context:
     """The primary context of GPU `number`, which all libraries in a process share.
 
     handle: CUcontext. stream: the CUstream that work goes to; 0 is the default stream.
-    current: that stream, None for the default one.
+    current: that stream, None for the default one. chosen: the one of each thread, as `stream`.
+    order: who waits for whom.
+    idle: streams that nobody has any more, by priority. They are never ended: memory goes back to
+    the stream that it was handed out in.
     """
 
     current: Stream | BorrowedStream | None
@@ -95,6 +96,9 @@ class Context:
         self.handle = self.driver.handle("cuDevicePrimaryCtxRetain", self.device)
         self.stream = 0
         self.current = None
+        self.chosen = threading.local()
+        self.order = Order(self)
+        self.idle: dict[int, deque[int]] = {}
 
     def attribute(self, name: str) -> int:
         """One of the properties that are numbers."""
@@ -105,15 +109,20 @@ class Context:
         self.driver.cuCtxSetCurrent(self.handle)
 
     def switch(self, stream: Stream | BorrowedStream | None) -> None:
-        """Give further work to `stream`, after all that was given to another."""
+        """Give further work of this thread to `stream`; None is the default one."""
+        self.chosen.stream = stream
         handle = 0 if stream is None else stream.handle
         if handle != self.stream:
-            Event(self, timing=False).record().delay(self, handle)
-            self.stream, self.current = handle, stream
+            self.order.switch(handle)
+        self.current = stream
+
+    def event(self) -> Event:
+        """A new event that takes no times."""
+        return Event(self, timing=False)
 
     def wait_for(self, other: Context) -> None:
-        """Let further work wait for all that `other` was given until now."""
-        Event(other, timing=False).record().delay(self, self.stream)
+        """Let further work wait for all that the current stream of `other` was given until now."""
+        other.event().record().delay(self, self.stream)
 
     def synchronize(self) -> None:
         """Wait for all work of the device."""
@@ -126,25 +135,32 @@ class Stream:
 
     def __init__(self, context: Context, priority: int = 0):
         context.use()
-        self.context, self.priority = context, priority
-        self.handle = context.driver.handle("cuStreamCreateWithPriority", _NON_BLOCKING, priority)
+        self.priority = priority
+        self._idle = context.idle.setdefault(priority, deque())
+        self.handle = (
+            self._idle.popleft()
+            if self._idle
+            else context.driver.handle("cuStreamCreateWithPriority", _NON_BLOCKING, priority)
+        )
 
     def __del__(self) -> None:
-        # The driver ends it once its work is done.
-        if hasattr(self, "handle") and not (sys.is_finalizing() or driver.forked()):
-            self.context.driver.cuStreamDestroy_v2(self.handle)
+        # Nothing more here: this may be run by any thread, amid any call of the driver.
+        if hasattr(self, "handle"):
+            self._idle.append(self.handle)
 
 
 @dataclass(frozen=True)
 class BorrowedStream:
-    """A stream that another library made, and ends."""
+    """A stream that another library made. It must outlive the memory that is handed out in it."""
 
     handle: int
     priority: int = 0
 
 
 class Event:
-    """A point in the work of a device. handle: CUevent."""
+    """A point in the work of a device. handle: CUevent. mark: what is known to be before it."""
+
+    mark: Mark | None = None
 
     def __init__(self, context: Context, timing: bool = True, blocking: bool = False):
         context.use()
@@ -163,6 +179,14 @@ class Event:
         """Let what comes in a stream of `context` wait for it."""
         context.use()
         context.driver.cuStreamWaitEvent(stream, self.handle, 0)
+        if self.mark is not None and context is self.context:
+            context.order.learn(stream, self.mark)
+
+    @property
+    def spell(self) -> int:
+        """The last spell before it; it was recorded by an Order."""
+        assert self.mark is not None
+        return self.mark.spell
 
     def query(self) -> bool:
         """Whether all before it is done; True if it was never recorded."""

@@ -18,17 +18,18 @@ from tilewright.ir.dtype import DType, from_numpy
 
 from .. import debug
 from ..arena import Arena
-from ..device import Bound, Device, Launch, Run
+from ..device import Arrival, Bound, Device, Launch, Run
 from ..tuner import place
 from .checks import Checks
-from .context import Context
-from .copies import Upload, download
+from .context import BorrowedStream, Context, Event, Stream
+from .copies import Upload, download, enqueue_download
 from .fallback import HostLaunch
 from .graphs import replays
 from .kernels import Function, Image, Kernels, suited
 from .launch import Launcher
 from .memory import Buffer, Memory, Pool
 from .packed import Packed
+from .pinned import Pinned
 
 if TYPE_CHECKING:
     from ..tuner.choices import Choice
@@ -54,12 +55,32 @@ class Cuda(Device):
         self.context = Context(number)
         self.driver = self.context.driver
         self.pool = Pool(self.context)
-        self.pool.spare = lambda: Arena.of(self).release()
+        self.pool.spare = lambda: Arena.release_all(self)
         self.upload = Upload(self.context)
+        self.pinned = Pinned(self.context)
         self.checks = Checks(self)
         self.kernels = Kernels(self.context)
         self.target = gpu(self.kernels.target)
         self.fallbacks: dict[str, str] = {}  # kernels that the host computes, by name, and why
+
+    # -- streams
+
+    def switch(self, stream: Stream | BorrowedStream | None) -> None:
+        """Give further work of this thread to `stream`; None is the default one."""
+        self.context.switch(stream)
+        self.concurrent = self.context.order.several
+        self.lane = f"{self.name}, {self.context.stream:#x}" if self.context.stream else None
+
+    def resume(self) -> None:
+        """Turn to the stream of this thread, if another thread had one of its own."""
+        self.switch(getattr(self.context.chosen, "stream", None))
+
+    def meet(self, read: Sequence[Any], written: Sequence[Any]) -> None:
+        order = self.context.order
+        for buffers, note in ((read, order.read), (written, order.write)):
+            for buffer in buffers:
+                if isinstance(buffer, Buffer):  # or the error that took its place
+                    note(buffer.memory.pointer)
 
     # -- memory
 
@@ -96,19 +117,32 @@ class Cuda(Device):
 
     def write(self, buffer: Buffer, array: np.ndarray) -> None:
         """The elements of a C-contiguous array into a buffer of its size."""
+        if self.concurrent:
+            self.meet((), [buffer])
         self.upload.copy(array, buffer.pointer)
 
     def to_numpy(self, buffer: Buffer) -> np.ndarray:
         """A copy, made when all that was launched is done; IndexError for what went wrong in it."""
         array = np.empty(buffer.shape, buffer.dtype.np)
         self.checks.make()
+        if self.concurrent:
+            self.meet([buffer], ())
         download(self.context, buffer.pointer, array)
         return array
+
+    def sent(self, buffer: Buffer) -> tuple[np.ndarray, Arrival]:
+        array = self.pinned.empty(buffer.shape, buffer.dtype)
+        if self.concurrent:
+            self.meet([buffer], ())
+        enqueue_download(self.context, buffer.pointer, array)
+        return array, Sent(self, self.context.event().record())
 
     def copied(self, buffer: Any, source: Device) -> Buffer:
         if not isinstance(source, Cuda):
             return super().copied(buffer, source)
         out = self.empty(buffer.shape, buffer.dtype)
+        if source.concurrent:
+            source.meet([buffer], ())
         here, there, stream = self.context, source.context, self.context.stream
         if source is self:
             here.use()
@@ -221,6 +255,27 @@ class Cuda(Device):
         """Waits for all work; IndexError for a position in it that was out of range."""
         self.context.synchronize()
         self.checks.make()
+
+
+class Sent:
+    """A copy to the host, done when an event happens."""
+
+    def __init__(self, device: Cuda, event: Event):
+        self.device, self.event = device, event
+        self._error: Exception | None = None
+
+    def done(self) -> bool:
+        return self._error is None and self.event.query()
+
+    def wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self.event.synchronize()
+        try:
+            self.device.checks.make()
+        except Exception as error:
+            self._error = error
+            raise
 
 
 def _smaller(kernel: Kernel | Bundle, schedule: Schedule) -> Schedule:

@@ -61,7 +61,6 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuCtxSetCurrent": ("turn to a GPU", (c_void_p,)),
     "cuCtxSynchronize": ("wait for a GPU", ()),
     "cuStreamCreateWithPriority": ("make a stream", (_out, c_uint, c_int)),
-    "cuStreamDestroy_v2": ("end a stream", (c_void_p,)),
     "cuStreamSynchronize": ("wait for the work in a stream", (c_void_p,)),
     "cuStreamQuery": ("ask whether a stream is done", (c_void_p,)),
     "cuStreamWaitEvent": ("let a stream wait for an event", (c_void_p, c_void_p, c_uint)),

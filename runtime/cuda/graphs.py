@@ -74,19 +74,18 @@ class Replay:
         self._numbers = sorted({n for _, _, numbers in launches for n in numbers})
         self._runs = 0
         self._refused = False  # by the driver
-        self._graph: Graph | None = None
-        self._pointers: list[int] = []
-        self._scalars: list[str] = []
+        self._graphs: dict[int, Graph] = {}  # by stream: two launches of one wait for each other
 
     def __call__(self, slots: list[Any], scalars: Sequence[Any]) -> int:
         self._runs += 1
         if self._runs <= WARM or self._refused:
             return self._directly(slots, scalars)
+        stream = self.device.context.stream
         try:
-            graph = self._set(slots, scalars)
+            graph = self._set(stream, slots, scalars)
         except Exception as reason:
             # Nothing was launched. What is set in part only is not used again.
-            self._graph = None
+            self._graphs.pop(stream, None)
             self._refused = isinstance(reason, driver.CudaError)
             if self._refused and debug.level():
                 print(f"tilewright: launches are not made a graph: {reason}", file=sys.stderr)
@@ -94,23 +93,25 @@ class Replay:
         graph.launch()
         return len(self.launches)
 
-    def _set(self, slots: list[Any], scalars: Sequence[Any]) -> Graph:
+    def _set(self, stream: int, slots: list[Any], scalars: Sequence[Any]) -> Graph:
         """The graph, made or set for these buffers and numbers."""
         pointers = [slots[i].pointer for i in self._slots]
         numbers = [repr(scalars[n]) for n in self._numbers]  # a NaN is itself, zeros have signs
-        if self._graph is None:
-            self._graph = Graph(self.device, self._calls(range(len(self.launches)), slots, scalars))
-        elif pointers != self._pointers or numbers != self._scalars:
-            changed = {s for s, a, b in zip(self._slots, pointers, self._pointers) if a != b}
-            fresh = {n for n, a, b in zip(self._numbers, numbers, self._scalars) if a != b}
+        graph = self._graphs.get(stream)
+        if graph is None:
+            graph = Graph(self.device, self._calls(range(len(self.launches)), slots, scalars))
+            self._graphs[stream] = graph
+        elif pointers != graph.pointers or numbers != graph.numbers:
+            changed = {s for s, a, b in zip(self._slots, pointers, graph.pointers) if a != b}
+            fresh = {n for n, a, b in zip(self._numbers, numbers, graph.numbers) if a != b}
             touched = [
                 i
                 for i, (_, used, taken) in enumerate(self.launches)
                 if not (changed.isdisjoint(used) and fresh.isdisjoint(taken))
             ]
-            self._graph.update(self._calls(touched, slots, scalars))
-        self._pointers, self._scalars = pointers, numbers
-        return self._graph
+            graph.update(self._calls(touched, slots, scalars))
+        graph.pointers, graph.numbers = pointers, numbers
+        return graph
 
     def _directly(self, slots: list[Any], scalars: Sequence[Any]) -> int:
         """One by one; how many went well."""
@@ -133,7 +134,11 @@ class Replay:
 
 
 class Graph:
-    """Calls of kernels as a graph that is ready to be launched."""
+    """Calls of kernels as a graph that is ready to be launched. pointers, numbers: what it is set
+    for."""
+
+    pointers: Sequence[int] = ()
+    numbers: Sequence[str] = ()
 
     def __init__(self, device: Cuda, made: Iterator[tuple[int, Call]]):
         self.device, self.driver = device, device.driver
@@ -142,7 +147,7 @@ class Graph:
         # By launch: the nodes of its kernels and what these must find alive.
         self._nodes: dict[int, list[int]] = {}
         self._kept: dict[int, Memory | None] = {}
-        self._checked: dict[Launcher, None] = {}
+        self._accounted: dict[Launcher, None] = {}
         # It is kept too: its nodes name those of what is made of it.
         self._graph = graph = self.driver.handle("cuGraphCreate", 0)
         last = ctypes.c_void_p()
@@ -158,8 +163,8 @@ class Graph:
             last = ctypes.c_void_p(node)
             self._nodes.setdefault(number, []).append(node)
             self._kept[node] = table
-            if launcher.words is not None:
-                self._checked[launcher] = None
+            if launcher.constants:
+                self._accounted[launcher] = None
         self.handle = self.driver.handle("cuGraphInstantiateWithFlags", graph, 0)
 
     def update(self, made: Iterator[tuple[int, Call]]) -> None:
@@ -176,8 +181,8 @@ class Graph:
     def launch(self) -> None:
         self.device.context.use()
         self.driver.cuGraphLaunch(self.handle, self.device.context.stream)
-        for launcher in self._checked:
-            self.device.checks.expect(launcher)
+        for launcher in self._accounted:
+            launcher.launched()
 
     def __del__(self) -> None:
         # What is under way is finished before the driver ends it.

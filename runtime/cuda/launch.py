@@ -74,14 +74,14 @@ class Block:
 
 
 class Ready:
-    """A function, ready to be launched over a grid with the parameters in a block."""
+    """A function, ready to be launched over a grid with the parameters in a block.
 
-    def __init__(self, device: Cuda, function: Function, grid: tuple[int, int, int], block: Block):
+    scratch: bytes of memory that a launch wants for itself.
+    """
+
+    def __init__(self, function: Function, grid: tuple[int, int, int], block: Block):
         self.handle = function.handle
-        self.scratch: Memory | None = None
-        if function.scratch:
-            size = math.prod(grid) * function.scratch
-            self.scratch = device.pool.allocate(size, "scratch of a kernel")
+        self.scratch = math.prod(grid) * function.scratch
         self.parameters = ctypes.cast(block.pointers, ctypes.c_void_p)
         grids, threads = (
             (ctypes.c_uint * 3)(*grid),
@@ -98,7 +98,9 @@ class Launcher:
 
     unaligned: makes the launcher for buffers at any address; this one is for multiples of 16 bytes.
     words: where the kernel leaves what `emitted.checks` found, if it has any; given if another
-        launcher has them.
+        launcher has them. constants: that, and the tables that it reads.
+
+    What else a launch reads and writes belongs to its stream: launches in two may overlap.
     """
 
     def __init__(
@@ -111,10 +113,9 @@ class Launcher:
     ):
         self.device, self.emitted, self.words = device, emitted, words
         self.block = Block([a.type for a in emitted.arguments])
-        self._ready = Ready(device, function, emitted.programs, self.block)
+        self._ready = Ready(function, emitted.programs, self.block)
         self._make_unaligned = unaligned
         self._unaligned: Launcher | None = None
-        scratch = self._ready.scratch
         # Values in the block's order; what changes from launch to launch is put in its place.
         self._values: list[Any] = []
         self._buffers: list[tuple[int, int]] = []
@@ -122,7 +123,8 @@ class Launcher:
         self._scalars: list[tuple[int, int]] = []
         self._pointers: tuple[int, tuple[int, ...]] | None = None
         self._tables: OrderedDict[tuple[int, ...], Memory] = OrderedDict()
-        self._constants: list[Memory] = []
+        self._scratch: dict[int, Memory] = {}
+        self.constants: list[Memory] = []
         self._matrices: list[tuple[int, TensorMap, tuple[int, int, int, int]]] = []
         self._maps: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         maps = iter(function.maps)
@@ -145,9 +147,11 @@ class Launcher:
                 self._pointers = at, each.value
             else:
                 memory = self._table(each.value) if each.role == "table" else self._errors()
-                self._constants.append(memory)
+                self.constants.append(memory)
                 self._values[at] = memory.pointer
-        self._values += [0 if scratch is None else scratch.pointer, 0]
+        self._values += [0, 0]
+        if self.constants and device.concurrent:
+            device.context.synchronize()  # so that they are there for launches in any stream
 
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
         device = self.device
@@ -155,10 +159,20 @@ class Launcher:
         ready, _ = self.pack(buffers, scalars)
         ready.config.stream = device.context.stream
         device.driver.cuLaunchKernelEx(ready.config, ready.handle, ready.parameters, None)
-        if self.words is not None:
-            device.checks.expect(self)
+        if self.constants:
+            self.launched()
         if device.blocking:
             device.synchronize()
+
+    def launched(self) -> None:
+        """Keeps account of a launch that was just made in the current stream."""
+        device = self.device
+        if self.words is not None:
+            device.checks.expect(self)
+        if device.concurrent:
+            unaligned = self._unaligned.constants if self._unaligned is not None else ()
+            for memory in (*self.constants, *unaligned):
+                device.context.order.use(memory.pointer)
 
     def pack(
         self, buffers: Sequence[Buffer], scalars: Sequence[Any]
@@ -193,6 +207,8 @@ class Launcher:
         if self._pointers is not None:
             table = self._pointer_table(addresses)
             values[self._pointers[0]] = table.pointer
+        if self._ready.scratch:
+            values[-2] = self._own_scratch().pointer
         self.block.pack(values)
         return self._ready, table
 
@@ -205,15 +221,24 @@ class Launcher:
                 self._maps.popitem(last=False)
         return found
 
+    def _own_scratch(self) -> Memory:
+        stream = self.device.context.stream
+        found = self._scratch.get(stream)
+        if found is None:
+            found = self.device.pool.allocate(self._ready.scratch, "scratch of a kernel")
+            self._scratch[stream] = found
+        return found
+
     def _pointer_table(self, addresses: tuple[int, ...]) -> Memory:
-        table = self._tables.get(addresses)
+        key = self.device.context.stream, *addresses
+        table = self._tables.get(key)
         if table is None:
             # A new one each time: launches that read an old one may still be waiting.
-            table = self._tables[addresses] = self._table(np.array(addresses, np.int64))
+            table = self._tables[key] = self._table(np.array(addresses, np.int64))
             if len(self._tables) > _TABLES:
                 self._tables.popitem(last=False)
         else:
-            self._tables.move_to_end(addresses)
+            self._tables.move_to_end(key)
         return table
 
     def _table(self, values: np.ndarray) -> Memory:

@@ -1,9 +1,13 @@
 """Device memory: buffers, and the pool that they come from and go back to.
 
 Allocation is ordered like work in a stream (cuMemAllocAsync), so memory is free for others as soon
-as the launches that were given before are done with it, and nobody waits. Blocks are kept by size,
-and of one size those with the lowest addresses are handed out first: so the steps of a loop find
-theirs where they were, which saves them two calls of the driver and their graph an update.
+as the launches that were given before are done with it, and nobody waits. Blocks are kept by stream
+and size, and of one size those with the lowest addresses are handed out first: so the steps of a
+loop find theirs where they were, which saves them two calls of the driver and an update of their
+graph.
+
+Blocks that another stream used last are handed out in turns, once there are two of a size: so their
+own stream seldom waits for the other one, and memory is bounded however far the host is ahead.
 """
 
 from __future__ import annotations
@@ -11,9 +15,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from typing import Any
 
 from tilewright.ir.dtype import DType
 
@@ -26,6 +31,9 @@ ALIGNMENT = 512
 
 KEPT = 64 << 20
 """Bytes of blocks that may wait for their next use, however little is allocated."""
+
+_LENT = 2
+"""Blocks of a size that other streams used last, of which the oldest is handed out again."""
 
 _RELEASE_THRESHOLD, _RESERVED, _RESERVED_HIGH = 4, 5, 6  # CU_MEMPOOL_ATTR_…
 
@@ -85,10 +93,12 @@ class Pool:
     """
 
     def __init__(self, context: Context):
-        self.context, self.driver = context, context.driver
+        self.context, self.driver, self.order = context, context.driver, context.order
         self.returned: deque[int] = deque()
         self.held: dict[int, tuple[int, Purpose]] = {}
-        self._blocks: dict[int, list[int]] = {}  # heaps of addresses by size
+        # Addresses by stream and size: heaps, and those that another stream used last by age.
+        self._blocks: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)
+        self._lent: defaultdict[int, dict[int, deque[int]]] = defaultdict(dict)
         self.kept = 0
         self.statistics: Counter[str] = Counter()
         self.allocated = self.peak = 0
@@ -109,14 +119,11 @@ class Pool:
         size = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
         if self.returned:
             self.collect()
-        blocks = self._blocks.get(size)
-        if blocks and (self.limit is None or self.allocated + size <= self.limit):
-            self.kept -= size
-            pointer: int | None = heappop(blocks)
-        else:
-            pointer = self._allocated(size)
-            if pointer is None:
-                pointer = self._after_trimming(size)
+        pointer = None
+        if self.limit is None or self.allocated + size <= self.limit:
+            pointer = self._again(size) or self._allocated(size)
+        if pointer is None:
+            pointer = self._after_trimming(size)
         if pointer is None:
             self.statistics["num_ooms"] += 1
             raise OutOfMemoryError(self._complaint(size))
@@ -126,6 +133,21 @@ class Pool:
         self.statistics["allocation.all.allocated"] += 1
         self.statistics["allocated_bytes.all.allocated"] += size
         return Memory(self, pointer, size)
+
+    def _again(self, size: int) -> int | None:
+        """A block of this size that waits for its next use, if there is one."""
+        stream, several = self.context.stream, self.order.several
+        blocks = self._blocks[stream].get(size)
+        if blocks:
+            pointer = heappop(blocks)
+        elif several and len(self._lent[stream].get(size, ())) >= _LENT:
+            pointer = self._lent[stream][size].popleft()
+        else:
+            return None
+        self.kept -= size
+        if several:
+            self.order.write(pointer)
+        return pointer
 
     def _allocated(self, size: int) -> int | None:
         if self.limit is not None and self.allocated + size > self.limit:
@@ -138,7 +160,10 @@ class Pool:
             if error.code != driver.OUT_OF_MEMORY:
                 raise
             return None
-        return pointer.value
+        address = pointer.value
+        if self.order.several:
+            self.order.begin(address)
+        return address
 
     def _after_trimming(self, size: int) -> int | None:
         """Once more, when all is back that can be had."""
@@ -165,7 +190,11 @@ class Pool:
 
     def _keep(self, pointer: int, size: int) -> None:
         """Lay a block by for its next use; if there are too many, all go back to the driver."""
-        heappush(self._blocks.setdefault(size, []), pointer)
+        home = self.order.home(pointer) if self.order.several else 0
+        if self.order.several and self.order.is_lent(pointer):
+            self._lent[home].setdefault(size, deque()).append(pointer)
+        else:
+            heappush(self._blocks[home].setdefault(size, []), pointer)
         self.kept += size
         if self.kept > self.most_kept():
             self._release()
@@ -177,10 +206,13 @@ class Pool:
     def _release(self) -> None:
         """Give all blocks that wait to the driver, which makes blocks of any size of them."""
         self.context.use()
-        for blocks in self._blocks.values():
-            for pointer in blocks:
-                self.driver.cuMemFreeAsync(pointer, self.context.stream)
+        kept: list[dict[int, Any]] = [*self._blocks.values(), *self._lent.values()]
+        for sizes in kept:
+            for blocks in sizes.values():
+                for pointer in blocks:
+                    self.driver.cuMemFreeAsync(pointer, self.order.end(pointer))
         self._blocks.clear()
+        self._lent.clear()
         self.kept = 0
 
     def trim(self) -> None:

@@ -163,6 +163,6 @@ def iota(e: Exporter, t: Traced) -> str:
     return arange(e, t.shape[0])
 
 
-@form(REGISTRY["copy_to"])
+@form(REGISTRY["copy_to"], ops.fetch)
 def copy_to(e: Exporter, t: Traced, x: str) -> str:
     return x  # where a value lives is onnxruntime's business

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
+from ... import pinning
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset
 from .fetch import Fetch, fetcher
@@ -30,7 +31,7 @@ class DataLoader:
     persistent_workers keeps them for the next epoch. timeout: seconds to wait for a batch, 0 to
     wait without limit. in_order: batches come in the order of the sampler.
     multiprocessing_context: how workers start, as a name (fork, spawn, forkserver) or a context.
-    pin_memory: accepted, and does nothing.
+    pin_memory: whether batches come in pinned memory, which a GPU copies from by itself.
     """
 
     def __init__(
@@ -133,9 +134,10 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self.num_workers:
-            return self._started_workers().batches()
-        fetch = fetcher(*self._fetch_arguments())
-        return self._from_here(fetch)
+            batches = self._started_workers().batches()
+        else:
+            batches = self._from_here(fetcher(*self._fetch_arguments()))
+        return map(pinning.all_pinned, batches) if self.pin_memory else batches
 
     def _from_here(self, fetch: Fetch) -> Iterator[Any]:
         for indices in self._index_iterator():

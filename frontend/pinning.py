@@ -1,0 +1,51 @@
+"""Tensors in pinned memory, for copies to a GPU that the host doesn't take part in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.location import at_user_line
+from tilewright.runtime import devices as runtime
+
+from . import creation, devices, interchange
+from .epoch import Handle
+
+
+def pinned(t: Any) -> Any:
+    """A copy of `t` in pinned memory; `t` if it is there, or if there is no GPU."""
+    if t.device.type != "cpu":
+        raise RuntimeError(
+            f"cannot pin '{t.type()}': only dense CPU tensors can be pinned{at_user_line()}"
+        )
+    if is_pinned(t) or not devices.cuda_available():
+        return t
+    gpu: Any = runtime.get(f"cuda:{devices.current_cuda()}")
+    array = gpu.pinned.empty(tuple(t.shape), t.dtype)
+    np.copyto(array, interchange.array_of(t).reshape(t.shape))
+    return creation.from_buffer(array, t.dtype)
+
+
+def is_pinned(t: Any) -> bool:
+    """Whether the value of `t` is in pinned memory."""
+    if t.device.type != "cpu" or not devices.cuda_available():
+        return False
+    from tilewright.runtime.cuda import pinned as memory
+
+    return memory.is_pinned(interchange.array_of(t))
+
+
+def all_pinned(batch: Any) -> Any:
+    """A batch with its tensors pinned, in tuples, lists and dicts too; an object that has a method
+    `pin_memory` is asked for it."""
+    if isinstance(batch, Handle):
+        return pinned(batch)
+    if isinstance(batch, Mapping):
+        return type(batch)({k: all_pinned(v) for k, v in batch.items()})  # type: ignore[call-arg]
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(all_pinned, batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(map(all_pinned, batch))
+    return batch.pin_memory() if hasattr(batch, "pin_memory") else batch
