@@ -31,6 +31,7 @@ class Target:
         that walks along queries; otherwise one kernel does both.
     columns: how many neighbouring columns one program folds; 0 if it takes them one by one.
     split_products: the dtypes of matrix products whose K may be cut to keep the machine busy.
+    split_scans: whether running folds of few long rows are cut to keep the machine busy.
     channels_last: the dtypes whose convolutions are computed with channels last in memory; float32
         only with `tf32`.
     chip: the GPU whose numbers schedules go by.
@@ -53,6 +54,7 @@ class Target:
     gradient_passes: bool = False
     columns: int = 0
     split_products: tuple[str, ...] = ()
+    split_scans: bool = False
     channels_last: tuple[str, ...] = ()
     chip: Chip = SM_90
     tf32: bool = False
@@ -80,6 +82,7 @@ INTERPRET = Target(
     large_programs=True,
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
+    split_scans=True,
     channels_last=TENSOR_TYPES,
 )
 # Kernels are native loops: arithmetic is next to free beside memory, and a core is soon busy.
@@ -103,6 +106,7 @@ CUDA = Target(
     gradient_passes=True,
     columns=64,
     split_products=TENSOR_TYPES,
+    split_scans=True,
     channels_last=TENSOR_TYPES,
 )
 

@@ -185,6 +185,13 @@ REDUCED = [
         lambda t, x: x.cummax(1)[0],
         real(3, 5),
     ),
+    case("logcumsumexp", along(ops.logcumsumexp, 1), T("logcumsumexp", 1), real(2, 5)),
+    case(
+        "cummin",
+        lambda x: ops.take_along(x, ops.cummin_index(x, 0), 0),
+        lambda t, x: x.cummin(0)[0],
+        real(5, 3),
+    ),
 ]
 INDEX = np.array([[0, 2], [1, 1], [3, 0]])
 MOVED = [

@@ -76,6 +76,7 @@ from .contraction import (
 from .external import external
 from .gather import (
     gather,
+    insertion,
     put_along,
     scatter,
     take_along,
@@ -187,10 +188,15 @@ from .scaled import (
 )
 from .scan import (
     argsort,
+    cummax,
     cummax_index,
+    cummin,
     cummin_index,
     cumprod,
     cumsum,
+    logaddexp,
+    logcumsumexp,
+    zero_index,
 )
 from .select import (
     first_max,
