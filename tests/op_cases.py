@@ -220,6 +220,15 @@ MOVED = [
         *(real(4, 3, 2), integers(0, 4, 2, 1), integers(0, 3, 3)),
     ),
     case(
+        "insertion",
+        lambda x, y: (
+            y * ops.cast(ops.insertion(ops.take_along(x, ops.argsort(x, 0), 0), y, False), y.dtype)
+        ),
+        lambda t, x, y: y * t.searchsorted(x.sort()[0].detach(), y.detach()),
+        real(5),
+        real(2, 3),
+    ),
+    case(
         "take_along",
         lambda x, i: ops.take_along(x, i, 1),
         lambda t, x, i: x.gather(1, i),
