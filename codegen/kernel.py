@@ -177,7 +177,8 @@ class Reduce(_Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scan(_Value):
-    """A running fold (sum, prod) along the one reduction axis, at each of its points."""
+    """A running fold along the one reduction axis, at each of its points: op is sum, prod, max, min
+    or logsumexp."""
 
     op: str
     arg: Value

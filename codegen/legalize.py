@@ -22,7 +22,7 @@ from .channels_last import turn_convolutions
 from .grouping import group_updates
 from .lower import initial
 from .sorting import sort_first, sort_words
-from .split import SplitFolds, SplitProducts
+from .split import SplitFolds, SplitProducts, SplitScans
 from .target import Target
 
 
@@ -32,10 +32,10 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
         roots = rewrite(roots, [Decompose(target), decompose_composites, *RULES])
     roots = turn_convolutions(turn_products(roots), target)
     rules: list[Rule] = [
-        running_extremum_by_rows,
         *([] if target.native_sort else [group_updates]),
         give_memory,
         SplitFolds(target),
+        SplitScans(target),
         SplitProducts(target),
     ]
     if not target.native_sort:
@@ -126,22 +126,3 @@ def _give_external(node: Node) -> Node | None:
     for place, number in copies.items():
         operands[place] = intern(initial, (operands[place],), (number,), loc=node.loc)
     return node.op(*operands, *node.attrs)
-
-
-def running_extremum_by_rows(node: Node) -> Node | None:
-    """cummax_index as an argmax over everything up to each element, the last one of equals."""
-    if node.op.name not in ("cummax_index", "cummin_index"):
-        return None
-    (x,) = node.operands
-    (axis,) = node.attrs
-    n = x.shape[axis]
-    fold = ops.argmax if node.op.name == "cummax_index" else ops.argmin
-    here = ops.iota(n)
-    # Backwards, so that the first extremum found is the last one; what lies after an element is
-    # replaced by the element itself.
-    back = ops.flip(here, (0,))
-    upto = ops.minimum(ops.reshape(back, (1, n)), ops.reshape(here, (n, 1)))  # [element, back]
-    seen = ops.gather(x, upto, axis)
-    found = ops.reshape(fold(seen, (axis + 1,)), x.shape)
-    along = [n if i == axis else 1 for i in range(x.rank)]
-    return ops.minimum(n - 1 - found, ops.reshape(here, along))

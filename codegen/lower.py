@@ -534,7 +534,13 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
 }
 
 _IDENTITY: dict[str, Any] = {"sum": 0, "prod": 1, "all": True, "any": False}
-_SCANS = {"cumsum": "sum", "cumprod": "prod"}
+_SCANS = {
+    "cumsum": "sum",
+    "cumprod": "prod",
+    "cummax": "max",
+    "cummin": "min",
+    "logcumsumexp": "logsumexp",
+}
 
 
 def _as_index(value: Value) -> Index | None:

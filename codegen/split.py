@@ -1,4 +1,4 @@
-"""Long sums of few results in two steps: of parts, then of what the parts gave.
+"""Long sums of few results, and running ones, in two steps: of parts, then of what the parts gave.
 
 One step would leave most of the machine idle. The parts are cut by size alone, so the order of
 additions is the same on every run.
@@ -7,13 +7,16 @@ additions is the same on every run.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.ir import ops
-from tilewright.ir.dtype import float32
+from tilewright.ir.dtype import DType, accumulator, float32
 from tilewright.ir.node import Node
-from tilewright.ir.op import Kind
+from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.passes.autodiff import decomposed
 
 from .target import Target
 
@@ -69,6 +72,65 @@ def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
             folded += [len(shape)] if axis in axes else []
             shape.append(size)
     return ops.reshape(x, shape), tuple(folded)
+
+
+@dataclass(frozen=True)
+class SplitScans:
+    """A running fold of long rows, of which there are too few to keep the machine busy: each part
+    of a row by itself, on top of the fold of the parts before it."""
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        if node.op not in _FOLDS or not self.target.split_scans:
+            return None
+        (x,), (axis,) = node.operands, node.attrs
+        length = x.shape[axis]
+        rows = math.prod(x.shape) // max(length, 1)
+        if not rows or rows >= self.target.parallel or length < self.target.long_row:
+            return None
+        fold, both, neutral = _FOLDS[node.op]
+        dtype = accumulator(x.dtype)
+        x = x if x.dtype is dtype else ops.cast(x, dtype)
+        parts = -(-length // _PART)
+        rest = parts * _PART - length
+        nothing = ops.constant(neutral(dtype), dtype)
+        if rest:
+            x = ops.pad(x, _only(axis, 0, x.rank), _only(axis, rest, x.rank), value=nothing)
+        cut = ops.reshape(x, (*x.shape[:axis], parts, _PART, *x.shape[axis + 1 :]))
+        before = node.op(fold(cut, (axis + 1,)), axis)  # with the part itself
+        before = ops.slice_axis(before, axis, 0, parts - 1)
+        before = ops.pad(before, _only(axis, 1, cut.rank), _only(axis, 0, cut.rank), value=nothing)
+        out = both(ops.expand(before, cut.shape), node.op(cut, axis + 1))
+        out = ops.slice_axis(ops.reshape(out, x.shape), axis, 0, length)
+        return out if node.dtype is dtype else ops.cast(out, node.dtype)
+
+
+def _only(axis: int, count: int, rank: int) -> tuple[int, ...]:
+    return tuple(count if i == axis else 0 for i in range(rank))
+
+
+def _lowest(dtype: DType) -> float:
+    return -math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).min)
+
+
+def _highest(dtype: DType) -> float:
+    return math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).max)
+
+
+def _logsumexp(x: Node, axes: tuple[int, ...]) -> Node:
+    return decomposed(ops.logsumexp(x, axes))
+
+
+_FOLDS: dict[Op, tuple[Callable[..., Node], Callable[..., Node], Callable[[DType], float]]] = {
+    REGISTRY["cumsum"]: (ops.sum, ops.add, lambda dtype: 0),
+    REGISTRY["cumprod"]: (ops.prod, ops.mul, lambda dtype: 1),
+    REGISTRY["cummax"]: (ops.max, ops.maximum, _lowest),
+    REGISTRY["cummin"]: (ops.min, ops.minimum, _highest),
+    REGISTRY["logcumsumexp"]: (_logsumexp, ops.logaddexp, _lowest),
+}
+"""Of each scan the fold, how two parts are put together, and what changes nothing."""
+_PART = 1024  # elements of a part: a tile's row
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ class Target:
         converted to a narrow type on its way there; one that is used more often is converted
         before. None for any number.
     split_products: the dtypes of matrix products whose K may be cut to keep the machine busy.
+    split_scans: whether running folds of few long rows are cut to keep the machine busy.
     channels_last: the dtypes whose convolutions are computed with channels last in memory; float32
         only with `tf32`.
     chip: the GPU whose numbers schedules go by.
@@ -58,6 +59,7 @@ class Target:
     columns: int = 0
     convert_limit: int | None = None
     split_products: tuple[str, ...] = ()
+    split_scans: bool = False
     channels_last: tuple[str, ...] = ()
     block_scales: bool = False
     chip: Chip = SM_90
@@ -87,6 +89,7 @@ INTERPRET = Target(
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
     convert_limit=128,
+    split_scans=True,
     channels_last=TENSOR_TYPES,
     block_scales=True,
 )
@@ -112,6 +115,7 @@ CUDA = Target(
     columns=64,
     convert_limit=128,
     split_products=TENSOR_TYPES,
+    split_scans=True,
     channels_last=TENSOR_TYPES,
     block_scales=True,
 )

@@ -69,6 +69,7 @@ __version__ = "0.1.0"
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 
 _SUBMODULES = (
+    "accelerator",
     "amp",
     "aot",
     "nn",
@@ -82,20 +83,34 @@ _SUBMODULES = (
     "compiler",
     "library",
     "testing",
+    "version",
 )
 _LAZY = {
     "compile": "compiler",
     **dict.fromkeys(
         [
             "autocast",
+            "clear_autocast_cache",
             "get_autocast_dtype",
+            "is_autocast_cache_enabled",
             "is_autocast_enabled",
+            "set_autocast_cache_enabled",
             "set_autocast_dtype",
             "set_autocast_enabled",
         ],
         "amp.autocast_mode",
     ),
     "_grouped_mm": "nn.functional.grouped",
+    **dict.fromkeys(
+        [
+            "are_deterministic_algorithms_enabled",
+            "get_deterministic_debug_mode",
+            "is_deterministic_algorithms_warn_only_enabled",
+            "set_deterministic_debug_mode",
+            "use_deterministic_algorithms",
+        ],
+        "determinism",
+    ),
     "_scaled_mm": "nn.functional.scaled",
     "finfo": "limits",
     "iinfo": "limits",
@@ -168,6 +183,16 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(
         f"tilewright has no {name!r}: it is not a name of PyTorch's, or not implemented yet"
     )
+
+
+def get_device_module(device: Any = None) -> Any:  # noqa: F811  (its argument's name is PyTorch's)
+    """The module of a device's kind: `torch.cuda`, where there is no other."""
+    from .devices import device as Device
+
+    kind = Device("cuda" if device is None else device).type
+    if kind != "cuda":
+        raise RuntimeError(f"Invalid device_type of {kind!r}: only cuda has a module of its own")
+    return importlib.import_module(".cuda", __name__)
 
 
 def __dir__() -> list[str]:

@@ -433,11 +433,12 @@ class Tensor(Handle):
                 "uint8": "Byte",
                 "bool": "Bool",
             }
-            return f"torch.{names[self.dtype.name]}Tensor"
+            where = "cuda." if self.is_cuda else ""
+            return f"torch.{where}{names[self.dtype.name]}Tensor"
         return self.to(dtype)
 
     def type_as(self, other: Any) -> Any:
-        return self.to(other.dtype)
+        return self.to(other)
 
     def new_tensor(self, data: Any, **options: Any) -> Any:
         from . import creation

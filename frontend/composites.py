@@ -20,17 +20,13 @@ def _full(value: Any, like: Node) -> Node:
 
 
 def _logaddexp(a: Node, b: Node) -> Node:
-    a, b = promoted(a, b)
-    total = ops.maximum(a, b) + ops.log1p(ops.exp(-ops.abs(a - b)))
-    # Infinities of one sign: their difference is no number.
-    same = ops.bitwise_and(ops.eq(a, b), ops.isinf(a))
-    return ops.where(same, ops.expand(a, total.shape), total)
+    return ops.logaddexp(*promoted(a, b))
 
 
 def _logaddexp2(a: Node, b: Node) -> Node:
     ratio = math.log(2)
     a, b = promoted(a, b)
-    return _logaddexp(a * ratio, b * ratio) / ratio
+    return ops.logaddexp(a * ratio, b * ratio) / ratio
 
 
 def _xlogy(a: Node, b: Node) -> Node:

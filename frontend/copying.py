@@ -147,19 +147,26 @@ def _repeat_interleave(x: Node, times: int, axis: int) -> Node:
     return ops.reshape(spread, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
 
 
-def repeat_interleave(input: Any, repeats: Any, dim: int | None = None) -> Any:
-    """Each element of `dim` repeated; `repeats` is a number, or a tensor with one a place."""
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Any:
+    """Each element of `dim` repeated; `repeats` is a number, or a tensor with one a place.
+
+    output_size: the sum of `repeats`, for who knows it; otherwise it is read. Without `repeats`,
+    `input` has them, and the places they stand at are repeated.
+    """
+    from .counting import repeated
+    from .indexing import index_select
+
+    if repeats is None:
+        return repeated(input, output_size)
     if dim is None:
         input, dim = reshape(input, -1), 0
     axis = normalize_axis(dim, input.dim())
     if isinstance(repeats, int):
         return record(_repeat_interleave, input, repeats, axis)
-    from .creation import beside
-    from .indexing import index_select
-
-    counts = np.broadcast_to(repeats.detach()._array(), (input.shape[axis],))
-    places = np.repeat(np.arange(input.shape[axis]), counts)
-    return index_select(input, axis, beside(places, input))
+    counts = repeats.detach().expand(input.shape[axis])
+    return index_select(input, axis, repeated(counts, output_size).to(input.device))
 
 
 def _triangle(keep_lower: bool) -> Any:

@@ -409,7 +409,7 @@ def _like(a: Node, b: Node) -> tuple[int, ...]:
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
     if input is None and other is None:
-        from .indexing import nonzero
+        from .counting import nonzero
 
         return nonzero(condition, as_tuple=True)
     like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from . import composites, copying, elementwise, linalg, ordering, recording, reduction, shaping
+from . import composites, copying, counting, elementwise, linalg, recording, reduction, shaping
 from ._tensor import Tensor
 from .elementwise import as_handle, into
 from .methods import METHODS_OF_FUNCTIONS, NO_NUMBERS
@@ -150,7 +150,7 @@ _OTHERS: dict[Any, str] = {
         "cartesian_prod combinations block_diag tril_indices triu_indices unravel_index"
     ),
     linalg: "einsum tensordot cdist pdist chain_matmul vander trapezoid trapz",
-    ordering: "searchsorted bucketize isin",
+    counting: "searchsorted bucketize isin",
 }
 _IN_PLACE = (
     "dropout_ fill_ zero_ detach_ relu_ sigmoid_ tanh_ clamp_ clip_ nan_to_num_ round_ index_put_ "

@@ -14,7 +14,8 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, normalize_axis
 
 from . import recording, shaping
-from .creation import beside, from_buffer
+from .counting import nonzero
+from .creation import from_buffer
 from .elementwise import as_handle
 from .promotion import to
 from .recording import Handle, assign, record
@@ -169,9 +170,9 @@ def _prepare(
                         f"shape of the indexed tensor {list(t.shape)} at index "
                         f"{axis + i}{at_user_line()}"
                     )
-            for i, line in enumerate(np.nonzero(index.detach()._array())):
+            for i, line in enumerate(nonzero(index, as_tuple=True)):
                 axes.append(axis + i)
-                indices.append(beside(line, t))
+                indices.append(line.to(t.device))
         else:
             axes.append(axis)
             indices.append(index.to(t.device) if index._meta()[2] == "cpu" else index)
@@ -425,20 +426,6 @@ def masked_select(input: Any, mask: Any) -> Any:
 
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     result = shaping.clone(input)
-    count = int(mask.detach()._array().sum())
+    count = int(mask.detach().sum().item())
     setitem(result, mask, shaping.reshape(source, -1)[:count])
     return result
-
-
-def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
-    """Positions of the nonzero elements (their number is data: the input is read)."""
-    found = np.nonzero(np.atleast_1d(input.detach()._array()))
-    if as_tuple:
-        return tuple(beside(line, input) for line in found)
-    if input.dim() == 0:
-        return beside(np.zeros((len(found[0]), 0), dtype=np.int64), input)
-    return beside(np.stack(found, axis=-1).astype(np.int64), input)
-
-
-def argwhere(input: Any) -> Any:
-    return nonzero(input)

@@ -35,11 +35,14 @@ def array_of(t: Any) -> np.ndarray:
         return devices.get(name).to_numpy(value_of(recording.resolve(t)))
     if type(state._buffer) is Failed:
         raise state._buffer.error()
-    name = state._aval[2]
-    array = devices.get(name).to_numpy(state._buffer)
+    device, buffer = devices.get(state._aval[2]), state._buffer
     if t._chain is None:
-        return array
+        return device.to_numpy(buffer)
     sizes, strides, offset = shaping.layout_of(t)
+    if not isinstance(buffer, np.ndarray):  # of a GPU's memory only what the view spans
+        span = 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if 0 not in sizes else 0
+        return strided(device.to_numpy(device.part(buffer, offset, (span,))), sizes, strides)
+    array = device.to_numpy(buffer)
     if array.flags.c_contiguous:
         return strided(array.reshape(-1)[offset:], sizes, strides)
     return _through_chain(array, t._chain)

@@ -12,6 +12,7 @@ from tilewright.ir.location import at_user_line
 from . import (
     composites,
     copying,
+    counting,
     elementwise,
     indexing,
     linalg,
@@ -185,8 +186,9 @@ METHODS_OF_FUNCTIONS: dict[str, tuple[Any, str]] = {
     **_of(
         indexing,
         "index_select gather take_along_dim take scatter scatter_add scatter_reduce index_add "
-        "index_copy index_fill index_put masked_fill masked_select masked_scatter nonzero argwhere",
+        "index_copy index_fill index_put masked_fill masked_select masked_scatter",
     ),
+    **_of(counting, "nonzero argwhere unique unique_consecutive bincount histc"),
     **_of(
         linalg,
         "matmul mm bmm mv dot outer addmm baddbmm addmv inner trace kron cross vdot addr addbmm "
@@ -195,7 +197,7 @@ METHODS_OF_FUNCTIONS: dict[str, tuple[Any, str]] = {
     **_of(
         ordering,
         "cumsum cumprod cummax cummin logcumsumexp diff sort argsort msort topk kthvalue median "
-        "nanmedian mode quantile unique unique_consecutive bincount histc",
+        "nanmedian mode quantile",
     ),
     **_of(elementwise, "clamp lerp addcmul addcdiv nan_to_num isclose round add sub div"),
     **_of(composites, "logit clamp_min clamp_max"),

@@ -1,10 +1,8 @@
-"""Running folds, sorting, and what is found by order: medians, quantiles, unique values, bins."""
+"""Running folds, sorting, and what is found by order: medians, modes, quantiles."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -65,10 +63,13 @@ def cummin(input: Any, dim: int) -> Any:
     return return_types.cummin(*record(_cummin, input, int(dim)))
 
 
+def _logcumsumexp(x: Node, dim: int) -> Node:
+    return ops.logcumsumexp(x, normalize_axis(dim, x.rank)) if x.rank else x
+
+
 def logcumsumexp(input: Any, dim: int) -> Any:
-    """log of the running sums of exp, without overflow."""
-    top = input.detach().amax(dim, keepdim=True)
-    return (input - top).exp().cumsum(dim).log() + top
+    """log of the running sums of exp; no term is lost beside a larger one that comes later."""
+    return record(_logcumsumexp, input, int(dim))
 
 
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
@@ -190,19 +191,31 @@ def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return return_types.nanmedian(*record(_median, input, int(dim), bool(keepdim), True))
 
 
+def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
+    axis = normalize_axis(dim, x.rank)
+    if not x.rank:
+        return x, ops.zero_index(x)
+    size = x.shape[axis]
+    if not size:
+        raise IndexError(f"mode(): expected a dimension with elements{at_user_line()}")
+    order = _order(x, axis, False)
+    values = ops.take_along(x, order, axis)
+    here = ops.reshape(ops.iota(size), [size if i == axis else 1 for i in range(x.rank)])
+    here = ops.expand(here, x.shape)
+    old = ops.slice_axis(values, axis, 0, size - 1)
+    first = ops.logical_not(ops.eq(ops.slice_axis(values, axis, 1, size), old))
+    low = [1 if i == axis else 0 for i in range(x.rank)]
+    first = ops.pad(first, low, [0] * x.rank)
+    # Of equal ones each knows how many are before it: the last of the longest run is the first
+    # place with the most.
+    before = here - ops.cummax(ops.where(first, here, ops.zeros_like(here)), axis)
+    index = ops.take_along(order, ops.argmax(before, (axis,)), axis)
+    return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
+
+
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """The smallest of the most frequent elements along `dim`, and the last place it is at."""
-    axis = normalize_axis(dim, input.dim())
-    x = np.moveaxis(input.detach()._array(), axis, -1)
-    index = np.zeros(x.shape[:-1], dtype=np.int64)
-    for at in np.ndindex(*x.shape[:-1]):
-        values, counts = np.unique(x[at], return_counts=True)
-        index[at] = np.flatnonzero(x[at] == values[np.argmax(counts)])[-1]
-    places = _tensor(np.expand_dims(index, axis) if input.dim() else index, input)
-    values = input.gather(axis, places)
-    if not keepdim and input.dim():
-        values, places = values.squeeze(axis), places.squeeze(axis)
-    return return_types.mode(values, places)
+    return return_types.mode(*record(_mode, input, int(dim), bool(keepdim)))
 
 
 def quantile(
@@ -248,145 +261,3 @@ def quantile(
         )
         out = out.reshape(-1, *kept)
     return out if fractions.dim() else out.squeeze(0)
-
-
-# ---- unique values and bins: their number is data, so the input is read ----------------------
-
-
-def _tensor(array: np.ndarray, like: Any) -> Any:
-    from .creation import beside
-
-    return beside(np.array(array, order="C"), like)
-
-
-def unique(
-    input: Any,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
-) -> Any:
-    """The different elements (or slices along `dim`), in order."""
-    found = np.unique(
-        input.detach()._array(),
-        return_inverse=True,
-        return_counts=True,
-        axis=dim,
-        equal_nan=False,
-    )
-    values, inverse, counts = found
-    inverse = inverse.reshape(input.shape if dim is None else -1)
-    return _several(input, values, inverse, counts, return_inverse, return_counts)
-
-
-def _several(
-    like: Any, values: Any, inverse: Any, counts: Any, with_inverse: bool, with_counts: bool
-) -> Any:
-    out = [_tensor(values, like)]
-    if with_inverse:
-        out.append(_tensor(inverse.astype(np.int64), like))
-    if with_counts:
-        out.append(_tensor(counts.astype(np.int64), like))
-    return out[0] if len(out) == 1 else tuple(out)
-
-
-def unique_consecutive(
-    input: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> Any:
-    """The elements (or slices along `dim`) without those equal to the one before."""
-    x = input.detach()._array()
-    axis = 0 if dim is None else normalize_axis(dim, x.ndim)
-    line = x.reshape(-1) if dim is None else np.moveaxis(x, axis, 0)
-    size = line.shape[0]
-    rows = line.reshape(size, -1)
-    begins = np.ones(size, dtype=bool)
-    begins[1:] = (rows[1:] != rows[:-1]).any(axis=1)
-    values = line[begins] if dim is None else np.moveaxis(line[begins], 0, axis)
-    inverse = (np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1)
-    counts = np.diff(np.append(np.flatnonzero(begins), size))
-    return _several(input, values, inverse, counts, return_inverse, return_counts)
-
-
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """How often each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
-    x = input.detach()._array()
-    if x.ndim != 1 or x.dtype.kind not in "iu" or (x.size and x.min() < 0):
-        raise RuntimeError(
-            f"bincount only supports 1-d non-negative integral inputs.{at_user_line()}"
-        )
-    given = None if weights is None else weights.detach()._array()
-    found = np.bincount(x.astype(np.int64), given, minlength)
-    if given is None:
-        return _tensor(found.astype(np.int64), input)
-    exact = np.float32 if given.dtype == np.float32 else np.float64
-    return _tensor(found.astype(exact), input)
-
-
-def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
-    x = input.detach()._array().reshape(-1)
-    low, high = float(min), float(max)
-    if low == high and x.size:
-        low, high = float(x.min()), float(x.max())
-    if low == high:
-        low, high = low - 1, high + 1
-    if low > high:
-        raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
-    inside = x[(x >= low) & (x <= high)].astype(np.float64)
-    place = np.minimum(((inside - low) * bins / (high - low)).astype(np.int64), bins - 1)
-    return _tensor(np.bincount(place, minlength=bins).astype(input.dtype.np), input)
-
-
-def searchsorted(
-    sorted_sequence: Any,
-    input: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Any = None,
-) -> Any:
-    """Where each value would be inserted in the sorted last dimension of `sorted_sequence`."""
-    lines = sorted_sequence.detach()._array()
-    if sorter is not None:
-        lines = np.take_along_axis(lines, sorter.detach()._array(), -1)
-    values = input.detach()._array() if isinstance(input, Handle) else np.asarray(input)
-    where: Any = "right" if right or side == "right" else "left"
-    if lines.ndim == 1:
-        found = np.searchsorted(lines, values, where)
-    else:
-        if lines.shape[:-1] != values.shape[:-1]:
-            raise RuntimeError(
-                "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
-                "dimensions of boundaries tensor and input value tensor must match, but we got "
-                f"boundaries tensor {list(lines.shape)} and input value tensor "
-                f"{list(values.shape)}{at_user_line()}"
-            )
-        found = np.empty(values.shape, dtype=np.int64)
-        for at in np.ndindex(*lines.shape[:-1]):
-            found[at] = np.searchsorted(lines[at], values[at], where)
-    kind = np.int32 if out_int32 else np.int64
-    return _tensor(np.asarray(found, dtype=kind), sorted_sequence)
-
-
-def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
-    """The bucket of each element between sorted `boundaries`."""
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
-
-
-def _isin(x: Node, tests: Node, invert: bool) -> Node:
-    from .promotion import promoted
-
-    x, tests = promoted(x, ops.reshape(tests, (-1,)))
-    last = x.rank
-    equal = ops.eq(ops.unsqueeze(x, last), tests)
-    found = ops.squeeze(ops.any(equal, (last,)), (last,))
-    return ops.logical_not(found) if invert else found
-
-
-def isin(
-    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
-) -> Any:
-    """Whether each element is among `test_elements`."""
-    like = elements if isinstance(elements, Handle) else test_elements
-    return record(_isin, as_handle(elements, like), as_handle(test_elements, like), bool(invert))

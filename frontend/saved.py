@@ -54,7 +54,8 @@ def derive_all(
     for seed in seeds.values():
         saved.pop(seed, None)
     root = next(iter(seeds))
-    kept = tuple(n for n in saved if n.op.kind is not Kind.CONSTANT)
+    # What depends on no leaf, as positions do, is of no device, and made again where it is read.
+    kept = tuple(n for n in saved if n.op.kind is not Kind.CONSTANT and n.device is not None)
     places = tuple((n.attrs[0], g) for n, g in grads.items() if n.op is ops.variable)
     return Derivation(root, seeds[root], grads, kept, places)
 

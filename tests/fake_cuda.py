@@ -454,6 +454,9 @@ class FakeCuda:
         known = {75: self.capability[0], 76: self.capability[1], 16: 132, 97: 232448, 10: 32}
         out[0] = known.get(attribute, 1)
 
+    def _cuDeviceCanAccessPeer(self, out: Any, device: int, peer: int) -> None:
+        out[0] = int(device != peer)
+
     def _cuDeviceTotalMem(self, out: Any, device: int) -> None:
         out[0] = self.capacity[device]
 

@@ -186,6 +186,13 @@ REDUCED = [
         lambda t, x: x.cummax(1)[0],
         real(3, 5),
     ),
+    case("logcumsumexp", along(ops.logcumsumexp, 1), T("logcumsumexp", 1), real(2, 5)),
+    case(
+        "cummin",
+        lambda x: ops.take_along(x, ops.cummin_index(x, 0), 0),
+        lambda t, x: x.cummin(0)[0],
+        real(5, 3),
+    ),
 ]
 INDEX = np.array([[0, 2], [1, 1], [3, 0]])
 MOVED = [
@@ -212,6 +219,15 @@ MOVED = [
         lambda x, i, j: ops.gather(x, i, j, 0),
         lambda t, x, i, j: x[i, j],
         *(real(4, 3, 2), integers(0, 4, 2, 1), integers(0, 3, 3)),
+    ),
+    case(
+        "insertion",
+        lambda x, y: (
+            y * ops.cast(ops.insertion(ops.take_along(x, ops.argsort(x, 0), 0), y, False), y.dtype)
+        ),
+        lambda t, x, y: y * t.searchsorted(x.sort()[0].detach(), y.detach()),
+        real(5),
+        real(2, 3),
     ),
     case(
         "take_along",

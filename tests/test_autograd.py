@@ -541,3 +541,27 @@ def test_functional(torch: Any, name: str) -> None:
         )
 
     agree(run(tw), run(torch))
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", ["topk", "median", "gather", "scatter_add"])
+def test_a_gradient_after_the_value_was_read(name: str) -> None:
+    """What is kept for it are values of the tensor's device, and no positions."""
+    index = np.array([[0, 3, 3], [1, 0, 2]])
+    calls: dict[str, Any] = {
+        "topk": lambda x, i: x.topk(2, 1).values,
+        "median": lambda x, i: x.median(1).values,
+        "gather": lambda x, i: x.gather(1, i),
+        "scatter_add": lambda x, i: x.scatter_add(1, i, x * 2),
+    }
+    values = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float32)
+    found = []
+    for device in ("cpu", "interpret"):
+        x = tw.from_numpy(values).to(device).requires_grad_()
+        y = calls[name](x, tw.from_numpy(index).to(device))
+        shown = y.detach().cpu().numpy()
+        (y * y.detach()).sum().backward()
+        assert x.grad is not None
+        found.append((shown, x.grad.cpu().numpy()))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)

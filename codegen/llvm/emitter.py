@@ -16,7 +16,7 @@ from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
 
 from ..attention import roles
-from ..kernel import Dot, Kernel, Ordered, Sort
+from ..kernel import Dot, Kernel, Ordered, Scan, Sort
 from . import attention, columns, conv, points
 from .arguments import Check, Word
 from .body import Body
@@ -114,6 +114,8 @@ def _check(kernel: Kernel) -> None:
     for value in kernel.values:
         if isinstance(value, (Sort, Ordered)):
             raise CannotLower("sorting")
+        if isinstance(value, Scan) and value.op == "logsumexp":
+            raise CannotLower("running sums of exponentials")
     for store in kernel.stores:
         dtype = store.buffer.dtype
         if store.mode not in (None, "set") and dtype in NARROW:

@@ -253,7 +253,7 @@ def run(body: Body, stage: Stage) -> None:
         out = []
         for each, old in zip(scans, held[len(accumulators) :]):
             new = each.step(old)
-            body.folded[id(each.value)] = new[0]
+            body.folded[id(each.value)] = each.finish(new, join=False)
             out.append(new)
         for value in stage.keep:
             _to_scratch(body, value)

@@ -25,6 +25,7 @@ _UFUNC = {
     "min": "np.minimum",
     "any": "np.logical_or",
     "all": "np.logical_and",
+    "logsumexp": "np.logaddexp",
 }
 
 

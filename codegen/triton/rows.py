@@ -116,7 +116,7 @@ def neutral(op: str, dtype: DType) -> str:
         return "0"
     if op == "prod":
         return "1"
-    low = op in ("max", "argmax")
+    low = op in ("max", "argmax", "logsumexp")
     if dtype.category == FLOAT:
         return '-float("inf")' if low else 'float("inf")'
     if dtype.category == BOOL:
@@ -124,7 +124,12 @@ def neutral(op: str, dtype: DType) -> str:
     return str(np.iinfo(dtype.np).min if low else np.iinfo(dtype.np).max)
 
 
-_COMBINE = {"prod": "tw_multiply", "max": "tw_maximum", "min": "tw_minimum"}
+_COMBINE = {
+    "prod": "tw_multiply",
+    "max": "tw_maximum",
+    "min": "tw_minimum",
+    "logsumexp": "tw_logaddexp",
+}
 
 
 def combined(op: str, total: str, part: str, axis: int, kind: str) -> str:
@@ -164,6 +169,8 @@ def _pick(scope: Scope, value: Reduce, best: str, at: str) -> Ref:
 
 
 def _scan(value: Scan, arg: str) -> str:
+    if value.op not in ("sum", "prod"):
+        return f"tl.associative_scan({arg}, 1, {_COMBINE[value.op]})"
     function = "tl.cumsum" if value.op == "sum" else "tl.cumprod"
     return f"{function}({arg}, axis=1).to({tl_type(value.dtype)})"
 
@@ -259,10 +266,10 @@ def _running(scope: Scope, value: Scan, guards: Guards) -> Ref:
     carry = scope.parent.assign("carry", f"tl.full((BLOCK_P, 1), {start}, {kind})", ROW)
     arg = scope.spread(evaluate(scope, value.arg, guards), TILE, kind)
     part = scope.assign("part", f"tl.where(r_ok, {arg}, {start})", TILE)
-    sign = "+" if value.op == "sum" else "*"
-    scan = scope.assign("scan", f"{carry.text} {sign} {_scan(value, part.text)}", TILE)
+    both = "{} + {}" if value.op == "sum" else f"{_COMBINE[value.op]}({{}}, {{}})"
+    scan = scope.assign("scan", both.format(carry.text, _scan(value, part.text)), TILE)
     whole = _fold(Reduce(value.op, value.arg, (), value.dtype), part.text)
-    scope.block.add(f"{carry.text} = {carry.text} {sign} {whole}")
+    scope.block.add(f"{carry.text} = {both.format(carry.text, whole)}")
     return scan
 
 

@@ -8,7 +8,7 @@ exact after rounding and keeps them short.
 import triton
 import triton.language as tl
 
-from .functions import tw_copysign, tw_div, tw_neg, tw_reciprocal, tw_rint, tw_sqrt
+from .functions import tw_copysign, tw_div, tw_maximum, tw_neg, tw_reciprocal, tw_rint, tw_sqrt
 
 
 @triton.jit
@@ -28,6 +28,14 @@ def tw_log1p(x):
     out = tl.log(u) * tw_div(x, u - 1)
     out = tl.where(u == 1, x, out)
     return tl.where(u == float("inf"), u, out)
+
+
+@triton.jit
+def tw_logaddexp(a, b):
+    """log(exp(a) + exp(b)); of two infinities of one sign that infinity."""
+    top = tw_maximum(a, b)
+    apart = tl.where(a == b, 0, -tl.abs(a - b))
+    return top + tw_log1p(tl.exp(apart))
 
 
 @triton.jit

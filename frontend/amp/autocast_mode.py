@@ -70,6 +70,19 @@ def set_autocast_dtype(device_type: str, dtype: DType) -> None:
         _set(kind, dtype)
 
 
+def is_autocast_cache_enabled() -> bool:
+    """True: a tensor that is cast twice is one node."""
+    return True
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Accepted: there is no cache that could be turned off."""
+
+
+def clear_autocast_cache() -> None:
+    """Nothing is kept."""
+
+
 def _set(kind: str, dtype: DType | None) -> None:
     recording.claim()
     before = dict(clock.casts.dtypes) if clock.casts is not None else {}

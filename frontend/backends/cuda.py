@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+
+from tilewright.ir.location import at_user_line
+
 from .. import precision
 
 
@@ -17,8 +21,29 @@ class _Matmul:
     def allow_tf32(self, allowed: bool) -> None:
         precision.set_float32_matmul_precision("high" if allowed else "highest")
 
+    @property
+    def fp32_precision(self) -> str:
+        """The same by its newer name: "ieee" or "tf32"."""
+        return "tf32" if self.allow_tf32 else "ieee"
+
+    @fp32_precision.setter
+    def fp32_precision(self, value: str) -> None:
+        if value not in ("ieee", "tf32", "none"):
+            raise RuntimeError(f'expected "ieee" or "tf32", got {value!r}{at_user_line()}')
+        self.allow_tf32 = value == "tf32"
+
+    # Products of half types are summed in float32 whatever is allowed.
+    allow_fp16_reduced_precision_reduction = True
+    allow_bf16_reduced_precision_reduction = True
+    allow_fp16_accumulation = False
+
 
 matmul = _Matmul()
+
+
+def is_built() -> bool:
+    """Whether kernels for CUDA can be made: whether Triton is installed."""
+    return importlib.util.find_spec("triton") is not None
 
 
 # Which kernels scaled_dot_product_attention may take. A device has one way to compute it, so these

@@ -9,17 +9,23 @@ from tilewright.runtime import devices as runtime
 from tilewright.runtime.device import OutOfMemoryError
 
 from .. import devices, generator, recording
-from . import amp
+from . import amp, nvtx
 from .memory import (
+    device_memory_used,
     empty_cache,
+    get_per_process_memory_fraction,
     max_memory_allocated,
+    max_memory_cached,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
+    memory_cached,
     memory_reserved,
     memory_stats,
+    memory_stats_as_nested_dict,
     memory_summary,
     reset_max_memory_allocated,
+    reset_max_memory_cached,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
 )
@@ -42,18 +48,22 @@ __all__ = [
     "Stream",
     "StreamContext",
     "amp",
+    "can_device_access_peer",
     "current_device",
     "current_stream",
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "empty_cache",
     "get_arch_list",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_per_process_memory_fraction",
     "get_rng_state",
+    "get_rng_state_all",
     "init",
     "initial_seed",
     "ipc_collect",
@@ -61,22 +71,30 @@ __all__ = [
     "is_bf16_supported",
     "is_current_stream_capturing",
     "is_initialized",
+    "is_tf32_supported",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_stats",
+    "memory_stats_as_nested_dict",
     "memory_summary",
+    "nvtx",
     "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
     "set_device",
     "set_per_process_memory_fraction",
     "set_rng_state",
+    "set_rng_state_all",
     "set_stream",
     "stream",
     "synchronize",
@@ -159,6 +177,18 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return is_available() and (including_emulation or get_device_capability()[0] >= 8)
 
 
+def is_tf32_supported() -> bool:
+    """Whether the device multiplies float32 rounded to TF32."""
+    return is_available() and get_device_capability()[0] >= 8
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """Whether one device reads the memory of another. Copies between any two are made anyway."""
+    from tilewright.runtime.cuda import context
+
+    return context.reaches(number_of(device), number_of(peer_device))
+
+
 def get_arch_list() -> list[str]:
     """What kernels are compiled for: the devices at hand."""
     found = (get_device_capability(i) for i in range(device_count()))
@@ -198,6 +228,17 @@ def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
     generator.set_rng_state(new_state)
 
 
+def get_rng_state_all() -> list[Any]:
+    """A state for each device: all the same one."""
+    return [get_rng_state() for _ in range(device_count())]
+
+
+def set_rng_state_all(new_states: Any) -> None:
+    """Go on from states of `get_rng_state_all`."""
+    for state in list(new_states)[:1]:
+        set_rng_state(state)
+
+
 # ---- what PyTorch asks for besides -----------------------------------------------------------
 
 
@@ -220,9 +261,21 @@ def ipc_collect() -> None:
     """No memory is shared with other processes."""
 
 
+def make_graphed_callables(callables: Any, sample_args: Any, **_: Any) -> Any:
+    """The callables themselves: plans that repeat become CUDA graphs whoever makes them, also with
+    inputs of other shapes and with those in other memory."""
+    return callables
+
+
 _ABSENT = {
-    name: "plans that repeat become CUDA graphs by themselves"
-    for name in ("CUDAGraph", "graph", "graphs", "make_graphed_callables", "graph_pool_handle")
+    **dict.fromkeys(
+        ("CUDAGraph", "graph", "graphs", "graph_pool_handle"),
+        "plans that repeat become CUDA graphs by themselves, so leave the capture out",
+    ),
+    **dict.fromkeys(
+        ("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"),
+        "ask nvidia-smi",
+    ),
 }
 
 

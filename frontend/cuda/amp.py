@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from tilewright.ir import dtype as dtypes
@@ -24,3 +25,7 @@ class GradScaler(amp.GradScaler):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__("cuda", *args, **kwargs)
+
+
+custom_fwd = functools.partial(amp.custom_fwd, device_type="cuda")
+custom_bwd = functools.partial(amp.custom_bwd, device_type="cuda")

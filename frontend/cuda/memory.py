@@ -40,17 +40,26 @@ def max_memory_reserved(device: Any = None) -> int:
     return _pool(device).reserved_peak if runtime.cuda_count() else 0
 
 
+memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
+
+
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Let the peaks count from now on."""
     _pool(device).reset_peak()
 
 
-reset_max_memory_allocated = reset_peak_memory_stats
+reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of the GPU, with all processes counted."""
     return _pool(device).system()
+
+
+def device_memory_used(device: Any = None) -> int:
+    """Bytes of the GPU that are taken, by whatever process."""
+    free, total = mem_get_info(device)
+    return total - free
 
 
 def empty_cache() -> None:
@@ -69,6 +78,12 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     pool.limit = int(fraction * pool.system()[1])
 
 
+def get_per_process_memory_fraction(device: Any = None) -> float:
+    """The part of a GPU's memory that may be allocated, 1 by default."""
+    pool = _pool(device)
+    return 1.0 if pool.limit is None else pool.limit / pool.system()[1]
+
+
 def memory_stats(device: Any = None) -> dict[str, int]:
     """Counts and bytes by PyTorch's names; empty without a GPU."""
     if not runtime.cuda_count():
@@ -80,10 +95,24 @@ def memory_stats(device: Any = None) -> dict[str, int]:
         **pool.statistics,
         "allocated_bytes.all.current": current,
         "allocated_bytes.all.peak": pool.peak,
+        "active_bytes.all.current": current,
+        "active_bytes.all.peak": pool.peak,
         "allocation.all.current": len(pool.held),
         "reserved_bytes.all.current": pool.reserved,
         "reserved_bytes.all.peak": pool.reserved_peak,
     }
+
+
+def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+    """`memory_stats` with a dictionary for each part of a name."""
+    out: dict[str, Any] = {}
+    for name, value in memory_stats(device).items():
+        *path, last = name.split(".")
+        inner = out
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return out
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:

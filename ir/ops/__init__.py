@@ -76,6 +76,7 @@ from .contraction import (
 from .external import external
 from .gather import (
     gather,
+    insertion,
     put_along,
     scatter,
     take_along,
@@ -186,10 +187,15 @@ from .reduce import (
 from .scaled import blocks, matmul_by_blocks, scaled_mm
 from .scan import (
     argsort,
+    cummax,
     cummax_index,
+    cummin,
     cummin_index,
     cumprod,
     cumsum,
+    logaddexp,
+    logcumsumexp,
+    zero_index,
 )
 from .select import (
     first_max,

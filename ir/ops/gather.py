@@ -16,9 +16,11 @@ from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast
+from .binary import bitwise_and, bitwise_or, le, lt, minimum, ne
 from .generate import iota
-from .movement import reshape
-from .unary import zeros_like
+from .movement import expand, reshape, slice_axis
+from .ternary import where
+from .unary import cast, zeros_like
 
 MODES = ("set", "add", "mul", "max", "min")
 
@@ -155,3 +157,59 @@ def put_along(base: Node, values: Node, index: Node, axis: int, mode: str) -> No
         x, v, i = (reshape(n, (1,)) for n in (base, values, index))
         return reshape(put_along(x, v, i, 0, mode), ())
     return scatter(base, values, *_along(index, axis), 0, mode)
+
+
+def _insertion_infer(lines: Node, values: Node, right: bool) -> Aval:
+    if lines.rank != 1 and (lines.rank == 0 or lines.shape[:-1] != values.shape[:-1]):
+        raise RuntimeError(
+            "searchsorted(): boundaries tensor should be 1 dimension or the first N-1 dimensions "
+            "of boundaries tensor and input value tensor must match, but we got boundaries tensor "
+            f"{list(lines.shape)} and input value tensor {list(values.shape)}{at_user_line()}"
+        )
+    return values.shape, int64
+
+
+def _insertion_numpy(lines: Any, values: Any, right: bool) -> Any:
+    side: Any = "right" if right else "left"
+    if lines.ndim == 1:
+        return np.asarray(np.searchsorted(lines, values, side), np.int64)
+    found = np.empty(values.shape, np.int64)
+    for at in np.ndindex(*lines.shape[:-1]):
+        found[at] = np.searchsorted(lines[at], values[at], side)
+    return found
+
+
+def _insertion(lines: Node, values: Node, right: bool) -> Node:
+    """By bisection: the last element that goes before a value, in steps of powers of two."""
+    size = lines.shape[-1]
+    found = zeros_like(cast(values, int64))
+    if not size:
+        return found
+    step = 1 << (size.bit_length() - 1)
+    # A position and not a number, so that lines of another length take the same kernel.
+    end = expand(
+        reshape(slice_axis(iota(size), 0, size - 1, size), (1,) * values.rank), values.shape
+    )
+    while step:
+        last = found + (step - 1)
+        place = minimum(last, end)
+        one = lines.rank == 1
+        element = gather(lines, place, 0) if one else take_along(lines, place, lines.rank - 1)
+        before = le(element, values) if right else lt(element, values)
+        before = bitwise_or(before, ne(values, values))  # NaN is larger than all numbers
+        found = where(bitwise_and(before, le(last, end)), found + step, found)
+        step >>= 1
+    return found
+
+
+insertion = Op(
+    "insertion",
+    Kind.COMPOSITE,
+    _insertion_infer,
+    params=("right",),
+    numpy=_insertion_numpy,
+    decompose=_insertion,
+)
+"""insertion(lines, values, right): int64, before which element of the sorted last dimension of
+`lines` each value goes, behind equal ones if `right`. Lines are one for all values, or one for each
+line of them."""

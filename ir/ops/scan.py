@@ -10,11 +10,12 @@ from ..dtype import BOOL, accumulator, from_numpy, int64
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
-from .binary import bitwise_and, eq
-from .generate import constant
-from .movement import expand, flip
+from .binary import bitwise_and, bitwise_or, eq, maximum, ne
+from .composite import require_float
+from .generate import constant, iota
+from .movement import expand, flip, reshape
 from .ternary import where
-from .unary import cast, full_like, zeros_like
+from .unary import abs, cast, exp, full_like, log, log1p, zeros_like
 
 
 def _accumulation(name: str, ufunc: Any, vjp: Any, **more: Any) -> Op:
@@ -73,7 +74,23 @@ def _integer(name: str, numpy: Any, params: tuple[str, ...], **more: Any) -> Op:
     return Op(name, Kind.SCAN, lambda x, *_: (x.shape, int64), params=params, numpy=numpy, **more)
 
 
-def _running_index(ufunc: Any) -> Any:
+_cummax = _accumulation("cummax", np.maximum.accumulate, None)
+_cummin = _accumulation("cummin", np.minimum.accumulate, None)
+
+
+def cummax(x: Node, axis: int) -> Node:
+    """Element i is the largest of elements 0 … i of `x` along `axis`, without a gradient."""
+    return _cummax(x, axis) if x.rank else x
+
+
+def cummin(x: Node, axis: int) -> Node:
+    """Element i is the smallest of elements 0 … i of `x` along `axis`, without a gradient."""
+    return _cummin(x, axis) if x.rank else x
+
+
+def _running_index(ufunc: Any, extremum: Op) -> dict[str, Any]:
+    """How the index of a running extremum is computed: by NumPy, and by two running extrema."""
+
     def numpy(x: Any, axis: int) -> Any:
         running = ufunc.accumulate(x, axis=axis)
         # NaN, once met, is the extremum, and the last one met is the one that counts.
@@ -83,11 +100,20 @@ def _running_index(ufunc: Any) -> Any:
         place = np.arange(x.shape[axis], dtype=np.int64).reshape(shape)
         return np.maximum.accumulate(np.where(hit, place, 0), axis=axis)
 
-    return numpy
+    def decompose(x: Node, axis: int) -> Node:
+        hit = bitwise_or(eq(x, extremum(x, axis)), ne(x, x))
+        here = reshape(iota(x.shape[axis]), [-1 if i == axis else 1 for i in range(x.rank)])
+        return _cummax(where(hit, expand(here, x.shape), zero_index(x)), axis)
+
+    return {"numpy": numpy, "decompose": decompose}
 
 
-_cummax_index = _integer("cummax_index", _running_index(np.maximum), ("axis",))
-_cummin_index = _integer("cummin_index", _running_index(np.minimum), ("axis",))
+def _index(name: str, **more: Any) -> Op:
+    return Op(name, Kind.COMPOSITE, lambda x, axis: (x.shape, int64), params=("axis",), **more)
+
+
+_cummax_index = _index("cummax_index", **_running_index(np.maximum, _cummax))
+_cummin_index = _index("cummin_index", **_running_index(np.minimum, _cummin))
 
 
 def cummax_index(x: Node, axis: int) -> Node:
@@ -126,3 +152,32 @@ def argsort(x: Node, axis: int, descending: bool = False) -> Node:
     The sorted values are `take_along(x, argsort(x, axis), axis)`, which has the gradient.
     """
     return _argsort(x, axis, descending) if x.rank else zero_index(x)
+
+
+def logaddexp(a: Node, b: Node) -> Node:
+    """log(exp(a) + exp(b)), without overflow."""
+    # Infinities of one sign: their difference is no number, neither here nor in the gradient.
+    apart = a - b
+    apart = where(eq(a, b), zeros_like(apart), apart)
+    return maximum(a, b) + log1p(exp(-abs(apart)))
+
+
+def _logcumsumexp_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
+    """The sums of g[j] exp(x[i] - out[j]) over j >= i, in logarithms too, by the sign of g."""
+    nothing, zero = full_like(g, -np.inf), zeros_like(g)
+
+    def part(size: Node) -> Node:
+        term = where(eq(out, nothing), nothing, log(size) - out)
+        return exp(x + flip(logcumsumexp(flip(term, (axis,)), axis), (axis,)))
+
+    return (part(maximum(g, zero)) - part(maximum(-g, zero)),)
+
+
+_logcumsumexp = _accumulation("logcumsumexp", np.logaddexp.accumulate, _logcumsumexp_vjp)
+
+
+def logcumsumexp(x: Node, axis: int) -> Node:
+    """Element i is log(exp(x[0]) + … + exp(x[i])) along `axis`; no term is lost beside a larger one
+    that comes later."""
+    require_float("logcumsumexp", x)
+    return _logcumsumexp(x, axis) if x.rank else x

@@ -77,6 +77,13 @@ def properties(number: int) -> Properties:
     return Properties(name=name.value.decode(), total_memory=total.value, **read)
 
 
+def reaches(number: int, other: int) -> bool:
+    """Whether GPU `number` can read the memory of GPU `other`."""
+    cuda = driver.get()
+    first, second = (cuda.number("cuDeviceGet", n) for n in (number, other))
+    return bool(cuda.number("cuDeviceCanAccessPeer", first, second))
+
+
 class Context:
     """The primary context of GPU `number`, which all libraries in a process share.
 

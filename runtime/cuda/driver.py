@@ -57,6 +57,7 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuDeviceGetName": ("read a GPU's name", (c_void_p, c_int, c_int)),
     "cuDeviceGetAttribute": ("read a GPU's properties", (_number, c_int, c_int)),
     "cuDeviceTotalMem_v2": ("read the size of a GPU's memory", (_sizes, c_int)),
+    "cuDeviceCanAccessPeer": ("ask whether a GPU reaches another", (_number, c_int, c_int)),
     "cuDevicePrimaryCtxRetain": ("begin to use a GPU", (_out, c_int)),
     "cuCtxSetCurrent": ("turn to a GPU", (c_void_p,)),
     "cuCtxSynchronize": ("wait for a GPU", ()),

@@ -264,7 +264,7 @@ class Pool:
     def _complaint(self, size: int) -> str:
         free, total = self.system()
         most = ", ".join(f"{n} x {what}: {show(b)}" for what, n, b in self.holders()[:5])
-        bound = f", of which {show(self.limit)} may be used" if self.limit is not None else ""
+        bound = f" ({show(self.limit)} may be used)" if self.limit is not None else ""
         return (
             f"CUDA out of memory. Tried to allocate {show(size)}. GPU {self.context.number} has a "
             f"total capacity of {show(total)}{bound}, of which {show(free)} is free. This process "

@@ -1,0 +1,61 @@
+"""torch.accelerator: the kind of device that a program computes on, whatever it is: here CUDA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import cuda
+from .cuda import current_device as current_device_index
+from .cuda import (
+    current_stream,
+    device_count,
+    empty_cache,
+    is_available,
+    max_memory_allocated,
+    max_memory_reserved,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    reset_peak_memory_stats,
+    set_stream,
+    synchronize,
+)
+from .cuda import mem_get_info as get_memory_info
+from .cuda import set_device as set_device_index
+from .devices import device
+
+__all__ = [
+    "current_accelerator",
+    "current_device_index",
+    "current_stream",
+    "device_count",
+    "device_index",
+    "empty_cache",
+    "get_memory_info",
+    "is_available",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "reset_peak_memory_stats",
+    "set_device_index",
+    "set_stream",
+    "synchronize",
+]
+
+
+def current_accelerator(check_available: bool = False) -> device | None:
+    """The device of that kind; None where there is none."""
+    return device("cuda") if is_available() else None
+
+
+class device_index(cuda.device):
+    """Let "cuda" mean the device of this number inside the block; None changes nothing."""
+
+    def __init__(self, device: int | None):
+        super().__init__(device)
+
+    def __enter__(self) -> Any:
+        super().__enter__()
+        return self

@@ -1,0 +1,236 @@
+"""What is found by counting: places where something holds, values that differ, bins.
+
+How many there are is data. On the CPU NumPy reads the tensor; on a GPU they are counted and put in
+order there, and only their number comes to the host.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import normalize_axis
+
+from . import copying, shaping
+from .creation import arange, beside, ones, zeros
+from .elementwise import as_handle
+from .ordering import cumsum, sort
+from .promotion import promoted, to
+from .recording import Handle, record
+
+
+def _is_read(t: Any) -> bool:
+    """Whether NumPy computes what depends on values of `t`."""
+    return t._meta()[2] == "cpu"
+
+
+# ---- places ----------------------------------------------------------------------------------
+
+
+def places(mask: Any) -> Any:
+    """int64, 1-d: where a mask of one dimension holds, in order."""
+    if _is_read(mask):
+        return beside(np.flatnonzero(mask.detach()._array()), mask)
+    if not mask.numel():
+        return zeros(0, dtype=dtypes.int64, device=mask.device)
+    rank = cumsum(mask, 0)
+    count = int(rank[-1].item())
+    return searchsorted(rank, arange(1, count + 1, device=mask.device))
+
+
+def repeated(counts: Any, total: int | None = None) -> Any:
+    """int64, 1-d: each place of `counts` as often as it says. total: their sum, if it is known."""
+    ends = cumsum(counts, 0)
+    if total is None:
+        least, total = 0, 0
+        if counts.numel():
+            least, total = copying.stack([counts.amin().long(), ends[-1]]).tolist()
+        if least < 0:
+            raise RuntimeError(f"repeats can not be negative{at_user_line()}")
+    return searchsorted(ends, arange(total, device=counts.device), right=True)
+
+
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """Positions of the nonzero elements, a row each; or a tensor of them for each dimension."""
+    shape = input.shape or (1,)
+    if _is_read(input):
+        found = [beside(line, input) for line in np.nonzero(np.atleast_1d(input.detach()._array()))]
+    else:
+        at, found = places(shaping.reshape(input.detach() != 0, -1)), []
+        for size in reversed(shape):
+            found.insert(0, at % max(size, 1))
+            at = at // max(size, 1)
+    if as_tuple:
+        return tuple(found)
+    if input.dim() == 0:
+        return zeros(found[0].numel(), 0, dtype=dtypes.int64, device=input.device)
+    return copying.stack(found, -1)
+
+
+def argwhere(input: Any) -> Any:
+    return nonzero(input)
+
+
+# ---- values that differ ----------------------------------------------------------------------
+
+
+def unique(
+    input: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements (or slices along `dim`), in order."""
+    if dim is None and not _is_read(input):
+        values, order = sort(shaping.reshape(input.detach(), -1))
+        found = _runs(values)
+        if return_inverse:
+            inverse = zeros(order.shape, dtype=dtypes.int64, device=input.device)
+            found[1] = inverse.scatter(0, order, found[1]).reshape(input.shape)
+        return _chosen(found, return_inverse, return_counts)
+    values, inverse, counts = np.unique(
+        input.detach()._array(), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
+    )
+    inverse = inverse.reshape(input.shape if dim is None else -1)
+    found = [_tensor(values, input), _tensor(inverse, input), _tensor(counts, input)]
+    return _chosen(found, return_inverse, return_counts)
+
+
+def unique_consecutive(
+    input: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements (or slices along `dim`) without those equal to the one before."""
+    if dim is None and not _is_read(input):
+        found = _runs(shaping.reshape(input.detach(), -1))
+        found[1] = found[1].reshape(input.shape)
+        return _chosen(found, return_inverse, return_counts)
+    x = input.detach()._array()
+    axis = 0 if dim is None else normalize_axis(dim, x.ndim)
+    line = x.reshape(-1) if dim is None else np.moveaxis(x, axis, 0)
+    size = line.shape[0]
+    rows = line.reshape(size, math.prod(line.shape[1:]))
+    begins = np.ones(size, dtype=bool)
+    begins[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    values = line[begins] if dim is None else np.moveaxis(line[begins], 0, axis)
+    inverse = (np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1)
+    counts = np.diff(np.append(np.flatnonzero(begins), size))
+    found = [_tensor(values, input), _tensor(inverse, input), _tensor(counts, input)]
+    return _chosen(found, return_inverse, return_counts)
+
+
+def _runs(line: Any) -> list[Any]:
+    """Of runs of equal elements: their values, for each element the number of its run, lengths."""
+    size, device = line.numel(), line.device
+    begins = copying.cat([ones(min(size, 1), dtype=dtypes.bool_, device=device), _differs(line)])
+    starts = places(begins)
+    stops = copying.cat([starts[1:], arange(size, size + min(size, 1), device=device)])
+    return [line[starts], cumsum(begins, 0) - 1, stops - starts]
+
+
+def _differs(line: Any) -> Any:
+    """Whether each element but the first is another than the one before."""
+    return line[1:] != line[:-1]
+
+
+def _chosen(found: list[Any], with_inverse: bool, with_counts: bool) -> Any:
+    values, inverse, counts = found
+    out = [values, *([inverse] if with_inverse else []), *([counts] if with_counts else [])]
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def _tensor(array: np.ndarray, like: Any) -> Any:
+    return beside(np.array(array, order="C"), like)
+
+
+# ---- bins ------------------------------------------------------------------------------------
+
+
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
+    is_integral = input.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED)
+    least, most = (0, -1)
+    if input.dim() == 1 and is_integral and input.numel():
+        least, most = copying.stack(list(input.detach().aminmax())).tolist()
+    if input.dim() != 1 or not is_integral or least < 0:
+        raise RuntimeError(
+            f"bincount only supports 1-d non-negative integral inputs.{at_user_line()}"
+        )
+    if weights is None:
+        weights = ones(input.shape, dtype=dtypes.int64, device=input.device)
+    elif weights.dtype is not dtypes.float32:
+        weights = weights.to(dtypes.float64)
+    bins = zeros(max(most + 1, minlength), dtype=weights.dtype, device=input.device)
+    return bins.scatter_add(0, input.long(), weights.detach())
+
+
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
+    x = shaping.reshape(input.detach(), -1)
+    low, high = float(min), float(max)
+    if low == high and x.numel():
+        low, high = map(float, copying.stack(list(x.aminmax())).tolist())
+    if low == high:
+        low, high = low - 1, high + 1
+    if low > high:
+        raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
+    wide = x.double()
+    place = ((wide - low) * bins / (high - low)).long().clamp(0, bins - 1)
+    place = place.masked_fill(
+        ~((x >= low) & (x <= high)), bins
+    )  # one more bin, for what is in none
+    counts = zeros(bins + 1, dtype=dtypes.int64, device=input.device)
+    return counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins].to(input.dtype)
+
+
+def _insertion(lines: Node, values: Node, right: bool, kind: dtypes.DType) -> Node:
+    lines, values = promoted(lines, values)
+    return to(ops.insertion(lines, values, right), kind)
+
+
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """Where each value would be inserted in the sorted last dimension of `sorted_sequence`."""
+    lines = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
+    if side not in (None, "left", "right") or (right and side == "left"):
+        raise RuntimeError(
+            "torch.searchsorted(): side can only be 'left' or 'right', and not the opposite of "
+            f"right, got side of {side} and right of {right}{at_user_line()}"
+        )
+    kind = dtypes.int32 if out_int32 else dtypes.int64
+    values = as_handle(input, lines).detach()
+    return record(_insertion, lines.detach(), values, right or side == "right", kind)
+
+
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    """The bucket of each element between sorted `boundaries`."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def _isin(x: Node, tests: Node, invert: bool) -> Node:
+    x, tests = promoted(x, ops.reshape(tests, (-1,)))
+    last = x.rank
+    equal = ops.eq(ops.unsqueeze(x, last), tests)
+    found = ops.squeeze(ops.any(equal, (last,)), (last,))
+    return ops.logical_not(found) if invert else found
+
+
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Any:
+    """Whether each element is among `test_elements`."""
+    like = elements if isinstance(elements, Handle) else test_elements
+    return record(_isin, as_handle(elements, like), as_handle(test_elements, like), bool(invert))

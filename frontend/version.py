@@ -1,0 +1,24 @@
+"""torch.version: what this is, and what it runs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright import __version__ as __version__
+
+hip = xpu = None
+debug = False
+
+
+def __getattr__(name: str) -> Any:
+    """cuda: the version of CUDA that the driver has, None without a GPU."""
+    if name == "cuda":
+        from .devices import cuda_available
+
+        if not cuda_available():
+            return None
+        from tilewright.runtime.cuda import driver
+
+        number = driver.get().number("cuDriverGetVersion")
+        return f"{number // 1000}.{number % 1000 // 10}"
+    raise AttributeError(f"torch.version has no {name!r}")
