@@ -22,7 +22,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import NARROW, DType, accumulator, float32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
-from tilewright.ir.ops.contraction import matmul_fast
+from tilewright.ir.ops.contraction import is_convolution, matmul_fast
 from tilewright.ir.ops.generate import constant_value, random_bits, scalar
 from tilewright.ir.shape import contiguous_strides
 
@@ -460,7 +460,7 @@ class Lowering:
         a, b = factors
         if count == 1:  # an outer product sums nothing
             return self.apply(MUL, (a, b), dtype)
-        fast = node.op is matmul_fast
+        fast = node.op is matmul_fast or (is_convolution(node.op) and node.dtype is float32)
         return Dot(a, b, self.domain.reduction, dtype, node.operands[0].dtype, fast)
 
     def _factor(self, term: Term) -> Rule:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import ops
+from tilewright.ir.ops.contraction import is_convolution
 from tilewright.ir.dtype import float32
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
@@ -132,7 +133,8 @@ class SplitProducts:
         tiles = -(-rows // edges[0]) * -(-columns // edges[1]) * batch
         most = min(chip.multiprocessors // tiles, inner // _LEAST)
         parts = max((p for p in range(1, most + 1) if extent % p == 0), default=1)
-        rate = chip.flops(node.operands[0].dtype, self.target.tf32) / chip.multiprocessors
+        rounded = self.target.rounds(is_convolution(node.op))
+        rate = chip.flops(node.operands[0].dtype, rounded) / chip.multiprocessors
         saved = 2 * edges[0] * edges[1] * (inner - inner // parts) / rate
         more = 8 * parts * math.prod(node.shape) / chip.bandwidth + _LAUNCH
         return parts if saved > more else 1

@@ -32,9 +32,10 @@ class Target:
     columns: how many neighbouring columns one program folds; 0 if it takes them one by one.
     split_products: the dtypes of matrix products whose K may be cut to keep the machine busy.
     channels_last: the dtypes whose convolutions are computed with channels last in memory; float32
-        only with `tf32`.
+        only with `tf32_convolutions`.
     chip: the GPU whose numbers schedules go by.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
+    tf32_convolutions: the same of convolutions, which PyTorch rounds unless it is told not to.
     """
 
     name: str
@@ -56,6 +57,11 @@ class Target:
     channels_last: tuple[str, ...] = ()
     chip: Chip = SM_90
     tf32: bool = False
+    tf32_convolutions: bool = False
+
+    def rounds(self, convolution: bool) -> bool:
+        """Whether factors of float32 may be rounded, in convolutions or other products."""
+        return self.tf32_convolutions if convolution else self.tf32
 
 
 TENSOR_TYPES = ("float32", "float16", "bfloat16")
@@ -104,6 +110,7 @@ CUDA = Target(
     columns=64,
     split_products=TENSOR_TYPES,
     channels_last=TENSOR_TYPES,
+    tf32_convolutions=True,
 )
 
 

@@ -84,7 +84,7 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
         "product", 1, "ratio", rows.both_ways(rows._product, (4, 4), (4, 4)), flops=1
     )
     wrong = rows.Row("wrong", 1, "ratio", rows.forward(rows._product, (4, 3), (4, 3)))
-    monkeypatch.setattr(gpu, "CACHE", 64)
+    monkeypatch.setattr("card.CACHE", 64)
     monkeypatch.setattr(rows, "PIECES", {"memory": [small, product, wrong]})
     monkeypatch.setattr(gpu.Benchmark, "copy_bandwidth", lambda self: 1e12)
     options = SimpleNamespace(

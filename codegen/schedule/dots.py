@@ -118,7 +118,7 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
             s,
             block_k=max(s.block_k, FLOAT8_MIN if native else DOT_MIN),
             float8=native,
-            tf32=target.tf32 and not half,
+            tf32=target.rounds(dot.fast) and not half,
         )
         for s in _fitting(tiles, sizes, rows)
     ]
