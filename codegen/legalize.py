@@ -17,7 +17,9 @@ from tilewright.ir.rewrite import Rule, rewrite
 
 from .attention import has_template
 from .channels_last import turn_convolutions
+from .depthwise import SumDepthwise
 from .grouping import group_updates
+from .interleave import InterleaveStrides
 from .lower import initial
 from .sorting import sort_first, sort_words
 from .split import SplitFolds, SplitProducts
@@ -29,7 +31,8 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     attentions = [n for n in reachable(roots) if n.op.kind is Kind.ATTENTION]
     if any(not has_template(n, target) for n in attentions):
         roots = rewrite(roots, [DecomposeAttention(target), decompose_composites, *RULES])
-    roots = turn_convolutions(turn_products(roots), target)
+    roots = rewrite(turn_products(roots), [InterleaveStrides(target), SumDepthwise(target)])
+    roots = turn_convolutions(roots, target)
     rules: list[Rule] = [
         running_extremum_by_rows,
         *([] if target.native_sort else [group_updates]),

@@ -33,6 +33,9 @@ class Target:
     split_products: the dtypes of matrix products whose K may be cut to keep the machine busy.
     channels_last: the dtypes whose convolutions are computed with channels last in memory; float32
         only with `tf32_convolutions`.
+    interleaved_strides: whether gradients of strided convolutions in their inputs are convolutions
+        with stride 1 whose results are interleaved (interleave.py).
+    depthwise_sums: whether depthwise convolutions are sums over windows (depthwise.py).
     chip: the GPU whose numbers schedules go by.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     tf32_convolutions: the same of convolutions, which PyTorch rounds unless it is told not to.
@@ -55,6 +58,8 @@ class Target:
     columns: int = 0
     split_products: tuple[str, ...] = ()
     channels_last: tuple[str, ...] = ()
+    interleaved_strides: bool = False
+    depthwise_sums: bool = False
     chip: Chip = SM_90
     tf32: bool = False
     tf32_convolutions: bool = False
@@ -87,6 +92,8 @@ INTERPRET = Target(
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
     channels_last=TENSOR_TYPES,
+    interleaved_strides=True,
+    depthwise_sums=True,
 )
 # Kernels are native loops: arithmetic is next to free beside memory, and a core is soon busy.
 LLVM = Target(
@@ -110,6 +117,8 @@ CUDA = Target(
     columns=64,
     split_products=TENSOR_TYPES,
     channels_last=TENSOR_TYPES,
+    interleaved_strides=True,
+    depthwise_sums=True,
     tf32_convolutions=True,
 )
 

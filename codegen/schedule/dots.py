@@ -86,7 +86,15 @@ _FULL: tuple[Tiles, ...] = (
     (64, 16, 32, 4, 3),
     (16, 16, 32, 2, 3),
 )
-"""For float32, which only TF32 puts on tensor cores."""
+"""For float32."""
+_ROUNDED: tuple[Tiles, ...] = (
+    (256, 128, 32, 8, 4),
+    (128, 128, 32, 8, 3),
+    (128, 64, 32, 8, 3),
+    (64, 128, 32, 4, 4),
+    *_FULL[1:],
+)
+"""For float32 as TF32, on tensor cores."""
 
 
 def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -108,17 +116,20 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
         block_m, block_n, block_k = (fit(size, 256) for size in sizes)
         return Schedule(block_m=block_m, block_n=block_n, block_k=block_k, float8=native)
     half = dot.input_dtype.itemsize <= 2
+    rounded = target.rounds(dot.fast) and not half
     if native:
         tiles = (*_FAST, *_EIGHT) if dot.fast else _EIGHT
+    elif half:
+        tiles = _HALF[target.chip.name]
     else:
-        tiles = _HALF[target.chip.name] if half else _FULL
-    rows = target.chip.rows if half else DOT_MIN
+        tiles = _ROUNDED if rounded else _FULL
+    rows = target.chip.rows if half or rounded else DOT_MIN
     found = [
         replace(
             s,
             block_k=max(s.block_k, FLOAT8_MIN if native else DOT_MIN),
             float8=native,
-            tf32=target.rounds(dot.fast) and not half,
+            tf32=rounded,
         )
         for s in _fitting(tiles, sizes, rows)
     ]
