@@ -8,7 +8,7 @@ from dataclasses import replace
 from tilewright.ir.dtype import FLOAT8
 
 from ..analysis import Analysis
-from ..kernel import Dot, Kernel
+from ..kernel import Apply, Dot, Kernel
 from ..roles import roles
 from ..target import Target
 from .roofline import predict
@@ -95,6 +95,9 @@ _ROUNDED: tuple[Tiles, ...] = (
     *_FULL[1:],
 )
 """For float32 as TF32, on tensor cores."""
+_REGISTERS = 180
+"""What a thread has for sums and for what is computed of them: a unit of Op.cost takes a 24th of the
+sums' registers. Above it the compiler spilled convolutions with mish, tanh and erf behind them."""
 
 
 def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -133,8 +136,27 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
         )
         for s in _fitting(tiles, sizes, rows)
     ]
+    if rounded:
+        share = 1 + _cost_behind(kernel) / 24
+        found = [s for s in found if _sums(s) * share <= _REGISTERS] or found[-1:]
     best = min(found, key=lambda s: predict(kernel, s, target).seconds)
     return best if predict(kernel, best, target).resident else found[-1]
+
+
+def _sums(schedule: Schedule) -> int:
+    """Registers of a thread that hold sums."""
+    return schedule.block_m * schedule.block_n // (32 * schedule.num_warps)
+
+
+def _cost_behind(kernel: Kernel) -> int:
+    """What is computed of a product, as Op.cost for each element."""
+    behind: set[int] = set()
+    cost = 0
+    for value in kernel.values:
+        if isinstance(value, Dot) or any(id(o) in behind for o in value.operands()):
+            behind.add(id(value))
+            cost += value.op.cost if isinstance(value, Apply) else 0
+    return cost
 
 
 def _fitting(
