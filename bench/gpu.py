@@ -3,7 +3,8 @@
     python bench/gpu.py [--json FILE] [--only PIECE ...] [--minutes 9] [--device cuda]
 
 Pieces: questions (what a first run on a card should find out), tests (those marked `gpu`), memory,
-gemm, epilogue, attention, conv, model. Results are compared with PyTorch's in float64 before
+gemm, epilogue, attention, conv, model, kernelbench (200 problems, longer than the rest together:
+take it alone). Results are compared with PyTorch's in float64 before
 anything is timed. Times are medians of what CUDA events saw, the cache flushed before each; what
 repeats is replayed as a CUDA graph. Rows are saved one by one, so a run that is cut off counts.
 Without PyTorch our side alone is measured, and nothing is compared.
@@ -27,11 +28,12 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(__file__))
 
 import gpu_rows
+import kernelbench
 import timing
 from card import Card, errors, interleaved
 from gpu_rows import Row
 
-PIECES = ("questions", "tests", *gpu_rows.PIECES)
+PIECES = ("questions", "tests", *gpu_rows.PIECES, "kernelbench")
 COLUMNS = (
     "name", "ours_ms", "torch_ms", "ratio", "compile_ratio", "share", "tflops", "goal", "reached",
 )  # fmt: skip
@@ -62,8 +64,20 @@ class Benchmark:
                     self.add({"name": name, "answer": answer})
             elif piece == "tests":
                 self.add({"name": "tests marked gpu", "answer": tests(self.end)})
+            elif piece == "kernelbench":
+                self.kernelbench()
             else:
                 self.measure_all(piece)
+
+    def kernelbench(self) -> None:
+        problems = kernelbench.chosen(list(kernelbench.LEVELS), [])
+        arguments = kernelbench.FULL, self.options.device, self.tw, self.torch, self.end
+        found = []
+        for row in kernelbench.rows(problems, *arguments):
+            found.append(row)
+            self.add(row)
+        for row in kernelbench.summaries(found):
+            self.add({**row, "reached": row["ratio"] >= row["goal"]})
 
     def measure_all(self, piece: str) -> None:
         for row in gpu_rows.PIECES[piece]:

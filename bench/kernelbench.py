@@ -1,4 +1,4 @@
-"""KernelBench's levels 1 and 2 beside PyTorch eager: 200 small programs, the same data, interleaved.
+"""KernelBench's levels 1 and 2 beside PyTorch eager: 200 small programs, interleaved.
 
     python bench/kernelbench.py [--device cpu] [--level 1 2] [--only 2.34 softmax ...] [--small]
                                 [--json FILE] [--resume] [--minutes N] [--threads N]
@@ -13,7 +13,6 @@ it compiles the kernels that a GPU would run and predicts what they reach.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import importlib
 import itertools
@@ -54,7 +53,12 @@ def _named(name: str, wanted: str) -> bool:
 
 
 def prepared(
-    problem: Problem, torch: Any, scale: Scale, device: str, exact: bool = False, dropout: bool = True
+    problem: Problem,
+    torch: Any,
+    scale: Scale,
+    device: str,
+    exact: bool = False,
+    dropout: bool = True,
 ) -> Callable[[], Any]:
     """A call of the problem on its inputs. exact: in float64. dropout: whether anything is dropped,
     which is different in each framework."""
@@ -75,9 +79,7 @@ def prepared(
     return step
 
 
-def compare(
-    problem: Problem, scale: Scale, device: str, tw: Any, torch: Any
-) -> dict[str, float]:
+def compare(problem: Problem, scale: Scale, device: str, tw: Any, torch: Any) -> dict[str, float]:
     """Our largest error and PyTorch's, in units of the largest element; AssertionError if ours is
     much larger, or shape or dtype differ."""
 
@@ -144,8 +146,8 @@ def on_cpu(steps: dict[str, Callable[[], Any]]) -> dict[str, float]:
     for step in candidates.values():
         step()
     each = (time.perf_counter() - start) / len(candidates)
-    inner = max(1, min(10, int(0.02 / each)))
-    seconds = timing.interleaved(candidates, rounds=9, inner=inner, warm=1)
+    inner = max(1, min(5, int(0.02 / each)))
+    seconds = timing.interleaved(candidates, rounds=7, inner=inner, warm=1)
     return {name: s * 1e3 for name, s in seconds.items()}
 
 

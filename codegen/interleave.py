@@ -1,10 +1,10 @@
 """The gradient of a strided convolution in its input, or a transposed convolution, without zeros.
 
-Of the places i of the result, those with one remainder of (i + padding) / stride take their own part
-of the kernel's taps. So all remainders are channels of one convolution with stride 1 over the small
-image, and its result is the wanted one once they are laid between one another ("sub-pixel
-convolution"; Shi and others, arXiv 1609.05158). Multiplied by zeros are only the taps that some
-remainders have fewer of.
+Of the places i of the result, those with one remainder of (i + padding) / stride take their own
+part of the kernel's taps. So all remainders are channels of one convolution with stride 1 over the
+small image, and its result is the wanted one once they are laid between one another ("sub-pixel
+convolution"; Shi and others, arXiv 1609.05158). What is multiplied by zeros is only what some
+remainders have fewer taps than others.
 """
 
 from __future__ import annotations
@@ -32,10 +32,7 @@ class InterleaveStrides:
         taps = [-(-k // s) for k, s in zip(w.shape[2:], strides, strict=True)]
         # (i + low) // stride is from `first` on, at `count` places.
         first = [low // s for (low, _), s in zip(padding, strides, strict=True)]
-        last = [
-            (low + n - 1) // s
-            for (low, _), n, s in zip(padding, sizes, strides, strict=True)
-        ]
+        last = [(low + n - 1) // s for (low, _), n, s in zip(padding, sizes, strides, strict=True)]
         count = [b - a + 1 for a, b in zip(first, last, strict=True)]
         lows = [t - 1 - a for t, a in zip(taps, first, strict=True)]
         highs = [
@@ -44,11 +41,15 @@ class InterleaveStrides:
         ]
         ones = (1,) * len(taps)
         around = tuple(zip((max(n, 0) for n in lows), (max(n, 0) for n in highs), strict=True))
-        small = ops.conv(_cropped(g, lows, highs), _parts(w, taps, strides, groups),
-                         ones, around, ones, groups)
-        return _interleaved(small, sizes, strides, [
-            low - a * s for (low, _), a, s in zip(padding, first, strides, strict=True)
-        ])
+        small = ops.conv(
+            _cropped(g, lows, highs), _parts(w, taps, strides, groups), ones, around, ones, groups
+        )
+        return _interleaved(
+            small,
+            sizes,
+            strides,
+            [low - a * s for (low, _), a, s in zip(padding, first, strides, strict=True)],
+        )
 
 
 def _cropped(g: Node, lows: list[int], highs: list[int]) -> Node:
@@ -69,9 +70,7 @@ def _parts(w: Node, taps: list[int], strides: tuple[int, ...], groups: int) -> N
     cut = ops.reshape(padded, (groups, outputs // groups, channels, *split))
     tap_axes, rest_axes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
     turned = ops.permute(ops.flip(cut, tuple(tap_axes)), (0, 2, *rest_axes, 1, *tap_axes))
-    return ops.reshape(
-        turned, (groups * channels * math.prod(strides), outputs // groups, *taps)
-    )
+    return ops.reshape(turned, (groups * channels * math.prod(strides), outputs // groups, *taps))
 
 
 def _interleaved(

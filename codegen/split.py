@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import ops
-from tilewright.ir.ops.contraction import is_convolution
 from tilewright.ir.dtype import float32
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.contraction import is_convolution
 
 from .target import Target
-
 
 _MOST = 16
 """How many times as many parts as are enough there may be."""
@@ -58,7 +57,9 @@ class SplitFolds:
         cut = ops.reshape(even, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
         within = sorted(axis + 1 if a == axis else a + (a > axis) for a in axes)
         partial = node.op(cut, tuple(within))
-        partial = ops.reshape(partial, tuple(n for i, n in enumerate(partial.shape) if i != axis + 1))
+        partial = ops.reshape(
+            partial, tuple(n for i, n in enumerate(partial.shape) if i != axis + 1)
+        )
         if parts * size < x.shape[axis]:
             rest = ops.slice_axis(x, axis, parts * size, x.shape[axis])
             others = tuple(a for a in axes if a != axis)

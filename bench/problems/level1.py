@@ -24,7 +24,6 @@ from .problem import (
     normal,
     problem,
     product,
-    uniform,
 )
 
 

@@ -1,8 +1,7 @@
 """What a problem is: a forward function, what it is given, and the layers it has.
 
 A problem is written once for any framework, with its full sizes. A `Scale` makes it smaller: sizes
-of one kind are halved until none is larger than the scale allows, so odd ones stay odd and what
-divides another goes on dividing it.
+of one kind are halved until none is larger than the scale allows.
 """
 
 from __future__ import annotations
@@ -42,10 +41,14 @@ SMALL = Scale(2, 16, (64, 32, 16), 8, 128, 64, 1 << 12)
 
 
 def halved(size: int, most: int) -> int:
-    """`size`, halved until it is no more than `most`."""
+    """`size`, halved until it is no more than `most`; what is odd stays odd."""
     while size > most:
-        size //= 2
+        size = _half(size)
     return size
+
+
+def _half(size: int) -> int:
+    return size // 2 | size & 1
 
 
 BLOCK = 1 << 22
@@ -158,7 +161,7 @@ def product(operands: str, draw: Draw = uniform, **sizes: int) -> tuple[Input, .
 
             while too_large():
                 longest = max(now, key=lambda name: now[name])
-                now[longest] //= 2
+                now[longest] = _half(now[longest])
             return tuple(now[i] for i in operand)
 
         return scaled

@@ -96,8 +96,8 @@ _ROUNDED: tuple[Tiles, ...] = (
 )
 """For float32 as TF32, on tensor cores."""
 _REGISTERS = 180
-"""What a thread has for sums and for what is computed of them: a unit of Op.cost takes a 24th of the
-sums' registers. Above it the compiler spilled convolutions with mish, tanh and erf behind them."""
+"""What a thread has for sums and for what is computed of them: a unit of Op.cost takes a 24th of
+the sums' registers. Above it convolutions with mish, tanh or erf behind them were spilled."""
 
 
 def dot_schedule(kernel: Kernel, target: Target) -> Schedule:

@@ -171,7 +171,6 @@ logsigmoid = _activation(
 """log(sigmoid(x))."""
 
 
-
 def _mish_gate(x: Node) -> tuple[Node, Node]:
     """(tanh(log(1 + e)), e) of e = exp(x): ((1 + e)^2 - 1) / ((1 + e)^2 + 1), which takes one
     exponential and no logarithm. From x = 20 on it is 1 in float64 too."""
