@@ -17,12 +17,12 @@ from tilewright.ir.rewrite import Rule, rewrite
 
 from .attention import has_template
 from .channels_last import turn_convolutions
-from .depthwise import SumDepthwise
 from .grouping import group_updates
 from .interleave import InterleaveStrides
 from .lower import initial
 from .sorting import sort_first, sort_words
 from .split import SplitFolds, SplitProducts
+from .sums import SumDepthwise, SumVectors
 from .target import Target
 
 
@@ -31,7 +31,8 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     attentions = [n for n in reachable(roots) if n.op.kind is Kind.ATTENTION]
     if any(not has_template(n, target) for n in attentions):
         roots = rewrite(roots, [DecomposeAttention(target), decompose_composites, *RULES])
-    roots = rewrite(turn_products(roots), [InterleaveStrides(target), SumDepthwise(target)])
+    forms = [InterleaveStrides(target), SumDepthwise(target), SumVectors(target)]
+    roots = rewrite(turn_products(roots), forms)
     roots = turn_convolutions(roots, target)
     rules: list[Rule] = [
         running_extremum_by_rows,

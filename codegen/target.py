@@ -35,7 +35,8 @@ class Target:
         only with `tf32_convolutions`.
     interleaved_strides: whether gradients of strided convolutions in their inputs are convolutions
         with stride 1 whose results are interleaved (interleave.py).
-    depthwise_sums: whether depthwise convolutions are sums over windows (depthwise.py).
+    depthwise_sums: whether depthwise convolutions are sums over windows (sums.py).
+    vector_sums: whether products of a matrix and a vector are sums along its rows (sums.py).
     chip: the GPU whose numbers schedules go by.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     tf32_convolutions: the same of convolutions, which PyTorch rounds unless it is told not to.
@@ -60,6 +61,7 @@ class Target:
     channels_last: tuple[str, ...] = ()
     interleaved_strides: bool = False
     depthwise_sums: bool = False
+    vector_sums: bool = False
     chip: Chip = SM_90
     tf32: bool = False
     tf32_convolutions: bool = False
@@ -106,6 +108,7 @@ LLVM = Target(
     row_limit=1 << 15,
     column_limit=1 << 14,
     tiled_attention=(*TENSOR_TYPES, "float64"),
+    vector_sums=True,
 )
 CUDA = Target(
     "cuda",

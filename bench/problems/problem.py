@@ -145,6 +145,11 @@ def features(rows: int, row: int) -> Input:
     return Input(lambda scale: (halved(rows, scale.rows), halved(row, scale.features)), uniform)
 
 
+def diagonal(size: int) -> Input:
+    """A vector with an element for each row of a matrix."""
+    return Input(lambda scale: (halved(size, scale.rows),), uniform)
+
+
 def product(operands: str, draw: Draw = uniform, **sizes: int) -> tuple[Input, ...]:
     """The operands of a matrix product, named by letters as in einsum: "mk kn" of m, k and n.
 

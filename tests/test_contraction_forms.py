@@ -1,4 +1,4 @@
-"""Convolutions in the forms in which GPUs compute them: interleaved strides, depthwise sums."""
+"""Contractions in other forms: interleaved strides, sums over windows and along rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from graphs import check, random_leaves, reference
 
-from tilewright.codegen.depthwise import SumDepthwise
 from tilewright.codegen.interleave import InterleaveStrides
+from tilewright.codegen.sums import SumDepthwise, SumVectors
 from tilewright.codegen.target import CUDA, LLVM
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
@@ -82,6 +82,24 @@ def test_only_depthwise_is_a_sum() -> None:
     for w, groups in (((6, 1, 3), 3), ((3, 3, 3), 1)):
         node = ops.conv(leaf(0, (2, 3, 9)), leaf(1, w), (1,), ((0, 0),), (1,), groups)
         assert SumDepthwise(CUDA)(node) is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [((200, 300), (300, 1)), ((2, 3, 70, 90), (90, 1)), ((70, 90), (2, 3, 90, 1))],
+)
+def test_a_matrix_times_a_vector(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    node = ops.matmul(leaf(0, a), leaf(1, b))
+    agree(node, SumVectors(LLVM)(node))
+    assert SumVectors(CUDA)(node) is None
+    halves = ops.matmul(leaf(0, a, dt.bfloat16), leaf(1, b, dt.bfloat16))
+    agree(halves, SumVectors(LLVM)(halves), 1e-2)
+
+
+def test_which_products_stay() -> None:
+    for a, b in (((20, 30), (30, 1)), ((200, 300), (300, 2)), ((1, 300), (300, 200))):
+        node = ops.matmul(leaf(0, a), leaf(1, b))
+        assert SumVectors(LLVM)(node) is None
 
 
 def test_kernels() -> None:
