@@ -12,7 +12,6 @@ from tilewright.ir.ops.composite import as_dtype, widen
 
 from .target import Target
 
-
 _FEW = 1 << 15
 """Up to so many products a matrix times a vector stays what it is."""
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tilewright.codegen.target import Target
+
 from .device import Device
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def _cuda(number: int) -> Cuda:
 
     # What TW_EAGER=1 runs op by op raises its errors in place, as does PyTorch's own switch.
     made = Cuda(number, blocking=flag("CUDA_LAUNCH_BLOCKING") or flag("TW_EAGER"))
-    made.target = replace(made.target, **_rounding)
+    made.target = _rounded(made.target)
     return made
 
 
@@ -48,7 +50,11 @@ def allow_tf32(**allowed: bool) -> None:
     _rounding.update(allowed)
     for name, device in _devices.items():
         if name.startswith("cuda"):
-            device.target = replace(device.target, **_rounding)
+            device.target = _rounded(device.target)
+
+
+def _rounded(target: Target) -> Target:
+    return replace(target, tf32=_rounding["tf32"], tf32_convolutions=_rounding["tf32_convolutions"])
 
 
 _FACTORIES: dict[str, Callable[[], Device]] = {"cpu": _cpu, "interpret": _interpret}
