@@ -31,7 +31,7 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     attentions = [n for n in reachable(roots) if n.op.kind is Kind.ATTENTION]
     if any(not has_template(n, target) for n in attentions):
         roots = rewrite(roots, [DecomposeAttention(target), decompose_composites, *RULES])
-    forms = [InterleaveStrides(target), SumDepthwise(target), SumVectors(target)]
+    forms: list[Rule] = [InterleaveStrides(target), SumDepthwise(target), SumVectors(target)]
     roots = rewrite(turn_products(roots), forms)
     roots = turn_convolutions(roots, target)
     rules: list[Rule] = [
