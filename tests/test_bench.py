@@ -87,8 +87,14 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr("card.CACHE", 64)
     monkeypatch.setattr(rows, "PIECES", {"memory": [small, product, wrong]})
     monkeypatch.setattr(gpu.Benchmark, "copy_bandwidth", lambda self: 1e12)
+    relu = gpu.kernelbench.chosen([1], ["1.19"])
+    monkeypatch.setattr(gpu.kernelbench, "chosen", lambda levels, only: relu)
+    monkeypatch.setattr(gpu.kernelbench, "FULL", gpu.kernelbench.SMALL)
     options = SimpleNamespace(
-        json=str(tmp_path / "gpu.json"), only=["memory"], minutes=5, device="cuda"
+        json=str(tmp_path / "gpu.json"),
+        only=["memory", "kernelbench"],
+        minutes=5,
+        device="cuda",
     )
     with fake_cuda.installed():
         benchmark = gpu.Benchmark(options, tw, None)
@@ -99,3 +105,4 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
     assert by_name["chain"]["ours_ms"] > 0 and by_name["chain"]["share"] > 0
     assert by_name["product"]["tflops"] > 0 and by_name["product"]["reached"] is None
     assert "matmul" in by_name["wrong"]["error"]
+    assert by_name["1.19 relu"]["ours_ms"] > 0
