@@ -3,9 +3,10 @@
     python bench/gpu.py [--json FILE] [--only PIECE ...] [--minutes 9] [--device cuda]
 
 Pieces: questions (what a first run on a card should find out), tests (those marked `gpu`), memory,
-gemm, epilogue, grouped, attention, conv, model. Results are compared with PyTorch's in float64
-before anything is timed. Times are medians of what CUDA events saw, the cache flushed before each;
-what repeats is replayed as a CUDA graph. Rows are saved one by one: a run that is cut off counts.
+gemm, epilogue, grouped, attention, conv, model, kernelbench (200 problems, longer than the rest
+together: take it alone). Results are compared with PyTorch's in float64 before anything is timed.
+Times are medians of what CUDA events saw, the cache flushed before each; what repeats is replayed
+as a CUDA graph. Rows are saved one by one: a run that is cut off counts.
 Without PyTorch our side alone is measured, and nothing is compared.
 """
 
@@ -27,64 +28,15 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(__file__))
 
 import gpu_rows
-import numpy as np
+import kernelbench
 import timing
+from card import Card, errors, interleaved
 from gpu_rows import Row
 
-CACHE = 256 << 20
-"""Bytes that are written to empty the cache: H200's holds 60 MB."""
-PIECES = ("questions", "tests", *gpu_rows.PIECES)
+PIECES = ("questions", "tests", *gpu_rows.PIECES, "kernelbench")
 COLUMNS = (
     "name", "ours_ms", "torch_ms", "ratio", "compile_ratio", "share", "tflops", "goal", "reached",
 )  # fmt: skip
-
-
-class Card:
-    """How work on a GPU is timed with one framework."""
-
-    def __init__(self, torch: Any, device: str):
-        self.torch, self.device = torch, device
-        self.cache = torch.empty(CACHE // 4, dtype=torch.int32, device=device)
-
-    def milliseconds(self, step: Callable[[], Any], count: int) -> list[float]:
-        """What each of `count` calls took on the card."""
-        cuda = self.torch.cuda
-        events = [[cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
-        for start, end in events:
-            self.cache.zero_()  # also gives the host time to prepare what follows
-            start.record()
-            step()
-            end.record()
-        cuda.synchronize()
-        return [start.elapsed_time(end) for start, end in events]
-
-
-def interleaved(
-    candidates: dict[str, tuple[Card, Callable[[], Any]]], rounds: int = 5
-) -> dict[str, float]:
-    """Milliseconds a call of each candidate: the median over interleaved rounds."""
-    seen: dict[str, list[float]] = {name: [] for name in candidates}
-    counts = {}
-    for name, (card, step) in candidates.items():
-        for _ in range(4):  # compiles, makes graphs
-            first = card.milliseconds(step, 1)[0]
-        counts[name] = max(3, min(20, int(30 / max(first, 0.05))))
-    for _ in range(rounds):
-        for name, (card, step) in candidates.items():
-            seen[name] += card.milliseconds(step, counts[name])
-    return {name: statistics.median(times) for name, times in seen.items()}
-
-
-def errors(results: list[Any], expected: list[np.ndarray]) -> float:
-    """The largest difference, in units of the largest element of each result."""
-    worst = 0.0
-    for a, b in zip(results, expected, strict=True):
-        array = np.asarray(a.detach().cpu().double().numpy())
-        scale = max(float(np.abs(b).max(initial=0)), 1e-30)
-        worst = max(worst, float(np.abs(array - b).max(initial=0)) / scale)
-        if np.isnan(array).any():
-            return math.nan
-    return worst
 
 
 class Benchmark:
@@ -112,8 +64,20 @@ class Benchmark:
                     self.add({"name": name, "answer": answer})
             elif piece == "tests":
                 self.add({"name": "tests marked gpu", "answer": tests(self.end)})
+            elif piece == "kernelbench":
+                self.kernelbench()
             else:
                 self.measure_all(piece)
+
+    def kernelbench(self) -> None:
+        problems = kernelbench.chosen(list(kernelbench.LEVELS), [])
+        arguments = kernelbench.FULL, self.options.device, self.tw, self.torch, self.end
+        found = []
+        for row in kernelbench.rows(problems, *arguments):
+            found.append(row)
+            self.add(row)
+        for row in kernelbench.summaries(found):
+            self.add({**row, "reached": row["ratio"] >= row["goal"]})
 
     def measure_all(self, piece: str) -> None:
         for row in gpu_rows.PIECES[piece]:

@@ -93,6 +93,14 @@ def save(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
     os.replace(beside, options.json)
 
 
+def saved(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows that are in the file of --json, if there is one."""
+    if not options.json or not os.path.exists(options.json):
+        return []
+    with open(options.json) as f:
+        return list(json.load(f)["rows"])
+
+
 def text(value: Any) -> str:
     if value is None:
         return "–"

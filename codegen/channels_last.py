@@ -102,7 +102,7 @@ def _is_taken(node: Node, target: Target) -> bool:
     """Whether a node is a convolution of a dtype that the target takes with channels last."""
     if node.op not in CHANNELS_LAST.values() or node.dtype.name not in target.channels_last:
         return False
-    return 0 not in node.shape and (node.dtype is not float32 or target.tf32)
+    return 0 not in node.shape and (node.dtype is not float32 or target.tf32_convolutions)
 
 
 def _has_windows(node: Node) -> bool:

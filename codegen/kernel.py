@@ -245,7 +245,8 @@ class Dot(_Value):
 
     Parallel axes that only `a` mentions are its rows (M), that only `b` mentions its columns (N),
     that both mention its batch. Inputs of half types are multiplied as such (`input_dtype`) and
-    summed in float32; those of float8 too, unless `fast` allows sums as short as the hardware's.
+    summed in float32, those of float8 too. fast: where less is asked of it than of other products:
+    of float8 sums as short as the hardware's, of float32 a convolution (Target.tf32_convolutions).
 
     scales: factors of each term, one that varies with the rows and one with the columns, if there
     are any. They don't vary along the last of the axes summed over: sums along it get them once.

@@ -20,9 +20,11 @@ from tilewright.ir.rewrite import Rule, rewrite
 from .attention import has_template
 from .channels_last import turn_convolutions
 from .grouping import group_updates
+from .interleave import InterleaveStrides
 from .lower import initial
 from .sorting import sort_first, sort_words
 from .split import SplitFolds, SplitProducts, SplitScans
+from .sums import SumDepthwise, SumVectors
 from .target import Target
 
 
@@ -30,7 +32,9 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     """`roots` over ops that this target has kernels for."""
     if any(_has_no_kernel(n, target) for n in reachable(roots)):
         roots = rewrite(roots, [Decompose(target), decompose_composites, *RULES])
-    roots = turn_convolutions(turn_products(roots), target)
+    forms: list[Rule] = [InterleaveStrides(target), SumDepthwise(target), SumVectors(target)]
+    roots = rewrite(turn_products(roots), forms)
+    roots = turn_convolutions(roots, target)
     rules: list[Rule] = [
         *([] if target.native_sort else [group_updates]),
         give_memory,

@@ -16,9 +16,13 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType, accumulator, float32
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.contraction import is_convolution
 from tilewright.ir.passes.autodiff import decomposed
 
 from .target import Target
+
+_MOST = 16
+"""How many times as many parts as are enough there may be."""
 
 
 @dataclass(frozen=True)
@@ -42,21 +46,38 @@ class SplitFolds:
         if not points or points >= self.target.parallel or length < longest:
             return None
         axis = max(axes, key=lambda a: x.shape[a])
-        parts = self._parts(x.shape[axis], points, length)
-        if parts is None or length // parts < least:
-            return None
+        parts = self._parts(x.shape[axis], points, length, least)
+        if parts is None:  # no single axis has enough
+            x, axes = _merged(x, axes)
+            axis = max(axes, key=lambda a: x.shape[a])
+            parts = self._parts(x.shape[axis], points, length, least)
+        if parts is None:  # of no number that divides it
+            parts = min(self._enough(points, length), x.shape[axis])
         size = x.shape[axis] // parts
-        cut = ops.reshape(x, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
+        if parts < 2 or length // parts < least:
+            return None
+        even = ops.slice_axis(x, axis, 0, parts * size)
+        cut = ops.reshape(even, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
         within = sorted(axis + 1 if a == axis else a + (a > axis) for a in axes)
         partial = node.op(cut, tuple(within))
+        partial = ops.reshape(
+            partial, tuple(n for i, n in enumerate(partial.shape) if i != axis + 1)
+        )
+        if parts * size < x.shape[axis]:
+            rest = ops.slice_axis(x, axis, parts * size, x.shape[axis])
+            others = tuple(a for a in axes if a != axis)
+            partial = ops.cat([partial, node.op(rest, others) if others else rest], axis)
         return ops.reshape(node.op(partial, (axis,)), node.shape)
 
-    def _parts(self, extent: int, points: int, length: int) -> int | None:
-        """Into how many parts an axis is cut: enough to fill the machine."""
-        wanted = 4 * self.target.parallel
-        for parts in range(2, extent + 1):
-            enough = parts * points >= wanted or parts * parts >= length
-            if extent % parts == 0 and enough:
+    def _enough(self, points: int, length: int) -> int:
+        """Parts that fill the machine, or as many as a part has elements."""
+        return min(-(-4 * self.target.parallel // points), math.isqrt(length - 1) + 1)
+
+    def _parts(self, extent: int, points: int, length: int, least: int) -> int | None:
+        """Into how many equal parts of at least so many elements an axis is cut."""
+        enough = self._enough(points, length)
+        for parts in range(max(2, enough), min(extent, _MOST * enough, length // least) + 1):
+            if extent % parts == 0:
                 return parts
         return None
 
@@ -198,7 +219,8 @@ class SplitProducts:
         chip, dtype = self.target.chip, node.operands[0].dtype
         batch, rows, columns = sizes
         each = 1 / chip.multiprocessors
-        rate = chip.flops(dtype, self.target.tf32) * each, chip.cache_bandwidth * each
+        rounded = self.target.rounds(is_convolution(node.op))
+        rate = chip.flops(dtype, rounded) * each, chip.cache_bandwidth * each
         products = math.inf
         for m, n in {(min(rows, m), min(columns, n)) for m, n in _TILES}:
             tiles = -(-rows // m) * -(-columns // n) * batch * parts

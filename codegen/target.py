@@ -36,10 +36,15 @@ class Target:
     split_products: the dtypes of matrix products whose K may be cut to keep the machine busy.
     split_scans: whether running folds of few long rows are cut to keep the machine busy.
     channels_last: the dtypes whose convolutions are computed with channels last in memory; float32
-        only with `tf32`.
+        only with `tf32_convolutions`.
+    interleaved_strides: whether gradients of strided convolutions in their inputs are convolutions
+        with stride 1 whose results are interleaved (interleave.py).
+    depthwise_sums: whether depthwise convolutions are sums over windows (sums.py).
+    vector_sums: whether products of a matrix and a vector are sums along its rows (sums.py).
     chip: the GPU whose numbers schedules go by.
     block_scales: whether a product of float8 with scales of blocks is one kernel.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
+    tf32_convolutions: the same of convolutions, which PyTorch rounds unless it is told not to.
     """
 
     name: str
@@ -62,8 +67,16 @@ class Target:
     split_scans: bool = False
     channels_last: tuple[str, ...] = ()
     block_scales: bool = False
+    interleaved_strides: bool = False
+    depthwise_sums: bool = False
+    vector_sums: bool = False
     chip: Chip = SM_90
     tf32: bool = False
+    tf32_convolutions: bool = False
+
+    def rounds(self, convolution: bool) -> bool:
+        """Whether factors of float32 may be rounded, in convolutions or other products."""
+        return self.tf32_convolutions if convolution else self.tf32
 
 
 TENSOR_TYPES = ("float32", "float16", "bfloat16")
@@ -92,6 +105,8 @@ INTERPRET = Target(
     split_scans=True,
     channels_last=TENSOR_TYPES,
     block_scales=True,
+    interleaved_strides=True,
+    depthwise_sums=True,
 )
 # Kernels are native loops: arithmetic is next to free beside memory, and a core is soon busy.
 LLVM = Target(
@@ -104,6 +119,7 @@ LLVM = Target(
     row_limit=1 << 15,
     column_limit=1 << 14,
     tiled_attention=(*TENSOR_TYPES, "float64"),
+    vector_sums=True,
 )
 CUDA = Target(
     "cuda",
@@ -118,6 +134,9 @@ CUDA = Target(
     split_scans=True,
     channels_last=TENSOR_TYPES,
     block_scales=True,
+    interleaved_strides=True,
+    depthwise_sums=True,
+    tf32_convolutions=True,
 )
 
 

@@ -8,6 +8,13 @@ from . import flushing, recording
 
 _LEVELS = ("highest", "high", "medium")
 _level = "highest"
+_convolutions = True
+
+
+def _allow(**allowed: bool) -> None:
+    recording.flush()
+    flushing.clear_tables()  # plans keep to what was allowed when they were made
+    devices.allow_tf32(**allowed)
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -19,12 +26,23 @@ def set_float32_matmul_precision(precision: str) -> None:
             f"Float32 matmul precision must be one of {', '.join(_LEVELS)}, got {precision!r}"
         )
     if (precision == "highest") != (_level == "highest"):
-        recording.flush()
-        flushing.clear_tables()  # plans keep to what was allowed when they were made
-        devices.allow_tf32(precision != "highest")
+        _allow(tf32=precision != "highest")
     _level = precision
 
 
 def get_float32_matmul_precision() -> str:
     """What was set, `highest` by default."""
     return _level
+
+
+def set_convolutions_tf32(allowed: bool) -> None:
+    """Whether factors of float32 may be rounded to TF32 in convolutions."""
+    global _convolutions
+    if allowed != _convolutions:
+        _allow(tf32_convolutions=allowed)
+    _convolutions = allowed
+
+
+def get_convolutions_tf32() -> bool:
+    """What was set, True by default, as in PyTorch."""
+    return _convolutions

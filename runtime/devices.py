@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tilewright.codegen.target import Target
+
 from .device import Device
 
 if TYPE_CHECKING:
     from .cuda.device import Cuda
 
 _devices: dict[str, Device] = {}
-_tf32 = False
+_rounding = {"tf32": False, "tf32_convolutions": True}
 
 
 def flag(name: str) -> bool:
@@ -38,17 +40,21 @@ def _cuda(number: int) -> Cuda:
 
     # What TW_EAGER=1 runs op by op raises its errors in place, as does PyTorch's own switch.
     made = Cuda(number, blocking=flag("CUDA_LAUNCH_BLOCKING") or flag("TW_EAGER"))
-    made.target = replace(made.target, tf32=_tf32)
+    made.target = _rounded(made.target)
     return made
 
 
-def allow_tf32(allowed: bool) -> None:
-    """Whether plans that CUDA devices make from now on may round float32 in products."""
-    global _tf32
-    _tf32 = allowed
+def allow_tf32(**allowed: bool) -> None:
+    """Whether plans that CUDA devices make from now on may round float32 in products (tf32) and in
+    convolutions (tf32_convolutions)."""
+    _rounding.update(allowed)
     for name, device in _devices.items():
         if name.startswith("cuda"):
-            device.target = replace(device.target, tf32=allowed)
+            device.target = _rounded(device.target)
+
+
+def _rounded(target: Target) -> Target:
+    return replace(target, tf32=_rounding["tf32"], tf32_convolutions=_rounding["tf32_convolutions"])
 
 
 _FACTORIES: dict[str, Callable[[], Device]] = {"cpu": _cpu, "interpret": _interpret}

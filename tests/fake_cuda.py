@@ -94,7 +94,8 @@ def compile_many(
 
 def large_programs(kernel: Kernel | Bundle, target: Target) -> Schedule:
     """The interpreter costs much for each program, so there are to be few."""
-    return replace(default_schedule(kernel, INTERPRET), num_warps=2, tf32=target.tf32)
+    rounds = default_schedule(kernel, target).tf32
+    return replace(default_schedule(kernel, INTERPRET), num_warps=2, tf32=rounds)
 
 
 @contextmanager

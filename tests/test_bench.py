@@ -85,11 +85,17 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
     )
     grouped = rows.Row("grouped", 1, "ratio", rows.in_groups(24, 8, 16, 4, True), flops=1)
     wrong = rows.Row("wrong", 1, "ratio", rows.forward(rows._product, (4, 3), (4, 3)))
-    monkeypatch.setattr(gpu, "CACHE", 64)
+    monkeypatch.setattr("card.CACHE", 64)
     monkeypatch.setattr(rows, "PIECES", {"memory": [small, product, grouped, wrong]})
     monkeypatch.setattr(gpu.Benchmark, "copy_bandwidth", lambda self: 1e12)
+    relu = gpu.kernelbench.chosen([1], ["1.19"])
+    monkeypatch.setattr(gpu.kernelbench, "chosen", lambda levels, only: relu)
+    monkeypatch.setattr(gpu.kernelbench, "FULL", gpu.kernelbench.SMALL)
     options = SimpleNamespace(
-        json=str(tmp_path / "gpu.json"), only=["memory"], minutes=5, device="cuda"
+        json=str(tmp_path / "gpu.json"),
+        only=["memory", "kernelbench"],
+        minutes=5,
+        device="cuda",
     )
     with fake_cuda.installed():
         benchmark = gpu.Benchmark(options, tw, None)
@@ -101,3 +107,4 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
     assert by_name["product"]["tflops"] > 0 and by_name["product"]["reached"] is None
     assert by_name["grouped"]["ours_ms"] > 0
     assert "matmul" in by_name["wrong"]["error"]
+    assert by_name["1.19 relu"]["ours_ms"] > 0

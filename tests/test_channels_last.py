@@ -160,7 +160,7 @@ def network(target: Target, dtype: DType) -> tuple[Program, list[np.ndarray], li
 
 def test_what_is_between_convolutions_is_turned_with_them() -> None:
     """Activations, statistics, pooling and residuals; what is a result is in PyTorch's order."""
-    program, results, wanted = network(replace(INTERPRET, tf32=True), dt.float32)
+    program, results, wanted = network(replace(INTERPRET, tf32_convolutions=True), dt.float32)
     for a, b in zip(results, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * max(np.abs(b).max(), 1))
     assert {"conv_last", "conv_input_grad_last", "conv_weight_grad_last"} <= kinds(program)

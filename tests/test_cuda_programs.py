@@ -182,6 +182,22 @@ def test_tf32_by_pytorchs_switches(fake: FakeCuda) -> None:
         tilewright.set_float32_matmul_precision("low")
 
 
+def test_convolutions_are_rounded_unless_they_must_not(fake: FakeCuda) -> None:
+    """PyTorch's default for float32, apart from that of products."""
+    x, w = (tilewright.randn(*s, device="cuda") for s in ((2, 16, 6, 6), (16, 16, 3, 3)))
+    cudnn = tilewright.backends.cudnn
+
+    def rounds() -> bool:
+        before = len(fake.launches)
+        tilewright.nn.functional.conv2d(x, w).tolist()
+        return any('"tf32"' in launch.request.body for launch in fake.launches[before:])
+
+    assert cudnn.allow_tf32 and rounds()
+    with cudnn.flags(allow_tf32=False):
+        assert not cudnn.allow_tf32 and not rounds()
+    assert cudnn.allow_tf32 and rounds()
+
+
 def test_numbers_on_the_host_meet_tensors_on_a_device(fake: FakeCuda) -> None:
     """A tensor without axes is where the others are; a larger one is not moved by itself."""
     x = tilewright.tensor(values(2, 3), device="cuda", requires_grad=True)

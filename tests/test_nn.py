@@ -746,3 +746,13 @@ def test_warning_free_import():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert F.relu(tw.tensor([-1.0, 1.0])).tolist() == [0, 1]
+
+
+def test_instance_norm_of_other_channels() -> None:
+    """Without weights it takes them, as PyTorch does, and says so."""
+    x = tw.randn(2, 1, 3, 4)
+    with pytest.warns(UserWarning, match="size at dim=1 to match num_features"):
+        found = tw.nn.InstanceNorm2d(5)(x)
+    assert tw.equal(found, tw.nn.InstanceNorm2d(1)(x))
+    with pytest.raises(ValueError, match="size at dim=1 to match num_features"):
+        tw.nn.InstanceNorm2d(5, affine=True)(x)

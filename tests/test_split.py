@@ -158,3 +158,19 @@ def test_norms_fill_a_chip(kind: str, channels: int, dtype: DType) -> None:
             if found.work.bytes > 1 << 20:
                 assert found.programs >= target.chip.multiprocessors, kernel.name
                 assert found.share > 1 / 3, kernel.name
+
+
+@pytest.mark.parametrize("shape", [(7, 64, 512, 4), (100_003,), (31, 2_111), (3, 50_021)])
+@pytest.mark.parametrize("fold", [ops.sum, ops.max, ops.prod])
+def test_folds_of_everything_whatever_the_sizes(shape: tuple[int, ...], fold: Any) -> None:
+    """No axis has to be long or divisible: neighbours are cut as one, with a rest behind them."""
+    values = leaves(shape)
+    (x,) = values
+    values[x] = 1 + values[x] / 1000 if fold is ops.prod else values[x]
+    axes = tuple(range(len(shape)))[-3:]
+    y = fold(x, axes)
+    assert launches(y, CUDA) >= 2
+    wanted = {ops.sum: np.sum, ops.max: np.max, ops.prod: np.prod}[fold](
+        values[x].astype(np.float64), axis=axes, keepdims=True
+    )
+    np.testing.assert_allclose(run(y, values), wanted, rtol=2e-4, atol=2e-2)

@@ -87,7 +87,16 @@ _FULL: tuple[Tiles, ...] = (
     (64, 16, 32, 4, 3),
     (16, 16, 32, 2, 3),
 )
-"""For float32, which only TF32 puts on tensor cores."""
+"""For float32."""
+_ROUNDED: tuple[Tiles, ...] = (
+    (256, 128, 32, 8, 4),
+    (128, 128, 32, 8, 3),
+    (128, 64, 32, 8, 3),
+    (64, 128, 32, 4, 4),
+    (64, 64, 32, 4, 3),
+    *_FULL[2:],
+)
+"""For float32 as TF32, on tensor cores."""
 
 
 def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -111,11 +120,14 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
             block_k = min(block_k, fit(dot.over[-1].extent, 256))
         return Schedule(block_m=block_m, block_n=block_n, block_k=block_k, float8=native)
     half = dot.input_dtype.itemsize <= 2
+    rounded = target.rounds(dot.fast) and not half
     if native:
         tiles = (*_FAST, *_EIGHT) if dot.fast else _EIGHT
+    elif half:
+        tiles = _HALF[target.chip.name]
     else:
-        tiles = _HALF[target.chip.name] if half else _FULL
-    rows = target.chip.rows if half else DOT_MIN
+        tiles = _ROUNDED if rounded else _FULL
+    rows = target.chip.rows if half or rounded else DOT_MIN
     found = [
         parted(
             kernel,
@@ -123,7 +135,7 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
                 s,
                 block_k=max(s.block_k, FLOAT8_MIN if native else DOT_MIN),
                 float8=native,
-                tf32=target.tf32 and not half,
+                tf32=rounded,
             ),
             target,
         )
@@ -145,10 +157,10 @@ def parted(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
 
 
 def walks(kernel: Kernel, target: Target) -> bool:
-    """Whether programs of a product may walk through its tiles: on tensor cores, with tiles of all
+    """Whether programs of a product may walk through its tiles: one of halves, with tiles of all
     operands that hardware can copy."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
-    if not target.chip.tensor_maps or not (dots[0].input_dtype.itemsize == 2 or target.tf32):
+    if not target.chip.tensor_maps or dots[0].input_dtype.itemsize != 2:
         return False
     role = roles(kernel, Analysis(kernel), dots[0])
     return all(

@@ -1,26 +1,47 @@
-"""torch.backends.cudnn: kept for who asks. Convolutions are our own kernels: their schedules come
-from the cost model and the tuner, results are the same bits on every run, and float32 is rounded to
-TF32 where `torch.backends.cuda.matmul.allow_tf32` lets products be."""
+"""torch.backends.cudnn: how precisely convolutions are computed on CUDA devices.
+
+There is no cuDNN in it. Kernels are deterministic, and nothing is measured while a program runs, so
+the switches for that are kept for who reads them, and change no result.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
+
+from .. import precision
 
 enabled = True
 benchmark = False
 benchmark_limit = 10
 deterministic = False
-allow_tf32 = True
+
+
+class _Switches(ModuleType):
+    """allow_tf32: whether convolutions of float32 may be rounded to TF32, 10 bits of a fraction."""
+
+    @property
+    def allow_tf32(self) -> bool:
+        return precision.get_convolutions_tf32()
+
+    @allow_tf32.setter
+    def allow_tf32(self, allowed: bool) -> None:
+        precision.set_convolutions_tf32(bool(allowed))
+
+
+_module = sys.modules[__name__]
+_module.__class__ = _Switches
 
 
 def is_available() -> bool:
-    """False: the library isn't used."""
+    """False: convolutions are kernels of our own."""
     return False
 
 
 def version() -> None:
-    """None, as where the library is not installed."""
+    """None: there is no cuDNN."""
 
 
 @contextmanager
@@ -31,11 +52,19 @@ def flags(
     deterministic: bool = False,
     allow_tf32: bool = True,
 ) -> Iterator[None]:
-    """Other switches inside the block."""
-    given = {name: value for name, value in locals().items()}
-    before = {name: globals()[name] for name in given}
-    globals().update(given)
+    """The switches set so, and back again."""
+    wanted = {
+        "enabled": enabled,
+        "benchmark": benchmark,
+        "benchmark_limit": benchmark_limit,
+        "deterministic": deterministic,
+        "allow_tf32": allow_tf32,
+    }
+    before = {name: getattr(_module, name) for name in wanted}
     try:
+        for name, value in wanted.items():
+            setattr(_module, name, value)
         yield
     finally:
-        globals().update(before)
+        for name, value in before.items():
+            setattr(_module, name, value)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 
-def is_built() -> bool:
+def is_available() -> bool:
     return False
 
 
-def is_available() -> bool:
+def is_built() -> bool:
     return False

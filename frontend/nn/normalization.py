@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -172,11 +173,14 @@ class _InstanceNorm(_ChannelNorm):
         alone = len(input.shape) == self.ranks[0]
         if alone:
             input = input.unsqueeze(0)
-        if input.shape[1] != self.num_features and self.affine:
-            raise ValueError(
+        if input.shape[1] != self.num_features:
+            text = (
                 f"expected input's size at dim=1 to match num_features ({self.num_features}), "
-                f"but got: {input.shape[1]}.{at_user_line()}"
+                f"but got: {input.shape[1]}."
             )
+            if self.affine:
+                raise ValueError(f"{text}{at_user_line()}")
+            warnings.warn(f"{text} It is not used, because affine=False", stacklevel=2)
         result = F.instance_norm(
             input,
             self.running_mean,

@@ -170,7 +170,21 @@ logsigmoid = _activation(
 )
 """log(sigmoid(x))."""
 
-mish = _activation("mish", lambda x: x * tanh(softplus(x, 1.0, 20.0)), onnx="Mish", cost=40)
+
+def _mish_gate(x: Node) -> tuple[Node, Node]:
+    """(tanh(log(1 + e)), e) of e = exp(x): ((1 + e)^2 - 1) / ((1 + e)^2 + 1), which takes one
+    exponential and no logarithm. From x = 20 on it is 1 in float64 too."""
+    e = exp(minimum(x, full_like(x, 20)))
+    n = e * (e + 2)
+    return n / (n + 2), e
+
+
+def _mish_slope(x: Node) -> Node:
+    gate, e = _mish_gate(x)
+    return gate + x * (e / (e + 1)) * (1 - gate * gate)
+
+
+mish = _activation("mish", lambda x: x * _mish_gate(x)[0], _mish_slope, onnx="Mish", cost=22)
 """x tanh(softplus(x)); Misra, arXiv 1908.08681."""
 
 softsign = _activation("softsign", lambda x: x / (abs(x) + 1), onnx="Softsign", cost=5)

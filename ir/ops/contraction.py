@@ -77,6 +77,12 @@ matmul_fast = Op(
 )
 """`matmul` of float8 with sums as short as the hardware's fastest: 14 bits on Hopper."""
 
+
+def is_convolution(op: Op) -> bool:
+    """Whether a contraction is a convolution or a gradient of one, not a product of matrices."""
+    return op.kind is Kind.CONTRACTION and op not in (matmul, matmul_fast)
+
+
 # Convolution: x[n, c, *in], w[o, c / groups, *kernel] -> y[n, o, *out]. The attrs are tuples, one
 # entry for each spatial dimension; `padding` holds pairs (low, high).
 _CONV = ("stride", "padding", "dilation", "groups")

@@ -1,0 +1,61 @@
+"""How work on a GPU is timed, and how results are compared."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+CACHE = 256 << 20
+"""Bytes that are written to empty the cache: H200's holds 60 MB."""
+
+
+class Card:
+    """How work on a GPU is timed with one framework."""
+
+    def __init__(self, torch: Any, device: str):
+        self.torch, self.device = torch, device
+        self.cache = torch.empty(CACHE // 4, dtype=torch.int32, device=device)
+
+    def milliseconds(self, step: Callable[[], Any], count: int) -> list[float]:
+        """What each of `count` calls took on the card."""
+        cuda = self.torch.cuda
+        events = [[cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+        for start, end in events:
+            self.cache.zero_()  # also gives the host time to prepare what follows
+            start.record()
+            step()
+            end.record()
+        cuda.synchronize()
+        return [start.elapsed_time(end) for start, end in events]
+
+
+def interleaved(
+    candidates: dict[str, tuple[Card, Callable[[], Any]]], rounds: int = 5
+) -> dict[str, float]:
+    """Milliseconds a call of each candidate: the median over interleaved rounds."""
+    seen: dict[str, list[float]] = {name: [] for name in candidates}
+    counts = {}
+    for name, (card, step) in candidates.items():
+        for _ in range(4):  # compiles, makes graphs
+            first = card.milliseconds(step, 1)[0]
+        counts[name] = max(3, min(20, int(30 / max(first, 0.05))))
+    for _ in range(rounds):
+        for name, (card, step) in candidates.items():
+            seen[name] += card.milliseconds(step, counts[name])
+    return {name: statistics.median(times) for name, times in seen.items()}
+
+
+def errors(results: list[Any], expected: list[np.ndarray]) -> float:
+    """The largest difference, in units of the largest element of each result."""
+    worst = 0.0
+    for a, b in zip(results, expected, strict=True):
+        array = np.asarray(a.detach().cpu().double().numpy())
+        scale = max(float(np.abs(b).max(initial=0)), 1e-30)
+        worst = max(worst, float(np.abs(array - b).max(initial=0)) / scale)
+        if np.isnan(array).any():
+            return math.nan
+    return worst
