@@ -40,6 +40,30 @@ def test_products(dtype: str) -> None:
         np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance * k**0.5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_products_in_groups(dtype: str) -> None:
+    """Forward and both gradients, with empty groups and rows behind the last one."""
+    kind = getattr(tilewright, dtype)
+    tolerance = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-4}[dtype]
+    ends = tilewright.tensor([0, 300, 301, 301, 990], dtype=tilewright.int32)
+
+    def results(device: str, kind) -> list[np.ndarray]:
+        a, b, g = (
+            tilewright.tensor(values(*s, seed=s[0])).to(given).to(kind).to(device)
+            for s in ((1000, 320), (5, 320, 200), (1000, 200))
+        )
+        a.requires_grad_(), b.requires_grad_()
+        y = nn.functional.grouped_mm(a, b, offs=ends.to(device))
+        y.backward(g)
+        return [x.detach().double().cpu().numpy() for x in (y, a.grad, b.grad)]
+
+    given = kind  # float64 gets the rounded numbers too
+    for found, exact in zip(results("cuda", kind), results("cpu", tilewright.float64)):
+        scale = np.abs(exact).max()
+        np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance * scale)
+    assert not devices.get("cuda:0").fallbacks
+
+
 def test_networks_train_as_on_the_cpu() -> None:
     np.testing.assert_allclose(train("cuda", 8), train("cpu", 8), rtol=1e-3)
     np.testing.assert_allclose(train_transformer("cuda", 8), train_transformer("cpu", 8), rtol=1e-3)

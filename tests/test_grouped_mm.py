@@ -162,6 +162,25 @@ def test_nan_and_infinity_stay_in_their_group(engine: str) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+LARGE_ENDS = (0, 300, 301, 301, 990)
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16, dt.float64], ids=str)
+@pytest.mark.parametrize(
+    "shapes",
+    [((1000, 320), (5, 320, 200)), ((5, 200, 320), (320, 1000)), ((320, 1000), (1000, 200))],
+    ids=list(SHAPES),
+)
+def test_in_many_chunks(shapes: Any, dtype: DType) -> None:
+    """Native code: several blocks of rows, columns and K in a group, and groups of panels."""
+    leaves, values = case(shapes, LARGE_ENDS, dtype)
+    made = native()
+    (found,), _ = compute([ops.grouped_mm(*leaves)], values, LLVM, made)
+    assert not made.fallbacks
+    expected = products(values[leaves[0]], values[leaves[1]], LARGE_ENDS)
+    assert_close([found], [expected], STEP[dtype])
+
+
 @pytest.mark.parametrize("packed", [100, 2000])
 def test_what_is_packed_in_rounds(monkeypatch: pytest.MonkeyPatch, packed: int) -> None:
     """Native code packs a few matrices at a time, or a part of one."""

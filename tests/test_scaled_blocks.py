@@ -89,6 +89,16 @@ def test_against_float64(engine: str, form: str, sizes: tuple[int, int, int]) ->
         np.testing.assert_allclose(found.astype(float), wanted, rtol=0, atol=atol)
 
 
+@each_engine
+@pytest.mark.parametrize("sizes", [(0, 300, 4), (3, 0, 4), (3, 300, 0)], ids=str)
+def test_no_elements(engine: str, sizes: tuple[int, int, int]) -> None:
+    for form in FORMS:
+        (a, b, *scales), values = matrices(arrays(form, sizes, PAIR), PAIR)
+        root = ops.scaled_mm(a, ops.permute(b, (1, 0)), *scales, float32, False)
+        (found,) = compute(engine, [root], values)
+        np.testing.assert_array_equal(found, np.zeros((sizes[0], sizes[2])))
+
+
 @pytest.mark.triton
 def test_steps_are_no_longer_than_blocks() -> None:
     from tilewright.runtime.interpret import InterpretDevice

@@ -88,4 +88,5 @@ class Arguments:
         if found is None:
             found = self._places[key] = len(self.words)
             self.words.append(word)
+        assert self.words[found] == word, f"two numbers are called {key}"
         return found

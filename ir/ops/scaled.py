@@ -121,7 +121,7 @@ def _products(a: Node, b: Node, scale_a: Node, scale_b: Node, fast: bool) -> Nod
         scale_a = _repeated(scale_a, 0, rows)
     if scale_b.shape.numel() > 1 and scale_b.shape[1] != columns:
         scale_b = _repeated(scale_b, 1, columns)
-    if scale_a.rank == 2 and scale_a.shape[1] > 1:
+    if scale_a.rank == 2 and scale_a.shape[1] != 1:
         more = scale_a.shape[1] * BLOCK - inner
         a, b = pad(a, (0, 0), (0, more)), pad(b, (0, 0), (more, 0))
         return matmul_by_blocks(a, b, scale_a, scale_b)

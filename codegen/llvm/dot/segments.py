@@ -32,7 +32,7 @@ def find(body: Body, cut: Tiling, number: Ref, rows: Ref, length: Ref) -> Place:
     """The place of the block of rows with a number; length: of the sum of a row of a segment."""
     code, group, segment = body.code, cut.group, cut.dot.segment
     assert group is not None and segment is not None
-    groups = body.size(group.extent, "groups", baked=False)
+    groups = body.size(group.extent, "segments", baked=False)
     loop = code.open_loop(ZERO, groups, 1, [ZERO], stem="group")
     ((before, _),) = loop.carried
     body.bind(group, loop.variable)
