@@ -206,6 +206,18 @@ def _waits(fake: FakeCuda) -> int:
     return sum(fake.calls.get(name, 0) for name in names)
 
 
+def test_values_are_fetched_in_a_stream_of_their_own(fake: FakeCuda) -> None:
+    """What is fetched is dropped at once, and its memory wanted for the next."""
+    x, side, kept = on_device(6, 4), cuda.Stream(), []
+    for i in range(6):
+        y = x + i
+        with cuda.stream(side):
+            kept.append(y.to("cpu", non_blocking=True))
+        del y
+    for i, found in enumerate(kept):
+        close(found, values(6, 4) + i)
+
+
 def test_fetched_values_that_nobody_reads(fake: FakeCuda) -> None:
     """Their memory is used again only when nothing is copied to it any more."""
     x = on_device(6, 4)
