@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright import __version__ as __version__
+from . import __version__ as __version__
 
 hip = xpu = None
 debug = False

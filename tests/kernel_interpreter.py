@@ -116,6 +116,10 @@ class _Run:
             return getattr(np, value.op)(row)
         row = np.array([self.value(value.arg, p) for p in self.points((value.along,), at)])
         if isinstance(value, Scan):
+            if value.op == "logsumexp":
+                return np.logaddexp.accumulate(row)[at[value.along]]
+            if value.op in ("max", "min"):
+                return getattr(np, value.op + "imum").accumulate(row)[at[value.along]]
             return getattr(np, "cum" + value.op)(row)[at[value.along]]
         if isinstance(value, Ordered):
             return np.sort(row)[at[value.along]]

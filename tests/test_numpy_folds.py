@@ -91,7 +91,7 @@ def test_softmax_at_both_levels() -> None:
     run(softmax_kernel())
 
 
-@pytest.mark.parametrize("op", ["sum", "prod"])
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
 @pytest.mark.parametrize("dtype", [dt.float32, dt.int64], ids=str)
 def test_scan(op: str, dtype: DType) -> None:
     p, r = Axis("p", 3), Axis("r", 6)

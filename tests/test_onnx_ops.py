@@ -58,7 +58,7 @@ def needs_weight_leaf(each: Case) -> bool:
 
 def unsupported(each: Case) -> bool:
     names = {op.name for op in exporter.UNSUPPORTED}
-    return each.name.split("(")[0].split(" ")[0] in names | {"cummax", "polygamma"}
+    return each.name.split("(")[0].split(" ")[0] in names | {"polygamma"}
 
 
 CHOSEN = [c for c in CASES if not needs_weight_leaf(c)]

@@ -131,6 +131,23 @@ def test_hopper(width: int, which: int) -> None:
     assert "ld.global.b16" not in ptx and "st.global.b16" not in ptx
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+@pytest.mark.parametrize("width, mask", [(64, True), (128, True), (128, False)])
+def test_dropout_spills_nothing(width: int, mask: bool, which: int) -> None:
+    found = compile_offline(passes(width, False, mask=mask, dropout=0.1)[which], "sm_90")
+    assert found.spills == 0 and "wgmma.mma_async" in found.asm["ptx"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+@pytest.mark.parametrize("width", [40, 80, 96])
+def test_heads_of_other_widths(width: int, which: int) -> None:
+    found = built_for("sm_90", width, True, which)
+    assert found.spills == 0 and found.shared <= CHIPS["sm_90"].shared_each
+    assert "wgmma.mma_async" in found.asm["ptx"] and "st.global.b16" not in found.asm["ptx"]
+
+
 def test_no_more_is_held_than_tiles() -> None:
     """Neither shared memory nor the text grows with the keys, and the mask's reads are short."""
     short, long = (passes(64, True, length=n) for n in (1024, 65536))

@@ -7,7 +7,7 @@ with a causal mask too. Rows are (width, (own, walked, warps, stages) of each of
 from __future__ import annotations
 
 from ..attention import Roles, roles
-from ..kernel import Kernel
+from ..kernel import Kernel, RandomBits
 from ..target import Target
 from .schedule import Schedule, fit, head_block
 
@@ -51,7 +51,7 @@ def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
     own = parts.key if parts.walked is parts.query else parts.query
     if target.large_programs:
         return Schedule(block_m=fit(own.extent, 256), block_n=fit(parts.walked.extent, 256))
-    rows, walked, warps, stages = _tiles(parts, target)
+    rows, walked, warps, stages = _tiles(kernel, parts, target)
     return Schedule(
         block_m=fit(own.extent, rows),
         block_n=fit(parts.walked.extent, walked),
@@ -61,11 +61,14 @@ def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
     )
 
 
-def _tiles(parts: Roles, target: Target) -> Tiles:
+def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:
     width = max(head_block(parts.inner), head_block(parts.outer))
     half = parts.products.input_dtype.itemsize == 2
     table = _HALF[target.chip.name] if half else _FULL
     passes = next(p for most, p in table if width <= most)
-    if parts.total is not None:
-        return passes[0]
-    return passes[2 if parts.walked is parts.query else 1]
+    which = 0 if parts.total is not None else 2 if parts.walked is parts.query else 1
+    own, walked, warps, stages = passes[which]
+    draws = any(isinstance(v, RandomBits) for v in kernel.values)
+    if draws and half and walked > (64, walked, 32)[which]:
+        walked //= 2  # Philox's words take registers, beside the scores they are for
+    return own, walked, warps, stages

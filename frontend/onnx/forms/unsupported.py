@@ -23,7 +23,10 @@ UNSUPPORTED.update(
         ops.external: "it is a kernel of yours, which ONNX runtimes don't have",
         ops.conv_weight_grad: "it belongs to training: export the forward pass",
         REGISTRY["cumprod"]: _NO_OPERATOR,
+        REGISTRY["cummax"]: _NO_OPERATOR,
+        REGISTRY["cummin"]: _NO_OPERATOR,
         REGISTRY["cummax_index"]: _NO_OPERATOR,
         REGISTRY["cummin_index"]: _NO_OPERATOR,
+        REGISTRY["logcumsumexp"]: _NO_OPERATOR,
     }
 )
