@@ -5,9 +5,9 @@
 Pieces: questions (what a first run on a card should find out), tests (those marked `gpu`), memory,
 gemm, epilogue, attention, conv, model, kernelbench (200 problems, more than all the rest: take it
 alone). Results are compared with PyTorch's in float64 before anything is timed, kernelbench's with
-PyTorch's own. Times are medians of what CUDA events saw, the cache flushed before each; what repeats
-is replayed as a CUDA graph. Rows are saved one by one, so a run that is cut off counts. Without
-PyTorch our side alone is measured, and nothing is compared.
+PyTorch's own. Times are medians of what CUDA events saw, the cache flushed before each; what
+repeats is replayed as a CUDA graph. Rows are saved one by one, so a run that is cut off counts.
+Without PyTorch our side alone is measured, and nothing is compared.
 """
 
 from __future__ import annotations
