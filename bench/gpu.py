@@ -3,10 +3,11 @@
     python bench/gpu.py [--json FILE] [--only PIECE ...] [--minutes 9] [--device cuda]
 
 Pieces: questions (what a first run on a card should find out), tests (those marked `gpu`), memory,
-gemm, epilogue, grouped, attention, conv, model, kernelbench (200 problems, longer than the rest
-together: take it alone). Results are compared with PyTorch's in float64 before anything is timed.
-Times are medians of what CUDA events saw, the cache flushed before each; what repeats is replayed
-as a CUDA graph. Rows are saved one by one: a run that is cut off counts.
+gemm, epilogue, grouped, attention, conv, model, kernelbench (200 problems, more than all the rest:
+take it alone). Results are compared with PyTorch's in float64 before anything is timed,
+kernelbench's with PyTorch's own. Times are medians of what CUDA events saw, the cache flushed
+before each; what repeats is replayed as a CUDA graph. Rows are saved one by one: a run that is cut
+off counts.
 Without PyTorch our side alone is measured, and nothing is compared.
 """
 

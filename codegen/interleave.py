@@ -30,6 +30,7 @@ class InterleaveStrides:
         if set(strides) == {1} or set(dilation) != {1} or 0 in (*g.shape, *node.shape):
             return None
         taps = [-(-k // s) for k, s in zip(w.shape[2:], strides, strict=True)]
+        reached = [min(k, s) for k, s in zip(w.shape[2:], strides, strict=True)]
         # (i + low) // stride is from `first` on, at `count` places.
         first = [low // s for (low, _), s in zip(padding, strides, strict=True)]
         last = [(low + n - 1) // s for (low, _), n, s in zip(padding, sizes, strides, strict=True)]
@@ -42,12 +43,13 @@ class InterleaveStrides:
         ones = (1,) * len(taps)
         around = tuple(zip((max(n, 0) for n in lows), (max(n, 0) for n in highs), strict=True))
         small = ops.conv(
-            _cropped(g, lows, highs), _parts(w, taps, strides, groups), ones, around, ones, groups
+            _cropped(g, lows, highs), _parts(w, taps, reached, groups), ones, around, ones, groups
         )
         return _interleaved(
             small,
             sizes,
             strides,
+            reached,
             [low - a * s for (low, _), a, s in zip(padding, first, strides, strict=True)],
         )
 
@@ -59,31 +61,38 @@ def _cropped(g: Node, lows: list[int], highs: list[int]) -> Node:
     return g
 
 
-def _parts(w: Node, taps: list[int], strides: tuple[int, ...], groups: int) -> Node:
-    """w[o, c / groups, *kernel] as [c * remainders, o / groups, *taps], last taps first."""
+def _parts(w: Node, taps: list[int], reached: list[int], groups: int) -> Node:
+    """w[o, c / groups, *kernel] as [c * remainders, o / groups, *taps], last taps first; of the
+    remainders those that have taps."""
     outputs, channels, *kernel = w.shape
     rank = len(kernel)
-    whole = [t * s for t, s in zip(taps, strides, strict=True)]
+    whole = [t * m for t, m in zip(taps, reached, strict=True)]
     high = [0, 0, *(n - k for n, k in zip(whole, kernel, strict=True))]
     padded = ops.pad(w, (0,) * (2 + rank), high)
-    split = [n for pair in zip(taps, strides, strict=True) for n in pair]
+    split = [n for pair in zip(taps, reached, strict=True) for n in pair]
     cut = ops.reshape(padded, (groups, outputs // groups, channels, *split))
     tap_axes, rest_axes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
     turned = ops.permute(ops.flip(cut, tuple(tap_axes)), (0, 2, *rest_axes, 1, *tap_axes))
-    return ops.reshape(turned, (groups * channels * math.prod(strides), outputs // groups, *taps))
+    return ops.reshape(turned, (groups * channels * math.prod(reached), outputs // groups, *taps))
 
 
 def _interleaved(
-    x: Node, sizes: tuple[int, ...], strides: tuple[int, ...], starts: list[int]
+    x: Node,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    reached: list[int],
+    starts: list[int],
 ) -> Node:
-    """x[n, c * remainders, *count] as [n, c, *sizes]."""
+    """x[n, c * remainders, *count] as [n, c, *sizes], zero at remainders without taps."""
     batch, channels, *count = x.shape
     rank = len(count)
-    channels //= math.prod(strides)
-    apart = ops.reshape(x, (batch, channels, *strides, *count))
+    channels //= math.prod(reached)
+    apart = ops.reshape(x, (batch, channels, *reached, *count))
     order = [axis for i in range(rank) for axis in (2 + rank + i, 2 + i)]
     whole = [n * s for n, s in zip(count, strides, strict=True)]
-    y = ops.reshape(ops.permute(apart, (0, 1, *order)), (batch, channels, *whole))
+    between = [n for s, m in zip(strides, reached, strict=True) for n in (0, s - m)]
+    full = ops.pad(ops.permute(apart, (0, 1, *order)), (0,) * apart.rank, (0, 0, *between))
+    y = ops.reshape(full, (batch, channels, *whole))
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True), 2):
         y = ops.slice_axis(y, axis, start, start + size)
     return y

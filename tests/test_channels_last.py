@@ -110,7 +110,10 @@ def test_values_and_gradients(each: Case) -> None:
         assert a.shape == b.shape
         np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=1e-2 * np.abs(b).max())
     turned = {op.name for op in CHANNELS_LAST}
-    assert kinds(program) & turned == (turned if each in CASES else set())
+    wanted = turned if each in CASES else set()
+    if each.stride > 1:  # which is a convolution: see interleave.py
+        wanted = wanted - {"conv_input_grad_last"}
+    assert kinds(program) & turned == wanted
 
 
 @pytest.mark.parametrize("groups", [1, 2])
