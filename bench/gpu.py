@@ -30,13 +30,18 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 import gpu_rows
 import kernelbench
+import numpy as np
+import predicted
 import timing
 from card import Card, errors, interleaved
 from gpu_rows import Row
 
+SIDE, COPIED = 4096, 1 << 25
+"""Rows and columns of a large product; numbers of a large copy."""
 PIECES = ("questions", "tests", *gpu_rows.PIECES, "kernelbench")
 COLUMNS = (
-    "name", "ours_ms", "torch_ms", "ratio", "compile_ratio", "share", "tflops", "goal", "reached",
+    "name", "ours_ms", "torch_ms", "ratio", "compile_ratio", "share", "tflops", "roofline",
+    "predicted_ms", "goal", "reached",
 )  # fmt: skip
 
 
@@ -121,6 +126,10 @@ class Benchmark:
             found["tflops"] = row.flops / ours * 1e-9
         if row.bytes and self.bandwidth:
             found["share"] = row.bytes / (ours * 1e-3) / self.bandwidth
+        chip = target_of(self.tw, self.options.device).chip
+        products = row.flops / chip.flops(getattr(self.tw, row.dtype))
+        found["roofline"] = max(row.bytes / chip.bandwidth, products) * 1e3 / ours
+        found["predicted_ms"] = predicted.milliseconds(self.tw, step)
         reached = found.get(
             {"bandwidth": "share", "compiled": "compile_ratio"}.get(row.measure, row.measure)
         )
@@ -157,6 +166,14 @@ class Benchmark:
         return found
 
 
+def target_of(tw: Any, device: str) -> Any:
+    """What codegen knows of a GPU."""
+    from tilewright.runtime import devices
+
+    card: Any = devices.get(tw.zeros((), device=device)._meta()[2])
+    return card.target
+
+
 def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
     """What a first run on a card should find out."""
     from tilewright.runtime import devices
@@ -181,6 +198,7 @@ def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
     yield "a product in bfloat16", float((a @ a)[3, 5]) == 512.0
     shared = [f.shared for f in card.kernels._loaded.values()]
     yield "shared memory of its largest kernel, KB", max(shared) / 1024
+    yield "a large product, tiles copied by hardware", walked(tw, device)
     y = tw.zeros(1024, device=device)
 
     def step() -> None:
@@ -206,10 +224,19 @@ def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
     yield "a copy beside products, ms", overlap(tw, device)
 
 
+def walked(tw: Any, device: str) -> bool:
+    """Whether a product whose programs walk through its tiles is exact; all its sums are multiples
+    of 128."""
+    i, k = (np.arange(n, dtype=np.float32) for n in (SIDE, 512))
+    a, b = (i[:, None] + k) % 4, (k[:, None] + i) % 2
+    left, right = (tw.tensor(x).to(device).to(tw.bfloat16) for x in (a, b))
+    return np.array_equal((left @ right).float().cpu().numpy(), a @ b)
+
+
 def overlap(tw: Any, device: str) -> str:
     """How long a copy from pinned memory and products take, alone and in two streams at once."""
-    host, side = tw.ones(1 << 25).pin_memory(), tw.cuda.Stream(device)
-    a = tw.ones(4096, 4096, dtype=tw.bfloat16, device=device)
+    host, side = tw.ones(COPIED).pin_memory(), tw.cuda.Stream(device)
+    a = tw.ones(SIDE, SIDE, dtype=tw.bfloat16, device=device)
     kept: list[Any] = []
 
     def copy() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,23 @@ def predict(problem: Problem, target: str, tw: Any) -> dict[str, Any]:
         "spills": spills,
         "fallbacks": fallbacks,
     }
+
+
+def milliseconds(tw: Any, step: Callable[[], Any]) -> float:
+    """What the cost model says of the launches of a call on the GPU that it runs on."""
+    from tilewright.codegen.external import External
+    from tilewright.codegen.program import launched
+    from tilewright.codegen.schedule import predict as predicted
+
+    seconds = 0.0
+    for report in tw.explain(step).plans:
+        for segment, program in report.programs():
+            card: Any = segment.device
+            for kernel in launched(program) if card.name.startswith("cuda") else ():
+                if not isinstance(kernel, External):
+                    schedule = card._schedule(kernel, card.target)
+                    seconds += predicted(kernel, schedule, card.target).seconds
+    return seconds * 1e3
 
 
 def rows(

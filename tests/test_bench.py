@@ -86,6 +86,8 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
     grouped = rows.Row("grouped", 1, "ratio", rows.in_groups(24, 8, 16, 4, True), flops=1)
     wrong = rows.Row("wrong", 1, "ratio", rows.forward(rows._product, (4, 3), (4, 3)))
     monkeypatch.setattr("card.CACHE", 64)
+    monkeypatch.setattr(gpu, "SIDE", 32)
+    monkeypatch.setattr(gpu, "COPIED", 64)
     monkeypatch.setattr(rows, "PIECES", {"memory": [small, product, grouped, wrong]})
     monkeypatch.setattr(gpu.Benchmark, "copy_bandwidth", lambda self: 1e12)
     relu = gpu.kernelbench.chosen([1], ["1.19"])
@@ -102,9 +104,11 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
         benchmark.run()
         answers = dict(gpu.questions(tw, "cuda"))
     assert answers["a kernel compiled here runs"] and answers["a product in bfloat16"]
+    assert answers["a large product, tiles copied by hardware"]
     by_name = {row["name"]: row for row in json.loads(Path(options.json).read_text())["rows"]}
     assert by_name["chain"]["ours_ms"] > 0 and by_name["chain"]["share"] > 0
     assert by_name["product"]["tflops"] > 0 and by_name["product"]["reached"] is None
     assert by_name["grouped"]["ours_ms"] > 0
+    assert by_name["product"]["roofline"] > 0 and by_name["product"]["predicted_ms"] > 0
     assert "matmul" in by_name["wrong"]["error"]
     assert by_name["1.19 relu"]["ours_ms"] > 0
