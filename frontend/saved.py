@@ -54,10 +54,17 @@ def derive_all(
     for seed in seeds.values():
         saved.pop(seed, None)
     root = next(iter(seeds))
-    # What depends on no leaf, as positions do, is of no device, and made again where it is read.
-    kept = tuple(n for n in saved if n.op.kind is not Kind.CONSTANT and n.device is not None)
+    kept = tuple(n for n in saved if not _is_fixed(n))
     places = tuple((n.attrs[0], g) for n, g in grads.items() if n.op is ops.variable)
     return Derivation(root, seeds[root], grads, kept, places)
+
+
+def _is_fixed(node: Node) -> bool:
+    """Whether a node is the same in every epoch: a constant, positions. It is of no device, and is
+    made again where it is read."""
+    if node.op.kind is Kind.CONSTANT:
+        return True
+    return node.device is None and all(n.op is not ops.scalar for n in reachable((node,)))
 
 
 def placeholder(like: Node) -> Node:

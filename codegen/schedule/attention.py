@@ -71,4 +71,10 @@ def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:
     draws = any(isinstance(v, RandomBits) for v in kernel.values)
     if draws and half and walked > (64, walked, 32)[which]:
         walked //= 2  # Philox's words take registers, beside the scores they are for
+    if width > 128 and which and target.chip.name == "sm_90":
+        # What a wide head leaves is too little for masks or words beside larger scores.
+        if draws:
+            own, walked = 64, 16
+        elif which == 2 and parts.causal is not None:
+            walked = 16
     return own, walked, warps, stages
