@@ -69,7 +69,7 @@ def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:
     which = 0 if parts.total is not None else 2 if parts.walked is parts.query else 1
     own, walked, warps, stages = passes[which]
     draws = any(isinstance(v, RandomBits) for v in kernel.values)
-    if draws and half and walked > (64, walked, 32)[which]:
+    if draws and walked > ((64, walked, 32)[which] if half else 16):
         walked //= 2  # Philox's words take registers, beside the scores they are for
     if width > 128 and which and target.chip.name == "sm_90":
         # What a wide head leaves is too little for masks or words beside larger scores.
