@@ -11,12 +11,13 @@ from .. import attention
 from ..analysis import Analysis
 from ..chip import Chip
 from ..index import Axis, FloorDiv, Index, Mod
-from ..kernel import Bundle, Dot, Guard, Kernel, Load, RandomBits, Value, collect
+from ..kernel import Apply, Bundle, Dot, Guard, Kernel, Load, RandomBits, Value, collect
 from ..roles import Roles, roles
 from .schedule import Schedule, head_block, points
 
 _ADDRESSES = 40  # registers beside those of tiles: addresses, masks, sizes
 _MASKS, _BOUNDS = 72, 48  # and masks, and bounds
+_HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op
 _PHILOX = 5  # tiles that the words of a random number take
 _WINDOW = 5  # for each element of windows whose neighbours are summed: offsets and their bounds
 
@@ -139,7 +140,8 @@ def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
         if isinstance(value, Dot) or axes.isdisjoint(rows) or axes.isdisjoint(columns):
             continue
         ends = [*(e for e in ends if e > place), last[id(value)]]
-        most = max(most, len(ends))
+        within = _WITHIN if isinstance(value, Apply) and value.op.cost >= _HARD else 0
+        most = max(most, len(ends) + within)
     return most - len(sums)
 
 
