@@ -22,7 +22,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import NARROW, DType, accumulator, float32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
-from tilewright.ir.ops.contraction import is_convolution, matmul_fast
+from tilewright.ir.ops.contraction import matmul_fast
 from tilewright.ir.ops.generate import constant_value, random_bits, scalar
 from tilewright.ir.shape import contiguous_strides
 
@@ -465,7 +465,7 @@ class Lowering:
         segment = None
         if rule.segment is not None:
             segment = yield from self._segment(node, *rule.segment(place, within))
-        fast = node.op is matmul_fast or (is_convolution(node.op) and node.dtype is float32)
+        fast = node.op is matmul_fast or (node.op.convolution and node.dtype is float32)
         kind = node.operands[0].dtype
         return Dot(a, b, self.domain.reduction, dtype, kind, fast, segment, tuple(scales))
 
