@@ -6,18 +6,20 @@ import math
 from dataclasses import dataclass
 
 from tilewright.ir.dtype import FLOAT8
+from tilewright.ir.op import REGISTRY
 
 from .. import attention
 from ..analysis import Analysis
 from ..chip import Chip
 from ..index import Axis, FloorDiv, Index, Mod
-from ..kernel import Apply, Bundle, Dot, Guard, Kernel, Load, RandomBits, Value, collect
+from ..kernel import Apply, Bundle, Dot, Guard, Kernel, Load, RandomBits, Reduce, Value, collect
 from ..roles import Roles, roles
 from .schedule import Schedule, head_block, points
 
 _ADDRESSES = 40  # registers beside those of tiles: addresses, masks, sizes
 _MASKS, _BOUNDS = 72, 48  # and masks, and bounds
-_HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op
+_HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op,
+_EXP = REGISTRY["exp"]  # but one that is an instruction
 _PHILOX = 5  # tiles that the words of a random number take
 _WINDOW = 5  # for each element of windows whose neighbours are summed: offsets and their bounds
 
@@ -133,14 +135,21 @@ def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
     rows, columns = set(role.m), set(role.n)
     last = {id(o): place for place, v in enumerate(kernel.values) for o in v.operands()}
     last |= {id(s.value): len(kernel.values) for s in kernel.stores}
+    kept = {id(o) for v in kernel.values if not isinstance(v, Reduce) for o in v.operands()}
+    kept |= {id(s.value) for s in kernel.stores}  # what is only folded is made one by one
     sums = [last[id(v)] for v in kernel.values if isinstance(v, Dot)]
     ends, most = sums, len(sums)
     for place, value in enumerate(kernel.values):
-        axes = analysis.axes(value)
+        axes = analysis.axes(value.arg if isinstance(value, Reduce) else value)
         if isinstance(value, Dot) or axes.isdisjoint(rows) or axes.isdisjoint(columns):
             continue
-        ends = [*(e for e in ends if e > place), last[id(value)]]
-        within = _WITHIN if isinstance(value, Apply) and value.op.cost >= _HARD else 0
+        ends = [e for e in ends if e > place]
+        if isinstance(value, Reduce):
+            within = _WITHIN if value.op in ("argmax", "argmin") else 0
+        else:
+            ends += [last[id(value)]] if id(value) in kept else []
+            hard = isinstance(value, Apply) and value.op.cost >= _HARD and value.op is not _EXP
+            within = _WITHIN if hard else 0
         most = max(most, len(ends) + within)
     return most - len(sums)
 
