@@ -28,7 +28,7 @@ from .cost import gains, kernel_cost
 from .cut import Cut, adds_sum, is_dot, is_fold, is_sum
 from .domain import Domain
 from .index import Axis
-from .kernel import Buffer, Kernel
+from .kernel import Buffer, Dot, Kernel, Reduce
 from .lower import CannotFuse, Lowering, ordered, stored_base
 from .target import Target
 from .twins import Form, Refusal, Template, outcomes
@@ -193,8 +193,8 @@ class Partition:
                 failure = error
                 continue
             kernel = Kernel("", *axes_of(domain), stores)
-            if domain.columns and not kernel.columns:
-                failure = CannotFuse(last, "is no fold of what it contracts")
+            if domain.columns and not _folds_products(kernel):
+                failure = CannotFuse(last, "folds something else than a contraction's rows")
                 continue
             if domain.crossed and columns(kernel) is None:
                 failure = CannotFuse(last, "needs a fold of columns before the last row is there")
@@ -500,6 +500,17 @@ def _folding(domain: Domain, fold: Node) -> list[Domain]:
     columns = domain.shape[-len(domain.reduced) - 1]
     found = domain.folding(count) if count >= min(columns, LEAST_COLUMNS) else None
     return [] if found is None else [found]
+
+
+def _folds_products(kernel: Kernel) -> bool:
+    """Whether all that is folded comes of a contraction of the kernel."""
+    made: set[int] = set()
+    for value in kernel.values:
+        comes = isinstance(value, Dot) or any(id(v) in made for v in value.operands())
+        if isinstance(value, Reduce) and not comes:
+            return False
+        made |= {id(value)} if comes else set()
+    return bool(kernel.columns)
 
 
 def _bytes(count: float) -> str:

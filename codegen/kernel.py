@@ -350,6 +350,11 @@ class Kernel:
         return any(isinstance(v, Dot) for v in self.values)
 
     @cached_property
+    def draws(self) -> bool:
+        """Whether it makes random numbers."""
+        return any(isinstance(v, RandomBits) for v in self.values)
+
+    @cached_property
     def columns(self) -> tuple[Axis, ...]:
         """The axes along which a contraction's rows are folded in the kernel that computes it: the
         reduction axes in front of those that are summed over. None in any other kernel."""

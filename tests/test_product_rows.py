@@ -261,6 +261,7 @@ def test_what_is_no_row_of_the_product() -> None:
     for roots in (
         [ops.softmax(y, 0)],
         [y, ops.softmax(other, 1)],
+        [y + 1.0, ops.sum(other * ops.sum(y, (0, 1)), (0,))],
         [ops.softmax(ops.reshape(y, (24, 3, 8)), 2)],
         [ops.cumsum(y, 1)],
         [ops.sum(y, (0, 1))],
