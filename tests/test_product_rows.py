@@ -307,6 +307,17 @@ def test_tensor_cores(norm: str, sizes: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.triton
+def test_heads_are_normed_in_their_product() -> None:
+    from tilewright.runtime.offline import compile_offline
+
+    y = linear(4096, 4096, 4096)
+    (kernel,) = kernels(lambda: F.rms_norm(y().view(8, 512, 32, 128), (128,)))
+    assert points(kernel.columns) == 128
+    found = compile_offline(kernel, "sm_90")
+    assert found.spills == 0 and "wgmma.mma_async" in found.asm["ptx"]
+
+
+@pytest.mark.triton
 @pytest.mark.parametrize("target", ["sm_80", "sm_100", "gfx942"])
 def test_other_chips(target: str) -> None:
     from tilewright.runtime.offline import compile_offline

@@ -157,7 +157,7 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
 
 def _holding_rows(columns: int, depth: int, target: Target) -> Iterator[Tiles]:
     """Tiles that have all columns, and up to `depth` terms of a sum at a time."""
-    for rows, warps in itertools.product((128, 64, 32, 16), (8, 4, 2)):
+    for rows, warps in itertools.product((256, 128, 64, 32, 16), (8, 4, 2)):
         fed = rows < target.chip.rows or warps >= 4  # tensor cores, as far as they have rows for it
         if fed and 4 <= rows * columns // (warps * target.chip.warp) <= 128:  # elements of a thread
             yield rows, columns, depth, warps, 3
