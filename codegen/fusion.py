@@ -509,7 +509,8 @@ def _folds_products(kernel: Kernel) -> bool:
         comes = isinstance(value, Dot) or any(id(v) in made for v in value.operands())
         if isinstance(value, Reduce) and not comes:
             return False
-        made |= {id(value)} if comes else set()
+        if comes:
+            made.add(id(value))
     return bool(kernel.columns)
 
 

@@ -357,7 +357,7 @@ class Kernel:
     @cached_property
     def columns(self) -> tuple[Axis, ...]:
         """The axes along which a contraction's rows are folded in the kernel that computes it: the
-        reduction axes in front of those that are summed over. None in any other kernel."""
+        reduction axes in front of those that are summed over. Empty in any other kernel."""
         over = {type(v): v.over for v in self.values if isinstance(v, (Reduce, Dot))}
         columns, summed = over.get(Reduce, ()), over.get(Dot, ())
         return columns if summed and (*columns, *summed) == self.reduction else ()

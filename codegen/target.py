@@ -26,7 +26,7 @@ class Target:
     large_programs: whether a program costs so much that few large ones beat many small ones.
     column_limit: the most elements of a row whose columns one kernel folds beside the rows.
     product_rows: the most columns of a contraction's result whose rows are folded in its kernel,
-        where they are in one tile; 0 if they are folded from memory. Of `TENSOR_TYPES` and float8.
+        if one tile has them; 0 if they are folded from memory.
     tiled_attention: the dtypes whose attention its emitter computes by tiles; that of others is
         decomposed.
     gradient_passes: whether attention's gradient takes a kernel that walks along keys and one
