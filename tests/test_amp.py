@@ -155,8 +155,30 @@ def test_every_name_on_a_list_is_a_calls() -> None:
         "stack", "index_put", "scatter", "index_copy", "softmin",
     }  # fmt: skip
     for lists in LISTS.values():
-        names = lists.lower | lists.float32 | lists.widest | lists.refused
+        names = lists.lower | lists.float32 | lists.widest | lists.first | lists.refused
         assert names <= CALLS.keys() | elsewhere
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("kind", ["LSTM", "RNN", "GRU", "LSTMCell", "GRUCell", "RNNCell"])
+def test_recurrent_layers_on_the_cpu(torch: Any, kind: str, half: bool) -> None:
+    if kind in ("GRU", "RNNCell") and not half:
+        pytest.skip("PyTorch takes one of them for a layer and one for a cell")
+
+    def result(t: Any) -> Any:
+        layer, x = getattr(t.nn, kind)(4, 6), t.ones(3, 2, 4)
+        for p in layer.parameters():
+            p.data.fill_(0.1)
+        with t.autocast("cpu", t.bfloat16):
+            x = x.bfloat16() if half else x
+            found = layer(x[0] if kind.endswith("Cell") else x)
+            return found if kind in ("GRUCell", "RNNCell") else found[0]
+
+    ours, theirs = result(tw), result(torch)
+    assert str(ours.dtype) == str(theirs.dtype)
+    found, wanted = ours.float().detach().numpy(), theirs.float().detach().numpy()
+    np.testing.assert_allclose(found, wanted, atol=2e-2)
 
 
 def test_the_widest_dtype_wins() -> None:

@@ -21,11 +21,13 @@ from ..promotion import to
 @dataclass(frozen=True)
 class Lists:
     """Names of calls whose floating operands (other than float64) are cast: to the dtype of the
-    mode, to float32, or to the widest among them; and those that are an error."""
+    mode, to float32, to the widest among them, or to that of the first; and those that are an
+    error."""
 
     lower: frozenset[str]
     float32: frozenset[str]
     widest: frozenset[str] = frozenset()
+    first: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
 
 
@@ -54,9 +56,10 @@ LISTS = {
         refused=_names("bce"),
     ),
     "cpu": Lists(
-        lower=_PRODUCTS,
+        lower=_PRODUCTS | _names("rnn_layer"),
         float32=_LOSSES | _names("bce prod avg_pool3d adaptive_avg_pool3d max_pool3d"),
         widest=_names("cat stack index_copy"),
+        first=_names("rnn_cell"),
     ),
 }
 LISTS["interpret"] = LISTS["cuda"]
@@ -87,6 +90,8 @@ class Casts:
             target = dtypes.float32 if dtypes.float32 in found else lower
             if all(d is found[0] for d in found):
                 return list(args)
+        elif name in lists.first:
+            target = next(a.dtype for a in args if is_cast(a))
         elif name in lists.refused:
             raise RuntimeError(
                 f"{name}: binary_cross_entropy and BCELoss are unsafe to autocast. Give scores "
