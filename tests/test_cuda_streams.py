@@ -170,9 +170,8 @@ def _drawn_on_the_cpu(seed: int) -> list[float]:
     return tilewright.rand(4).tolist()
 
 
-@pytest.mark.parametrize("name", ["CUDAGraph", "graph", "graph_pool_handle"])
-def test_graphs_are_made_without_being_asked(name: str) -> None:
-    with pytest.raises(AttributeError, match=f"{name} is not implemented: plans that repeat"):
+@pytest.mark.parametrize("name", ["temperature", "power_draw"])
+def test_what_is_missing_says_so(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"{name} is not implemented: ask nvidia-smi"):
         getattr(cuda, name)
-    assert cuda.make_graphed_callables(abs, (tilewright.ones(1),)) is abs
     assert not hasattr(cuda, "comm")

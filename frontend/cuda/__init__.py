@@ -9,7 +9,14 @@ from tilewright.runtime import devices as runtime
 from tilewright.runtime.device import OutOfMemoryError
 
 from .. import devices, generator, recording
-from . import amp, nvtx
+from . import amp, graphs, nvtx
+from .graphs import (
+    CUDAGraph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
 from .memory import (
     device_memory_used,
     empty_cache,
@@ -42,6 +49,7 @@ from .streams import (
 )
 
 __all__ = [
+    "CUDAGraph",
     "Event",
     "ExternalStream",
     "OutOfMemoryError",
@@ -64,6 +72,9 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "graph",
+    "graph_pool_handle",
+    "graphs",
     "init",
     "initial_seed",
     "ipc_collect",
@@ -252,26 +263,11 @@ def is_initialized() -> bool:
     return any(name.startswith("cuda") for name in runtime.started())
 
 
-def is_current_stream_capturing() -> bool:
-    """Never: graphs are made of plans, not by capturing a stream."""
-    return False
-
-
 def ipc_collect() -> None:
     """No memory is shared with other processes."""
 
 
-def make_graphed_callables(callables: Any, sample_args: Any, **_: Any) -> Any:
-    """The callables themselves: plans that repeat become CUDA graphs whoever makes them, also with
-    inputs of other shapes and with those in other memory."""
-    return callables
-
-
 _ABSENT = {
-    **dict.fromkeys(
-        ("CUDAGraph", "graph", "graphs", "graph_pool_handle"),
-        "plans that repeat become CUDA graphs by themselves, so leave the capture out",
-    ),
     **dict.fromkeys(
         ("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"),
         "ask nvidia-smi",
