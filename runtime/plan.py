@@ -184,6 +184,11 @@ class Plan:
                     crossed[number] = _copied(segment.device, value, copy, failures)
         return [outputs[i][k] for i, k in self._result_places]
 
+    def _is_read_behind(self, segment: int, leaf: int) -> bool:
+        """Whether a later segment reads a leaf, which the donors of one know nothing of."""
+        later = self.segments[segment + 1 :]
+        return any(source == leaf for each in later for _, source in each.inputs)
+
     @functools.cached_property
     def homes(self) -> dict[int, tuple[int, ...]]:
         """The roots whose values can be written to memory of the caller's, and its shape."""
@@ -215,7 +220,7 @@ class Plan:
             for root, leaf in donated:
                 i, k = self._result_places[root]
                 slot = self.segments[i].donors.get((k, leaf))
-                if slot is not None:
+                if slot is not None and not self._is_read_behind(i, leaf):
                     found[i].append((slot, leaf))
         return found
 
