@@ -159,6 +159,9 @@ def training(
         ("SGD", {"lr": 0.1, "momentum": 0.9}),
         ("Adagrad", {"lr": 0.1, "lr_decay": 0.1}),
         ("RMSprop", {"momentum": 0.5, "centered": True}),
+        ("NAdam", {"lr": 0.05}),
+        ("RAdam", {"betas": (0.9, 0.7)}),
+        ("Rprop", {}),
     ],
 )
 def test_a_training_step(kind: str, options: dict[str, Any]) -> None:
