@@ -334,6 +334,53 @@ def test_odd_results(fake: FakeCuda) -> None:
         close(out[0], values(4, 6, seed=seed) + 1)
 
 
+STEPS: list[Callable[[Any, Any, list[Any]], Any]] = [
+    lambda a, b, out: a.add_(b),
+    lambda a, b, out: a.mul_(0.5),
+    lambda a, b, out: a.copy_(b),
+    lambda a, b, out: a[1:].add_(b[:3]),
+    lambda a, b, out: a[:, 0].fill_(0.25),
+    lambda a, b, out: a.view(-1)[2:9].mul_(b.view(-1)[:7]),
+    lambda a, b, out: a.t().sub_(b.mean(0).unsqueeze(1)),
+    lambda a, b, out: b.tanh_(),
+    lambda a, b, out: a.copy_((a @ b.t()).softmax(1) @ b),
+    lambda a, b, out: out.append(a + b),
+    lambda a, b, out: out.append(a[::2]),
+    lambda a, b, out: out.append(a.sum()),
+    lambda a, b, out: out.append(a.clone()),
+    lambda a, b, out: out[-1].mul_(2) if out and out[-1].dim() else None,
+    lambda a, b, out: out.append(out[0].cumsum(-1)) if out else None,
+]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs(torch: Any, fake: FakeCuda, seed: int) -> None:
+    """Replays leave in all tensors what PyTorch's calls leave in them."""
+    rng = np.random.default_rng(seed)
+    program = [(rng.integers(len(STEPS)), *rng.choice(3, 2, replace=False)) for _ in range(12)]
+
+    def run(env: list[Any]) -> list[Any]:
+        out: list[Any] = []
+        for step, a, b in program:
+            STEPS[step](env[a], env[b], out)
+        return out
+
+    arrays = [values(4, 3, seed=i) for i in range(3)]
+    ours = [tw.tensor(a, device="cuda") for a in arrays]
+    theirs = [torch.tensor(a) for a in arrays]
+    graph, out = captured(lambda: run(ours))
+    for a, b in zip(ours, arrays, strict=True):
+        close(a, b)
+    for replay in range(4):
+        expected = run(theirs)
+        graph.replay()
+        for found, wanted in zip([*out, *ours], [*expected, *theirs], strict=True):
+            close(found, wanted.numpy(), 1e-4)
+        if replay == 1:  # and calls in between
+            for env in (ours, theirs):
+                env[0].mul_(0.5)
+
+
 def test_backward_of_what_was_replayed(fake: FakeCuda) -> None:
     """A capture of a forward pass alone: gradients are those of the last replay, with its mask."""
     x, w = on_device(4, 3), nn.Parameter(on_device(3, 2, seed=1))

@@ -56,6 +56,7 @@ def test_a_stream_is_a_context_and_a_value(fake: FakeCuda) -> None:
         assert cuda.current_stream("cuda:0") == cuda.default_stream("cuda:0")
     borrowed = cuda.ExternalStream(side.cuda_stream, device=1)
     assert borrowed == side and hash(borrowed) == hash(side) and {side, borrowed} == {side}
+    assert cuda.get_stream_from_external(side.cuda_stream, "cuda:1") == side
     with cuda.stream(borrowed):
         assert tilewright.ones(2, device="cuda:1").sum().item() == 2
     with cuda.stream(None):

@@ -20,6 +20,7 @@ from .graphs import (
 from .memory import (
     device_memory_used,
     empty_cache,
+    get_allocator_backend,
     get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_cached,
@@ -32,6 +33,7 @@ from .memory import (
     memory_stats,
     memory_stats_as_nested_dict,
     memory_summary,
+    reset_accumulated_memory_stats,
     reset_max_memory_allocated,
     reset_max_memory_cached,
     reset_peak_memory_stats,
@@ -45,6 +47,7 @@ from .streams import (
     StreamContext,
     current_stream,
     default_stream,
+    get_stream_from_external,
     set_stream,
     stream,
 )
@@ -66,6 +69,7 @@ __all__ = [
     "device_memory_used",
     "device_of",
     "empty_cache",
+    "get_allocator_backend",
     "get_arch_list",
     "get_device_capability",
     "get_device_name",
@@ -73,6 +77,7 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_stream_from_external",
     "graph",
     "graph_pool_handle",
     "graphs",
@@ -99,6 +104,7 @@ __all__ = [
     "memory_stats_as_nested_dict",
     "memory_summary",
     "nvtx",
+    "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
@@ -278,6 +284,8 @@ _ABSENT = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "default_generators":  # for each device the one that all draw from
+        return (generator.default_generator,) * device_count()
     raise AttributeError(
         f"torch.cuda.{name} is not implemented{': ' + _ABSENT[name] if name in _ABSENT else ''}"
         f"{at_user_line()}"

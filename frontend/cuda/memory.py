@@ -54,6 +54,16 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Let the counts of `memory_stats` that only grow begin at 0."""
+    _pool(device).statistics.clear()
+
+
+def get_allocator_backend() -> str:
+    """Where memory comes from: the driver's stream-ordered pool."""
+    return "cudaMallocAsync"
+
+
 def mem_get_info(device: Any = None) -> tuple[int, int]:
     """(free, total) bytes of the GPU, with all processes counted."""
     return _pool(device).system()

@@ -124,6 +124,11 @@ class ExternalStream(Stream):
         self.priority = 0
 
 
+def get_stream_from_external(data_ptr: int, device: Any = None) -> ExternalStream:
+    """A stream that another library made; see `ExternalStream`."""
+    return ExternalStream(data_ptr, device)
+
+
 class Event:
     """A point in the work of a device. Times are taken only with enable_timing=True."""
 
