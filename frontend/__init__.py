@@ -101,6 +101,9 @@ _LAZY = {
         "amp.autocast_mode",
     ),
     "_grouped_mm": "nn.functional.grouped",
+    "is_anomaly_check_nan_enabled": "autograd.anomaly",
+    "is_anomaly_enabled": "autograd.anomaly",
+    "set_anomaly_enabled": "autograd.anomaly",
     **dict.fromkeys(
         [
             "are_deterministic_algorithms_enabled",

@@ -95,12 +95,52 @@ def unique(
             inverse = zeros(order.shape, dtype=dtypes.int64, device=input.device)
             found[1] = inverse.scatter(0, order, found[1]).reshape(input.shape)
         return _chosen(found, return_inverse, return_counts)
+    if dim is not None:
+        dim = normalize_axis(dim, input.dim())
+        if 0 in input.shape[:dim] + input.shape[dim + 1 :]:
+            raise RuntimeError(
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+                f"applied{at_user_line()}"
+            )
+        if not _is_read(input):
+            return _chosen(_unique_slices(input.detach(), dim), return_inverse, return_counts)
     values, inverse, counts = np.unique(
         input.detach()._array(), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
     )
     inverse = inverse.reshape(input.shape if dim is None else -1)
     found = [_tensor(values, input), _tensor(inverse, input), _tensor(counts, input)]
     return _chosen(found, return_inverse, return_counts)
+
+
+def _unique_slices(x: Any, dim: int) -> list[Any]:
+    """The different slices along `dim` in order, for each slice which one it is, how often each
+    one is there."""
+    size, device = x.shape[dim], x.device
+    rest = math.prod(x.shape[:dim]) * math.prod(x.shape[dim + 1 :])
+    ranks = _dense_ranks(x.movedim(dim, 0).reshape(size, rest))
+    while ranks.shape[1] > 1:
+        # Neighbours become one number, whose order is that of both.
+        even = ranks.shape[1] // 2 * 2
+        joined = _dense_ranks(ranks[:, :even:2] * size + ranks[:, 1:even:2])
+        ranks = copying.cat([joined, ranks[:, even:]], 1)
+    order = sort(ranks[:, 0], stable=True)[1]
+    _, places_, counts = _runs(ranks[:, 0][order])
+    firsts = cumsum(counts, 0) - counts
+    inverse = zeros(order.shape, dtype=dtypes.int64, device=device).scatter(0, order, places_)
+    return [x.index_select(dim, order[firsts]), inverse, counts]
+
+
+def _dense_ranks(columns: Any) -> Any:
+    """Of each element of a column how many different ones there are below it, int64."""
+    size = columns.shape[0]
+    values, order = sort(columns, 0, stable=True)
+    begins = (values[1:] != values[:-1]).long()
+    steps = copying.cat(
+        [zeros((min(size, 1), columns.shape[1]), dtype=dtypes.int64, device=columns.device), begins]
+    )
+    return zeros(order.shape, dtype=dtypes.int64, device=columns.device).scatter(
+        0, order, cumsum(steps, 0)
+    )
 
 
 def unique_consecutive(

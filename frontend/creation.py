@@ -73,6 +73,11 @@ def tensor(
     t = _upload(
         np.ascontiguousarray(array).reshape(array.shape), dtype, device_module.resolve(device)
     )
+    return finished(t, requires_grad, pin_memory)
+
+
+def finished(t: Any, requires_grad: bool, pin_memory: bool = False) -> Any:
+    """A new tensor with the options that all factories have."""
     t = t.pin_memory() if pin_memory else t
     return t.requires_grad_() if requires_grad else t
 
@@ -184,11 +189,12 @@ def filled(
     dtype: DType | None,
     device: Any,
     requires_grad: bool = False,
+    pin_memory: bool = False,
     site: Any = None,
 ) -> Any:
     """site: what calls, where the value may change from call to call."""
     t = recording.wrap(_filled(shape, value, dtype, device, site))
-    return t.requires_grad_() if requires_grad else t
+    return finished(t, requires_grad, pin_memory)
 
 
 def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any = None) -> Node:
@@ -215,21 +221,36 @@ def full(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Any:
     """A tensor of shape `size` filled with one value."""
     if isinstance(fill_value, Handle):
         fill_value = fill_value.item()
-    return filled(sizes((size,)), fill_value, dtype, device, requires_grad, full)
+    return filled(sizes((size,)), fill_value, dtype, device, requires_grad, pin_memory, full)
 
 
-def zeros(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def zeros(
+    *size: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
     """Zeros of shape `size`."""
-    return filled(sizes(size), 0, dtype or recording.default_dtype(), device, requires_grad)
+    dtype = dtype or recording.default_dtype()
+    return filled(sizes(size), 0, dtype, device, requires_grad, pin_memory)
 
 
-def ones(*size: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Any:
+def ones(
+    *size: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
     """Ones of shape `size`."""
-    return filled(sizes(size), 1, dtype or recording.default_dtype(), device, requires_grad)
+    dtype = dtype or recording.default_dtype()
+    return filled(sizes(size), 1, dtype, device, requires_grad, pin_memory)
 
 
 def empty(
@@ -244,7 +265,7 @@ def empty(
     but a kernel of the user's: that gets memory which nothing was written to."""
     node = _filled(sizes(size), 0, dtype or recording.default_dtype(), device)
     t = recording.wrap(ops.empty(node))
-    return t.requires_grad_() if requires_grad else t
+    return finished(t, requires_grad, pin_memory)
 
 
 def _like(value: Any) -> Any:
@@ -255,10 +276,16 @@ def _like(value: Any) -> Any:
         device: Any = None,
         requires_grad: bool = False,
         memory_format: Any = None,
+        pin_memory: bool = False,
     ) -> Any:
         """A tensor of the shape, dtype and device of `input` (unless others are named)."""
         return filled(
-            input.shape, value, dtype or input.dtype, device or input.device, requires_grad
+            input.shape,
+            value,
+            dtype or input.dtype,
+            device or input.device,
+            requires_grad,
+            pin_memory,
         )
 
     return build
@@ -274,6 +301,7 @@ def empty_like(
     device: Any = None,
     requires_grad: bool = False,
     memory_format: Any = None,
+    pin_memory: bool = False,
 ) -> Any:
     """`empty` of the shape, dtype and device of `input` (unless others are named)."""
     return empty(
@@ -281,6 +309,7 @@ def empty_like(
         dtype=dtype or input.dtype,
         device=device or input.device,
         requires_grad=requires_grad,
+        pin_memory=pin_memory,
     )
 
 
@@ -291,11 +320,18 @@ def full_like(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Any:
     if isinstance(fill_value, Handle):
         fill_value = fill_value.item()  # type: ignore[attr-defined]
     return filled(
-        input.shape, fill_value, dtype or input.dtype, device or input.device, requires_grad, full
+        input.shape,
+        fill_value,
+        dtype or input.dtype,
+        device or input.device,
+        requires_grad,
+        pin_memory,
+        full,
     )
 
 
@@ -311,6 +347,7 @@ def arange(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Any:
     """start, start + step, … below `end`; int64 if all three are ints."""
     if end is None:
@@ -334,7 +371,7 @@ def arange(
         first, by = ops.constant(start, dtype, where), ops.constant(step, dtype, where)
         node = recording.remember(key, _arange(first, by, count))
     t = recording.wrap(node)
-    return t.requires_grad_() if requires_grad else t
+    return finished(t, requires_grad, pin_memory)
 
 
 def linspace(
@@ -345,12 +382,13 @@ def linspace(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Any:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     dtype = dtype or recording.default_dtype()
     line = np.linspace(float(start), float(end), int(steps), dtype=np.float64).astype(dtype.np)
     t = _upload(line, dtype, device_module.resolve(device))
-    return t.requires_grad_() if requires_grad else t
+    return finished(t, requires_grad, pin_memory)
 
 
 def logspace(
@@ -361,10 +399,14 @@ def logspace(
     *,
     dtype: Any = None,
     device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Any:
+    """`steps` numbers from base^start to base^end, whose logarithms are evenly spaced."""
     dtype = dtype or recording.default_dtype()
     line = np.logspace(start, end, steps, base=base).astype(dtype.np)
-    return _upload(line, dtype, device_module.resolve(device))
+    t = _upload(line, dtype, device_module.resolve(device))
+    return finished(t, requires_grad, pin_memory)
 
 
 def eye(
@@ -374,15 +416,16 @@ def eye(
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Any:
     """The identity matrix of n rows and m columns."""
     dtype = dtype or recording.default_dtype()
     t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
-    return t.requires_grad_() if requires_grad else t
+    return finished(t, requires_grad, pin_memory)
 
 
-def scalar_tensor(value: Any, *, dtype: Any = None, device: Any = None) -> Any:
-    return tensor(value, dtype=dtype or recording.default_dtype(), device=device)
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    return tensor(s, dtype=dtype or recording.default_dtype(), device=device, **options)
 
 
 def _one_hot(index: Node, classes: int) -> Node:

@@ -14,6 +14,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
 from . import recording
+from .grad_fn import named
 from .promotion import can_cast, floating, on_float, promoted, promoting, promoting_float, to
 from .recording import Handle, record
 
@@ -243,6 +244,10 @@ def _hypot(a: Node, b: Node) -> Node:
     infinite = ops.bitwise_or(ops.isinf(a), ops.isinf(b))
     return ops.where(infinite, ops.full_like(high, math.inf), length)
 
+
+# `2 / x` is x.reciprocal() * 2 in PyTorch: autocast treats it as that.
+quotient_of_number = promoting_float(ops.div)
+named(quotient_of_number, "reciprocal")
 
 BINARY = {
     "add": _add,

@@ -106,9 +106,8 @@ storages: list[Storage] = []  # storages with a node
 windows: list[Storage] = []  # storages of which a part was read as a leaf of its own
 variables: list[Handle | History] = []  # where gradients go: to a leaf tensor, or on to a history
 scalars: list[Any] = []  # numbers bound at run time
-drawn: dict[
-    int, str
-] = {}  # those that are "seed" or "offset" of the default generator, or "another's"
+drawn: dict[int, tuple[str, Any]] = {}  # those that are ("seed" or "offset", of a generator)
+counted: list[Any] = []  # of a capture: (where its numbers begin, states, numbers by the step)
 mutated: set[Node] = set()  # values that were overwritten, for the check in backward
 freed: list[tuple[Node, int]] = []  # roots of backward passes and how many handles there were
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
@@ -129,6 +128,7 @@ class Clock:
     """number: of the epoch. holding: depth of the blocks in which it must not end.
     leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
     looking: whether calls are recorded only to be looked at.
+    capturing: whether calls are recorded for a graph (see capturing.py).
     effects: how often a value was read, or a generator set: what no node tells of.
     casts: what autocast does to the operands of calls, or None (see amp/casts.py).
     """
@@ -138,6 +138,7 @@ class Clock:
     leaf_bytes = 0
     checked_bytes = BYTES
     looking = False
+    capturing = False
     effects = 0
     casts: Casts | None = None
 

@@ -21,6 +21,7 @@ from .epoch import (
     Storage,
     calls,
     clock,
+    counted,
     drawn,
     freed,
     handles,
@@ -60,11 +61,14 @@ def _calibrate() -> tuple[int, int]:
 
 
 _OF_AN_EPOCH: tuple[Any, ...] = (
-    handles, leaves, storages, windows, variables, scalars, drawn, freed, calls, mutated, hooked,
+    handles, leaves, storages, windows, variables, scalars, drawn, counted, freed, calls, mutated,
+    hooked,
 )  # fmt: skip
 # What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
-_refusal: Callable[[], Exception] | None = None
+Refusal = Callable[[Node | None], Exception | None]
+"""Why a node's value can't be computed now, or None if it can; of None, why nothing else can."""
+_refusal: Refusal | None = None
 between: Callable[[], None] | None = None
 """Is called between two epochs, when nothing is half done."""
 
@@ -77,8 +81,7 @@ def flush() -> None:
     interrupt nothing is lost: what is still live is tried again next time.
     """
     threads.claim()
-    if _refusal is not None:
-        raise _refusal()
+    _check(None)
     if clock.holding or not (handles or storages or leaves):
         return
     grad = graph.grad_enabled()
@@ -98,6 +101,12 @@ def flush() -> None:
         raise error
 
 
+def _check(node: Node | None) -> None:
+    reason = None if _refusal is None else _refusal(node)
+    if reason is not None:
+        raise reason
+
+
 def end_step() -> None:
     """Begin a new epoch, where calls aren't only looked at."""
     if _refusal is None:
@@ -106,8 +115,7 @@ def end_step() -> None:
 
 def value_of(node: Node) -> Any:
     """The buffer of one node now; the epoch goes on."""
-    if _refusal is not None:
-        raise _refusal()
+    _check(node)
     try:
         return plans.plan_for((node,)).run([b for _, _, b in leaves], scalars)[0]
     except plans.Incomplete as incomplete:
@@ -121,16 +129,33 @@ def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
     Inside the block a value that is needed raises `refusal()`; at its end what was recorded is
     dropped, and tensors that were written to in place are as they were before.
     """
+    before = suspend(lambda _: refusal())
+    try:
+        yield
+    finally:
+        resume(before)
+        drop()
+
+
+def suspend(refusal: Refusal) -> tuple[Any, ...]:
+    """Record calls without computing them, until `resume` is given what this returns."""
     global _refusal
     flush()
     before = _refusal, clock.holding, clock.looking
-    try:
-        _refusal, clock.holding, clock.looking = refusal, clock.holding + 1, True
-        yield
-    finally:
-        _refusal, clock.holding, clock.looking = before
-        _forget_views()
-        _end_epoch()
+    _refusal, clock.holding, clock.looking = refusal, clock.holding + 1, True
+    return before
+
+
+def resume(before: tuple[Any, ...]) -> None:
+    """Compute values again; what was recorded is still there."""
+    global _refusal
+    _refusal, clock.holding, clock.looking = before
+
+
+def drop() -> None:
+    """Forget what was recorded: tensors that were written to in place are as they were before."""
+    _forget_views()
+    _end_epoch()
 
 
 def pending() -> tuple[Node, ...]:

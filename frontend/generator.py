@@ -142,7 +142,7 @@ def draw(generator: Generator | None = None, device: str | None = None) -> tuple
     device: where the numbers are to be, unless an operand tells.
     """
     source = default_generator if generator is None else generator
-    drawn[len(scalars)] = "seed" if source is default_generator else "another's"
+    drawn[len(scalars)] = "seed", source
     seed = recording.scalar(signed(source._seed), dtypes.int64, device)
     return seed, _offset(source, device)
 
@@ -153,7 +153,7 @@ def two_draws(generator: Generator | None, device: str) -> tuple[Node, Node, Nod
 
 
 def _offset(source: Generator, device: str | None) -> Node:
-    drawn[len(scalars)] = "offset" if source is default_generator else "another's"
+    drawn[len(scalars)] = "offset", source
     return recording.scalar(source._take(), dtypes.int64, device)
 
 

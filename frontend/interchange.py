@@ -23,13 +23,15 @@ def array_of(t: Any) -> np.ndarray:
     """The values as an array that must not be written: computed first, copied from a device."""
     clock.effects += 1
     if t._node is not None:
-        recording.flush()
+        recording.end_step()
     if t._node is not None:  # the epoch is held: this value alone
         name = t._meta()[2]
         return devices.get(name).to_numpy(value_of(t._node))
     state = t if t._storage is None else t._storage
     if state._node is not None or state._buffer is None:
-        recording.flush()
+        recording.end_step()
+    if clock.capturing and state._node is None:  # at rest, it can be read unless it is a GPU's
+        recording.resolve(t)
     if state._node is not None:
         name = t._meta()[2]
         return devices.get(name).to_numpy(value_of(recording.resolve(t)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from tilewright.ir import ops
@@ -14,6 +15,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
 from .elementwise import into
+from .norms import matrix_norm, norm, vector_norm  # noqa: F401  (of torch.linalg)
 from .promotion import to
 from .recording import lowered, record
 
@@ -349,11 +351,76 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: floa
     return _added(input, product, beta, alpha)
 
 
-def chain_matmul(*matrices: Any) -> Any:
-    out = matrices[0]
-    for m in matrices[1:]:
-        out = mm(out, m)
-    return out
+def chain_matmul(*matrices: Any, out: Any = None) -> Any:
+    """The product of matrices, in the order that takes the fewest multiplications."""
+    if not matrices:
+        raise RuntimeError(f"chain_matmul(): Expected one or more matrices{at_user_line()}")
+    for m in matrices:
+        if m.dim() != 2:
+            raise RuntimeError(
+                f"Tensor dimension is {m.dim()}, expected 2 instead.{at_user_line()}"
+            )
+    return into(out, matrices[0] if len(matrices) == 1 else multi_dot(matrices))
+
+
+def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
+    """The product of two or more matrices, in the order that takes the fewest multiplications
+    (Cormen et al., Introduction to Algorithms, 15.2).
+
+    The first and the last may be vectors: a row, and a column. Without that dimension comes the
+    result.
+    """
+    count = len(tensors)
+    if count < 2:
+        raise RuntimeError(
+            f"multi_dot(): expected at least 2 tensors but got {count}{at_user_line()}"
+        )
+    for i, t in enumerate(tensors):
+        if t.dim() != 2 and not (t.dim() == 1 and i in (0, count - 1)):
+            end = {0: "the first tensor", count - 1: "the last tensor"}.get(i)
+            wanted = f"{end} must be 1D or 2D" if end else f"tensor {i} must be 2D"
+            raise RuntimeError(f"multi_dot(): {wanted} but got {t.dim()}D{at_user_line()}")
+    matrices = list(tensors)
+    row, column = matrices[0].dim() == 1, matrices[-1].dim() == 1
+    if row:
+        matrices[0] = matrices[0].unsqueeze(0)
+    if column:
+        matrices[-1] = matrices[-1].unsqueeze(1)
+    for i, (a, b) in enumerate(pairwise(matrices)):
+        if a.shape[1] != b.shape[0]:
+            raise RuntimeError(
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(tensors[i].shape)} and "
+                f"{list(tensors[i + 1].shape)} cannot be multiplied{at_user_line()}"
+            )
+    cuts = _cheapest_cuts([matrices[0].shape[0], *(m.shape[1] for m in matrices)])
+
+    def product(first: int, last: int) -> Any:
+        if first == last:
+            return matrices[first]
+        cut = cuts[first, last]
+        return matmul(product(first, cut), product(cut + 1, last))
+
+    result = product(0, count - 1)
+    result = result.squeeze(0) if row else result
+    return into(out, result.squeeze(-1) if column else result)
+
+
+def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """(first, last) -> the factor behind which their product is cut; sizes: of matrix i are
+    sizes[i] and sizes[i + 1]."""
+    count = len(sizes) - 1
+    cost = {(i, i): 0 for i in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            costs = [
+                cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1]
+                for k in range(i, j)
+            ]
+            cost[i, j] = min(costs)
+            cuts[i, j] = i + costs.index(cost[i, j])
+    return cuts
 
 
 def matrix_power(input: Any, n: int) -> Any:

@@ -60,6 +60,8 @@ def _install() -> None:
         setattr(Tensor, f"__r{operator}__", binary(build, f"__r{operator}__", swapped=True))
         write = _in_place(binary(build, f"__i{operator}__"))
         setattr(Tensor, f"__i{operator}__", recording.in_place_binary(build, write))
+    quotient = binary(elementwise.quotient_of_number, "__rtruediv__", swapped=True)
+    setattr(Tensor, "__rtruediv__", quotient)  # noqa: B010
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         setattr(Tensor, f"__{name}__", _comparison(elementwise.BINARY[name], name))
     special: dict[str, Any] = {

@@ -18,6 +18,7 @@ from tilewright.ir.node import Node
 
 from . import devices as device_module
 from . import recording
+from .creation import finished
 from .generator import (
     Generator,
     default_generator,
@@ -77,10 +78,6 @@ def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
     return shape
 
 
-def _leaf(t: Any, requires_grad: bool) -> Any:
-    return t.requires_grad_() if requires_grad else t
-
-
 def rand(
     *args: Any,
     size: Any = None,
@@ -88,12 +85,15 @@ def rand(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
     **_: Any,
 ) -> Any:
     """Uniform numbers in [0, 1), of shape `size`."""
     shape, dtype = _size("rand", args, size), _float_dtype("rand", dtype)
     where = device_module.resolve(device)
-    return _leaf(record(ops.uniform, *draw(generator, where), shape, dtype), requires_grad)
+    return finished(
+        record(ops.uniform, *draw(generator, where), shape, dtype), requires_grad, pin_memory
+    )
 
 
 def randn(
@@ -103,12 +103,15 @@ def randn(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
     **_: Any,
 ) -> Any:
     """Standard normal numbers, of shape `size`."""
     shape, dtype = _size("randn", args, size), _float_dtype("randn", dtype)
     where = device_module.resolve(device)
-    return _leaf(record(ops.normal, *two_draws(generator, where), shape, dtype), requires_grad)
+    return finished(
+        record(ops.normal, *two_draws(generator, where), shape, dtype), requires_grad, pin_memory
+    )
 
 
 def randint(
@@ -120,6 +123,7 @@ def randint(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Any:
     """Uniform integers in [low, high), of shape `size`; int64 by default.
 
@@ -140,7 +144,7 @@ def randint(
     shape = _size("randint", (), size)
     seed_, offset = draw(generator, device_module.resolve(device))
     t = record(ops.randint, seed_, offset, low, high, shape, dtype or dtypes.int64)
-    return _leaf(t, requires_grad)
+    return finished(t, requires_grad, pin_memory)
 
 
 def _randperm(seed: Node, offset: Node, n: int, dtype: DType) -> Node:
@@ -160,7 +164,9 @@ def randperm(
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}{at_user_line()}")
     seed_, offset = draw(generator, device_module.resolve(device))
-    return _leaf(record(_randperm, seed_, offset, int(n), dtype or dtypes.int64), requires_grad)
+    return finished(
+        record(_randperm, seed_, offset, int(n), dtype or dtypes.int64), requires_grad, pin_memory
+    )
 
 
 def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
@@ -265,7 +271,7 @@ def normal(
     dtype = _float_dtype("normal", dtype)
     parameters = [v if isinstance(v, Handle) else float(v) for v in (mean, std)]
     t = record(_normal, *two_draws(generator, where), *parameters, shape, dtype)
-    return into(out, _leaf(t, requires_grad))
+    return into(out, finished(t, requires_grad))
 
 
 def _multinomial(seed: Node, offset: Node, p: Node, count: int, replacement: bool) -> Node:

@@ -169,7 +169,7 @@ def settle() -> None:
 def _overfull() -> None:
     global LIMIT
     LIMIT = _usual_limit
-    flush()
+    end_step()
 
 
 _usual_limit = LIMIT

@@ -103,7 +103,7 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
             raise Unguarded("it leaves the grad mode or the default dtype changed")
         if before != [_look(t) for t in known]:
             raise Unguarded("it changes more of a tensor than its value")
-        numbers = [epoch.drawn.get(i) or (scalars[i],) for i in range(bound, len(scalars))]
+        numbers = [_number(i) for i in range(bound, len(scalars))]
         taken = (default_generator._seed, default_generator._offset - offset)
         if taken != (seed, numbers.count("offset")) or "another's" in numbers:
             raise Unguarded("it seeds a random generator, or draws from one of its own")
@@ -133,6 +133,14 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
     except Unguarded as reason:
         reason.result = result
         raise
+
+
+def _number(place: int) -> Any:
+    """The scalar at `place`, as in `Outcome.numbers`."""
+    what, generator = epoch.drawn.get(place, (None, None))
+    if what is None:
+        return (scalars[place],)
+    return what if generator is default_generator else "another's"
 
 
 def _look(t: Any) -> tuple[Any, ...]:

@@ -178,6 +178,7 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
 
     A node for a leaf that requires grad is marked as its `variable` already (`revalued`).
     """
+    holding = clock.holding
     before = [t._node for t in tensors]
     mutated.update(before)  # `assign` says so too of those it takes
     mutated.discard(None)  # type: ignore[arg-type]
@@ -189,7 +190,12 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
             or (old.requires_grad and node.op is not ops.variable)
         ):
             value = node.operands[0] if node.op is ops.variable else node
-            assign(t, value, force=True)
+            try:
+                # A write to memory that NumPy sees must not end the epoch of the other nodes.
+                clock.holding = holding + 1
+                assign(t, value, force=True)
+            finally:
+                clock.holding = holding
         else:
             t._version += 1
             t._node = node

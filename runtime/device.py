@@ -92,6 +92,10 @@ class Device(abc.ABC):
         """A new buffer with a copy of one of `source`'s."""
         return self.from_numpy(source.to_numpy(buffer))
 
+    def overwrite(self, buffer: Any, source: Any) -> None:
+        """Copy the elements of `source`, a buffer of this device, to another of its size."""
+        raise NotImplementedError(f"{self.name} has no memory that stays in its place")
+
     def fetched(self, buffer: Any, source: Device) -> Any:
         """As `copied`, but the copy may still be under way: who reads it waits."""
         return self.copied(buffer, source)
@@ -115,6 +119,9 @@ class Device(abc.ABC):
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         """Where launches can be made many at once: (run, how many) by the place of the first."""
         return {}
+
+    def hasten(self, run: Run) -> None:  # noqa: B027  (where nothing is put off)
+        """Have `run` be what it is after some repeats from the next time on."""
 
     def repeated(self, launch: Launch, fixed: Sequence[bool]) -> tuple[Launch, Launch]:
         """A launch for the first time that it is made, and for the times after it. fixed: which of

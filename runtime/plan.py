@@ -104,7 +104,7 @@ class Plan:
         self._is_one = len(self.segments) == 1 and self.segments[0].roots == self.lowered
         self._whole = _whole(self.segments[0]) if self._is_one and not self._twins else None
         self._nothing_given: list[list[tuple[int, int]]] = [[] for _ in self.segments]
-        self._taken: dict[Any, list[list[tuple[int, int]]]] = {}
+        self._taken: dict[Any, list[list[tuple[int, int]]]] = {}  # by `donated` and `into`
         self.runs = 0
         self.run_seconds = 0.0
         self.compile_seconds = perf_counter() - start
@@ -129,20 +129,25 @@ class Plan:
         buffers: Sequence[Any],
         scalars: Sequence[Any],
         donated: Sequence[tuple[int, int]] = (),
+        into: Sequence[tuple[int, int]] = (),
     ) -> list[Any]:
         """The buffers of the roots. `buffers` and `scalars` are those of the epoch, by number.
 
         donated: (root, leaf) for leaves that nobody will read again and that the value of the root
             replaces: where the kernels allow it they are overwritten.
+        into: (root, number in `buffers`) for roots in `homes`, of memory that no leaf has: the
+            value is written there.
         """
         start = perf_counter()
-        if self._whole is not None and not donated:
+        if self._whole is not None and not donated and not into:
             values = self._whole(buffers, scalars)
             if values is not None:
                 self.runs += 1
                 self.run_seconds += perf_counter() - start
                 return values
-        given = self._given(tuple(donated)) if donated else self._nothing_given
+        given = self._nothing_given
+        if donated or into:
+            given = self._given(tuple(donated), tuple(into))
         failures: list[Exception] = []
         if self._is_one:
             values = run_segment(self.segments[0], buffers, scalars, {}, given[0], failures)
@@ -179,15 +184,43 @@ class Plan:
                     crossed[number] = _copied(segment.device, value, copy, failures)
         return [outputs[i][k] for i, k in self._result_places]
 
-    def _given(self, donated: tuple[tuple[int, int], ...]) -> list[list[tuple[int, int]]]:
-        """(slot, leaf) of the donations that each segment takes."""
-        found = self._taken.get(donated)
+    def _is_read_behind(self, segment: int, leaf: int) -> bool:
+        """Whether a later segment reads a leaf, which the donors of one know nothing of."""
+        later = self.segments[segment + 1 :]
+        return any(source == leaf for each in later for _, source in each.inputs)
+
+    @functools.cached_property
+    def homes(self) -> dict[int, tuple[int, ...]]:
+        """The roots whose values can be written to memory of the caller's, and its shape."""
+        out = {}
+        for root, (i, k) in enumerate(self._result_places):
+            segment = self.segments[i]
+            slot, _, copied = segment.results[k]
+            if root not in self._twins and not copied and slot in dict(segment.makers):
+                out[root] = tuple(segment.program.slots[slot].shape)
+        return out
+
+    def hasten(self) -> None:
+        """Have its launches made by one call from the next run on, where a device waits with that
+        for repeats."""
+        for segment in self.segments:
+            for run, _ in segment.runs.values():
+                segment.device.hasten(run)
+
+    def _given(
+        self, donated: tuple[tuple[int, int], ...], into: tuple[tuple[int, int], ...]
+    ) -> list[list[tuple[int, int]]]:
+        """(slot, number of the buffer) of the memory that each segment takes."""
+        found = self._taken.get((donated, into))
         if found is None:
-            found = self._taken[donated] = [[] for _ in self.segments]
+            found = self._taken[donated, into] = [[] for _ in self.segments]
+            for root, number in into:
+                i, k = self._result_places[root]
+                found[i].append((self.segments[i].results[k][0], number))
             for root, leaf in donated:
                 i, k = self._result_places[root]
                 slot = self.segments[i].donors.get((k, leaf))
-                if slot is not None:
+                if slot is not None and not self._is_read_behind(i, leaf):
                     found[i].append((slot, leaf))
         return found
 

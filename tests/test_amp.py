@@ -72,6 +72,7 @@ CALLS: dict[str, Call] = {
     "margin_ranking": lambda t, F, x: F.margin_ranking_loss(x(3), x(3), x(3)),
     "soft_margin": lambda t, F, x: F.soft_margin_loss(x(2, 3), x(2, 3)),
     "multi_margin": lambda t, F, x: F.multi_margin_loss(x(2, 3), t.tensor([0, 2])),
+    "multilabel_margin": lambda t, F, x: F.multilabel_margin_loss(x(2), t.tensor([1, -1])),
     "interpolate": lambda t, F, x: F.interpolate(x(1, 1, 4, 4), scale_factor=2, mode="bilinear"),
     "normalize": lambda t, F, x: F.normalize(x(2, 3)),
     "avg_pool3d": lambda t, F, x: F.avg_pool3d(x(1, 1, 4, 4, 4), 2),
@@ -134,6 +135,18 @@ def test_dtypes_on_a_gpu_are_those_of_the_documentation(name: str) -> None:
         else:
             expected = given
         assert y.dtype is expected
+
+
+def test_a_number_by_a_tensor_is_a_reciprocal() -> None:
+    """As in PyTorch, whose list for GPUs has that in float32, and division on none."""
+    x = tw.tensor([0.3, 3.0], dtype=tw.float16, device="interpret")
+    with autocast("interpret"):
+        y = 2.0 / x
+        assert y.dtype is tw.float32 and (x / 2.0).dtype is tw.float16
+    np.testing.assert_allclose(y.tolist(), 2 / x.cpu().numpy().astype(np.float64), rtol=1e-6)
+    assert (2.0 / x).dtype is tw.float16 and (2 / tw.tensor([4])).tolist() == [0.5]
+    with autocast("cpu"):
+        assert (2.0 / tw.ones(2, dtype=tw.bfloat16)).dtype is tw.bfloat16
 
 
 class _On:

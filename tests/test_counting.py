@@ -162,6 +162,25 @@ def test_different_values(device: str, dtype: str, shape: tuple[int, ...]) -> No
     np.testing.assert_array_equal(runs.cpu().numpy()[inverse.cpu().numpy()], x)
 
 
+@pytest.mark.parametrize(
+    "shape, dim",
+    [((7, 3), 0), ((5, 4), 1), ((4, 3, 2), -2), ((6,), 0), ((9, 1), 0), ((0, 3), 0), ((1, 5), 0)],
+    ids=str,
+)
+def test_different_slices(device: str, shape: tuple[int, ...], dim: int) -> None:
+    for dtype in ("int64", "float32", "bool"):
+        x = RNG.integers(0, 2, shape).astype(dtype)
+        if dtype == "float32" and x.size > 9:
+            x.flat[3] = -0.0
+        got = tw.from_numpy(x).to(device).unique(True, True, True, dim)
+        values, inverse, counts = np.unique(x, return_inverse=True, return_counts=True, axis=dim)
+        for a, b in zip(got, (values, inverse.reshape(-1), counts), strict=True):
+            equal(a, b)
+            assert a.device.type == device and a.shape == b.shape
+    with pytest.raises(RuntimeError, match="0 sized dimensions"):
+        tw.zeros(3, 0, device=device).unique(dim=0)
+
+
 def test_repetitions(device: str) -> None:
     counts = np.array([2, 0, 3, 1, 0])
     x = RNG.normal(size=(4, 5)).astype(np.float32)
@@ -216,6 +235,7 @@ def test_of_a_gpu_only_numbers_are_read(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(Cuda, "to_numpy", seen)
         for call in (
             lambda: x[x > 3], lambda: x.nonzero(), lambda: x.unique(return_counts=True),
+            lambda: x[:5, :4].unique(dim=1, return_inverse=True),
             lambda: x.reshape(-1).bincount(), lambda: x.mode(1), lambda: x.float().histc(5),
             lambda: tw.searchsorted(x[0].sort().values, x), lambda: x[:, 3][2].item(),
         ):  # fmt: skip

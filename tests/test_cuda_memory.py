@@ -198,6 +198,42 @@ def test_pinned_memory(fake: FakeCuda) -> None:
     assert tilewright.ones(0, 3).pin_memory().cuda().shape == (0, 3)
 
 
+def test_factories_that_pin(fake: FakeCuda) -> None:
+    tw, like = tilewright, tilewright.ones(2, 2)
+    for t in (
+        tw.empty(3, pin_memory=True), tw.zeros(2, 3, pin_memory=True), tw.ones(3, pin_memory=True),
+        tw.full((2,), 3.0, pin_memory=True), tw.arange(4, pin_memory=True),
+        tw.linspace(0, 1, 3, pin_memory=True), tw.logspace(0, 1, 3, pin_memory=True),
+        tw.eye(2, pin_memory=True), tw.rand(3, pin_memory=True), tw.randn(3, pin_memory=True),
+        tw.randint(5, (3,), pin_memory=True), tw.randperm(4, pin_memory=True),
+        tw.zeros_like(like, pin_memory=True), tw.empty_like(like, pin_memory=True),
+        tw.full_like(like, 2, pin_memory=True), like.new_zeros(2, pin_memory=True),
+        like.new_full((2,), 1, pin_memory=True),
+        tw.zeros(2, pin_memory=True, requires_grad=True),
+    ):  # fmt: skip
+        assert t.is_pinned() and t.is_leaf
+        np.testing.assert_array_equal(t.cuda().detach().cpu().numpy(), t.detach().numpy())
+    assert not tw.zeros(2).is_pinned()
+    with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+        tw.zeros(2, device="cuda", pin_memory=True)
+
+
+def test_a_snapshot_lists_blocks() -> None:
+    with installed(keeping=True) as fake:
+        kept, dropped = zeros(3), zeros(5)
+        del dropped
+        found = tilewright.cuda.memory_snapshot()
+        assert [(s["total_size"], s["blocks"][0]["state"]) for s in found] == [
+            (size, "inactive" if size == 5 * KIB else "active_allocated")
+            for _, (size, _) in sorted(fake.live.items())
+        ]
+        assert [s["address"] for s in found] == sorted(fake.live)
+        assert sum(s["allocated_size"] for s in found) == tilewright.cuda.memory_allocated()
+        assert sum(s["total_size"] for s in found) == tilewright.cuda.memory_reserved()
+        assert all(s["device"] == 0 and s["stream"] == 0 for s in found)
+        del kept
+
+
 def test_what_is_pinned_is_copied_from_where_it_is(fake: FakeCuda) -> None:
     """Late: what is written to it meanwhile goes elsewhere."""
     large = np.arange(RING // 4 + 3, dtype=np.float32)

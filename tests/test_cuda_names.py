@@ -43,6 +43,11 @@ def test_memory() -> None:
         assert x.sum().item() == 1000
         assert cuda.device_memory_used() > 0 and cuda.memory_cached() == cuda.memory_reserved()
         assert cuda.get_per_process_memory_fraction() == 1
+        assert cuda.get_allocator_backend() == "cudaMallocAsync"
+        assert cuda.memory_stats()["allocation.all.allocated"] > 0
+        cuda.reset_accumulated_memory_stats()
+        assert "allocation.all.allocated" not in cuda.memory_stats()
+        assert cuda.memory_stats()["num_ooms"] == 0
         cuda.set_per_process_memory_fraction(0.5)
         assert cuda.get_per_process_memory_fraction() == 0.5
 
@@ -52,6 +57,7 @@ def test_random_numbers() -> None:
         states = cuda.get_rng_state_all()
         one = tw.rand(3, device="cuda").tolist()
         cuda.set_rng_state_all(states)
+        assert cuda.default_generators == (tw.default_generator,) * 2
         assert len(states) == 2 and tw.rand(3, device="cuda").tolist() == one
 
 

@@ -56,6 +56,7 @@ def test_a_stream_is_a_context_and_a_value(fake: FakeCuda) -> None:
         assert cuda.current_stream("cuda:0") == cuda.default_stream("cuda:0")
     borrowed = cuda.ExternalStream(side.cuda_stream, device=1)
     assert borrowed == side and hash(borrowed) == hash(side) and {side, borrowed} == {side}
+    assert cuda.get_stream_from_external(side.cuda_stream, "cuda:1") == side
     with cuda.stream(borrowed):
         assert tilewright.ones(2, device="cuda:1").sum().item() == 2
     with cuda.stream(None):
@@ -170,9 +171,8 @@ def _drawn_on_the_cpu(seed: int) -> list[float]:
     return tilewright.rand(4).tolist()
 
 
-@pytest.mark.parametrize("name", ["CUDAGraph", "graph", "graph_pool_handle"])
-def test_graphs_are_made_without_being_asked(name: str) -> None:
-    with pytest.raises(AttributeError, match=f"{name} is not implemented: plans that repeat"):
+@pytest.mark.parametrize("name", ["temperature", "power_draw"])
+def test_what_is_missing_says_so(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"{name} is not implemented: ask nvidia-smi"):
         getattr(cuda, name)
-    assert cuda.make_graphed_callables(abs, (tilewright.ones(1),)) is abs
     assert not hasattr(cuda, "comm")

@@ -14,6 +14,7 @@ from tilewright.utils.data import (
     ConcatDataset,
     DataLoader,
     Dataset,
+    DistributedSampler,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -203,3 +204,34 @@ def test_errors_and_warnings():
         DataLoader(data, num_workers=-1)
     with pytest.raises(NotImplementedError, match="__getitem__"):
         Dataset()[0]
+
+
+@pytest.mark.parametrize("size, replicas", [(10, 3), (9, 3), (2, 5), (1, 4)])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_parts_of_a_dataset_for_each_replica(torch, size, replicas, drop_last):
+    options = {"num_replicas": replicas, "drop_last": drop_last}
+    parts = []
+    for rank in range(replicas):
+        ours = DistributedSampler(range(size), rank=rank, shuffle=False, **options)
+        theirs = torch.utils.data.DistributedSampler(
+            range(size), rank=rank, shuffle=False, **options
+        )
+        assert list(ours) == list(theirs) and len(ours) == len(theirs)
+        shuffled = DistributedSampler(range(size), rank=rank, seed=3, **options)
+        orders = []
+        for epoch in (0, 1, 0):
+            shuffled.set_epoch(epoch)
+            orders.append(list(shuffled))
+        assert orders[0] == orders[2] and len(orders[0]) == len(ours)
+        parts += orders[0]
+    if not drop_last:
+        assert set(parts) == set(range(size))
+
+
+def test_replicas_must_be_known():
+    with pytest.raises(RuntimeError, match="num_replicas and rank must be given"):
+        DistributedSampler(range(3))
+    with pytest.raises(
+        ValueError, match=r"Invalid rank 3, rank should be in the interval \[0, 2\]"
+    ):
+        DistributedSampler(range(3), 3, 3)

@@ -128,6 +128,13 @@ def test_losses(torch, reduction):
         ),
         *(real(3, 4), labels, weight),
     )
+    listed = np.array([[1, -1, 3, 0], [0, 2, -1, -1], [-1, 0, 1, 2]])
+    for scores, classes in ((real(3, 4), listed), (real(4), listed[1])):
+        check(
+            torch,
+            lambda t, x, y: t.nn.MultiLabelMarginLoss(reduction=reduction)(x, y),
+            *(scores, classes),
+        )
     for swap in (False, True):
         check(
             torch,

@@ -30,6 +30,18 @@ OPTIMIZERS = [
     ("RMSprop", {}),
     ("RMSprop", {"momentum": 0.9, "centered": True, "weight_decay": 0.1}),
     ("Adagrad", {"lr": 0.1, "lr_decay": 0.1, "initial_accumulator_value": 0.1}),
+    ("Adamax", {"lr": 0.01}),
+    ("Adamax", {"betas": (0.8, 0.9), "eps": 1e-5, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"lr": 0.01}),
+    ("NAdam", {"momentum_decay": 0.01, "weight_decay": 0.1, "maximize": True}),
+    ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"lr": 0.01}),
+    ("RAdam", {"betas": (0.8, 0.7), "weight_decay": 0.1, "maximize": True}),
+    ("RAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Adadelta", {}),
+    ("Adadelta", {"lr": 0.5, "rho": 0.8, "eps": 1e-4, "weight_decay": 0.1, "maximize": True}),
+    ("Rprop", {}),
+    ("Rprop", {"lr": 0.1, "etas": (0.4, 1.3), "step_sizes": (1e-3, 0.11), "maximize": True}),
 ]
 
 
@@ -193,6 +205,23 @@ def test_views_and_aliases_see_the_step():
     assert kept.sum().item() == -8 and row.tolist() == [-6, -6]
 
 
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_parameters_that_numpy_sees(name):
+    """Arrays of several parameters are handed out: a step lands in all of them."""
+    params = [nn.Parameter(tw.full((3,), v)) for v in (1.0, 2.0, 3.0)]
+    twins = [nn.Parameter(tw.full((3,), v)) for v in (1.0, 2.0, 3.0)]
+    optimizers = [getattr(tw.optim, name)(each, lr=0.1) for each in (params, twins)]
+    arrays = [p.detach().numpy() for p in params]
+    for _ in range(3):
+        for each, optimizer in zip((params, twins), optimizers):
+            optimizer.zero_grad()
+            sum(p.square().sum() for p in each).backward()
+            optimizer.step()
+        for array, p, q in zip(arrays, params, twins):
+            np.testing.assert_array_equal(array, np.array(q.tolist(), np.float32))
+            assert p.tolist() == q.tolist()
+
+
 def test_a_repeated_step_is_one_record_and_makes_no_nodes(monkeypatch):
     """Changing rates and step counts are run-time inputs: nothing is built anew."""
     from tilewright.ir import node as graph
@@ -270,6 +299,14 @@ SCHEDULES = {
     "onecycle": lambda s, o: s.OneCycleLR(o, 0.7, total_steps=26),
     "onecycle-three": lambda s, o: s.OneCycleLR(
         o, 0.7, total_steps=26, three_phase=True, anneal_strategy="linear"
+    ),
+    "cyclic": lambda s, o: s.CyclicLR(o, 0.1, 0.8, 4, 6),
+    "cyclic-halved": lambda s, o: s.CyclicLR(o, 0.1, [0.8], 3, mode="triangular2"),
+    "cyclic-range": lambda s, o: s.CyclicLR(
+        o, 0.1, 0.8, 3, mode="exp_range", gamma=0.9, cycle_momentum=False
+    ),
+    "cyclic-own": lambda s, o: s.CyclicLR(
+        o, 0.1, 0.8, 3, scale_fn=lambda x: 0.5**x, scale_mode="iterations"
     ),
     "plateau": lambda s, o: s.ReduceLROnPlateau(o, patience=2, cooldown=1),
     "sequential": lambda s, o: s.SequentialLR(

@@ -31,6 +31,15 @@ def test_a_result_that_is_used_again_is_not_overwritten():
     np.testing.assert_allclose(centered.numpy(), expected, atol=1e-6)
 
 
+@pytest.mark.triton
+def test_what_a_later_segment_reads_is_not_overwritten():
+    """Of one device, before and behind a copy from another."""
+    s, c = tilewright.tensor([2.0, 3.0], device="interpret"), tilewright.ones(2)
+    y = s * c.to("interpret")
+    s.mul_(3)
+    assert y.tolist() == [2, 3] and s.tolist() == [6, 9]
+
+
 def test_kernels_of_one_structure_in_one_launch_keep_their_own_buffers():
     a, b = (tilewright.tensor(np.full(3, v, dtype=np.float32)) for v in (1.0, 5.0))
     first, second = a + 1, b + 1

@@ -41,7 +41,7 @@ _PRODUCTS = _names(
 )
 _LOSSES = _names(
     "cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl poisson bce_logits "
-    "hinge_embedding margin_ranking soft_margin multi_margin"
+    "hinge_embedding margin_ranking soft_margin multi_margin multilabel_margin"
 )
 LISTS = {
     "cuda": Lists(

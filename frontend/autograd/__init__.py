@@ -10,26 +10,35 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..recording import Handle, resolve
-from . import functional
+from . import anomaly, functional, graph
+from . import modes as grad_mode
+from .anomaly import detect_anomaly, set_detect_anomaly
 from .engine import call_hooks, gradients
 from .function import Function, once_differentiable
 from .gradcheck import gradcheck, gradgradcheck
-from .hooks import RemovableHandle
+from .hooks import RemovableHandle, one_pass
 from .modes import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
+from .variable import Variable
 
 __all__ = [
     "Function",
     "RemovableHandle",
+    "Variable",
+    "anomaly",
     "backward",
+    "detect_anomaly",
     "enable_grad",
     "functional",
     "grad",
+    "grad_mode",
     "gradcheck",
     "gradgradcheck",
+    "graph",
     "inference_mode",
     "is_grad_enabled",
     "no_grad",
     "once_differentiable",
+    "set_detect_anomaly",
     "set_grad_enabled",
 ]
 
@@ -92,7 +101,7 @@ def backward(
     if wanted is not None and not wanted:
         raise RuntimeError(f"'inputs' argument to backward() cannot be empty.{at_user_line()}")
     keep = create_graph if retain_graph is None else retain_graph
-    with recording.hold():
+    with recording.hold(), one_pass():
         roots = _roots(tensors, grad_tensors, create_graph)
         found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
         for t, node in found:
@@ -121,6 +130,7 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -138,7 +148,7 @@ def grad(
     recording.claim()
     wanted = list(_tuple(inputs))
     keep = create_graph if retain_graph is None else retain_graph
-    with recording.hold():
+    with recording.hold(), one_pass():
         for t in wanted:
             if not t.requires_grad:
                 raise RuntimeError(

@@ -18,6 +18,7 @@ from tilewright.ir.rewrite import substitute
 from .. import epoch, recording
 from ..flushing import saves
 from ..saved import Derivation, History, ancestors, derive, derive_all, placeholder, value_node
+from . import anomaly
 
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -38,7 +39,7 @@ def gradients(
 
     roots: (tensor, node of its cotangent). Called inside `recording.hold()`.
     """
-    if wanted is None and len(roots) == 1 and not create_graph:
+    if wanted is None and len(roots) == 1 and not create_graph and not anomaly.looks():
         found = _leaf_gradients(*roots[0], retain_graph)
         if found is not None:
             return found
@@ -139,6 +140,8 @@ class _Pass:
         for _, cotangents in recording.calls:
             cotangents.clear()  # what a pass that failed may have left
         plain = {n: t for n, t in inner.items() if n.op is not ops.variable}
+        if anomaly.looks():
+            hooks = _joined(hooks, anomaly.watches(seeds))
         if len(seeds) == 1 and not plain and not hooks and not recording.calls:
             ((root, seed),) = seeds.items()
             derivation = derive(root, seed, self.create_graph)
@@ -214,7 +217,7 @@ class _Pass:
                 node = _node_in(t, history)
                 if node is not None and (node is not history.node or _is_inside(node, batch)):
                     inner[node] = t
-        special = inner or any(h.call_contexts or _hooks_of(h) for h in batch)
+        special = inner or anomaly.looks() or any(h.call_contexts or _hooks_of(h) for h in batch)
         if batch and (special or self.create_graph):
             self._again(batch, inner)
             return
@@ -324,6 +327,10 @@ def _node_in(t: Any, history: History) -> Node | None:
 def _is_inside(node: Node, batch: Iterable[History]) -> bool:
     """Whether `node` is on the way to another history's node."""
     return any(h.node is not node and node in ancestors(h.node) for h in batch)
+
+
+def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:
+    return {n: [*first.get(n, ()), *second.get(n, ())] for n in (*first, *second)}
 
 
 def _watch(node: Node, hooks: Sequence[dict[int, Any]]) -> Callable[[Node], Node]:

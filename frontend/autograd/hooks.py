@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir import ops
@@ -15,6 +16,22 @@ from ..saved import History
 from .engine import RETAINED, _no_twin
 
 _ids = itertools.count()
+at_end: list[Callable[[bool], None]] = []
+"""Are called at the end of the pass that is made: whether it was complete."""
+
+
+@contextmanager
+def one_pass() -> Iterator[None]:
+    """A backward pass is made inside of the block."""
+    outer, at_end[:] = list(at_end), []
+    complete = False
+    try:
+        yield
+        complete = True
+    finally:
+        ended, at_end[:] = list(at_end), outer
+        for end in ended:
+            end(complete)
 
 
 class RemovableHandle:

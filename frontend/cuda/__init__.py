@@ -9,10 +9,18 @@ from tilewright.runtime import devices as runtime
 from tilewright.runtime.device import OutOfMemoryError
 
 from .. import devices, generator, recording
-from . import amp, nvtx
+from . import amp, graphs, nvtx
+from .graphs import (
+    CUDAGraph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
 from .memory import (
     device_memory_used,
     empty_cache,
+    get_allocator_backend,
     get_per_process_memory_fraction,
     max_memory_allocated,
     max_memory_cached,
@@ -21,9 +29,11 @@ from .memory import (
     memory_allocated,
     memory_cached,
     memory_reserved,
+    memory_snapshot,
     memory_stats,
     memory_stats_as_nested_dict,
     memory_summary,
+    reset_accumulated_memory_stats,
     reset_max_memory_allocated,
     reset_max_memory_cached,
     reset_peak_memory_stats,
@@ -37,11 +47,13 @@ from .streams import (
     StreamContext,
     current_stream,
     default_stream,
+    get_stream_from_external,
     set_stream,
     stream,
 )
 
 __all__ = [
+    "CUDAGraph",
     "Event",
     "ExternalStream",
     "OutOfMemoryError",
@@ -57,6 +69,7 @@ __all__ = [
     "device_memory_used",
     "device_of",
     "empty_cache",
+    "get_allocator_backend",
     "get_arch_list",
     "get_device_capability",
     "get_device_name",
@@ -64,6 +77,10 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_stream_from_external",
+    "graph",
+    "graph_pool_handle",
+    "graphs",
     "init",
     "initial_seed",
     "ipc_collect",
@@ -82,10 +99,12 @@ __all__ = [
     "memory_allocated",
     "memory_cached",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",
     "nvtx",
+    "reset_accumulated_memory_stats",
     "reset_max_memory_allocated",
     "reset_max_memory_cached",
     "reset_peak_memory_stats",
@@ -252,26 +271,11 @@ def is_initialized() -> bool:
     return any(name.startswith("cuda") for name in runtime.started())
 
 
-def is_current_stream_capturing() -> bool:
-    """Never: graphs are made of plans, not by capturing a stream."""
-    return False
-
-
 def ipc_collect() -> None:
     """No memory is shared with other processes."""
 
 
-def make_graphed_callables(callables: Any, sample_args: Any, **_: Any) -> Any:
-    """The callables themselves: plans that repeat become CUDA graphs whoever makes them, also with
-    inputs of other shapes and with those in other memory."""
-    return callables
-
-
 _ABSENT = {
-    **dict.fromkeys(
-        ("CUDAGraph", "graph", "graphs", "graph_pool_handle"),
-        "plans that repeat become CUDA graphs by themselves, so leave the capture out",
-    ),
     **dict.fromkeys(
         ("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"),
         "ask nvidia-smi",
@@ -280,6 +284,8 @@ _ABSENT = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "default_generators":  # for each device the one that all draw from
+        return (generator.default_generator,) * device_count()
     raise AttributeError(
         f"torch.cuda.{name} is not implemented{': ' + _ABSENT[name] if name in _ABSENT else ''}"
         f"{at_user_line()}"

@@ -11,6 +11,9 @@ from tilewright.runtime import devices as runtime
 from .. import recording
 from .numbering import number_of, runtime_of
 
+_SMALL = 1 << 20
+"""Bytes up to which PyTorch calls an allocation small."""
+
 
 def _pool(device: Any) -> Any:
     recording.flush()
@@ -49,6 +52,16 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+
+
+def reset_accumulated_memory_stats(device: Any = None) -> None:
+    """Let the counts of `memory_stats` that only grow begin at 0."""
+    _pool(device).statistics.clear()
+
+
+def get_allocator_backend() -> str:
+    """Where memory comes from: the driver's stream-ordered pool."""
+    return "cudaMallocAsync"
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
@@ -113,6 +126,44 @@ def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
             inner = inner.setdefault(part, {})
         inner[last] = value
     return out
+
+
+def memory_snapshot(mempool_id: Any = None) -> list[dict[str, Any]]:
+    """The blocks of memory that were taken from the driver, as PyTorch lists segments; empty
+    without a GPU.
+
+    The driver doesn't tell how it cuts its pool, so each segment is one block: allocated, or
+    inactive if it waits for its next use. Nobody keeps the frames of allocations.
+    """
+    out = []
+    for name in runtime.started() if runtime.cuda_count() else ():
+        if name.startswith("cuda"):
+            out += [_segment(number_of(name), *each) for each in _pool(name).blocks()]
+    return out
+
+
+def _segment(number: int, address: int, size: int, stream: int, used: bool) -> dict[str, Any]:
+    block: dict[str, Any] = {
+        "address": address,
+        "size": size,
+        "requested_size": size if used else 0,
+        "state": "active_allocated" if used else "inactive",
+        "frames": [],
+    }
+    return {
+        "device": number,
+        "address": address,
+        "total_size": size,
+        "allocated_size": size if used else 0,
+        "active_size": size if used else 0,
+        "requested_size": size if used else 0,
+        "stream": stream,
+        "segment_type": "large" if size > _SMALL else "small",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": [block],
+    }
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:

@@ -67,18 +67,24 @@ class Stream:
         """Give it what is pending, if that is its work."""
         recording.claim()
         if self._runtime.context.stream == self.cuda_stream:
+            recording.end_step()
+
+    def _finish(self) -> None:
+        """As `_compute`, to see what became of it: not while a graph is captured."""
+        recording.claim()
+        if self._runtime.context.stream == self.cuda_stream:
             recording.flush()
 
     def query(self) -> bool:
         """Whether all work in it is done."""
-        self._compute()
+        self._finish()
         context = self._runtime.context
         context.use()
         return context.driver.cuStreamQuery(self.cuda_stream) == 0
 
     def synchronize(self) -> None:
         """Waits for all work in it."""
-        self._compute()
+        self._finish()
         context = self._runtime.context
         context.use()
         context.driver.cuStreamSynchronize(self.cuda_stream)
@@ -116,6 +122,11 @@ class ExternalStream(Stream):
         self._runtime = runtime_of(device)
         self._stream = context.BorrowedStream(stream_ptr)
         self.priority = 0
+
+
+def get_stream_from_external(data_ptr: int, device: Any = None) -> ExternalStream:
+    """A stream that another library made; see `ExternalStream`."""
+    return ExternalStream(data_ptr, device)
 
 
 class Event:
@@ -202,7 +213,7 @@ def set_stream(stream: Stream | None) -> None:
     """Give further work that this thread has for its device to `stream`."""
     if stream is not None:
         threads.on_turn = _resume
-        recording.flush()
+        recording.end_step()  # work of a capture is given to the stream of a replay
         stream._runtime.switch(stream._stream)
 
 

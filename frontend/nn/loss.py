@@ -324,6 +324,14 @@ class MultiMarginLoss(_WeightedLoss):
         )
 
 
+class MultiLabelMarginLoss(_Loss):
+    """The margins between the classes that are listed and those that aren't; see
+    `F.multilabel_margin_loss`."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        return F.multilabel_margin_loss(input, target, reduction=self.reduction)
+
+
 class MultiLabelSoftMarginLoss(_WeightedLoss):
     """Cross entropy of each class by itself, the mean over classes."""
 

@@ -53,13 +53,11 @@ class Adagrad(Optimizer):
     def _update(
         self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
     ) -> None:
-        step = states[0]["step"] + 1
-        for s in states:
-            s["step"] = step
+        lr, decay = group["lr"], group["lr_decay"]
         attrs = (float(group["weight_decay"]), float(group["eps"]), bool(group["maximize"]))
-        rate = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
+        rate = scalars(params[0], states, lambda step: (number(lr) / (1 + (step - 1) * decay),))
         columns = (params, [s["sum"] for s in states], [p.grad for p in params])
-        stepped(_adagrad, attrs, scalars(params[0], rate), *columns, written=2)
+        stepped(_adagrad, attrs, rate, *columns, written=2)
 
 
 def _adagrad(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:

@@ -67,24 +67,24 @@ class Adam(Optimizer):
         self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
     ) -> None:
         beta1, beta2 = group["betas"]
-        lr, decay = number(group["lr"]), group["weight_decay"]
-        step = states[0]["step"] + 1
-        for s in states:
-            s["step"] = step
+        rate, decay = group["lr"], group["weight_decay"]
         decoupled = group.get("decoupled_weight_decay", self.decoupled)
         amsgrad = bool(group["amsgrad"])
         attrs = (
             float(beta1), float(beta2), float(group["eps"]), float(decay), amsgrad,
             bool(group["maximize"]), bool(decoupled),
         )  # fmt: skip
-        numbers = scalars(
-            params[0], lr / (1 - beta1**step), math.sqrt(1 - beta2**step), 1 - lr * decay
-        )
+
+        def numbers(step: int) -> tuple[float, ...]:
+            lr = number(rate)
+            return lr / (1 - beta1**step), math.sqrt(1 - beta2**step), 1 - lr * decay
+
         columns = [params, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states]]
         if amsgrad:
             columns.append([s["max_exp_avg_sq"] for s in states])
         written = len(columns)
-        stepped(_adam, attrs, numbers, *columns, [p.grad for p in params], written=written)
+        at_step = scalars(params[0], states, numbers)
+        stepped(_adam, attrs, at_step, *columns, [p.grad for p in params], written=written)
 
 
 class AdamW(Adam):

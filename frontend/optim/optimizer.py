@@ -13,7 +13,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from .. import creation, recording, threads
+from .. import creation, epoch, recording, threads
 from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle
 
@@ -289,10 +289,21 @@ def number(value: Any) -> float:
     return value.item() if isinstance(value, Tensor) else value
 
 
-def scalars(p: Any, *values: float) -> list[Node]:
-    """Numbers that change from step to step, as run-time inputs."""
+def scalars(
+    p: Any, states: Sequence[dict[str, Any]], numbers: Callable[[int], Sequence[float]]
+) -> list[Node]:
+    """Numbers that change from step to step, as run-time inputs: numbers(step), which is one more
+    than `states` have counted until now (0 for no states).
+
+    Each replay of a CUDA graph takes a step of its own, and asks for its numbers.
+    """
+    step = states[0]["step"] + 1 if states else 0
+    for s in states:
+        s["step"] = step
+    if epoch.clock.capturing:
+        epoch.counted.append((len(epoch.scalars), states, numbers))
     dtype = wide(p)
-    return [recording.scalar(v, dtype) for v in values]
+    return [recording.scalar(v, dtype) for v in numbers(step)]
 
 
 def stepped(

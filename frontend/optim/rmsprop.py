@@ -57,8 +57,7 @@ class RMSprop(Optimizer):
     def _update(
         self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
     ) -> None:
-        for s in states:
-            s["step"] += 1
+        rate = group["lr"]
         momentum, centered = float(group["momentum"]), bool(group["centered"])
         attrs = (
             float(group["alpha"]), float(group["eps"]), float(group["weight_decay"]), momentum,
@@ -69,7 +68,7 @@ class RMSprop(Optimizer):
             columns.append([s["momentum_buffer"] for s in states])
         if centered:
             columns.append([s["grad_avg"] for s in states])
-        lr = scalars(params[0], number(group["lr"]))
+        lr = scalars(params[0], states, lambda _: (number(rate),))
         written = len(columns)
         stepped(_rmsprop, attrs, lr, *columns, [p.grad for p in params], written=written)
 

@@ -57,7 +57,8 @@ class SGD(Optimizer):
             bool(group["maximize"]),
         )  # fmt: skip
         grads = [p.grad for p in params]
-        lr = scalars(params[0], number(group["lr"]))
+        rate = group["lr"]
+        lr = scalars(params[0], (), lambda _: (number(rate),))
         if not momentum:
             stepped(_sgd, (*attrs, False), lr, params, grads, written=1)
             return

@@ -24,7 +24,7 @@ from .checks import Checks
 from .context import BorrowedStream, Context, Event, Stream
 from .copies import Upload, download, enqueue_download
 from .fallback import HostLaunch
-from .graphs import replays
+from .graphs import Replay, replays
 from .kernels import Function, Image, Kernels, suited
 from .launch import Launcher
 from .memory import Buffer, Memory, Pool
@@ -155,6 +155,14 @@ class Cuda(Device):
         there.wait_for(here)  # before the memory is used for something else
         return out
 
+    def overwrite(self, buffer: Buffer, source: Buffer) -> None:
+        if self.concurrent:
+            self.meet([source], [buffer])
+        self.context.use()
+        self.driver.cuMemcpyDtoDAsync_v2(
+            buffer.pointer, source.pointer, source.nbytes, self.context.stream
+        )
+
     # -- kernels
 
     def source(self, kernel: Kernel | Bundle) -> str:
@@ -250,6 +258,10 @@ class Cuda(Device):
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         return {} if self.blocking else replays(self, launches)
+
+    def hasten(self, run: Run) -> None:
+        if isinstance(run, Replay):
+            run.hasten()
 
     def synchronize(self) -> None:
         """Waits for all work; IndexError for a position in it that was out of range."""

@@ -250,6 +250,18 @@ class Pool:
         self.driver.cuMemGetInfo_v2(free, total)
         return free.value, total.value
 
+    def blocks(self) -> list[tuple[int, int, int, bool]]:
+        """(address, bytes, stream that it goes back to, whether it is in use) of all that was
+        taken from the driver."""
+        self.collect()
+        home = self.order.home if self.order.several else lambda _: 0
+        out = [(pointer, size, home(pointer), True) for pointer, (size, _) in self.held.items()]
+        for kept in (self._blocks, self._lent):
+            for stream, sizes in kept.items():
+                for size, pointers in sizes.items():
+                    out += [(pointer, size, stream, False) for pointer in pointers]
+        return sorted(out)
+
     def holders(self) -> list[tuple[str, int, int]]:
         """(purpose, how many, bytes together) of what is allocated, the most first."""
         self.collect()

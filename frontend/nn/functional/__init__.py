@@ -84,6 +84,7 @@ from .loss import (
 )
 from .margin import (
     multi_margin_loss,
+    multilabel_margin_loss,
     multilabel_soft_margin_loss,
     triplet_margin_with_distance_loss,
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
@@ -14,7 +15,12 @@ from ...recording import record
 from .linear import pairwise_distance
 from .loss import _reduced, _reduction
 
-__all__ = ["multi_margin_loss", "multilabel_soft_margin_loss", "triplet_margin_with_distance_loss"]
+__all__ = [
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
+    "triplet_margin_with_distance_loss",
+]
 
 
 def _multi_margin(
@@ -58,6 +64,49 @@ def multi_margin_loss(
         raise ValueError(f"only p == 1 and p == 2 supported{at_user_line()}")
     name = _reduction(reduction, size_average, reduce)
     return record(_multi_margin, input, target, weight, int(p), float(margin), name)
+
+
+def _multilabel_margin(x: Node, target: Node, reduction: str) -> Node:
+    if x.rank not in (1, 2) or (x.rank == 2 and x.shape[1] == 0) or target.shape != x.shape:
+        raise RuntimeError(
+            "multilabel_margin_loss: expected scores (N, C) or (C,) and classes of that shape, "
+            f"got {tuple(x.shape)} and {tuple(target.shape)}{at_user_line()}"
+        )
+    if target.dtype is not int64:
+        raise RuntimeError(
+            f"multilabel_margin_loss: expected int64 targets, got {target.dtype}{at_user_line()}"
+        )
+    alone = x.rank < 2
+    if alone:
+        x, target = ops.reshape(x, (1, -1)), ops.reshape(target, (1, -1))
+    n, classes = x.shape
+    # What comes behind the first -1 of a row is no class.
+    ended = ops.cast(ops.cumsum(ops.cast(target < 0, int64), 1), bool_)
+    listed = ops.logical_not(ended)
+    scores = ops.take_along(x, ops.maximum(target, ops.full_like(target, 0)), 1)
+    named = ops.bitwise_and(
+        ops.eq(ops.unsqueeze(target, 2), ops.iota(classes)), ops.unsqueeze(listed, 2)
+    )
+    other = ops.logical_not(ops.any(named, (1,)))
+    loss = 1 - ops.unsqueeze(scores, 2) + ops.unsqueeze(x, 1)
+    counted = ops.bitwise_and(ops.bitwise_and(ops.unsqueeze(listed, 2), other), loss > 0)
+    loss = ops.sum(ops.where(counted, loss, ops.full_like(loss, 0)), (1, 2)) / classes
+    return _reduced(ops.reshape(loss, () if alone else (n,)), reduction)
+
+
+def multilabel_margin_loss(
+    input: Any,
+    target: Any,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """The mean over classes i, of those that aren't listed, of the sum over the listed j of
+    max(0, 1 - x[j] + x[i]).
+
+    target: int64, as many as classes: those listed, then -1 if they are fewer.
+    """
+    return record(_multilabel_margin, input, target, _reduction(reduction, size_average, reduce))
 
 
 def _multilabel(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:

@@ -1,6 +1,7 @@
 """torch.optim.lr_scheduler."""
 
 from .composed import ChainedScheduler, OneCycleLR, ReduceLROnPlateau, SequentialLR
+from .cyclic import CyclicLR
 from .schedules import (
     ConstantLR,
     CosineAnnealingLR,
@@ -21,6 +22,7 @@ __all__ = [
     "ConstantLR",
     "CosineAnnealingLR",
     "CosineAnnealingWarmRestarts",
+    "CyclicLR",
     "ExponentialLR",
     "LRScheduler",
     "LambdaLR",

@@ -1,0 +1,108 @@
+"""Anomaly mode: backward passes that look at each gradient, and name the call that made a NaN."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import ops
+from tilewright.ir.node import Node, format_location, reachable
+
+from ..grad_fn import GradFn
+
+
+class _State:
+    """enabled: whether the mode is on. check_nan: whether gradients are looked at in it."""
+
+    enabled = False
+    check_nan = True
+
+
+state = _State()
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether backward passes tell which call failed."""
+    return state.enabled
+
+
+def is_anomaly_check_nan_enabled() -> bool:
+    """Whether they look for NaN, in anomaly mode."""
+    return state.check_nan
+
+
+def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
+    """Turn anomaly mode on or off; see `set_detect_anomaly`."""
+    state.enabled, state.check_nan = bool(mode), bool(check_nan)
+
+
+def looks() -> bool:
+    """Whether a backward pass looks at its gradients now."""
+    return state.enabled and state.check_nan
+
+
+class set_detect_anomaly:
+    """Turn anomaly mode on or off at once; as a context manager, until the block ends.
+
+    check_nan: a gradient with a NaN in it is a RuntimeError that names the call whose derivative
+    gave it. Each gradient is computed by itself for that, and read: for finding errors only.
+    """
+
+    def __init__(self, mode: bool, check_nan: bool = True):
+        self.prev = state.enabled, state.check_nan
+        set_anomaly_enabled(mode, check_nan)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        state.enabled, state.check_nan = self.prev
+
+
+class detect_anomaly(set_detect_anomaly):
+    """Anomaly mode inside of the block; see `set_detect_anomaly`."""
+
+    def __init__(self, check_nan: bool = True):
+        super().__init__(state.enabled, state.check_nan)
+        self.check_nan = check_nan
+        warnings.warn(
+            "Anomaly Detection has been enabled. This mode will increase the runtime and should "
+            "only be enabled for debugging.",
+            stacklevel=2,
+        )
+
+    def __enter__(self) -> None:
+        self.prev = state.enabled, state.check_nan
+        set_anomaly_enabled(True, self.check_nan)
+
+
+def watches(seeds: Iterable[Node]) -> dict[Node, list[dict[int, Any]]]:
+    """Hooks for all nodes that the backward pass of `seeds` goes through."""
+    users: dict[Node, list[tuple[Node, int]]] = {}
+    for node in reachable(seeds):
+        if node.requires_grad:
+            for i, operand in enumerate(node.operands):
+                if operand.requires_grad:
+                    users.setdefault(operand, []).append((node, i))
+    return {node: [{0: _Look(calls)}] for node, calls in users.items()}
+
+
+class _Look:
+    """A hook that raises where a gradient has a NaN. calls: what used its tensor, and where."""
+
+    def __init__(self, calls: list[tuple[Node, int]]):
+        self.calls = calls
+
+    def __call__(self, grad: Any) -> None:
+        if not grad.dtype.is_floating_point or not np.isnan(grad.detach().float()._array()).any():
+            return
+        found = [(n, i) for n, i in self.calls if n.op is not ops.variable] or self.calls
+        named = [
+            f"Function '{GradFn(n).name()}' (recorded at {format_location(n.loc)}) returned nan "
+            f"values in its {i}th output."
+            for n, i in found
+        ]
+        raise RuntimeError(" Or: ".join(named))

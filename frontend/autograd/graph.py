@@ -1,0 +1,61 @@
+"""torch.autograd.graph: hooks on several gradients, and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+
+from ..recording import Handle
+from .hooks import RemovableHandle, at_end, register
+
+__all__ = ["increment_version", "register_multi_grad_hook"]
+
+
+class _Handles(RemovableHandle):
+    """Takes the hooks of several tensors away."""
+
+    def __init__(self, handles: Sequence[RemovableHandle]):
+        self.handles = handles
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+
+def register_multi_grad_hook(
+    tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all"
+) -> RemovableHandle:
+    """Call fn(gradients) at the end of a backward pass that has reached one of `tensors`: those of
+    all, in their order, None for those that it hasn't reached; or with mode="any" fn(gradient) when
+    the first of them is known. What `fn` returns is not used.
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}{at_user_line()}")
+    known: dict[int, Any] = {}  # in the pass that is made
+
+    def end(complete: bool) -> None:
+        found = [known.get(i) for i in range(len(tensors))]
+        known.clear()
+        if complete and mode == "all":
+            fn(found)
+
+    def hook(place: int) -> Callable[[Any], None]:
+        def see(grad: Any) -> None:
+            is_first = not known
+            known[place] = grad
+            if is_first:
+                at_end.append(end)
+                if mode == "any":
+                    fn(grad)
+
+        return see
+
+    return _Handles([register(t, hook(i)) for i, t in enumerate(tensors)])
+
+
+def increment_version(tensor: Any) -> None:
+    """Count a write in place to a tensor, or to each of several, that was made unseen."""
+    for t in (tensor,) if isinstance(tensor, Handle) else tensor:
+        (t._storage or t)._version += 1

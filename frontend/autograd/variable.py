@@ -1,0 +1,23 @@
+"""torch.autograd.Variable: what tensors that collect gradients were before they were tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..recording import Handle
+
+
+class _Tensors(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Handle)
+
+
+class Variable(metaclass=_Tensors):
+    """Variable(tensor, requires_grad=False) is a tensor that shares the memory of `tensor`; every
+    tensor is an instance."""
+
+    def __new__(cls, data: Any, requires_grad: bool = False, volatile: Any = None) -> Any:
+        if not isinstance(data, Handle):
+            raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
+        out = data.detach()  # type: ignore[attr-defined]
+        return out.requires_grad_() if requires_grad else out

@@ -1,0 +1,234 @@
+"""CUDA graphs that the program captures itself: torch.cuda.CUDAGraph and what goes with it.
+
+Plans that repeat become graphs of the driver without being asked (`runtime/cuda/graphs.py`); a
+capture does the same for one stretch of a program, without its Python. What is called inside of
+`torch.cuda.graph(g)` is recorded and not computed; `g.replay()` computes it on what the tensors it
+reads hold by then, and overwrites its results in place:
+
+    with torch.cuda.graph(g):
+        static_y = model(static_x)
+    for x in batches:
+        static_x.copy_(x)
+        g.replay()  # static_y is model(x)
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+
+from .. import capturing, compiler, devices
+from ..epoch import Handle, clock
+from ..generator import Generator
+from ..nn import Module
+from .streams import StreamContext
+
+__all__ = [
+    "CUDAGraph",
+    "graph",
+    "graph_pool_handle",
+    "is_current_stream_capturing",
+    "make_graphed_callables",
+]
+
+_MODES = ("global", "thread_local", "relaxed")
+_pools = itertools.count(1)
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether calls are recorded for a graph."""
+    return clock.capturing
+
+
+def graph_pool_handle() -> tuple[int, int]:
+    """A handle to give to several captures. They share the memory of their temporaries with all
+    other work of the device anyway, and that of its results is each graph's own."""
+    return 0, next(_pools)
+
+
+class CUDAGraph:
+    """Work of a GPU that is recorded once and made again by `replay`.
+
+    What it reads and writes is memory, as tensors share it: a tensor that gets other memory by
+    `p.data = ...` is not followed. Its results stay its own, whoever else refers to them.
+    A replay draws other random numbers than the last one, and an optimizer goes on counting its
+    steps; learning rates and other numbers are those of the capture, but those in 0-d tensors on
+    the host are read again. keep_graph changes nothing.
+    """
+
+    def __init__(self, keep_graph: bool = False):
+        devices.check_cuda()
+        self._program: capturing.Program | None = None
+        self._captured = self._capturing = False
+        self._pool: tuple[int, int] = (0, 0)
+
+    def capture_begin(
+        self, pool: tuple[int, int] | None = None, capture_error_mode: str = "global"
+    ) -> None:
+        """Record what comes, until `capture_end`. pool: of `graph_pool_handle` or another graph's
+        `pool`."""
+        if capture_error_mode not in _MODES:
+            raise RuntimeError(
+                "Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got "
+                f"{capture_error_mode}{at_user_line()}"
+            )
+        if self._captured:
+            raise RuntimeError(
+                "This CUDAGraph instance already owns a captured graph. To capture a new graph, "
+                f"create a new instance.{at_user_line()}"
+            )
+        self._pool = graph_pool_handle() if pool is None else pool
+        capturing.begin()
+        self._capturing = True
+
+    def capture_end(self) -> None:
+        """The graph is what was recorded since `capture_begin`."""
+        if not self._capturing:
+            raise RuntimeError(
+                f"CUDAGraph.capture_end() was called without capture_begin(){at_user_line()}"
+            )
+        self._capturing = False
+        self._program = capturing.finish()
+        self._captured = True
+        if self._program is None:
+            warnings.warn(
+                "The CUDA Graph is empty. This usually means that the graph was attempted to be "
+                "captured on wrong device or stream.",
+                stacklevel=2,
+            )
+
+    def _abandon(self) -> None:
+        self._capturing = False
+        capturing.abandon()
+
+    def instantiate(self) -> None:
+        """Nothing: a graph is made ready when it is first replayed."""
+        self._check("instantiate")
+
+    def replay(self) -> None:
+        """Compute what was recorded, on what the tensors it reads hold now."""
+        self._check("replay")
+        if self._program is not None:
+            self._program.run()
+
+    def reset(self) -> None:
+        """Forget what was recorded; tensors keep their values."""
+        self._program, self._captured = None, False
+
+    def pool(self) -> tuple[int, int]:
+        """A handle by which another capture can name the pool of this one."""
+        self._check("pool")
+        return self._pool
+
+    def register_generator_state(self, generator: Generator) -> None:
+        """Nothing: a capture sees the generators that are drawn from."""
+
+    def _check(self, name: str) -> None:
+        if not self._captured:
+            raise RuntimeError(
+                f"Called CUDAGraph::{name} without a preceding successful capture.{at_user_line()}"
+            )
+
+
+class graph:
+    """Records what is called inside of the block in `cuda_graph`, and computes nothing.
+
+    pool: see `graph_pool_handle`. stream: the current one inside of the block; a replay is made in
+    the one that is current then. RuntimeError where a value is needed, or anything else is waited
+    for; nothing has happened then.
+    """
+
+    def __init__(
+        self,
+        cuda_graph: CUDAGraph,
+        pool: tuple[int, int] | None = None,
+        stream: Any = None,
+        capture_error_mode: str = "global",
+        **_: Any,
+    ):
+        self.cuda_graph, self.pool = cuda_graph, pool
+        self.capture_error_mode = capture_error_mode
+        self.stream_ctx = StreamContext(stream)
+
+    def __enter__(self) -> None:
+        self.stream_ctx.__enter__()
+        try:
+            self.cuda_graph.capture_begin(self.pool, self.capture_error_mode)
+        except BaseException:
+            self.stream_ctx.__exit__()
+            raise
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        try:
+            if kind is None:
+                self.cuda_graph.capture_end()
+            else:
+                self.cuda_graph._abandon()
+        finally:
+            self.stream_ctx.__exit__()
+
+
+def make_graphed_callables(
+    callables: Any,
+    sample_args: Any,
+    num_warmup_iters: int = 3,
+    allow_unused_input: bool = False,
+    pool: tuple[int, int] | None = None,
+) -> Any:
+    """Functions whose calls are replayed without their Python, and modules with such a `forward`.
+
+    callables: one, or a tuple with a tuple of tensors each as `sample_args`. This is
+    `torch.compile`: plans that repeat become CUDA graphs by themselves, forward, backward and
+    optimizer together, so results are memory of their own, and arguments may have other shapes.
+    Nothing is run here; the other arguments change nothing.
+    """
+    is_one = not isinstance(callables, tuple)
+    each = (callables,) if is_one else callables
+    samples = (sample_args,) if is_one else sample_args
+    if len(each) != len(samples):
+        raise ValueError(
+            f"sample_args: expected a tuple for each of {len(each)} callables, got {len(samples)}"
+            f"{at_user_line()}"
+        )
+    for one, args in zip(each, samples):
+        if isinstance(one, Module):
+            _check_module(one)
+        if not _are_tensors(args):
+            raise AssertionError(
+                "In the beta API, sample_args for each callable must contain only Tensors. Other "
+                f"types are not allowed.{at_user_line()}"
+            )
+    made = tuple([_graphed(one) for one in each])
+    return made[0] if is_one else made
+
+
+def _graphed(one: Any) -> Any:
+    if not isinstance(one, Module):
+        return compiler.compile(one)
+    one.forward = compiler.compile(one.forward)  # type: ignore[method-assign]
+    return one
+
+
+def _are_tensors(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_are_tensors, value))
+    if isinstance(value, dict):
+        return all(map(_are_tensors, value.values()))
+    return isinstance(value, Handle)
+
+
+def _check_module(module: Module) -> None:
+    if module._hooks is not None and any(module._hooks.by_kind.values()):
+        raise AssertionError(
+            "Modules must not have hooks registered at the time they are passed. However, "
+            "registering hooks on modules after passing them through make_graphed_callables is "
+            f"allowed.{at_user_line()}"
+        )
+    if any(b.requires_grad for b in module.buffers()):
+        raise AssertionError(
+            "In any torch.nn.Module passed to make_graphed_callables, only parameters may be "
+            f"trainable. All buffers must have requires_grad=False.{at_user_line()}"
+        )

@@ -1,0 +1,84 @@
+"""Adamax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ..promotion import to
+from ..recording import revalued
+from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, zeros_for
+
+
+class Adamax(Optimizer):
+    """m is a running mean of g, u the larger of beta2 u and |g| + eps; p -= lr m' / u, with m'
+    corrected for its start at zero; Kingma and Ba, arXiv 1412.6980, section 7.
+
+    g is the gradient plus weight_decay p. foreach and capturable concern speed only.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        check("learning rate", lr)
+        check("epsilon value", eps)
+        for i, beta in enumerate(betas):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(f"Invalid beta parameter at index {i}: {beta}{at_user_line()}")
+        check("weight_decay value", weight_decay)
+        super().__init__(params, {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
+            "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
+        })  # fmt: skip
+
+    def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
+        state = self.state[p]
+        state["step"] = 0
+        state["exp_avg"] = zeros_for(p)
+        state["exp_inf"] = zeros_for(p)
+        return state
+
+    def _update(
+        self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
+    ) -> None:
+        beta1, beta2 = group["betas"]
+        rate = group["lr"]
+        attrs = (
+            float(beta1), float(beta2), float(group["eps"]), float(group["weight_decay"]),
+            bool(group["maximize"]),
+        )  # fmt: skip
+        size = scalars(params[0], states, lambda step: (number(rate) / (1 - beta1**step),))
+        columns = (params, [s["exp_avg"] for s in states], [s["exp_inf"] for s in states])
+        stepped(_adamax, attrs, size, *columns, [p.grad for p in params], written=3)
+
+
+def _adamax(attrs: Any, count: int, step_size: Node, *nodes: Node) -> tuple[Node, ...]:
+    beta1, beta2, eps, weight_decay, maximize = attrs
+    dtype = step_size.dtype
+    out: list[list[Node]] = [[], [], []]
+    for p, m, u, g in zip(*columns_of(nodes, count)):
+        old, g = to(p, dtype), to(g, dtype)
+        if maximize:
+            g = -g
+        if weight_decay:
+            g = g + old * weight_decay
+        wide_m = to(m, dtype)
+        first = wide_m + (g - wide_m) * (1 - beta1)
+        largest = ops.maximum(to(u, dtype) * beta2, ops.abs(g) + eps)
+        out[0].append(revalued(p, to(old - first / largest * step_size, p.dtype)))
+        out[1].append(to(first, m.dtype))
+        out[2].append(to(largest, u.dtype))
+    return tuple(n for column in out for n in column)

@@ -1,0 +1,71 @@
+"""DistributedSampler: each of several processes reads its own part of a dataset."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+
+from ... import random
+from .sampler import Sampler
+
+__all__ = ["DistributedSampler"]
+
+
+class DistributedSampler(Sampler[int]):
+    """Every num_replicas-th index from `rank` on, of an order that all replicas share.
+
+    num_replicas, rank: of the processes and of this one; both must be given, for there is no
+    torch.distributed that knows them. shuffle: in another random order in each epoch (`set_epoch`),
+    by `seed`. drop_last: leave the rest out instead of beginning again, so that all get as many.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        if num_replicas is None or rank is None:
+            raise RuntimeError(
+                "DistributedSampler: torch.distributed is not implemented, so num_replicas and "
+                f"rank must be given{at_user_line()}"
+            )
+        if not 0 <= rank < num_replicas:
+            raise ValueError(
+                f"Invalid rank {rank}, rank should be in the interval [0, {num_replicas - 1}]"
+                f"{at_user_line()}"
+            )
+        self.dataset, self.num_replicas, self.rank = dataset, num_replicas, rank
+        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
+        self.epoch = 0
+        size = len(dataset)
+        if drop_last and size % num_replicas:
+            self.num_samples = math.ceil((size - num_replicas) / num_replicas)
+        else:
+            self.num_samples = math.ceil(size / num_replicas)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        count = len(self.dataset)
+        if self.shuffle:
+            generator = random.Generator()
+            generator.manual_seed(self.seed + self.epoch)
+            indices = random.randperm(count, generator=generator).tolist()
+        else:
+            indices = list(range(count))
+        if not self.drop_last and indices:
+            indices *= math.ceil(self.total_size / count)
+        return iter(indices[self.rank : self.total_size : self.num_replicas])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Shuffle by another seed from the next iteration on."""
+        self.epoch = epoch
