@@ -41,7 +41,8 @@ class Target:
         only with `tf32_convolutions`.
     interleaved_strides: whether gradients of strided convolutions in their inputs are convolutions
         with stride 1 whose results are interleaved (interleave.py).
-    depthwise_sums: whether depthwise convolutions are sums over windows (sums.py).
+    depthwise_sums: whether depthwise convolutions and their gradients are sums over windows
+        (sums.py).
     vector_sums: whether products of a matrix and a vector are sums along its rows (sums.py).
     chip: the GPU whose numbers schedules go by.
     block_scales: whether a product of float8 with scales of blocks is one kernel.

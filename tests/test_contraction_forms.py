@@ -76,12 +76,37 @@ def test_depthwise_sums(x: Any, w: Any, attrs: Any) -> None:
     assert SumDepthwise(LLVM)(node) is None
     halves = ops.conv(leaf(0, x, dt.float16), leaf(1, w, dt.float16), *attrs, x[1])
     agree(halves, SumDepthwise(CUDA)(halves), 2e-3)
+    weight = ops.conv_weight_grad(leaf(2, node.shape), leaf(0, x), w[2:], *attrs, x[1])
+    agree(weight, SumDepthwise(CUDA)(weight))
+    image = ops.conv_input_grad(leaf(2, node.shape), leaf(1, w), x[2:], *attrs, x[1])
+    if set(attrs[0]) == {1}:
+        agree(image, SumDepthwise(CUDA)(image))
+    else:
+        assert SumDepthwise(CUDA)(image) is None
+
+
+def test_a_wide_border_of_a_gradient_stays() -> None:
+    """Of whose places nothing would be seen through the turned kernel."""
+    node = ops.conv_input_grad(
+        leaf(0, (2, 5, 13)), leaf(1, (5, 1, 3)), (9,), (1,), ((3, 3),), (1,), 5
+    )
+    assert SumDepthwise(CUDA)(node) is None
 
 
 def test_only_depthwise_is_a_sum() -> None:
-    for w, groups in (((6, 1, 3), 3), ((3, 3, 3), 1)):
-        node = ops.conv(leaf(0, (2, 3, 9)), leaf(1, w), (1,), ((0, 0),), (1,), groups)
+    for x, w, groups in (
+        ((2, 6, 9), (6, 2, 3), 3),
+        ((2, 3, 9), (3, 3, 3), 1),
+        ((2, 1, 9), (6, 1, 3), 1),
+    ):
+        node = ops.conv(leaf(0, x), leaf(1, w), (1,), ((0, 0),), (1,), groups)
         assert SumDepthwise(CUDA)(node) is None
+
+
+def test_several_channels_of_each() -> None:
+    x, w = leaf(0, (2, 3, 9, 8)), leaf(1, (12, 1, 3, 2))
+    node = ops.conv(x, w, (1, 1), ((1, 1), (0, 1)), (1, 1), 3)
+    agree(node, SumDepthwise(CUDA)(node))
 
 
 @pytest.mark.parametrize(
