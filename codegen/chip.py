@@ -63,6 +63,12 @@ class Chip:
         return self.vector.get(dtype.name, self.vector["float32"])
 
 
+GATHER = 45
+"""Instructions for an element of a product's operand that is loaded by itself: its place by
+divisions, bounds, the load and the store to shared memory. Counted in sm_90's code of 3x3
+convolutions: 46 to 55."""
+
+
 def _rates(**rates: float) -> Mapping[str, float]:
     """Tera operations a second, by dtype."""
     return MappingProxyType({name: rate * 1e12 for name, rate in rates.items()})

@@ -18,7 +18,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.op import REGISTRY
 
 from ..analysis import Analysis
-from ..chip import Chip
+from ..chip import GATHER, Chip
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
 from ..target import Target
 from .cutting import cut, seen_share
@@ -27,9 +27,6 @@ from .schedule import Schedule, points
 _EXP = REGISTRY["exp"]
 LATENCY = 0.8e-6
 """Seconds from asking for memory to having it, under load."""
-_GATHER = 45
-"""Instructions for an element of a tile that is loaded by itself: its place by divisions, bounds,
-the load and the store to shared memory. Counted in sm_90's code of 3x3 convolutions: 46 to 55."""
 _SWAP = 8  # instructions that compare and swap an element of a sorting network, shuffles included
 _MERGED = 10  # levels of the network that merges a piece of two runs
 
@@ -170,7 +167,7 @@ def predict(
     if needed.dtype is not None:
         rate = chip.flops(needed.dtype, schedule.tf32) * shape.efficiency(chip)
         takes["products"] = shape.flops / rate * spread
-    takes["gathers"] = 2 * _GATHER * shape.gathered / chip.vector["float32"] * spread
+    takes["gathers"] = 2 * GATHER * shape.gathered / chip.vector["float32"] * spread
     takes["arithmetic"] = 2 * needed.scalar / chip.vector["float32"] * spread
     takes["exponentials"] = needed.exponentials / chip.exponentials * spread
     if used.spills:
