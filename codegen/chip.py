@@ -53,6 +53,11 @@ class Chip:
     exponentials: float
     tensor_maps: bool = False
 
+    @property
+    def cached(self) -> int:
+        """Bytes that are still in the cache when they are read again, beside what else is."""
+        return self.cache // 2
+
     def flops(self, dtype: DType, tf32: bool = False) -> float:
         """Operations a second in products of `dtype`."""
         name = dtype.name

@@ -21,7 +21,7 @@ from ..analysis import Analysis
 from ..chip import GATHER, Chip
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
 from ..target import Target
-from .cutting import cut, seen_share
+from .cutting import Pieces, cut, passes, seen_share
 from .schedule import Schedule, points
 
 _EXP = REGISTRY["exp"]
@@ -160,8 +160,9 @@ def predict(
     spread = busiest * chip.multiprocessors / shape.programs
     wanted = chip.bandwidth * LATENCY / chip.multiprocessors
     flying = min(1.0, min(resident, busiest) * shape.flying / wanted)
+    moved = needed.bytes + _missed(kernel, schedule, shape, min(resident, busiest), chip)
     takes = {
-        "memory": needed.bytes / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
+        "memory": moved / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
         "cache": shape.loaded / chip.cache_bandwidth * spread,
     }
     if needed.dtype is not None:
@@ -186,3 +187,15 @@ def predict(
     waves = shape.programs / places
     programs = min(shape.programs, schedule.persistent or shape.programs)
     return Prediction(needed, used, programs, resident, waves, seconds, bound, share)
+
+
+def _missed(
+    kernel: Kernel | Bundle, schedule: Schedule, shape: Pieces, resident: int, chip: Chip
+) -> int:
+    """Bytes that come from memory again, since the rows that programs walk along at a time don't
+    fit in the cache."""
+    if not schedule.looped or isinstance(kernel, Bundle) or kernel.has_dot or kernel.is_chained:
+        return 0
+    once = shape.loaded // passes(kernel)
+    walked = once // shape.programs * resident * chip.multiprocessors
+    return shape.loaded - once if walked > chip.cached else 0
