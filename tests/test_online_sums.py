@@ -29,7 +29,7 @@ from tilewright.runtime.offline import compile_offline
 
 pytestmark = pytest.mark.triton
 
-LONG = replace(INTERPRET, tile_limit=64)  # rows are walked along in steps of 64
+DEVICE = InterpretDevice(lambda kernel, target: Schedule(block=4, block_r=64, looped=True))
 HOPPER = gpu("sm_90")
 LENGTH = 300
 
@@ -68,8 +68,8 @@ def test_values(dtype: DType) -> None:
     each = {ops.softmax(x, 1): softmax, ops.log_softmax(x, 1): logs, ops.logsumexp(x, (1,)): lse}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # no inf - inf, where it isn't the result
-        found = {n: compute([n], {x: values}, LONG, InterpretDevice())[0][0] for n in each}
-        both, _ = compute(list(each), {x: values}, LONG, InterpretDevice())
+        found = {n: compute([n], {x: values}, INTERPRET, DEVICE)[0][0] for n in each}
+        both, _ = compute(list(each), {x: values}, INTERPRET, DEVICE)
     off = (1e-2, 1e-2) if dtype is dt.bfloat16 else (1e-5, 1e-6)
     for (node, wanted), together in zip(each.items(), both, strict=True):
         wanted = wanted.astype(dtype.np).astype(float)
@@ -84,12 +84,12 @@ def test_relative_to_another_number() -> None:
     top = ops.max(x, (1,))
     shift = top * ops.constant(0.5, dt.float32) + ops.constant(1.0, dt.float32)
     node = ops.sum(ops.exp(x - shift), (1,)) + top
-    (found,), _ = compute([node], {x: values}, LONG, InterpretDevice())
+    (found,), _ = compute([node], {x: values}, INTERPRET, DEVICE)
     high = values.max(1, keepdims=True)
     wanted = np.exp(values - (high * 0.5 + 1)).sum(1, keepdims=True) + high
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
     one = ops.sum(ops.exp(x - ops.logsumexp(x, (1,))), (1,)) + top  # relative to another such sum
-    (found,), _ = compute([one], {x: values}, LONG, InterpretDevice())
+    (found,), _ = compute([one], {x: values}, INTERPRET, DEVICE)
     np.testing.assert_allclose(found, 1 + high, rtol=1e-5)
 
 
@@ -100,7 +100,7 @@ def test_under_guards() -> None:
     values = {n: rng.standard_normal(n.shape).astype(np.float32) for n in (x, y)}
     for of in (ops.logsumexp, lambda z, axes: ops.softmax(z, axes[0])):
         node = ops.cat([of(x, (1,)), ops.pad(of(y, (1,)), (1, 0), (2, 0))], 0)
-        (found,), _ = compute([node], values, LONG, InterpretDevice())
+        (found,), _ = compute([node], values, INTERPRET, DEVICE)
         parts = []
         for each in values.values():
             powers = np.exp(each.astype(float))

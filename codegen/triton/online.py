@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..kernel import Reduce
+from .folds import Rows
 from .scope import Guards, Ref, Scope
 from .text import tl_type
 from .values import evaluate, relevant
 
-_TILE, _ROW = frozenset({"p", "r"}), frozenset({"p"})
+_ROWS = Rows("p", "r")
 
 
 class Exponentials:
@@ -36,14 +37,14 @@ class Exponentials:
         self.shift, self.guards = found.shift, guards
         kind = tl_type(value.dtype)
         shape = "(BLOCK_P, BLOCK_R)"
-        self.top = root.assign("top", f'tl.full({shape}, -float("inf"), {kind})', _TILE).text
-        self.total = root.assign("total", f"tl.full({shape}, 0, {kind})", _TILE).text
-        x = scope.spread(evaluate(scope, found.of, guards), _TILE, kind)
-        x = scope.assign("x", f'tl.where(r_ok, {x}, -float("inf"))', _TILE).text
-        gap = scope.assign("gap", f"{x} - {self.top}", _TILE).text
+        self.top = root.assign("top", f'tl.full({shape}, -float("inf"), {kind})', _ROWS.tile).text
+        self.total = root.assign("total", f"tl.full({shape}, 0, {kind})", _ROWS.tile).text
+        x = scope.spread(evaluate(scope, found.of, guards), _ROWS.tile, kind)
+        x = scope.assign("x", f'tl.where(r_ok, {x}, -float("inf"))', _ROWS.tile).text
+        gap = scope.assign("gap", f"{x} - {self.top}", _ROWS.tile).text
         # Of two infinities the gap would be NaN.
         less = f"tl.where({x} == {self.top}, 1.0, tl.exp(-tl.abs({gap})))"
-        less = scope.assign("less", less, _TILE).text
+        less = scope.assign("less", less, _ROWS.tile).text
         scaled = f"tl.where({gap} > 0, {self.total} * {less} + 1.0, {self.total} + {less})"
         scope.block.add(f"{self.total} = {scaled}")
         scope.block.add(f"{self.top} = {tops[id(found.top), relevant(root, found.top, guards)]}")
@@ -52,4 +53,4 @@ class Exponentials:
         """The sum over all places, written behind the loop and its maxima."""
         shift = evaluate(root, self.shift, self.guards)
         terms = f"{self.total} * tl.exp({self.top} - {shift.text})"
-        return root.assign("sum", f"tl.sum({terms}, axis=1, keep_dims=True)", _ROW)
+        return root.assign("sum", f"tl.sum({terms}, axis=1, keep_dims=True)", _ROWS.line)
