@@ -12,7 +12,9 @@ from tilewright.ir.node import Node
 
 from .cut import is_buffer
 from .fusion import Group, Partition
+from .kernel import Load
 from .order import ordered
+from .target import Target
 
 
 def keep_updates_apart(partition: Partition) -> None:
@@ -45,7 +47,7 @@ def bundles(partition: Partition) -> list[list[Group]]:
     batches: list[list[Group]] = []
     alike: dict[tuple[str, tuple[int, ...]], list[list[Group]]] = {}
     for (group,) in ordered(partition, [[g] for g in partition.groups.values()]):
-        if group.kind == "map":
+        if group.kind == "map" and not _is_large_copy(group, partition.target):
             fitting = alike.setdefault(group.template.structure, [])
             if any(partition.tie(batch, group) for batch in fitting):
                 continue
@@ -54,3 +56,13 @@ def bundles(partition: Partition) -> list[list[Group]]:
         else:
             batches.append([group])
     return ordered(partition, batches)
+
+
+def _is_large_copy(group: Group, target: Target) -> bool:
+    """Whether a kernel rearranges more than could be moved while one is launched. In the text of a
+    bundle, which knows no number, its places are no neighbours, so it would write no vectors."""
+    if group.is_state or group.cost < 2 * target.launch_cost:
+        return False
+    kernel = group.template.kernel
+    stored = {store.offset for store in kernel.stores}
+    return any(isinstance(v, Load) and v.offset not in stored for v in kernel.values)

@@ -14,16 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import float32
 from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Aval, Kind, Op
 from tilewright.ir.shape import Size
 
+from .few_channels import VECTOR, Convolution, Packing, filled, is_vector, packing
 from .split import SplitProducts, total_of_parts
 from .target import Target
-
-_LEAST = 16
-"""Channels of a group."""
 
 
 def last(x: Node) -> Node:
@@ -75,7 +72,7 @@ CHANNELS_LAST = {
 def turn_convolutions(roots: Sequence[Node], target: Target) -> list[Node]:
     """`roots` with convolutions, and what is between them, over channels that come last."""
     nodes = reachable(roots)
-    if not any(_gains(n, target) and _has_windows(n) for n in nodes):
+    if not any(_is_worth_turning(n, target) for n in nodes):
         return list(roots)
     turned = _Turned(target)
     with grad_mode(False):
@@ -86,24 +83,35 @@ def turn_convolutions(roots: Sequence[Node], target: Target) -> list[Node]:
 
 def held(node: Node) -> list[Node]:
     """The operands of one of `CHANNELS_LAST` that have to be in memory as it reads them."""
-    return [o for o in node.operands if _is_vector(o.shape[-1], node)]
-
-
-def _is_vector(channels: int, node: Node) -> bool:
-    return channels >= _LEAST and channels * node.dtype.itemsize % 16 == 0
+    taps = node.attrs[0] if node.op is conv_weight_grad_last else node.operands[1].shape[1:-1]
+    if set(taps) == {1}:  # a product of matrices reads places as well
+        return [o for o in node.operands if is_vector(o.shape[-1], node.dtype)]
+    return [o for o in node.operands if o.shape[-1] % VECTOR == 0]
 
 
 def _gains(node: Node, target: Target) -> bool:
-    """Whether a convolution reads whole vectors of channels, for tensor cores."""
-    fits = _is_taken(node, target)
-    return fits and all(_is_vector(c, node) for c in _channels(node))
+    """Whether a convolution reads vectors of channels, for tensor cores."""
+    if not _is_taken(node, target):
+        return False
+    groups = node.attrs[-1]
+    read = _channels(node)
+    if node.op is ops.conv or (node.op is ops.conv_weight_grad and groups == 1):
+        read = read[1:]  # of the result as many as there are: the gradient's are filled up
+    if groups > 1 and not any(c % VECTOR for c in read):
+        return True  # as they lie, as few channels of one group do too once they are filled up
+    return all(is_vector(c, node.dtype) for c in read)
+
+
+def _is_worth_turning(node: Node, target: Target) -> bool:
+    found = _packing(node, target) is not None
+    return found or (_gains(node, target) and _has_windows(node))
 
 
 def _is_taken(node: Node, target: Target) -> bool:
     """Whether a node is a convolution of a dtype that the target takes with channels last."""
-    if node.op not in CHANNELS_LAST.values() or node.dtype.name not in target.channels_last:
+    if node.op not in CHANNELS_LAST.values() or not target.turns(node.dtype):
         return False
-    return 0 not in node.shape and (node.dtype is not float32 or target.tf32_convolutions)
+    return all(0 not in n.shape for n in (node, *node.operands))
 
 
 def _has_windows(node: Node) -> bool:
@@ -113,7 +121,30 @@ def _has_windows(node: Node) -> bool:
     return set(kernel) != {1} or set(node.attrs[-4]) != {1}
 
 
-def _channels(node: Node) -> tuple[int, int]:
+def _few(node: Node, target: Target) -> Convolution | None:
+    """A convolution of few channels, or of no whole vectors; also the one whose weight's gradient a
+    node is."""
+    if node.op not in (ops.conv, ops.conv_weight_grad) or not _is_taken(node, target):
+        return None
+    outputs, inputs = _channels(node)
+    *_, stride, padding, dilation, groups = node.attrs
+    if groups != 1 or is_vector(inputs, node.dtype):
+        return None
+    x, y, kernel = node.operands[0], node, node.operands[1].shape[2:]
+    if node.op is ops.conv_weight_grad:
+        y, x, kernel = *node.operands, node.attrs[0]
+    sizes = tuple(x.shape[2:]), tuple(y.shape[2:]), tuple(kernel)
+    return Convolution(x.shape[0], inputs, outputs, *sizes, stride, padding, dilation)
+
+
+def _packing(node: Node, target: Target, beside: int = 0) -> Packing | None:
+    """How the image of a convolution of few channels is laid out for it or for the gradient of its
+    weight; None where it isn't. beside: bytes that would have to be copied as well."""
+    of = _few(node, target)
+    return None if of is None else packing(of, node.dtype, target, beside)
+
+
+def _channels(node: Node) -> tuple[int, ...]:
     """(outputs, inputs) of a group."""
     a, b = node.operands
     groups = node.attrs[-1]
@@ -134,7 +165,7 @@ class _Turned:
         found = self._turn(node)
         if found is not None:
             self.last[node], self.plain[node] = found, first(found)
-        elif node.op is ops.conv_weight_grad and _gains(node, self.target):
+        elif node.op is ops.conv_weight_grad and self._is_turned(node):
             self.plain[node] = self._weight_grad(node)
         else:
             operands = tuple(self.plain[o] for o in node.operands)
@@ -147,7 +178,10 @@ class _Turned:
 
     def _turn(self, node: Node) -> Node | None:
         """A node over channels that come last; None where nothing is won by it."""
-        if self._is_turned(node):
+        if node.op is ops.conv and (found := _packing(node, self.target)) is not None:
+            x, w = map(self.of, node.operands)
+            return intern(conv_last, (found.image(x), found.weight(w)), found.attrs, loc=node.loc)
+        if node.op in (ops.conv, ops.conv_input_grad) and self._is_turned(node):
             op = conv_last if node.op is ops.conv else conv_input_grad_last
             return intern(op, tuple(map(self.of, node.operands)), node.attrs, loc=node.loc)
         if node.op.kind is Kind.ELEMENTWISE:
@@ -168,8 +202,18 @@ class _Turned:
     def _is_turned(self, node: Node) -> bool:
         """Also an image of few channels is best stored as the next one reads it."""
         if node.op is ops.conv and _is_taken(node, self.target):
-            return _is_vector(_channels(node)[0], node)
-        return node.op is ops.conv_input_grad and _gains(node, self.target)
+            few = _few(node, self.target)
+            if few is not None and few.has_vectors:
+                return False
+            return is_vector(_channels(node)[0], node.dtype) or _gains(node, self.target)
+        return _gains(node, self.target) or self._packing(node) is not None
+
+    def _packing(self, node: Node) -> Packing | None:
+        """Of a weight's gradient; the cotangent is copied unless its channels come last by now."""
+        g = node.operands[0]
+        apart = node.op is ops.conv_weight_grad and g not in self.last
+        copied = math.prod(g.shape) * g.dtype.itemsize if apart else 0
+        return _packing(node, self.target, copied)
 
     def _moved(self, node: Node) -> Node | None:
         """Movement that leaves the batch and the channels where they are."""
@@ -203,12 +247,21 @@ class _Turned:
     def _weight_grad(self, node: Node) -> Node:
         """The gradient of a weight, the batch in as many parts as keep the machine busy."""
         g, x = map(self.of, node.operands)
-        groups = node.attrs[-1]
-        sizes = groups, node.shape[0] // groups, math.prod(node.shape[1:])
+        outputs = node.shape[0]
+        g = filled(g) if node.attrs[-1] == 1 else g
+        attrs, groups = node.attrs, node.attrs[-1]
+        columns = math.prod(node.shape[1:])
+        packed = self._packing(node)
+        if packed is not None:
+            x, attrs = packed.image(x), (packed.kernel, *packed.attrs)
+            columns = math.prod(packed.kernel) * packed.channels
+        sizes = groups, outputs // groups, columns
         inner = math.prod(g.shape[:-1])
         parts = SplitProducts(self.target).parts(node, sizes, inner, g.shape[0])
-        products = intern(conv_weight_grad_last, (g, x), (*node.attrs, parts), loc=node.loc)
-        return first(total_of_parts(products, 0, (node.shape[0], *products.shape[2:])))
+        products = intern(conv_weight_grad_last, (g, x), (*attrs, parts), loc=node.loc)
+        total = total_of_parts(products, 0, products.shape[1:])
+        total = ops.slice_axis(total, 0, 0, outputs)
+        return first(total if packed is None else packed.unpacked(total))
 
 
 def _place(axis: int, rank: int) -> int:

@@ -53,6 +53,11 @@ class Chip:
     exponentials: float
     tensor_maps: bool = False
 
+    @property
+    def cached(self) -> int:
+        """Bytes that are still in the cache when they are read again, beside what else is."""
+        return self.cache // 2
+
     def flops(self, dtype: DType, tf32: bool = False) -> float:
         """Operations a second in products of `dtype`."""
         name = dtype.name
@@ -61,6 +66,12 @@ class Chip:
         if name in self.tensor and (name != "float32" or tf32):
             return self.tensor[name]
         return self.vector.get(dtype.name, self.vector["float32"])
+
+
+GATHER = 45
+"""Instructions for an element of a product's operand that is loaded by itself: its place by
+divisions, bounds, the load and the store to shared memory. Counted in sm_90's code of 3x3
+convolutions: 46 to 55."""
 
 
 def _rates(**rates: float) -> Mapping[str, float]:

@@ -5,6 +5,9 @@ part of the kernel's taps. So all remainders are channels of one convolution wit
 small image, and its result is the wanted one once they are laid between one another ("sub-pixel
 convolution"; Shi and others, arXiv 1609.05158). What is multiplied by zeros is only what some
 remainders have fewer taps than others.
+
+With stride 1 there is one remainder: a convolution, whose image few channels don't keep from being
+read by vectors (few_channels.py).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from dataclasses import dataclass
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 
+from .few_channels import is_vector
 from .target import Target
 
 
@@ -27,7 +31,10 @@ class InterleaveStrides:
             return None
         g, w = node.operands
         sizes, strides, padding, dilation, groups = node.attrs
-        if set(strides) == {1} or set(dilation) != {1} or 0 in (*g.shape, *node.shape):
+        if set(dilation) != {1} or 0 in (*g.shape, *node.shape):
+            return None
+        whole = all(is_vector(n, node.dtype) for n in (w.shape[0] // groups, w.shape[1]))
+        if set(strides) == {1} and (whole or not self.target.turns(node.dtype)):
             return None
         taps = [-(-k // s) for k, s in zip(w.shape[2:], strides, strict=True)]
         reached = [min(k, s) for k, s in zip(w.shape[2:], strides, strict=True)]

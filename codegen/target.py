@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from tilewright.ir.dtype import DType, float32
+
 from .chip import CHIPS, SM_90, Chip
 
 
@@ -81,6 +83,11 @@ class Target:
     def rounds(self, convolution: bool) -> bool:
         """Whether factors of float32 may be rounded, in convolutions or other products."""
         return self.tf32_convolutions if convolution else self.tf32
+
+    def turns(self, dtype: DType) -> bool:
+        """Whether convolutions of a dtype are computed with channels last."""
+        taken = dtype.name in self.channels_last
+        return taken and (dtype is not float32 or self.tf32_convolutions)
 
 
 TENSOR_TYPES = ("float32", "float16", "bfloat16")

@@ -217,7 +217,7 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
 
 def passes(kernel: Kernel) -> int:
     """How often a row is read that doesn't stay on chip."""
-    analysis = Analysis(kernel)
+    analysis = Analysis(kernel, online=True)
     deepest = max((analysis.depth(v) for v in kernel.values), default=0)
     stored = any(set(kernel.reduction) & analysis.axes(s.value) for s in kernel.stores)
     return max(deepest + stored, 1)

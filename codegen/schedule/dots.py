@@ -41,6 +41,7 @@ _HALF: dict[str, tuple[Tiles, ...]] = {
         (128, 64, 64, 4, 4),
         (64, 128, 64, 4, 4),
         (64, 64, 64, 4, 4),
+        (128, 64, 32, 4, 4),
         (128, 64, 64, 8, 3),
         (64, 128, 64, 8, 3),
         (64, 64, 32, 4, 3),
@@ -93,6 +94,7 @@ _ROUNDED: tuple[Tiles, ...] = (
     (256, 128, 32, 8, 4),
     (128, 128, 32, 8, 3),
     (128, 64, 32, 8, 3),
+    (128, 64, 32, 4, 3),
     (64, 128, 32, 4, 4),
     (64, 64, 32, 4, 3),
     *_FULL[2:],
@@ -206,10 +208,11 @@ def _fitting(
         t for t in tiles if least <= t[0] <= fit(sizes[0], t[0]) and t[1] <= fit(sizes[1], t[1])
     ]
     for m, n, k, warps, stages in fitting or tiles[-1:]:
+        block_k = fit(sizes[2], k)
         yield Schedule(
             block_m=m,
             block_n=n,
-            block_k=fit(sizes[2], k),
+            block_k=block_k,
             num_warps=warps,
-            num_stages=stages,
+            num_stages=min(stages, max(2, -(-sizes[2] // block_k))),  # one for each step is enough
         )

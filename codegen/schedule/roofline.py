@@ -18,18 +18,15 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.op import REGISTRY
 
 from ..analysis import Analysis
-from ..chip import Chip
+from ..chip import GATHER, Chip
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
 from ..target import Target
-from .cutting import cut, seen_share
+from .cutting import Pieces, cut, passes, seen_share
 from .schedule import Schedule, points
 
 _EXP = REGISTRY["exp"]
 LATENCY = 0.8e-6
 """Seconds from asking for memory to having it, under load."""
-_GATHER = 45
-"""Instructions for an element of a tile that is loaded by itself: its place by divisions, bounds,
-the load and the store to shared memory. Counted in sm_90's code of 3x3 convolutions: 46 to 55."""
 _SWAP = 8  # instructions that compare and swap an element of a sorting network, shuffles included
 _MERGED = 10  # levels of the network that merges a piece of two runs
 
@@ -163,14 +160,15 @@ def predict(
     spread = busiest * chip.multiprocessors / shape.programs
     wanted = chip.bandwidth * LATENCY / chip.multiprocessors
     flying = min(1.0, min(resident, busiest) * shape.flying / wanted)
+    moved = needed.bytes + _missed(kernel, schedule, shape, min(resident, busiest), chip)
     takes = {
-        "memory": needed.bytes / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
+        "memory": moved / (chip.bandwidth * flying) * (1.0 if busiest > 1 else spread),
         "cache": shape.loaded / chip.cache_bandwidth * spread,
     }
     if needed.dtype is not None:
         rate = chip.flops(needed.dtype, schedule.tf32) * shape.efficiency(chip)
         takes["products"] = shape.flops / rate * spread
-    takes["gathers"] = 2 * _GATHER * shape.gathered / chip.vector["float32"] * spread
+    takes["gathers"] = 2 * GATHER * shape.gathered / chip.vector["float32"] * spread
     takes["arithmetic"] = 2 * needed.scalar / chip.vector["float32"] * spread
     takes["exponentials"] = needed.exponentials / chip.exponentials * spread
     if used.spills:
@@ -189,3 +187,15 @@ def predict(
     waves = shape.programs / places
     programs = min(shape.programs, schedule.persistent or shape.programs)
     return Prediction(needed, used, programs, resident, waves, seconds, bound, share)
+
+
+def _missed(
+    kernel: Kernel | Bundle, schedule: Schedule, shape: Pieces, resident: int, chip: Chip
+) -> int:
+    """Bytes that come from memory again, since the rows that programs walk along at a time don't
+    fit in the cache."""
+    if not schedule.looped or isinstance(kernel, Bundle) or kernel.has_dot or kernel.is_chained:
+        return 0
+    once = shape.loaded // passes(kernel)
+    walked = once // shape.programs * resident * chip.multiprocessors
+    return shape.loaded - once if walked > chip.cached else 0

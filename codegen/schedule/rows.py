@@ -12,6 +12,9 @@ STEP = 4096
 """How many elements of a long row a program takes at a time. A row that is read once is long from
 there on, one that is read again as soon as it doesn't fit."""
 
+_THREADS, _UNALIGNED = 1024, 640
+"""That a multiprocessor has registers for, if they read rows by vectors and if not."""
+
 
 def pointwise_schedule(kernel: Kernel, target: Target) -> Schedule:
     count = points(kernel.parallel)
@@ -47,7 +50,23 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
         # Philox's words take registers: a thread has half as many elements.
         warps = max(1, min(16 << kernel.draws, block * whole // (512 >> kernel.draws)))
         return Schedule(block=block, block_r=whole, num_warps=floor_power(warps))
-    return Schedule(block=1, block_r=STEP, looped=True, num_warps=8)
+    warps = _warps(kernel, target)
+    return Schedule(block=1, block_r=STEP * warps // 8, looped=True, num_warps=warps)
+
+
+def _warps(kernel: Kernel, target: Target) -> int:
+    """Warps of a program that walks along a row: more, so that there are fewer rows at a time, if
+    these then stay in the cache until they are read again."""
+    if passes(kernel) == 1:
+        return 8
+    length = points(kernel.reduction)
+    row = length * sum(v.buffer.dtype.itemsize for v in _loads_of_rows(kernel))
+    threads = _THREADS if length % 16 == 0 else _UNALIGNED
+    for warps in (8, 16, 32):
+        programs = max(threads // (target.chip.warp * warps), 1)
+        if programs * target.chip.multiprocessors * row <= target.chip.cached:
+            return warps
+    return 8
 
 
 def _runs_along_parallel(kernel: Kernel) -> bool:

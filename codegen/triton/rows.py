@@ -2,7 +2,8 @@
 
 Where a row fits into one tile, everything is computed from one load of it. Otherwise there is one
 loop along the row for each stage of reductions (the maximum of a softmax, then its sum) and, if
-stores at full level need the last of them, one more for the stores.
+stores at full level need the last of them, one more for the stores. A sum of exponentials is made
+in the loop of the maximum beside it (`online.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .folds import (
     neutral,
     pick,
 )
+from .online import Exponentials
 from .scope import Body, Guards, Ref, Scope, Tile
 from .text import Block, tl_type
 from .values import evaluate, relevant, unsupported
@@ -104,17 +106,24 @@ def _looped(body: Body, root: Scope) -> None:
     passes = max(last_reduce, store_depth + 1)
     body.fold = _in_loop
     for depth in range(1, passes + 1):
-        stage = list(_reductions(root, kernel.stores, depth))
+        found = list(_reductions(root, kernel.stores, depth))
+        stage = [each for each in found if analysis.exponentials(each[0]) is None]
+        online = [each for each in found if each not in stage]
+        online.sort(key=lambda each: kernel.values.index(each[0]))  # one may be relative to another
         loop = Block()
         loop.add("r = start + tl.arange(0, BLOCK_R)[None, :]")
         loop.add(f"r_ok = r < {_length(body)}")
         scope = Scope(body, loop, [_row_tile(body)], root)
         results = [_accumulate(root, scope, value, guards) for value, guards in stage]
+        tops = {(id(v), guards): acc for (v, guards), (acc, _) in zip(stage, results)}
+        sums = [Exponentials(root, scope, value, guards, tops) for value, guards in online]
         if depth == passes:
             scope.store(full)
         root.block.loop(f"for start in range(0, {_length(body)}, BLOCK_R)", loop)
         for (value, guards), result in zip(stage, results):
             root.cache[id(value), guards] = _finish(root, value, result)
+        for (value, guards), total in zip(online, sums):
+            root.cache[id(value), guards] = total.finish(root)
     root.store(s for s in kernel.stores if s not in full)
 
 
@@ -148,6 +157,9 @@ def _reductions(
         seen.add(key)
         if isinstance(value, Reduce) and root.body.analysis.depth(value) == depth:
             found[key] = value
+            beside = root.body.analysis.exponentials(value)
+            if beside is not None:
+                stack.append((beside.shift, guards))
             continue
         for index in value.indices():
             stack.extend((v, guards) for v in data_values(index))

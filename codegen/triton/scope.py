@@ -72,7 +72,7 @@ class Body:
     fold: Callable[[Scope, Value, Guards], Ref] | None = None
 
     def __post_init__(self) -> None:
-        self.analysis = Analysis(self.kernel)
+        self.analysis = Analysis(self.kernel, online=True)
         self.buffers = {b: f"out{i}" for i, b in enumerate(self.kernel.outputs)}
         self.buffers |= {b: f"in{i}" for i, b in enumerate(self.kernel.inputs)}
         self.scalars = {s.slot: f"x{i}" for i, s in enumerate(self.kernel.scalars)}
