@@ -99,7 +99,7 @@ def unique(
         input.detach()._array(), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
     )
     inverse = inverse.reshape(input.shape if dim is None else -1)
-    found = [_tensor(values, input), _tensor(inverse, input), _tensor(counts, input)]
+    found = [beside(each, input) for each in (values, inverse, counts)]
     return _chosen(found, return_inverse, return_counts)
 
 
@@ -121,7 +121,7 @@ def unique_consecutive(
     values = line[begins] if dim is None else np.moveaxis(line[begins], 0, axis)
     inverse = (np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1)
     counts = np.diff(np.append(np.flatnonzero(begins), size))
-    found = [_tensor(values, input), _tensor(inverse, input), _tensor(counts, input)]
+    found = [beside(each, input) for each in (values, inverse, counts)]
     return _chosen(found, return_inverse, return_counts)
 
 
@@ -143,10 +143,6 @@ def _chosen(found: list[Any], with_inverse: bool, with_counts: bool) -> Any:
     values, inverse, counts = found
     out = [values, *([inverse] if with_inverse else []), *([counts] if with_counts else [])]
     return out[0] if len(out) == 1 else tuple(out)
-
-
-def _tensor(array: np.ndarray, like: Any) -> Any:
-    return beside(np.array(array, order="C"), like)
 
 
 # ---- bins ------------------------------------------------------------------------------------
@@ -182,9 +178,8 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
         raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
     wide = x.double()
     place = ((wide - low) * bins / (high - low)).long().clamp(0, bins - 1)
-    place = place.masked_fill(
-        ~((x >= low) & (x <= high)), bins
-    )  # one more bin, for what is in none
+    # One more bin, for what is in none of them.
+    place = place.masked_fill(~((x >= low) & (x <= high)), bins)
     counts = zeros(bins + 1, dtype=dtypes.int64, device=input.device)
     return counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins].to(input.dtype)
 
