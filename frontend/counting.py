@@ -158,6 +158,8 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
         raise RuntimeError(
             f"bincount only supports 1-d non-negative integral inputs.{at_user_line()}"
         )
+    if minlength < 0:
+        raise RuntimeError(f"minlength should be >= 0, got {minlength}{at_user_line()}")
     if weights is None:
         weights = ones(input.shape, dtype=dtypes.int64, device=input.device)
     elif weights.dtype is not dtypes.float32:
@@ -168,12 +170,18 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
+    if bins <= 0:
+        raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}{at_user_line()}")
     x = shaping.reshape(input.detach(), -1)
     low, high = float(min), float(max)
     if low == high and x.numel():
         low, high = map(float, copying.stack(list(x.aminmax())).tolist())
     if low == high:
         low, high = low - 1, high + 1
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(
+            f"torch.histc: range of [{low:g}, {high:g}] is not finite{at_user_line()}"
+        )
     if low > high:
         raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
     wide = x.double()
@@ -199,6 +207,12 @@ def searchsorted(
     sorter: Any = None,
 ) -> Any:
     """Where each value would be inserted in the sorted last dimension of `sorted_sequence`."""
+    if sorter is not None and sorter.shape != sorted_sequence.shape:
+        raise RuntimeError(
+            "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
+            f"tensor {list(sorted_sequence.shape)} and sorter tensor {list(sorter.shape)}"
+            f"{at_user_line()}"
+        )
     lines = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
     if side not in (None, "left", "right") or (right and side == "left"):
         raise RuntimeError(
