@@ -49,8 +49,6 @@ def reshaped(place: Place, shape: Sequence[int], target: Sequence[int]) -> Place
     if [s for s in shape if s != 1] == [s for s in target if s != 1]:
         rest = (p for p, s in zip(place, shape, strict=True) if s != 1)
         return tuple(ix.ZERO if s == 1 else next(rest) for s in target)
-    if 0 in target:  # nobody is at any place
-        return (ix.ZERO,) * len(target)
     # The last dimensions that both have stay as they are. A window's position in one of them may
     # be outside, guarded by a condition, and would be carried into those before it.
     same = 0
