@@ -183,6 +183,14 @@ def _linear_add(torch: Any, x: Any, w: Any, b: Any, residual: Any) -> Any:
     return torch.nn.functional.linear(x, w, b) * 0.5 + residual
 
 
+def _linear_softmax(torch: Any, x: Any, w: Any, b: Any) -> Any:
+    return torch.nn.functional.softmax(torch.nn.functional.linear(x, w, b), -1)
+
+
+def _linear_norm(torch: Any, x: Any, w: Any, b: Any) -> Any:
+    return torch.nn.functional.layer_norm(torch.nn.functional.linear(x, w, b), b.shape)
+
+
 def _gemm(m: int, n: int, k: int, transposed: bool = False) -> Row:
     b = (n, k) if transposed else (k, n)
     name = f"GEMM {m} x {n} x {k}" + (", b transposed" if transposed else "")
@@ -217,6 +225,12 @@ EPILOGUE = [
     Row("linear / 2 + residual, 8192 x 1024 x 4096", 1.15, "ratio",
         forward(_linear_add, (8192, 4096), (1024, 4096), (1024,), (8192, 1024)),
         flops=2.0 * 8192 * 4096 * 1024, compiled=True),
+    Row("softmax(linear), 65536 x 256 x 256", 1.15, "ratio",
+        forward(_linear_softmax, (65536, 256), (256, 256), (256,)),
+        bytes=2.0 * 2 * 65536 * 256, flops=2.0 * 65536 * 256 * 256, compiled=True),
+    Row("layer norm(linear), 65536 x 128 x 256", 1.15, "ratio",
+        forward(_linear_norm, (65536, 256), (128, 256), (128,)),
+        bytes=2.0 * 65536 * (256 + 128), flops=2.0 * 65536 * 128 * 256, compiled=True),
 ]  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def canonical(
 ) -> tuple[Kernel, dict[Buffer, Buffer]]:
     """`kernel` in canonical form, and the buffers of the old kernel that its own stand for."""
     kernel = _split(kernel)
-    kernel = collapsed(kernel, (kernel.parallel, kernel.reduction))
+    kernel = collapsed(kernel, (kernel.parallel, *kernel.folded))
     parallel = [Axis(f"p{i}", axis.extent) for i, axis in enumerate(kernel.parallel)]
     reduction = [Axis(f"r{i}", axis.extent) for i, axis in enumerate(kernel.reduction)]
     old_axes = (*kernel.parallel, *kernel.reduction)
@@ -170,7 +170,7 @@ def with_axes(
         return kernel
     reduction = tuple(new for old in kernel.reduction for new in become(old))
     parallel = tuple(new for old in kernel.parallel for new in become(old))
-    stores = _rebuilt(kernel, axes, {}, reduction)
+    stores = _rebuilt(kernel, axes, {}, become)
     return Kernel(kernel.name, parallel, reduction, stores, kernel.notes)
 
 
@@ -178,10 +178,10 @@ def _rebuilt(
     kernel: Kernel,
     axes: dict[Axis, Index],
     buffers: dict[Buffer, Buffer],
-    reduction: tuple[Axis, ...] | None = None,
+    become: Callable[[Axis], list[Axis]] | None = None,
 ) -> tuple[Store, ...]:
-    """The stores with axes and buffers replaced. reduction: the new reduction axes, if not each old
-    one became a new one; in a chain of folds it always does."""
+    """The stores with axes and buffers replaced. become: which new axes there are for each, if not
+    one."""
     made: dict[int, Value] = {}
     known: dict[Index, Index] = {}
 
@@ -195,8 +195,8 @@ def _rebuilt(
         return found
 
     def folded(over: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        if reduction is not None and not kernel.is_chained:
-            return reduction
+        if become is not None:
+            return tuple(new for old in over for new in become(old))
         return tuple(_moved_axis(axis, axes) for axis in over)
 
     for value in kernel.values:

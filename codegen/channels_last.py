@@ -57,7 +57,8 @@ def _op(of: Op, params: tuple[str, ...] = ()) -> Op:
         n, channels, *rest = of(first(a), first(b), *own).shape
         return Size((*more, n, *rest, channels)), a.dtype
 
-    return Op(f"{of.name}_last", Kind.CONTRACTION, infer, params=(*of.params, *params))
+    params = (*of.params, *params)
+    return Op(f"{of.name}_last", Kind.CONTRACTION, infer, params, convolution=of.convolution)
 
 
 conv_last = _op(ops.conv)

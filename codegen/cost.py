@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from .domain import Domain
 from .index import Axis
 from .kernel import Apply, Kernel, Load, RandomBits, Reduce, Value, ranges
+from .schedule import default_schedule, predict
 from .target import Target
 
 
@@ -51,6 +53,19 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
     if row and not kernel.has_dot:
         moved *= max(1.0, target.parallel / max(domain.points, 1))
     return target.launch_cost + moved + arithmetic * target.op_cost
+
+
+def gains(merged: Kernel, apart: Sequence[Kernel], target: Target) -> bool:
+    """Whether a contraction that folds its rows takes less than a kernel each. Its tiles have all
+    columns: they may read more, and keep fewer programs busy, than those of the best shape."""
+    if target.large_programs:
+        return True
+
+    def seconds(kernel: Kernel) -> float:
+        return predict(kernel, default_schedule(kernel, target), target).seconds
+
+    launches = (len(apart) - 1) * target.launch_cost / target.chip.bandwidth
+    return seconds(merged) < sum(map(seconds, apart)) + launches
 
 
 def _passes(kernel: Kernel, domain: Domain, target: Target) -> int:

@@ -20,9 +20,12 @@ from tilewright.ir.ops.generate import random_bits, scalar
 from tilewright.ir.ops.reduce import sum_op
 from tilewright.ir.ops.unary import cast
 
+from . import index as ix
 from . import movement
 from .channels_last import CHANNELS_LAST, held
 from .contraction import contraction
+from .domain import Place
+from .index import Axis
 from .lower import grouped_scatter, initial
 from .target import Target
 
@@ -142,6 +145,8 @@ class _Cutter:
             a = attention_args(*node.operands, *node.attrs)
             for operand in (a.q, a.k, a.v, *a.spans, *a.rows):
                 self._require_factor(operand, a.q.shape[-2])
+            # Templates have tiles of these, with two sides each.
+            self.anchors.update(o for o in (a.q, a.k, a.v, *a.rows[2:]) if not self._is_matrix(o))
 
     def _require_factor(self, operand: Node, uses: int) -> None:
         """A contraction reads memory, through movement. Next to no arithmetic may be done on the
@@ -171,6 +176,22 @@ class _Cutter:
             node = varying[0]
         if top is not None and node in self.anchors:
             self.anchors.add(top)
+
+    def _is_matrix(self, node: Node) -> bool:
+        """Whether the elements of a node are distinct along its last two dimensions: not a number,
+        nor a row or column that is expanded."""
+        sides = [Axis("row", node.shape[-2]), Axis("column", node.shape[-1])]
+        place: Place = (*(ix.ZERO for _ in node.shape[:-2]), *map(ix.of, sides))
+        while node not in self.leaves and node not in self.anchors:
+            if node.op.kind is Kind.MOVEMENT and movement.is_map(node):
+                place = movement.source(node, place)
+                node = node.operands[0]
+                continue
+            varying = [o for o in node.operands if not _is_number(o)]
+            if node.op.kind is not Kind.ELEMENTWISE or [o.shape for o in varying] != [node.shape]:
+                break
+            node = varying[0]
+        return {axis for index in place for axis in index.axes()} == set(sides)
 
     def _readers(self) -> dict[Node, int]:
         """For each node, as bits, the anchors that compute it or read it."""

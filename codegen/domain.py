@@ -27,11 +27,15 @@ class Domain:
     crossed: whether folds down the columns of the rows belong to it too: the other dimensions are
     in front and have another number of points, and a node with as many elements as a row has one
     for each column.
+
+    columns: of a contraction's points, the innermost dimensions, if folds are over these; what is
+    made once for each of the other points is row level then. See `folding`.
     """
 
     shape: tuple[int, ...]
     reduced: tuple[int, ...] = ()
     crossed: bool = False
+    columns: tuple[int, ...] = ()
 
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
@@ -47,9 +51,24 @@ class Domain:
         return tuple(a for i, a in enumerate(self.axes) if i in self.reduced and a.extent != 1)
 
     @cached_property
+    def across(self) -> tuple[Axis, ...]:
+        """The axes of `columns`."""
+        return tuple(a for i, a in enumerate(self.axes) if i in self.columns and a.extent != 1)
+
+    @cached_property
+    def down(self) -> tuple[Axis, ...]:
+        """The parallel axes that aren't among `columns`."""
+        return tuple(a for a in self.parallel if a not in self.across)
+
+    @cached_property
     def points(self) -> int:
         """How many rows there are."""
         return math.prod(a.extent for a in self.parallel)
+
+    @cached_property
+    def lines(self) -> int:
+        """How many points there are but for `columns`."""
+        return math.prod(a.extent for a in self.down)
 
     @cached_property
     def row(self) -> int:
@@ -69,13 +88,15 @@ class Domain:
         """Whether a node with so many elements is full or row level, or has one for each column."""
         if self.crossed and elements == self.row:
             return True
-        return elements == self.points or elements == self.points * self.row
+        return elements in (self.points, self.lines, self.points * self.row)
 
     def place(self, shape: Sequence[int]) -> Place | None:
         """The element of a node of this shape that belongs to a point."""
         elements = math.prod(shape)
         if elements == self.points:
             return along(self.parallel, shape)
+        if self.columns and elements == self.lines:
+            return along(self.down, shape)
         if self.crossed and elements == self.row:
             return along(self.reduction, shape)
         if elements != self.points * self.row:
@@ -92,9 +113,38 @@ class Domain:
 
     def folded(self, count: int) -> tuple[Axis, ...]:
         """The axes that a fold of so many elements is over; none if it doesn't belong here."""
+        if self.columns:
+            return self.across if self.lines * count == self.points else ()
         if count == self.row:
             return self.reduction
         return self.parallel if self.crossed and count == self.points else ()
+
+    def beside(self, over: tuple[Axis, ...]) -> frozenset[Axis]:
+        """The axes for each point of which there is one fold over `over`."""
+        whole = self.parallel if self.columns else (*self.parallel, *self.reduction)
+        return frozenset(whole).difference(over)
+
+    def folding(self, count: int) -> Domain | None:
+        """This domain of a contraction with its innermost points, so many, as columns; None if it
+        can't be cut there."""
+        shape, columns = [*self.shape], list[int]()
+        place = len(shape) - len(self.reduced)
+        while count > 1 and place > 0:
+            place -= 1
+            extent = shape[place]
+            if extent % count == 0 and extent > count:
+                shape[place : place + 1] = [extent // count, count]
+                columns = [place + 1, *(c + 1 for c in columns)]
+                count = 1
+            elif count % extent == 0:
+                columns.insert(0, place)
+                count //= extent
+            else:
+                return None
+        if count > 1:
+            return None
+        reduced = tuple(range(len(shape) - len(self.reduced), len(shape)))
+        return Domain(tuple(shape), reduced, columns=tuple(columns))
 
 
 def along(axes: Sequence[Axis], shape: Sequence[int]) -> Place:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from tilewright.ir.dtype import NARROW, float32
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_query_grad
@@ -23,11 +24,11 @@ from tilewright.ir.ops.external import external
 from .attention import attention_base, lower_attention
 from .columns import columns, crosses
 from .contraction import contraction
-from .cost import kernel_cost
+from .cost import gains, kernel_cost
 from .cut import Cut, adds_sum, is_dot, is_fold, is_sum
 from .domain import Domain
 from .index import Axis
-from .kernel import Buffer, Kernel
+from .kernel import Buffer, Dot, Kernel, Reduce
 from .lower import CannotFuse, Lowering, ordered, stored_base
 from .target import Target
 from .twins import Form, Refusal, Template, outcomes
@@ -38,6 +39,10 @@ MOST_SIBLINGS = 4
 # Groups that don't depend on each other, or each fold rows, merge if that saves one part in so many
 # of the bytes they move: one kernel needs all that both read and write in memory at once.
 WORTH = 32
+# The least columns of a contraction, of more, that a program may have because it folds them.
+LEAST_COLUMNS = 64
+# What is multiplied in tiles that may have all columns.
+IN_TILES = frozenset({float32, *NARROW})
 # The most values a kernel may compute: beyond that compilers take their time.
 MOST_VALUES = 600
 
@@ -188,6 +193,9 @@ class Partition:
                 failure = error
                 continue
             kernel = Kernel("", *axes_of(domain), stores)
+            if domain.columns and not _folds_products(kernel):
+                failure = CannotFuse(last, "folds something else than a contraction's rows")
+                continue
             if domain.crossed and columns(kernel) is None:
                 failure = CannotFuse(last, "needs a fold of columns before the last row is there")
                 continue
@@ -352,7 +360,10 @@ class Partition:
         if reason is None:
             anchors = tuple(sorted((*a.anchors, *b.anchors), key=lambda n: n.seq))
             try:
-                return self._lowered(anchors, limit=a.cost + b.cost)
+                merged = self._lowered(anchors, limit=a.cost + b.cost)
+                if self._gains(merged, a, b):
+                    return merged
+                reason = "takes longer in tiles that hold whole rows"
             except CannotFuse as error:
                 reason = str(error)
             except TooDear as error:
@@ -363,20 +374,25 @@ class Partition:
                     self.reasons[read, anchor] = reason
         return None
 
+    def _gains(self, merged: Group, a: Group, b: Group) -> bool:
+        kernel, apart = merged.template.kernel, (a.template.kernel, b.template.kernel)
+        return not kernel.columns or gains(kernel, apart, self.target)
+
     def _mismatch(self, a: Group, b: Group) -> str | None:
         """Why two groups can't share a kernel, as far as a look at their sizes tells."""
         kinds = {a.kind, b.kind}
         if kinds == {"dot"}:
             return "a kernel computes one contraction"
-        if kinds == {"dot", "row"}:
-            return "a contraction's tiles hold no whole rows to fold"
         dot = a if a.kind == "dot" else b if b.kind == "dot" else None
         if dot is not None:
             other = b if dot is a else a
             inside = {r for d in dot.anchors if is_dot(d) for r in self.reads[d]}
             if any(anchor in inside for anchor in other.anchors):
                 return "a contraction reads its operands from memory"
-            return None if other.elements == dot.points else "has another number of elements"
+            if other.kind == "row" and not self._tiles_hold(dot, other):
+                return "a contraction's tiles hold no such rows to fold"
+            fits = other.elements in (dot.points, dot.domain.lines)
+            return None if fits else "has another number of elements"
         own = {*a.anchors, *b.anchors}
         if a.kind == "map" and not any(self._is_output(o, own) for o in a.anchors):
             return None  # nothing of it is left in memory, so any shape will do
@@ -389,6 +405,15 @@ class Partition:
             return None if a.elements == b.elements else "has another number of elements"
         row, rest = (a, b) if a.kind == "row" else (b, a)
         return None if row.domain.holds(rest.elements) else "has another number of elements"
+
+    def _tiles_hold(self, dot: Group, row: Group) -> bool:
+        """Whether a contraction's tiles may hold whole rows of what is folded, of its result."""
+        types = {a.operands[0].dtype for a in dot.anchors if is_dot(a)}
+        return (
+            row.domain.row <= self.target.product_rows
+            and types <= IN_TILES
+            and bool(row.before >> dot.index & 1)
+        )
 
     def tie(self, batch: list[Group], group: Group) -> bool:
         """Adds `group` to those launched with `batch`, unless one depends on the other."""
@@ -436,7 +461,7 @@ def axes_of(domain: Domain) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
     """The parallel and the reduction axes of a kernel over a domain."""
     if domain.crossed:
         return (), (*domain.parallel, *domain.reduction)
-    return domain.parallel, domain.reduction
+    return domain.down, (*domain.across, *domain.reduction)
 
 
 def domains(
@@ -448,7 +473,9 @@ def domains(
 ) -> list[Domain]:
     """The iteration spaces to try for a kernel, the likeliest first."""
     if kind == "dot":
-        return [contraction(a).domain for a in anchors if is_dot(a)][:1]
+        domain = contraction(next(filter(is_dot, anchors))).domain
+        folds = [a for a in anchors if is_fold(a) and a.op.kind is Kind.REDUCE]
+        return _folding(domain, folds[0]) if folds else [domain]
     if kind == "map":
         shapes = (tuple(stored_base(o, source).shape) for o in outputs)
         return [Domain(max(shapes, key=len))]
@@ -464,6 +491,26 @@ def domains(
     if rows:
         return [Domain(r.shape, r.reduced, crossed=True) for r in rows[:2]]
     return fine[:2]
+
+
+def _folding(domain: Domain, fold: Node) -> list[Domain]:
+    """The iteration space of a contraction with its rows as this fold has them, if there is one.
+    Short pieces of its columns are folded from memory: each would read all of the other operand."""
+    count = math.prod(fold.operands[0].shape[axis] for axis in fold.attrs[0])
+    columns = domain.shape[-len(domain.reduced) - 1]
+    found = domain.folding(count) if count >= min(columns, LEAST_COLUMNS) else None
+    return [] if found is None else [found]
+
+
+def _folds_products(kernel: Kernel) -> bool:
+    """Whether all that is folded comes of a contraction of the kernel."""
+    made: set[int] = set()
+    for value in kernel.values:
+        comes = isinstance(value, Dot) or any(id(v) in made for v in value.operands())
+        if isinstance(value, Reduce) and not comes:
+            return False
+        made |= {id(value)} if comes else set()
+    return bool(kernel.columns)
 
 
 def _bytes(count: float) -> str:

@@ -4,13 +4,15 @@ A kernel runs its stores for every point of its parallel axes. A value may also 
 reduction axes; Reduce and Dot fold them away, Scan runs along them. What a value ranges over
 follows from the axes it mentions: a store whose offset mentions a reduction axis is made for each
 of its points ("full" level), any other once per parallel point ("row" level). Folds are over all
-reduction axes, but in a chained kernel: attention, see codegen/attention.py. So softmax is
+reduction axes, but where a contraction's rows are folded, and in a chained kernel: attention, see
+codegen/attention.py. So softmax is
 
     parallel p, reduction r
     x = load X[p*R + r];  m = reduce max x;  e = exp(x - m);  s = reduce sum e
     store Y[p*R + r] = e / s
 
-and a matmul with a bias is a store of dot(a[m, k], b[k, n]) + bias[n] over parallel m, n.
+and a matmul with a bias is a store of dot(a[m, k], b[k, n]) + bias[n] over parallel m, n. If the
+softmax is that of the matmul, it is over parallel m and reduction n, k: dots over k, folds over n.
 
 Types of values: bool, integers, float32 and float64. Half types exist in memory only: a Load
 widens them to float32, a Store rounds, and a cast to one inside of an expression is Apply(cast).
@@ -348,9 +350,31 @@ class Kernel:
         return any(isinstance(v, Dot) for v in self.values)
 
     @cached_property
+    def draws(self) -> bool:
+        """Whether it makes random numbers."""
+        return any(isinstance(v, RandomBits) for v in self.values)
+
+    @cached_property
+    def columns(self) -> tuple[Axis, ...]:
+        """The axes along which a contraction's rows are folded in the kernel that computes it: the
+        reduction axes in front of those that are summed over. None in any other kernel."""
+        over = {type(v): v.over for v in self.values if isinstance(v, (Reduce, Dot))}
+        columns, summed = over.get(Reduce, ()), over.get(Dot, ())
+        return columns if summed and (*columns, *summed) == self.reduction else ()
+
+    @cached_property
     def is_chained(self) -> bool:
-        """Whether folds are over some of the reduction axes each."""
-        return any(isinstance(v, (Reduce, Dot)) and v.over != self.reduction for v in self.values)
+        """Whether folds are over some of the reduction axes each, and follow one another."""
+        folds = (v for v in self.values if isinstance(v, (Reduce, Dot)))
+        return not self.columns and any(v.over != self.reduction for v in folds)
+
+    @cached_property
+    def folded(self) -> tuple[tuple[Axis, ...], ...]:
+        """The reduction axes in groups, each of which is folded as one."""
+        if self.is_chained:
+            return tuple((axis,) for axis in self.reduction)
+        count = len(self.columns)
+        return tuple(g for g in (self.columns, self.reduction[count:]) if g)
 
     @property
     def is_update(self) -> bool:

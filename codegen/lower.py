@@ -22,7 +22,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import NARROW, DType, accumulator, float32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
-from tilewright.ir.ops.contraction import is_convolution, matmul_fast
+from tilewright.ir.ops.contraction import matmul_fast
 from tilewright.ir.ops.generate import constant_value, random_bits, scalar
 from tilewright.ir.shape import contiguous_strides
 
@@ -114,7 +114,6 @@ class Lowering:
         self._same: dict[Any, Value] = {}
         self._seen: dict[int, Value] = {}
         self._ranges: dict[int, frozenset[Axis]] = {}
-        self._reduction = frozenset(domain.reduction)
         self._parallel = frozenset(domain.parallel)
 
     # The machine.
@@ -374,7 +373,7 @@ class Lowering:
 
     def _own_points(self, node: Node, place: Place, over: tuple[Axis, ...]) -> None:
         """A fold is computed once a row: raises unless `place` is one of its own for each row."""
-        kept = (self._parallel | self._reduction).difference(over)
+        kept = self.domain.beside(over)
         mentioned = self.axes_of(place)
         if mentioned & set(over):
             raise CannotFuse(node, "read at more than one position of a row")
@@ -460,12 +459,15 @@ class Lowering:
         for term in (*rule.terms(place, within), *more):
             factors.append((yield from self._factor(term)))
         a, b, *scales = factors
+        across = self.domain.across
+        if not self._range(a).isdisjoint(across) or not self._range(b).issuperset(across):
+            raise CannotFuse(node, "folds are not along the columns of its second operand")
         if count == 1:  # an outer product sums nothing
             return self.apply(MUL, (a, b), dtype)
         segment = None
         if rule.segment is not None:
             segment = yield from self._segment(node, *rule.segment(place, within))
-        fast = node.op is matmul_fast or (is_convolution(node.op) and node.dtype is float32)
+        fast = node.op is matmul_fast or (node.op.convolution and node.dtype is float32)
         kind = node.operands[0].dtype
         return Dot(a, b, self.domain.reduction, dtype, kind, fast, segment, tuple(scales))
 

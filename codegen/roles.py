@@ -13,7 +13,8 @@ from .kernel import Dot, Kernel
 @dataclass(frozen=True, slots=True)
 class Roles:
     """The parallel axes that both or neither of the operands mention (batch), that only `a` (m) or
-    only `b` (n) mentions, and the axes that are summed over (k). Axes of extent 1 play none.
+    only `b` (n) mentions, and the axes that are summed over (k). Axes of extent 1 play none. Where
+    rows are folded n is the kernel's columns, and what else `b` alone mentions is batch.
 
     group: in a product in segments, the axis of their groups. If it is none of the batch the
     segments are along m, and it is none of k either: a row is summed over its own group alone.
@@ -46,10 +47,12 @@ def roles(kernel: Kernel, analysis: Analysis, dot: Dot) -> Roles:
     if dot.segment is not None:
         (group,) = analysis.axes(dot.segment.first)
         in_a |= {dot.segment.along}  # also where all rows of it are alike
+    columns = kernel.columns or tuple(a for a in parallel if a in in_b and a not in in_a)
+    rows = tuple(a for a in parallel if a in in_a and a not in in_b)
     return Roles(
-        batch=tuple(a for a in parallel if (a in in_a) == (a in in_b)),
-        m=tuple(a for a in parallel if a in in_a and a not in in_b),
-        n=tuple(a for a in parallel if a in in_b and a not in in_a),
+        batch=tuple(a for a in parallel if a not in rows and a not in columns),
+        m=rows,
+        n=columns,
         k=tuple(a for a in dot.over if a.extent != 1 and a is not group),
         group=group,
     )

@@ -16,7 +16,6 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType, accumulator, float32
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
-from tilewright.ir.ops.contraction import is_convolution
 from tilewright.ir.passes.autodiff import decomposed
 
 from .target import Target
@@ -219,7 +218,7 @@ class SplitProducts:
         chip, dtype = self.target.chip, node.operands[0].dtype
         batch, rows, columns = sizes
         each = 1 / chip.multiprocessors
-        rounded = self.target.rounds(is_convolution(node.op))
+        rounded = self.target.rounds(node.op.convolution)
         rate = chip.flops(dtype, rounded) * each, chip.cache_bandwidth * each
         products = math.inf
         for m, n in {(min(rows, m), min(columns, n)) for m, n in _TILES}:

@@ -119,7 +119,9 @@ class _Writer:
 
     def _over(self, axes: tuple[Axis, ...]) -> str:
         """What is folded, where that isn't all."""
-        return f" over {', '.join(a.name for a in axes)}" if self.kernel.is_chained else ""
+        if axes == self.kernel.reduction:
+            return ""
+        return f" over {', '.join(a.name for a in axes)}"
 
     def _value(self, value: Value) -> str:
         args = ", ".join(self.names[id(v)] for v in value.operands())

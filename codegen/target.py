@@ -25,6 +25,8 @@ class Target:
     tile_limit: the most elements that one program of a Triton kernel holds at a time.
     large_programs: whether a program costs so much that few large ones beat many small ones.
     column_limit: the most elements of a row whose columns one kernel folds beside the rows.
+    product_rows: the most columns of a contraction's result whose rows are folded in its kernel,
+        where they are in one tile; 0 if they are folded from memory. Of `TENSOR_TYPES` and float8.
     tiled_attention: the dtypes whose attention its emitter computes by tiles; that of others is
         decomposed.
     gradient_passes: whether attention's gradient takes a kernel that walks along keys and one
@@ -59,6 +61,7 @@ class Target:
     tile_limit: int = 1 << 14
     large_programs: bool = False
     column_limit: int = 0
+    product_rows: int = 0
     tiled_attention: tuple[str, ...] = ()
     gradient_passes: bool = False
     columns: int = 0
@@ -99,6 +102,7 @@ INTERPRET = Target(
     launch_cost=1 << 20,
     tile_limit=1 << 17,
     large_programs=True,
+    product_rows=512,
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
     convert_limit=128,
@@ -126,6 +130,7 @@ CUDA = Target(
     "triton",
     native_sort=False,
     launch_cost=1 << 22,
+    product_rows=512,
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,
     columns=64,

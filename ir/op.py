@@ -57,6 +57,8 @@ class Op:
     domain: the open interval from which float test inputs are drawn, for each operand alike.
     cost: arithmetic per output element, in units of one add.
     float8: whether it takes operands of float8, as all ops do that only move elements.
+    convolution: whether a contraction is a convolution or a gradient of one, whose float32 PyTorch
+        lets be rounded by a switch of its own.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Op:
     cost: int = 1
     commutative: bool = False
     float8: bool = False
+    convolution: bool = False
 
     def __post_init__(self) -> None:
         if self.name in REGISTRY:

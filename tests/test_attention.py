@@ -214,6 +214,39 @@ def test_values_and_gradients(torch: Any, each: Case, engine: str) -> None:
     assert_close(found, expected(torch, each), 3e-6)
 
 
+@pytest.mark.parametrize("which", ["q", "k", "v", "g"])
+@pytest.mark.parametrize("how", ["number", "row", "column", "scaled row"])
+@engines
+def test_operands_without_two_sides(which: str, how: str, engine: str) -> None:
+    """All of whose rows or columns are alike, as the gradient of a plain sum."""
+    target, device = ENGINES[engine]
+
+    def graph(dtype: DType) -> tuple[list[Node], dict[Node, Any]]:
+        sizes = {"q": (2, 20, 8), "k": (2, 24, 8), "v": (2, 24, 12), "g": (2, 20, 12)}
+        given, values = {}, {}
+        for i, (name, shape) in enumerate(sizes.items()):
+            cut = {"row": (2, 1, shape[2]), "column": (*shape[:2], 1)}
+            held = cut.get(how.split()[-1], ()) if name == which else shape
+            given[name] = leaf = ops.leaf(i, held, dtype)
+            values[leaf] = np.random.default_rng(i).standard_normal(held).astype(dtype.np)
+            if name == which:
+                given[name] = leaf * 2.0 if how.startswith("scaled") else leaf
+                if how == "number":
+                    del values[leaf]
+                    given[name] = ops.constant(0.7, dtype)
+                given[name] = ops.expand(given[name], shape)
+        inputs = [ops.variable(given[n], i) for i, n in enumerate("qkv")]
+        y = ops.scaled_dot_product_attention(*inputs, None, causal=True)
+        found = pullback({y: given["g"]}, inputs)
+        return [y, *(found[x] for x in inputs)], values
+
+    roots, values = graph(dt.float32)
+    found, program = compute(roots, values, target, device())
+    assert bool(tiled(program)) == bool(target.tiled_attention)
+    roots, values = graph(dt.float64)
+    assert_close(found, compute(roots, values, NUMPY, NumpyDevice())[0], 3e-6)
+
+
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(dt.float64, 1e-14), (dt.float16, 3e-3), (dt.bfloat16, 2e-2)]
 )

@@ -17,7 +17,7 @@ import tilewright.nn.functional as F
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel import Dot, Kernel
 from tilewright.codegen.program import Program, compile_graph
-from tilewright.codegen.schedule import Schedule
+from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.schedule.roofline import predict, work
 from tilewright.codegen.target import INTERPRET, LLVM, NUMPY, gpu
 from tilewright.ir import dtype as dt
@@ -447,6 +447,14 @@ def test_the_model_counts_what_is_computed() -> None:
         assert work(kernel).flops == 2 * rows * inner * columns
         schedule = Schedule(block_m=128, block_n=256, block_k=64, num_warps=8, num_stages=4)
         assert predict(kernel, schedule, target).share > 0.4
+
+
+@pytest.mark.parametrize("form", ["forward", "rows", "weight"])
+def test_float32_is_rounded_by_the_switch_of_products(form: str) -> None:
+    """Not by that of convolutions, which is on unless the user turns it off."""
+    kernel = kernel_of(program_for("sm_90", form, LARGE, dt.float32))
+    for allowed in (False, True):
+        assert default_schedule(kernel, gpu("sm_90", tf32=allowed)).tf32 is allowed
 
 
 def test_bounds_are_computed_once() -> None:

@@ -98,7 +98,7 @@ def _crosses(kernel: Kernel, vector: Axis) -> bool:
 
 
 def _is_light(kernel: Kernel) -> bool:
-    if len(kernel.values) > 40 or any(isinstance(v, RandomBits) for v in kernel.values):
+    if len(kernel.values) > 40 or kernel.draws:
         return False
     return all(not isinstance(v, Apply) or v.op.cost < HEAVY for v in kernel.values)
 

@@ -7,14 +7,15 @@ with a causal mask too. Rows are (width, (own, walked, warps, stages) of each of
 from __future__ import annotations
 
 from ..attention import Roles, roles
-from ..kernel import Kernel, RandomBits
+from ..kernel import Kernel
 from ..target import Target
 from .schedule import Schedule, fit, head_block
 
 Tiles = tuple[int, int, int, int]
+Passes = tuple[Tiles, Tiles, Tiles]
 
 # Forward, gradient of queries, gradient of keys and values.
-_HALF: dict[str, tuple[tuple[int, tuple[Tiles, Tiles, Tiles]], ...]] = {
+_HALF: dict[str, tuple[tuple[int, Passes], ...]] = {
     "sm_80": (
         (64, ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2))),
         (128, ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2))),
@@ -36,12 +37,20 @@ _HALF: dict[str, tuple[tuple[int, tuple[Tiles, Tiles, Tiles]], ...]] = {
         (256, ((64, 32, 4, 1), (32, 32, 4, 1), (32, 32, 4, 1))),
     ),
 }
-_FULL: tuple[tuple[int, tuple[Tiles, Tiles, Tiles]], ...] = (
+_FULL: tuple[tuple[int, Passes], ...] = (
     (64, ((64, 32, 8, 2), (64, 32, 8, 2), (64, 32, 8, 2))),
     (128, ((32, 16, 4, 2), (32, 16, 4, 2), (32, 16, 4, 2))),
     (256, ((16, 16, 4, 1), (16, 16, 4, 1), (16, 16, 4, 1))),
 )
 """Of float32, without tensor cores."""
+_DRAWING: dict[tuple[str, int], Passes] = {
+    ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 2), (64, 16, 8, 2)),
+}
+_CAUSAL: dict[tuple[str, int], Passes] = {
+    ("sm_90", 256): ((128, 64, 8, 2), (128, 32, 8, 2), (64, 16, 8, 2)),
+}
+"""By chip and width, of half types: what so wide a head leaves is too little for words of random
+numbers, or for a mask, beside larger scores."""
 
 
 def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -65,16 +74,12 @@ def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:
     width = max(head_block(parts.inner), head_block(parts.outer))
     half = parts.products.input_dtype.itemsize == 2
     table = _HALF[target.chip.name] if half else _FULL
-    passes = next(p for most, p in table if width <= most)
+    most, passes = next(row for row in table if width <= row[0])
+    crowded = _DRAWING if kernel.draws else _CAUSAL if parts.causal is not None else {}
+    if half:
+        passes = crowded.get((target.chip.name, most), passes)
     which = 0 if parts.total is not None else 2 if parts.walked is parts.query else 1
     own, walked, warps, stages = passes[which]
-    draws = any(isinstance(v, RandomBits) for v in kernel.values)
-    if draws and walked > ((64, walked, 32)[which] if half else 16):
+    if kernel.draws and walked > ((64, walked, 32)[which] if half else 16):
         walked //= 2  # Philox's words take registers, beside the scores they are for
-    if width > 128 and which and target.chip.name == "sm_90":
-        # What a wide head leaves is too little for masks or words beside larger scores.
-        if draws:
-            own, walked = 64, 16
-        elif which == 2 and parts.causal is not None:
-            walked = 16
     return own, walked, warps, stages

@@ -5,20 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.ir.dtype import FLOAT8
-
 from .. import attention
 from ..analysis import Analysis
 from ..chip import Chip
 from ..index import Axis, FloorDiv, Index, Mod
-from ..kernel import Apply, Bundle, Dot, Guard, Kernel, Load, RandomBits, Value, collect
-from ..roles import Roles, roles
+from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, collect
+from ..roles import roles
+from .registers import ADDRESSES, elements_held, multiplies_in_threads, product_registers
 from .schedule import Schedule, head_block, points
 
-_ADDRESSES = 40  # registers beside those of tiles: addresses, masks, sizes
-_MASKS, _BOUNDS = 72, 48  # and masks, and bounds
-_HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op
-_PHILOX = 5  # tiles that the words of a random number take
 _WINDOW = 5  # for each element of windows whose neighbours are summed: offsets and their bounds
 
 
@@ -92,20 +87,7 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     steps = _tiles(length, k)
     size = dots[0].input_dtype.itemsize
     step = (m + n) * k * size * len(dots)
-    held = m * n // (schedule.num_warps * 32)  # elements of a tile that a thread has
-    native = dots[0].input_dtype in FLOAT8 and schedule.float8
-    twice = (native and not dots[0].fast) or dots[0].scales
-    sums = 2 if twice else 1  # see triton/dots.py
-    # Where tiles reach over the end there are masks, too, and beside windows their bounds.
-    ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
-    guarded = any(isinstance(v, Guard) for d in dots for v in (d.a, d.b))
-    registers = held * sums * len(dots) + _ADDRESSES
-    registers += _MASKS if ends else _BOUNDS if guarded else 0
-    vector = held if size == 4 and not schedule.tf32 else 0  # no tensor cores: factors are held
-    registers += vector + 48 if vector else 0
-    part = held // schedule.parts
-    registers += _registers_of(part, _alive(kernel, analysis, role))
-    registers += part * _PHILOX * any(isinstance(v, RandomBits) for v in kernel.values)
+    registers = product_registers(kernel, analysis, role, dots, schedule)
     gathered = 0
     for dot in dots:
         for value, length in ((dot.a, m), (dot.b, n)):
@@ -123,26 +105,8 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         registers=registers,
         shared=step * schedule.num_stages + _exchanged(kernel, schedule),
         gathered=gathered,
-        held=vector,
+        held=elements_held(schedule) if multiplies_in_threads(dots[0], schedule) else 0,
     )
-
-
-def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
-    """How many tiles more than its sums all that is done with these of a contraction has in use at
-    a time at most."""
-    rows, columns = set(role.m), set(role.n)
-    last = {id(o): place for place, v in enumerate(kernel.values) for o in v.operands()}
-    last |= {id(s.value): len(kernel.values) for s in kernel.stores}
-    sums = [last[id(v)] for v in kernel.values if isinstance(v, Dot)]
-    ends, most = sums, len(sums)
-    for place, value in enumerate(kernel.values):
-        axes = analysis.axes(value)
-        if isinstance(value, Dot) or axes.isdisjoint(rows) or axes.isdisjoint(columns):
-            continue
-        ends = [*(e for e in ends if e > place), last[id(value)]]
-        within = _WITHIN if isinstance(value, Apply) and value.op.cost >= _HARD else 0
-        most = max(most, len(ends) + within)
-    return most - len(sums)
 
 
 def _exchanged(kernel: Kernel, schedule: Schedule) -> int:
@@ -152,12 +116,6 @@ def _exchanged(kernel: Kernel, schedule: Schedule) -> int:
         return 0
     widest = max(s.buffer.dtype.itemsize for s in kernel.stores)
     return schedule.block_m * schedule.block_n // schedule.parts * widest // 2
-
-
-def _registers_of(elements: int, tiles: int) -> int:
-    """What `tiles` tiles take of which a thread has so many elements. Of small tiles the assembler
-    has only parts in use at a time: fitted to sm_90's code of activations and their gradients."""
-    return tiles * elements * min(elements, 128) // 128
 
 
 def _loads(value: Value) -> list[Load]:
@@ -217,7 +175,7 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         flying=step * max(schedule.num_stages - 1, 1),
         flops=2 * programs * steps * m * n * (products + sum(widths)),
         columns=n,
-        registers=min((m * sum(widths) + scores) // threads + 2 * _ADDRESSES, 255),
+        registers=min((m * sum(widths) + scores) // threads + 2 * ADDRESSES, 255),
         shared=step * schedule.num_stages + m * products * size,
     )
 
@@ -252,7 +210,7 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         flying=block * sum(b.dtype.itemsize for b in [v.buffer for v in full] or kernel.outputs),
         flops=0,
         columns=0,
-        registers=min(held * (len(full) + 1) + _ADDRESSES // 2, 255),
+        registers=min(held * (len(full) + 1) + ADDRESSES // 2, 255),
         shared=0,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -116,18 +117,25 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
     native = dot.input_dtype in FLOAT8 and dot.input_dtype.name in target.chip.tensor
     if target.large_programs:
         block_m, block_n, block_k = (fit(size, 256) for size in sizes)
+        if kernel.columns:
+            block_n = fit(sizes[1], sizes[1])
         if dot.scales:
             block_k = min(block_k, fit(dot.over[-1].extent, 256))
         return Schedule(block_m=block_m, block_n=block_n, block_k=block_k, float8=native)
     half = dot.input_dtype.itemsize <= 2
     rounded = target.rounds(dot.fast) and not half
-    if native:
+    if kernel.columns:
+        depth = 128 // dot.input_dtype.itemsize if half or rounded else DOT_MIN
+        tiles = tuple(_holding_rows(fit(sizes[1], sizes[1]), depth, target))
+    elif native:
         tiles = (*_FAST, *_EIGHT) if dot.fast else _EIGHT
     elif half:
         tiles = _HALF[target.chip.name]
     else:
         tiles = _ROUNDED if rounded else _FULL
     rows = target.chip.rows if half or rounded else DOT_MIN
+    if kernel.columns and sizes[0] * points(role.batch) < rows * target.chip.multiprocessors:
+        rows = DOT_MIN
     found = [
         parted(
             kernel,
@@ -147,8 +155,21 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
     return best if predict(kernel, best, target).resident else found[-1]
 
 
+def _holding_rows(columns: int, depth: int, target: Target) -> Iterator[Tiles]:
+    """Tiles that have all columns, and up to `depth` terms of a sum at a time."""
+    for rows, warps in itertools.product((256, 128, 64, 32, 16), (8, 4, 2)):
+        fed = rows < target.chip.rows or warps >= 4  # tensor cores, as far as they have rows for it
+        if fed and 4 <= rows * columns // (warps * target.chip.warp) <= 128:  # elements of a thread
+            yield rows, columns, depth, warps, 3
+            yield rows, columns, depth, warps, 2
+            yield rows, columns, depth // 2, warps, 2
+
+
 def parted(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
-    """`schedule` with its sums in as few parts as leave room for what is done with them."""
+    """`schedule` with its sums in as few parts as leave room for what is done with them. Where rows
+    are folded they stay whole."""
+    if kernel.columns:
+        return schedule
     for parts in (1, 2, 4):
         found = replace(schedule, parts=parts)
         if schedule.block_n < 2 * parts * DOT_MIN or predict(kernel, found, target).resident:
@@ -160,7 +181,7 @@ def walks(kernel: Kernel, target: Target) -> bool:
     """Whether programs of a product may walk through its tiles: one of halves, with tiles of all
     operands that hardware can copy."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
-    if not target.chip.tensor_maps or dots[0].input_dtype.itemsize != 2:
+    if not target.chip.tensor_maps or dots[0].input_dtype.itemsize != 2 or kernel.columns:
         return False
     role = roles(kernel, Analysis(kernel), dots[0])
     return all(

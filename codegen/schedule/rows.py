@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..analysis import Analysis
-from ..kernel import Kernel, Load, RandomBits
+from ..kernel import Kernel, Load
 from ..target import Target
 from .cutting import passes
 from .schedule import Schedule, floor_power, points, power_of_two
@@ -45,8 +45,7 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
     if whole <= (limit if passes(kernel) > 1 else STEP):
         block = max(1, min(power_of_two(rows), 1024 // whole))
         # Philox's words take registers: a thread has half as many elements.
-        draws = any(isinstance(v, RandomBits) for v in kernel.values)
-        warps = max(1, min(16 << draws, block * whole // (512 >> draws)))
+        warps = max(1, min(16 << kernel.draws, block * whole // (512 >> kernel.draws)))
         return Schedule(block=block, block_r=whole, num_warps=floor_power(warps))
     return Schedule(block=1, block_r=STEP, looped=True, num_warps=8)
 

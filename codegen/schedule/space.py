@@ -86,7 +86,7 @@ def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
     least = FLOAT8_MIN if default.float8 else DOT_MIN
     return default, {
         "block_m": _powers(DOT_MIN, fit(m, 256)),
-        "block_n": _powers(DOT_MIN, fit(n, 256)),
+        "block_n": (default.block_n,) if kernel.columns else _powers(DOT_MIN, fit(n, 256)),
         "block_k": _powers(least, max(fit(k, 128), least)),
         "group_m": (1, 8) if m * n >= 1 << 22 else (default.group_m,),
         "num_warps": (1, 2, 4, 8),

@@ -11,17 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..index import Axis
-from ..kernel import Dot, Segment, Value
+from ..kernel import Dot, Reduce, Segment, Value
 from ..roles import Roles, roles
 from ..schedule import Schedule, points
 from .descriptors import Descriptors
+from .folds import Rows, fold_rows
 from .operands import is_native, operand, precision
 from .scope import Body, Guards, Ref, Scope, Tile
 from .segments import bounds, count_tiles, place_rows, segments
 from .text import Block, tl_type
-from .values import evaluate
+from .values import evaluate, unsupported
 
-OUT = frozenset({"m", "n"})
+ROWS = Rows("m", "n")
+OUT = ROWS.tile
 CUT = {2: "tw_halves", 4: "tw_quarters"}
 """What cuts a tile in so many parts along N."""
 
@@ -33,6 +35,11 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     if any(roles(body.kernel, body.analysis, d) != role for d in found):
         raise NotImplementedError(
             f"{body.kernel.name}: contractions of different axes in one kernel"
+        )
+    if body.kernel.columns and points(role.n) > schedule.block_n:
+        raise NotImplementedError(
+            f"{body.kernel.name}: tiles of {schedule.block_n} columns, rows to fold of "
+            f"{points(role.n)}"
         )
     segment = found[0].segment
     if segment is not None and len(found) > 1:
@@ -92,11 +99,13 @@ def _store(scope: Scope, found: Sequence[Dot], sums: Sequence[Ref]) -> None:
     """All that is done with the sums."""
     of = {id(dot): acc for dot, acc in zip(found, sums)}
 
-    def fold(scope: Scope, value: Value, guards: Guards) -> Ref:
+    def fold(_: Scope, value: Value, guards: Guards) -> Ref:
         # Guards mask loads of the epilogue; the contraction itself is computed everywhere.
         if isinstance(value, Dot):
             return of[id(value)]
-        raise NotImplementedError(f"{scope.body.kernel.name}: a reduction beside a contraction")
+        if isinstance(value, Reduce):  # made once a row, of what the scope of all columns has
+            return fold_rows(scope, ROWS, value, guards)
+        raise unsupported(scope, value)
 
     scope.body.fold = fold
     scope.store(scope.body.kernel.stores)

@@ -10,20 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
-
-from tilewright.ir.dtype import BOOL, FLOAT, DType
-
 from ..analysis import Analysis
 from ..index import Axis
-from ..kernel import Guard, Load, Ordered, Reduce, Scan, Store, Value
+from ..kernel import Guard, Ordered, Reduce, Scan, Store, Value
 from ..schedule import Schedule, points, power_of_two
+from .folds import (
+    COMBINE,
+    Rows,
+    as_logic,
+    candidates,
+    fold_rows,
+    folded,
+    masked,
+    neutral,
+    pick,
+)
 from .scope import Body, Guards, Ref, Scope, Tile
 from .text import Block, tl_type
-from .values import evaluate, is_zero, relevant, unsupported
+from .values import evaluate, relevant, unsupported
 
-TILE = frozenset({"p", "r"})
-ROW = frozenset({"p"})
+ROWS = Rows("p", "r")
 
 
 def rows(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
@@ -65,112 +71,21 @@ def _length(body: Body) -> str:
 
 def _whole(scope: Scope, value: Value, guards: Guards) -> Ref:
     if isinstance(value, Scan):
-        arg = scope.spread(evaluate(scope, value.arg, guards), TILE, tl_type(value.dtype))
+        arg = scope.spread(evaluate(scope, value.arg, guards), ROWS.tile, tl_type(value.dtype))
         arg = f"tl.where(r_ok, {arg}, {neutral(value.op, value.dtype)})"
-        return scope.assign("scan", _scan(value, arg), TILE)
+        return scope.assign("scan", _scan(value, arg), ROWS.tile)
     if isinstance(value, Ordered):
-        arg = scope.spread(evaluate(scope, value.arg, guards), TILE, tl_type(value.dtype))
+        arg = scope.spread(evaluate(scope, value.arg, guards), ROWS.tile, tl_type(value.dtype))
         arg = f"tl.where(r_ok, {arg}, {neutral('min', value.dtype)})"
-        return scope.assign("word", f"tl.sort({arg}, 1)", TILE)
+        return scope.assign("word", f"tl.sort({arg}, 1)", ROWS.tile)
     if not isinstance(value, Reduce):
         raise unsupported(scope, value)
-    value = _as_logic(value)
-    arg = scope.spread(evaluate(scope, value.arg, guards), TILE, tl_type(value.arg.dtype))
-    if value.op in ("argmax", "argmin"):
-        best, at = _candidates(scope, value, arg)
-        return _pick(scope, value, best, at)
-    masked = _masked(value, arg, _loads_zero(scope, value))
-    return scope.assign(value.op, _fold(value, masked), ROW)
-
-
-def _as_logic(value: Reduce) -> Reduce:
-    """Sums, products and extrema of bools are any and all."""
-    if value.dtype.category != BOOL:
-        return value
-    logic = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
-    return replace(value, op=logic.get(value.op, value.op))
-
-
-def _loads_zero(scope: Scope, value: Reduce) -> bool:
-    """Whether the argument is 0 already where the row ends."""
-    arg = value.arg
-    while isinstance(arg, Guard) and is_zero(arg.outside):
-        arg = arg.inside
-    own = set(scope.body.kernel.reduction)
-    return isinstance(arg, Load) and bool(scope.body.analysis.index_axes(arg.offset) & own)
-
-
-def _masked(value: Reduce, arg: str, zero: bool) -> str:
-    """The argument with what lies beyond the row made neutral."""
-    if value.op == "any":
-        return f"{arg} & r_ok"
-    if value.op == "all":
-        return f"{arg} | (r_ok == 0)"
-    if value.op == "sum" and zero:
-        return arg
-    return f"tl.where(r_ok, {arg}, {neutral(value.op, value.dtype)})"
-
-
-def neutral(op: str, dtype: DType) -> str:
-    if op in ("sum", "any", "all"):
-        return "0"
-    if op == "prod":
-        return "1"
-    low = op in ("max", "argmax", "logsumexp")
-    if dtype.category == FLOAT:
-        return '-float("inf")' if low else 'float("inf")'
-    if dtype.category == BOOL:
-        return "False" if low else "True"
-    return str(np.iinfo(dtype.np).min if low else np.iinfo(dtype.np).max)
-
-
-_COMBINE = {
-    "prod": "tw_multiply",
-    "max": "tw_maximum",
-    "min": "tw_minimum",
-    "logsumexp": "tw_logaddexp",
-}
-
-
-def combined(op: str, total: str, part: str, axis: int, kind: str) -> str:
-    """A fold of `part` along an axis, on top of `total`."""
-    if op == "sum":
-        return f"{total} + tl.sum({part}, axis={axis}).to({kind})"
-    return f"{_COMBINE[op]}({total}, tl.reduce({part}, {axis}, {_COMBINE[op]}))"
-
-
-def _fold(value: Reduce, masked: str) -> str:
-    """The reduction of a tile to a column."""
-    kind = tl_type(value.dtype)
-    if value.op == "sum":
-        text = f"tl.sum({masked}, axis=1, keep_dims=True)"
-        narrow = value.dtype.category != FLOAT and value.dtype.itemsize < 4
-        return f"{text}.to({kind})" if narrow else text
-    if value.op in ("any", "all"):
-        function = "tl.max" if value.op == "any" else "tl.min"
-        return f"{function}(({masked}).to(tl.int32), axis=1, keep_dims=True) != 0"
-    return f"tl.reduce({masked}, 1, {_COMBINE[value.op]}, keep_dims=True)"
-
-
-def _candidates(scope: Scope, value: Reduce, arg: str) -> tuple[str, str]:
-    """Values and positions of a tile, those beyond the row beaten by any other."""
-    worst = neutral(value.op, value.arg.dtype)
-    best = scope.assign("best", f"tl.where(r_ok, {arg}, {worst})", TILE)
-    # The row's own positions are below those beyond it, which decides ties.
-    at = scope.assign("where", "tl.broadcast_to(r, (BLOCK_P, BLOCK_R))", TILE)
-    return best.text, at.text
-
-
-def _pick(scope: Scope, value: Reduce, best: str, at: str) -> Ref:
-    name = scope.body.names.fresh(value.op)
-    combine = f"tw_{value.op}"
-    scope.block.add(f"_, {name} = tl.reduce(({best}, {at}), 1, {combine}, keep_dims=True)")
-    return scope.assign(value.op, f"{name}.to(tl.int64)", ROW)
+    return fold_rows(scope, ROWS, value, guards)
 
 
 def _scan(value: Scan, arg: str) -> str:
     if value.op not in ("sum", "prod"):
-        return f"tl.associative_scan({arg}, 1, {_COMBINE[value.op]})"
+        return f"tl.associative_scan({arg}, 1, {COMBINE[value.op]})"
     function = "tl.cumsum" if value.op == "sum" else "tl.cumprod"
     return f"{function}({arg}, axis=1).to({tl_type(value.dtype)})"
 
@@ -263,38 +178,40 @@ def _running(scope: Scope, value: Scan, guards: Guards) -> Ref:
     assert scope.parent is not None
     kind = tl_type(value.dtype)
     start = neutral(value.op, value.dtype)
-    carry = scope.parent.assign("carry", f"tl.full((BLOCK_P, 1), {start}, {kind})", ROW)
-    arg = scope.spread(evaluate(scope, value.arg, guards), TILE, kind)
-    part = scope.assign("part", f"tl.where(r_ok, {arg}, {start})", TILE)
-    both = "{} + {}" if value.op == "sum" else f"{_COMBINE[value.op]}({{}}, {{}})"
-    scan = scope.assign("scan", both.format(carry.text, _scan(value, part.text)), TILE)
-    whole = _fold(Reduce(value.op, value.arg, (), value.dtype), part.text)
+    carry = scope.parent.assign("carry", f"tl.full((BLOCK_P, 1), {start}, {kind})", ROWS.line)
+    arg = scope.spread(evaluate(scope, value.arg, guards), ROWS.tile, kind)
+    part = scope.assign("part", f"tl.where(r_ok, {arg}, {start})", ROWS.tile)
+    both = "{} + {}" if value.op == "sum" else f"{COMBINE[value.op]}({{}}, {{}})"
+    scan = scope.assign("scan", both.format(carry.text, _scan(value, part.text)), ROWS.tile)
+    whole = folded(Reduce(value.op, value.arg, (), value.dtype), part.text)
     scope.block.add(f"{carry.text} = {both.format(carry.text, whole)}")
     return scan
 
 
 def _accumulate(root: Scope, scope: Scope, value: Reduce, guards: Guards) -> tuple[str, str]:
     """One step of a reduction, kept apart for each place in the tile until the loop is done."""
-    value = _as_logic(value)
+    value = as_logic(value)
     kind = tl_type(value.arg.dtype if value.op.startswith("arg") else value.dtype)
     shape = "(BLOCK_P, BLOCK_R)"
     initial = {"any": "False", "all": "True"}.get(value.op) or neutral(value.op, value.arg.dtype)
-    acc = root.assign(value.op, f"tl.full({shape}, {initial}, {kind})", TILE).text
+    acc = root.assign(value.op, f"tl.full({shape}, {initial}, {kind})", ROWS.tile).text
     ref = evaluate(scope, value.arg, guards)
-    arg = scope.spread(ref, TILE, tl_type(value.arg.dtype))
+    arg = scope.spread(ref, ROWS.tile, tl_type(value.arg.dtype))
     if value.op.startswith("arg"):
         limit = 2**31 - 1 if scope.body.sizes.tl_type == "tl.int32" else 2**63 - 1
-        at = root.assign("where", f"tl.full({shape}, {limit}, {scope.body.sizes.tl_type})", TILE)
-        best, here = _candidates(scope, value, arg)
+        at = root.assign(
+            "where", f"tl.full({shape}, {limit}, {scope.body.sizes.tl_type})", ROWS.tile
+        )
+        best, here = candidates(scope, ROWS, value, arg)
         scope.block.add(f"{acc}, {at.text} = tw_{value.op}({acc}, {at.text}, {best}, {here})")
         return acc, at.text
-    masked = _masked(value, arg, _loads_zero(scope, value))
+    part = masked(scope, ROWS, value, arg)
     step = {
-        "sum": f"{acc} + {masked}",
-        "prod": f"{acc} * {masked}",
-        "any": f"{acc} | ({masked})",
-        "all": f"{acc} & ({masked})",
-    }.get(value.op) or f"{_COMBINE.get(value.op, '')}({acc}, {masked})"
+        "sum": f"{acc} + {part}",
+        "prod": f"{acc} * {part}",
+        "any": f"{acc} | ({part})",
+        "all": f"{acc} & ({part})",
+    }.get(value.op) or f"{COMBINE.get(value.op, '')}({acc}, {part})"
     scope.block.add(f"{acc} = {step}")
     return acc, ""
 
@@ -302,5 +219,5 @@ def _accumulate(root: Scope, scope: Scope, value: Reduce, guards: Guards) -> tup
 def _finish(root: Scope, value: Reduce, result: tuple[str, str]) -> Ref:
     acc, at = result
     if at:
-        return _pick(root, value, acc, at)
-    return root.assign(value.op, _fold(_as_logic(value), acc), ROW)
+        return pick(root, ROWS, value, acc, at)
+    return root.assign(value.op, folded(as_logic(value), acc), ROWS.line)

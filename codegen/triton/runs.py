@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..index import Index
 from ..kernel import Store
 from ..schedule import Schedule, points
-from .rows import combined, neutral
+from .folds import combined, neutral
 from .scope import Body, Scope, Tile
 from .text import Block, tl_type
 from .values import evaluate

@@ -19,7 +19,6 @@ from .emitted import Argument
 from .sizes import Sizes
 from .text import Block, Names, grouped, is_name, product
 
-ALONG_REDUCTION = frozenset({"r", "k_a", "k_b"})  # names of the tiles of reduction axes
 _LITERAL_DIVISOR = 8  # a division by a small constant is a multiplication; larger ones are shapes
 
 
@@ -80,10 +79,7 @@ class Body:
         # 32-bit arithmetic unless a position may not fit. Tiles reach a little over the end.
         largest = max((b.size for b in self.buffers), default=0)
         # The axes of a group are run through as one, but those of a chain of folds.
-        groups: list[tuple[Axis, ...]] = [self.kernel.parallel, self.kernel.reduction]
-        if self.kernel.is_chained:
-            groups[1:] = [(axis,) for axis in self.kernel.reduction]
-        for group in groups:
+        for group in (self.kernel.parallel, *self.kernel.folded):
             largest = max(largest, math.prod(a.extent for a in group))
         for value in self.kernel.values:
             largest = max(largest, *map(_magnitude, value.indices()), 0)
@@ -129,6 +125,11 @@ class Scope:
     def needs(self, value: Value, guards: Guards) -> frozenset[str]:
         """The tiles that must exist where `value` is written."""
         return self.tile_names(self.body.analysis.axes(value)).union(*(g.needs for g in guards))
+
+    def reducing(self) -> frozenset[str]:
+        """The tiles of reduction axes."""
+        own = set(self.body.kernel.reduction)
+        return frozenset(n for n, tile in self.tiles.items() if not own.isdisjoint(tile.axes))
 
     def home(self, needs: frozenset[str]) -> Scope:
         """The outermost scope in which all of `needs` exist."""

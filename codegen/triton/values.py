@@ -18,7 +18,7 @@ from ..kernel import (
     Store,
     Value,
 )
-from .scope import ALONG_REDUCTION, Guards, Ref, Scope, pointer
+from .scope import Guards, Ref, Scope, pointer
 from .text import TL, grouped, literal, tl_type
 
 # Bools are added as torch and NumPy do it; Triton's have one bit, which overflows.
@@ -60,7 +60,7 @@ def relevant(scope: Scope, value: Value, guards: Guards) -> Guards:
         return ()
     if isinstance(value, (Reduce, Scan, Dot)):
         # Its reduction axes are its own, not those of the point where it is guarded.
-        return tuple(g for g in guards if not g.needs & ALONG_REDUCTION)
+        return tuple(g for g in guards if not g.needs & scope.reducing())
     return guards
 
 

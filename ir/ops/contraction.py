@@ -78,11 +78,6 @@ matmul_fast = Op(
 """`matmul` of float8 with sums as short as the hardware's fastest: 14 bits on Hopper."""
 
 
-def is_convolution(op: Op) -> bool:
-    """Whether a contraction is a convolution or a gradient of one, not a product of matrices."""
-    return op.kind is Kind.CONTRACTION and op not in (matmul, matmul_fast)
-
-
 # Convolution: x[n, c, *in], w[o, c / groups, *kernel] -> y[n, o, *out]. The attrs are tuples, one
 # entry for each spatial dimension; `padding` holds pairs (low, high).
 _CONV = ("stride", "padding", "dilation", "groups")
@@ -161,6 +156,7 @@ conv = Op(
     vjp=_conv_vjp,
     numpy=_conv_numpy,
     onnx="Conv",
+    convolution=True,
 )
 """Cross-correlation of x[n, c, *in] with w[o, c / groups, *kernel]."""
 
@@ -216,6 +212,7 @@ conv_input_grad = Op(
     vjp=_input_grad_vjp,
     numpy=_input_grad_numpy,
     onnx="ConvTranspose",
+    convolution=True,
 )
 """The adjoint of `conv` in x: (g[n, o, *out], w) -> [n, c, *size]. Also the transposed conv."""
 
@@ -257,5 +254,6 @@ conv_weight_grad = Op(
     params=("kernel", *_CONV),
     vjp=_weight_grad_vjp,
     numpy=_weight_grad_numpy,
+    convolution=True,
 )
 """The adjoint of `conv` in w: (g[n, o, *out], x[n, c, *in]) -> [o, c / groups, *kernel]."""

@@ -1,0 +1,86 @@
+"""How many registers a thread of a contraction takes: estimates, fitted to what compilers made of
+products, activations, their gradients and norms for sm_90."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.dtype import FLOAT8
+from tilewright.ir.op import REGISTRY
+
+from ..analysis import Analysis
+from ..kernel import Apply, Dot, Guard, Kernel, Reduce
+from ..roles import Roles
+from .schedule import Schedule, points
+
+ADDRESSES = 40  # beside those of tiles: addresses, masks, sizes
+_MASKS, _BOUNDS = 72, 48  # and where tiles reach over the end; and the bounds of windows
+_FACTORS = 48  # of a product without tensor cores, beside one for each sum
+_HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op,
+_EXP = REGISTRY["exp"]  # but one that is an instruction
+_PHILOX = 5  # tiles that the words of a random number take
+
+
+def product_registers(
+    kernel: Kernel, analysis: Analysis, role: Roles, dots: Sequence[Dot], schedule: Schedule
+) -> int:
+    """Those of a thread but for what it gathers, see `cutting.py`."""
+    m, n, k = schedule.block_m, schedule.block_n, schedule.block_k
+    held = elements_held(schedule)
+    registers = held * _sums(dots[0], schedule) * len(dots) + ADDRESSES
+    # Where tiles reach over the end there are masks, too, and beside windows their bounds.
+    ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
+    guarded = any(isinstance(v, Guard) for d in dots for v in (d.a, d.b))
+    registers += _MASKS if ends else _BOUNDS if guarded else 0
+    if multiplies_in_threads(dots[0], schedule):
+        registers += held + _FACTORS
+    part = held // schedule.parts
+    registers += _of(part, _alive(kernel, analysis, role))
+    return registers + part * _PHILOX * kernel.draws
+
+
+def elements_held(schedule: Schedule) -> int:
+    """Elements of a tile that a thread has."""
+    return schedule.block_m * schedule.block_n // (schedule.num_warps * 32)
+
+
+def multiplies_in_threads(dot: Dot, schedule: Schedule) -> bool:
+    """Whether products of float32 are not those of tensor cores."""
+    return dot.input_dtype.itemsize == 4 and not schedule.tf32
+
+
+def _sums(dot: Dot, schedule: Schedule) -> int:
+    """How many tiles of sums there are, see `triton/dots.py`."""
+    short = dot.input_dtype in FLOAT8 and schedule.float8 and not dot.fast
+    return 2 if short or dot.scales else 1
+
+
+def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
+    """How many tiles more than its sums all that is done with these of a contraction has in use at
+    a time at most."""
+    rows, columns = set(role.m), set(role.n)
+    last = {id(o): place for place, v in enumerate(kernel.values) for o in v.operands()}
+    last |= {id(s.value): len(kernel.values) for s in kernel.stores}
+    kept = {id(o) for v in kernel.values if not isinstance(v, Reduce) for o in v.operands()}
+    kept |= {id(s.value) for s in kernel.stores}  # what is only folded is made one by one
+    sums = [last[id(v)] for v in kernel.values if isinstance(v, Dot)]
+    ends, most = sums, len(sums)
+    for place, value in enumerate(kernel.values):
+        axes = analysis.axes(value.arg if isinstance(value, Reduce) else value)
+        if isinstance(value, Dot) or axes.isdisjoint(rows) or axes.isdisjoint(columns):
+            continue
+        ends = [e for e in ends if e > place]
+        if isinstance(value, Reduce):
+            within = _WITHIN if value.op in ("argmax", "argmin") else 0
+        else:
+            ends += [last[id(value)]] if id(value) in kept else []
+            hard = isinstance(value, Apply) and value.op.cost >= _HARD and value.op is not _EXP
+            within = _WITHIN if hard else 0
+        most = max(most, len(ends) + within)
+    return most - len(sums)
+
+
+def _of(elements: int, tiles: int) -> int:
+    """What `tiles` tiles take of which a thread has so many elements. Of small tiles the assembler
+    has only parts in use at a time."""
+    return tiles * elements * min(elements, 128) // 128

@@ -1,0 +1,130 @@
+"""Folds of the rows of a tile: what lies beyond the end of a row is made neutral first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.ir.dtype import BOOL, FLOAT, DType
+
+from ..kernel import Guard, Load, Reduce
+from .scope import Guards, Ref, Scope
+from .text import tl_type
+from .values import evaluate, is_zero
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The names of a tile's two dimensions: rows lie one below the other, each along the second."""
+
+    down: str
+    along: str
+
+    @property
+    def tile(self) -> frozenset[str]:
+        return frozenset({self.down, self.along})
+
+    @property
+    def line(self) -> frozenset[str]:
+        """What has one element for each row."""
+        return frozenset({self.down})
+
+
+COMBINE = {
+    "prod": "tw_multiply",
+    "max": "tw_maximum",
+    "min": "tw_minimum",
+    "logsumexp": "tw_logaddexp",
+}
+
+
+def fold_rows(scope: Scope, rows: Rows, value: Reduce, guards: Guards) -> Ref:
+    """The fold of whole rows, which `scope` has a tile of."""
+    value = as_logic(value)
+    arg = evaluate(scope, value.arg, guards)
+    text = scope.spread(arg, rows.tile, tl_type(value.arg.dtype))
+    if value.op in ("argmax", "argmin"):
+        return pick(scope, rows, value, *candidates(scope, rows, value, text))
+    return scope.assign(value.op, folded(value, masked(scope, rows, value, text)), rows.line)
+
+
+def as_logic(value: Reduce) -> Reduce:
+    """Sums, products and extrema of bools are any and all."""
+    if value.dtype.category != BOOL:
+        return value
+    logic = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
+    return replace(value, op=logic.get(value.op, value.op))
+
+
+def masked(scope: Scope, rows: Rows, value: Reduce, arg: str) -> str:
+    """The argument with what lies beyond the row made neutral."""
+    ok = scope.tiles[rows.along].ok
+    if ok is None or (value.op == "sum" and _loads_zero(scope, rows, value)):
+        return arg
+    if value.op == "any":
+        return f"{arg} & {ok}"
+    if value.op == "all":
+        return f"{arg} | ({ok} == 0)"
+    return f"tl.where({ok}, {arg}, {neutral(value.op, value.dtype)})"
+
+
+def _loads_zero(scope: Scope, rows: Rows, value: Reduce) -> bool:
+    """Whether the argument is 0 already where the row ends."""
+    arg = value.arg
+    while isinstance(arg, Guard) and is_zero(arg.outside):
+        arg = arg.inside
+    own = set(scope.tiles[rows.along].axes)
+    return isinstance(arg, Load) and bool(scope.body.analysis.index_axes(arg.offset) & own)
+
+
+def neutral(op: str, dtype: DType) -> str:
+    if op in ("sum", "any", "all"):
+        return "0"
+    if op == "prod":
+        return "1"
+    low = op in ("max", "argmax", "logsumexp")
+    if dtype.category == FLOAT:
+        return '-float("inf")' if low else 'float("inf")'
+    if dtype.category == BOOL:
+        return "False" if low else "True"
+    return str(np.iinfo(dtype.np).min if low else np.iinfo(dtype.np).max)
+
+
+def combined(op: str, total: str, part: str, axis: int, kind: str) -> str:
+    """A fold of `part` along an axis, on top of `total`."""
+    if op == "sum":
+        return f"{total} + tl.sum({part}, axis={axis}).to({kind})"
+    return f"{COMBINE[op]}({total}, tl.reduce({part}, {axis}, {COMBINE[op]}))"
+
+
+def folded(value: Reduce, text: str) -> str:
+    """The reduction of a tile to a column."""
+    kind = tl_type(value.dtype)
+    if value.op == "sum":
+        total = f"tl.sum({text}, axis=1, keep_dims=True)"
+        narrow = value.dtype.category != FLOAT and value.dtype.itemsize < 4
+        return f"{total}.to({kind})" if narrow else total
+    if value.op in ("any", "all"):
+        function = "tl.max" if value.op == "any" else "tl.min"
+        return f"{function}(({text}).to(tl.int32), axis=1, keep_dims=True) != 0"
+    return f"tl.reduce({text}, 1, {COMBINE[value.op]}, keep_dims=True)"
+
+
+def candidates(scope: Scope, rows: Rows, value: Reduce, arg: str) -> tuple[str, str]:
+    """Values and positions of a tile, those beyond the row beaten by any other."""
+    ok, best = scope.tiles[rows.along].ok, arg
+    if ok is not None:
+        worst = neutral(value.op, value.arg.dtype)
+        best = scope.assign("best", f"tl.where({ok}, {arg}, {worst})", rows.tile).text
+    # The row's own positions are below those beyond it, which decides ties.
+    text = f"tl.broadcast_to({rows.along}, {scope.shape(rows.tile)})"
+    return best, scope.assign("where", text, rows.tile).text
+
+
+def pick(scope: Scope, rows: Rows, value: Reduce, best: str, at: str) -> Ref:
+    """The position of each row's best one."""
+    name = scope.body.names.fresh(value.op)
+    combine = f"tw_{value.op}"
+    scope.block.add(f"_, {name} = tl.reduce(({best}, {at}), 1, {combine}, keep_dims=True)")
+    return scope.assign(value.op, f"{name}.to(tl.int64)", rows.line)
