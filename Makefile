@@ -41,7 +41,7 @@ test-slow: $(VENV)/.dev ## run the slow tests
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
 # What computes, once more with NumPy programs in place of native kernels.
-COMPUTING := ops autograd nn optim models recording_fuzz random aliasing tensor_api
+COMPUTING := ops autograd nn module optim models recording_fuzz random aliasing tensor_api masks empty
 
 test-numpy: $(VENV)/.dev ## run the tests of what computes on the NumPy engine
 	TW_CPU=numpy $(PYTEST) -m 'not slow' $(COMPUTING:%=tests/test_%.py) $(PYTEST_ARGS)

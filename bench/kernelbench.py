@@ -168,21 +168,33 @@ def rows(
     torch: Any | None,
     end: float,
 ) -> Iterator[dict[str, Any]]:
-    """A row for each problem, with what went wrong if it did; none is begun after `end`."""
+    """What is measured of each problem."""
+    sharing = (tw, torch) if torch is not None and device.startswith("cuda") else ()
+    return each_row(problems, scale, lambda p: measure(p, scale, device, tw, torch), end, sharing)
+
+
+def each_row(
+    problems: Sequence[tuple[str, Problem]],
+    scale: Scale,
+    found: Callable[[Problem], dict[str, Any]],
+    end: float,
+    sharing: Sequence[Any] = (),
+) -> Iterator[dict[str, Any]]:
+    """A row for each problem: what is found of it, or what went wrong; none is begun after `end`.
+    sharing: the frameworks that take memory from one card."""
     for name, problem in problems:
         if time.monotonic() > end:
             yield {"name": "problems that are left", "error": "no time was left"}
             return
         row: dict[str, Any] = {"name": name, "sizes": problem.shapes(scale)}
         try:
-            row |= measure(problem, scale, device, tw, torch)
+            row |= found(problem)
         except Exception as error:  # the other rows are still worth having
             row["error"] = f"{type(error).__name__}: {error}"[:500]
         yield row
         gc.collect()
-        if torch is not None and device.startswith("cuda"):
-            torch.cuda.empty_cache()  # both take from one card
-            tw.cuda.empty_cache()
+        for framework in sharing:
+            framework.cuda.empty_cache()
 
 
 def summaries(found: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -233,7 +245,7 @@ def main() -> None:
         import predicted
 
         columns: Sequence[str] = predicted.COLUMNS
-        made = predicted.rows(problems, options.target, tw, end)
+        made = each_row(problems, FULL, lambda p: predicted.predict(p, options.target, tw), end)
     else:
         torch = imported_torch()
         threads = options.threads or tw.get_num_threads()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,43 +13,50 @@ COLUMNS = ("name", "launches", "us", "share", "worst", "bound", "spills", "fallb
 
 
 def recorded(problem: Problem, tw: Any) -> tuple[Any, int]:
-    """The node of the problem's result at full size, and the bytes of all that it is made of.
+    """A report on a call of the problem at full size, and the bytes of all that it is made of.
     Nothing is drawn or computed: its memory is zeros that nobody touches."""
-    from tilewright import creation, recording
+    from tilewright import creation, explanation, recording
 
     def place_of(tensor: Any) -> Any:
-        zeros = np.zeros(tuple(tensor.shape), tensor.dtype.np)
-        return creation.from_buffer(zeros, tensor.dtype)
+        return creation.from_buffer(np.zeros(tuple(tensor.shape), tensor.dtype.np), tensor.dtype)
 
-    with tw.no_grad(), recording.unevaluated(lambda: RuntimeError("a value is looked at")):
-        inputs = [place_of(x) for x in problem.draw(tw, FULL)]
-        model = problem.model(tw, FULL)
-        for module in model.modules():
-            for name, value in list(module.named_parameters(recurse=False)):
-                setattr(module, name, tw.nn.Parameter(place_of(value)))
-        result = model(*inputs)
-        tensors = [*inputs, *model.parameters(), result]
-        moved = sum(math.prod(t.shape) * t.dtype.itemsize for t in tensors)
-        return recording.resolve(result), moved
+    with tw.no_grad():
+        with recording.unevaluated(lambda: RuntimeError("a value is looked at")):
+            inputs = [place_of(x) for x in problem.draw(tw, FULL)]
+            model = problem.model(tw, FULL)
+            for module in model.modules():
+                for name, value in list(module.named_parameters(recurse=False)):
+                    setattr(module, name, tw.nn.Parameter(place_of(value)))
+                for name, value in list(module.named_buffers(recurse=False)):
+                    setattr(module, name, place_of(value))
+        sizes: list[int] = []
+
+        def call() -> Any:
+            result = model(*inputs)
+            tensors = (*inputs, *model.parameters(), result)
+            sizes.extend(math.prod(t.shape) * t.dtype.itemsize for t in tensors)
+            return result
+
+        report = explanation.predict(call)
+    return report, sum(sizes)
 
 
 def predict(problem: Problem, target: str, tw: Any) -> dict[str, Any]:
     """Of one problem: launches, microseconds, share of the roofline (of a single kernel that reads
     its inputs and writes its result once), the least share of a kernel, spills, and the kernels
     that the CPU would have to run."""
-    from tilewright.codegen.program import compile_graph, launched
+    from tilewright.codegen.program import launched
     from tilewright.codegen.schedule import Usage, default_schedule
     from tilewright.codegen.schedule import predict as predicted
     from tilewright.codegen.target import gpu
     from tilewright.codegen.triton import emit
-    from tilewright.ir.passes.pipeline import lower_graph
     from tilewright.runtime import offline
 
-    node, moved = recorded(problem, tw)
+    report, moved = recorded(problem, tw)
     machine = gpu(target)
     found: list[Any] = []
     fallbacks, spills, products = [], 0, 0.0
-    kernels = launched(compile_graph(lower_graph([node]), machine))
+    kernels = [k for _, program in report.programs(target) for k in launched(program)]
     for kernel in kernels:
         schedule = default_schedule(kernel, machine)
         try:
@@ -95,19 +100,3 @@ def milliseconds(tw: Any, step: Callable[[], Any]) -> float:
                     schedule = card._schedule(kernel, card.target)
                     seconds += predicted(kernel, schedule, card.target).seconds
     return seconds * 1e3
-
-
-def rows(
-    problems: Sequence[tuple[str, Problem]], target: str, tw: Any, end: float
-) -> Iterator[dict[str, Any]]:
-    for name, problem in problems:
-        if time.monotonic() > end:
-            yield {"name": "problems that are left", "error": "no time was left"}
-            return
-        row: dict[str, Any] = {"name": name, "sizes": problem.shapes(FULL)}
-        try:
-            row |= predict(problem, target, tw)
-        except Exception as error:  # the other rows are still worth having
-            row["error"] = f"{type(error).__name__}: {error}"[:500]
-        yield row
-        gc.collect()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tilewright.ir.dtype import FLOAT8, DType
@@ -67,6 +67,25 @@ class Chip:
             return self.tensor[name]
         return self.vector.get(dtype.name, self.vector["float32"])
 
+    def resized(self, multiprocessors: int) -> Chip:
+        """The product of this architecture that has so many of them (an H100 PCIe has 114): what
+        they do together follows their number. Memory is taken to be the same."""
+        if multiprocessors == self.multiprocessors:
+            return self
+        part = multiprocessors / self.multiprocessors
+        return replace(
+            self,
+            multiprocessors=multiprocessors,
+            cache_bandwidth=self.cache_bandwidth * part,
+            tensor=_scaled(self.tensor, part),
+            vector=_scaled(self.vector, part),
+            exponentials=self.exponentials * part,
+        )
+
+
+def _scaled(rates: Mapping[str, float], factor: float) -> Mapping[str, float]:
+    return MappingProxyType({name: rate * factor for name, rate in rates.items()})
+
 
 GATHER = 45
 """Instructions for an element of a product's operand that is loaded by itself: its place by
@@ -76,7 +95,7 @@ convolutions: 46 to 55."""
 
 def _rates(**rates: float) -> Mapping[str, float]:
     """Tera operations a second, by dtype."""
-    return MappingProxyType({name: rate * 1e12 for name, rate in rates.items()})
+    return _scaled(rates, 1e12)
 
 
 _NVIDIA = {

@@ -16,7 +16,8 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
 from tilewright.ir.ops.binary import add
-from tilewright.ir.ops.generate import scalar
+from tilewright.ir.ops.generate import random_bits, scalar
+from tilewright.ir.ops.reduce import sum_op
 from tilewright.ir.ops.unary import cast
 
 from . import index as ix
@@ -124,7 +125,7 @@ class _Cutter:
             self.anchors.update({memory(o) for o in tensors} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
-            if node.op.name == "sum" and is_fold(node) and _is_widened_product(node.operands[0]):
+            if node.op is sum_op and is_fold(node) and _is_widened_product(node.operands[0]):
                 self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
             if node.op is grouped_scatter:
                 # Each program reads positions again and again, to see where groups begin and end.
@@ -297,4 +298,4 @@ def _is_number(node: Node) -> bool:
 
 
 def _can_be_shared(node: Node) -> bool:
-    return node.op.kind in (Kind.ELEMENTWISE, Kind.GATHER) or node.op.name == "random_bits"
+    return node.op.kind in (Kind.ELEMENTWISE, Kind.GATHER) or node.op is random_bits

@@ -283,6 +283,9 @@ def delinearize(linear: Index, shape: Sequence[int]) -> tuple[Index, ...]:
             out.append(ZERO)
             continue
         outermost = all(s == 1 for s in shape[: len(shape) - 1 - place])
+        if not size:  # nobody is there, but as many as there are along the axes of `linear`
+            out.append(linear)
+            continue
         out.append(linear if outermost else mod(linear, size))
         linear = floordiv(linear, size)
     return tuple(reversed(out))

@@ -153,9 +153,10 @@ CUDA = Target(
 )
 
 
-def gpu(name: str, tf32: bool = False) -> Target:
+def gpu(name: str, tf32: bool = False, multiprocessors: int | None = None) -> Target:
     """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx950) goes by
-    the numbers of the nearest older one of its maker."""
+    the numbers of the nearest older one of its maker. multiprocessors: of the card, if it is known;
+    products of one architecture differ in them."""
     if name in CHIPS:
         chip = CHIPS[name]
     elif re.fullmatch(r"sm_\d+", name) and int(name[3:]) >= 80:
@@ -165,4 +166,6 @@ def gpu(name: str, tf32: bool = False) -> Target:
         chip = CHIPS["gfx942"]
     else:
         raise ValueError(f"expected a target such as {', '.join(CHIPS)}, got {name!r}")
+    if multiprocessors is not None:
+        chip = chip.resized(multiprocessors)
     return replace(CUDA, name=name, chip=chip, tf32=tf32, parallel=chip.multiprocessors)

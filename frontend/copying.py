@@ -164,6 +164,12 @@ def repeat_interleave(
         input, dim = reshape(input, -1), 0
     axis = normalize_axis(dim, input.dim())
     if isinstance(repeats, int):
+        size = input.shape[axis] * repeats
+        if output_size not in (None, size):
+            raise RuntimeError(
+                f"repeat_interleave: Invalid output_size, expected {size} but got {output_size}"
+                f"{at_user_line()}"
+            )
         return record(_repeat_interleave, input, repeats, axis)
     counts = repeats.detach().expand(input.shape[axis])
     return index_select(input, axis, repeated(counts, output_size).to(input.device))

@@ -108,7 +108,7 @@ def unique(
         input.detach()._array(), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
     )
     inverse = inverse.reshape(input.shape if dim is None else -1)
-    found = [_tensor(values, input), _tensor(inverse, input), _tensor(counts, input)]
+    found = [beside(each, input) for each in (values, inverse, counts)]
     return _chosen(found, return_inverse, return_counts)
 
 
@@ -161,7 +161,7 @@ def unique_consecutive(
     values = line[begins] if dim is None else np.moveaxis(line[begins], 0, axis)
     inverse = (np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1)
     counts = np.diff(np.append(np.flatnonzero(begins), size))
-    found = [_tensor(values, input), _tensor(inverse, input), _tensor(counts, input)]
+    found = [beside(each, input) for each in (values, inverse, counts)]
     return _chosen(found, return_inverse, return_counts)
 
 
@@ -185,10 +185,6 @@ def _chosen(found: list[Any], with_inverse: bool, with_counts: bool) -> Any:
     return out[0] if len(out) == 1 else tuple(out)
 
 
-def _tensor(array: np.ndarray, like: Any) -> Any:
-    return beside(np.array(array, order="C"), like)
-
-
 # ---- bins ------------------------------------------------------------------------------------
 
 
@@ -202,6 +198,8 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
         raise RuntimeError(
             f"bincount only supports 1-d non-negative integral inputs.{at_user_line()}"
         )
+    if minlength < 0:
+        raise RuntimeError(f"minlength should be >= 0, got {minlength}{at_user_line()}")
     if weights is None:
         weights = ones(input.shape, dtype=dtypes.int64, device=input.device)
     elif weights.dtype is not dtypes.float32:
@@ -212,19 +210,24 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
+    if bins <= 0:
+        raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}{at_user_line()}")
     x = shaping.reshape(input.detach(), -1)
     low, high = float(min), float(max)
     if low == high and x.numel():
         low, high = map(float, copying.stack(list(x.aminmax())).tolist())
     if low == high:
         low, high = low - 1, high + 1
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(
+            f"torch.histc: range of [{low:g}, {high:g}] is not finite{at_user_line()}"
+        )
     if low > high:
         raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
     wide = x.double()
     place = ((wide - low) * bins / (high - low)).long().clamp(0, bins - 1)
-    place = place.masked_fill(
-        ~((x >= low) & (x <= high)), bins
-    )  # one more bin, for what is in none
+    # One more bin, for what is in none of them.
+    place = place.masked_fill(~((x >= low) & (x <= high)), bins)
     counts = zeros(bins + 1, dtype=dtypes.int64, device=input.device)
     return counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins].to(input.dtype)
 
@@ -244,6 +247,12 @@ def searchsorted(
     sorter: Any = None,
 ) -> Any:
     """Where each value would be inserted in the sorted last dimension of `sorted_sequence`."""
+    if sorter is not None and sorter.shape != sorted_sequence.shape:
+        raise RuntimeError(
+            "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
+            f"tensor {list(sorted_sequence.shape)} and sorter tensor {list(sorter.shape)}"
+            f"{at_user_line()}"
+        )
     lines = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
     if side not in (None, "left", "right") or (right and side == "left"):
         raise RuntimeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,12 @@ def getitem(t: Any, key: Any) -> Any:
         return shaping.select(t, 0, key)
     if type(key) is slice and t.shape:
         return _slice(t, 0, key)
-    if isinstance(key, Handle) and key.dim() > 0 and _consumes(key) <= t.dim():
+    if (
+        isinstance(key, Handle)
+        and key.dim() > 0
+        and key.dtype is not dtypes.uint8
+        and _consumes(key) <= t.dim()
+    ):
         return _gather(t, [(0, key)])
     base, advanced = _basic(t, key)
     if not advanced:
@@ -43,22 +49,21 @@ def setitem(t: Any, key: Any, value: Any) -> None:
             f"can't assign a {type(value).__name__} to a {t.type()}; make a tensor of it"
             f"{at_user_line()}"
         )
-    value = as_handle(value, t)
     base, advanced = _basic(t, key)
     if not advanced:
-        node = recording.node_of(_fit, value, tuple(base.shape), base.dtype)
-        assign(base, node)
+        value = as_handle(value, t)
+        assign(base, recording.node_of(_fit, value, tuple(base.shape), base.dtype))
         return
-    mask = advanced[0][1] if len(advanced) == 1 else None
-    if (
-        isinstance(mask, Handle)
-        and mask.dtype is dtypes.bool_
-        and value.dim() == 0
-        and advanced[0][0] == 0
-    ):
-        assign(base, recording.node_of(_masked_fill, base, mask, value))
+    axis, mask = advanced[0]
+    is_number = not isinstance(value, Handle) or value.dim() == 0
+    if len(advanced) == 1 and mask.dtype is dtypes.bool_ and is_number:
+        _check_mask(base, axis, mask)
+        mask = shaping.reshape(mask, (*mask.shape, *(1,) * (base.dim() - axis - mask.dim())))
+        value = as_handle(value, t)
+        assign(base, recording.node_of(_masked_fill, base, _near(mask, base), value))
         return
     permuted, indices, axis, _ = _prepare(base, advanced)
+    value = as_handle(value, t)  # only now: reading a mask would compute a number on the host
     node = recording.node_of(_put, permuted, value, *indices, axis, "set")
     assign(permuted, node)
 
@@ -89,23 +94,33 @@ def _basic(t: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
             axis += 1
         elif isinstance(part, bool):
             t = shaping.unsqueeze(t, axis)
-            advanced.append((axis, _tensor_of(np.array([0] if part else [], dtype=np.int64))))
+            advanced.append((axis, _tensor_of(np.array([part]))))
             axis += 1
         elif isinstance(part, slice):
             t = _slice(t, axis, part)
             axis += 1
         elif isinstance(part, Handle):
+            if not _consumes(part):  # a mask of no dimension is one of a new dimension
+                t, part = shaping.unsqueeze(t, axis), shaping.unsqueeze(part, 0)
             advanced.append((axis, part))
-            axis += part.dim() if part.dtype is dtypes.bool_ else 1
+            axis += _consumes(part)
         else:
             t = shaping.select(t, axis, part)
     return t, advanced
 
 
 def _array_like(part: Any) -> Any:
+    """A part of a key as an int, a slice, a bool, None, an ellipsis or a tensor."""
     if part is None or part is Ellipsis or isinstance(part, (bool, slice)):
         return part
     if isinstance(part, Handle):
+        if part.dtype is dtypes.uint8:
+            warnings.warn(
+                "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+                f"instead{at_user_line()}",
+                stacklevel=2,
+            )
+            return part.bool()
         if part.dim() == 0 and part.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED):
             return part if part.requires_grad else int(part.item())
         return part
@@ -113,9 +128,9 @@ def _array_like(part: Any) -> Any:
         return part.__index__()
     if isinstance(part, (list, tuple, np.ndarray, range)):
         array = np.asarray(part)
-        if array.size == 0:
+        if array.size == 0 and not isinstance(part, np.ndarray):
             array = array.astype(np.int64)
-        return _tensor_of(array)
+        return _array_like(_tensor_of(array))
     raise IndexError(
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
         f"indices (got {type(part).__name__}){at_user_line()}"
@@ -162,25 +177,33 @@ def _prepare(
     indices: list[Any] = []
     for axis, index in advanced:
         if index.dtype is dtypes.bool_:
-            for i, size in enumerate(index.shape):
-                if size != t.shape[axis + i]:
-                    raise IndexError(
-                        f"The shape of the mask {list(index.shape)} at index {i} does not match "
-                        "the "
-                        f"shape of the indexed tensor {list(t.shape)} at index "
-                        f"{axis + i}{at_user_line()}"
-                    )
+            _check_mask(t, axis, index)
             for i, line in enumerate(nonzero(index, as_tuple=True)):
                 axes.append(axis + i)
                 indices.append(line.to(t.device))
         else:
             axes.append(axis)
-            indices.append(index.to(t.device) if index._meta()[2] == "cpu" else index)
+            indices.append(_near(index, t))
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     if together:
         return t, indices, axes[0], None
     rest = [i for i in range(t.dim()) if i not in axes]
     return shaping.permute(t, [*axes, *rest]), indices, 0, rest
+
+
+def _check_mask(t: Any, axis: int, mask: Any) -> None:
+    """IndexError unless the mask has the sizes of the dimensions from `axis` on."""
+    for i, size in enumerate(mask.shape):
+        if size != t.shape[axis + i]:
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {i} does not match the shape "
+                f"of the indexed tensor {list(t.shape)} at index {axis + i}{at_user_line()}"
+            )
+
+
+def _near(index: Any, t: Any) -> Any:
+    """An index of the host goes to where what it indexes is."""
+    return index.to(t.device) if index._meta()[2] == "cpu" else index
 
 
 _NOT_AN_INDEX = "tensors used as indices must be long, int, byte or bool tensors"
@@ -383,6 +406,12 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 
 def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """A copy of `input` with input[indices] = values (added if `accumulate`)."""
+    for i, index in enumerate(indices):
+        if not isinstance(index, Handle):
+            raise TypeError(
+                f"index_put: expected Tensors as indices, got {type(index).__name__} as number {i}"
+                f"{at_user_line()}"
+            )
     base, advanced = _basic(input, tuple(indices))
     permuted, index, axis, _ = _prepare(base, advanced)
     return record(
@@ -396,21 +425,10 @@ def _masked_fill(x: Node, mask: Node, value: Node) -> Node:
             "masked_fill_ only supports boolean masks, but got mask with dtype "
             f"{mask.dtype}{at_user_line()}"
         )
-    shape = x.shape
-    if (
-        mask.rank < x.rank
-        and mask.shape == x.shape[: mask.rank]
-        and broadcastable(mask.shape, x.shape) is False
-    ):
-        mask = ops.reshape(mask, (*mask.shape, *(1,) * (x.rank - mask.rank)))
     shape = broadcast(x.shape, mask.shape)
     return ops.where(
         ops.expand(mask, shape), ops.expand(to(value, x.dtype), shape), ops.expand(x, shape)
     )
-
-
-def broadcastable(a: Sequence[int], b: Sequence[int]) -> bool:
-    return all(x == y or 1 in (x, y) for x, y in zip(reversed(a), reversed(b), strict=False))
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
@@ -425,7 +443,19 @@ def masked_select(input: Any, mask: Any) -> Any:
 
 
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
-    result = shaping.clone(input)
+    """`input` with the first elements of `source`, in order, where `mask` holds."""
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            "masked_scatter: expected self and source to have same dtypes but got "
+            f"{input.dtype} and {source.dtype}{at_user_line()}"
+        )
+    shape = broadcast(input.shape, mask.shape)
+    result, mask = shaping.clone(shaping.expand(input, shape)), shaping.expand(mask, shape)
     count = int(mask.detach().sum().item())
+    if source.numel() < count:
+        raise RuntimeError(
+            f"masked_scatter: source has {source.numel()} elements, which are fewer than the "
+            f"{count} places where mask holds{at_user_line()}"
+        )
     setitem(result, mask, shaping.reshape(source, -1)[:count])
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tilewright.ir import dtype as dtypes
@@ -78,7 +79,10 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     x = copying.cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
         size = x.shape[dim]
-        high, low = x.narrow(dim, 1, max(size - 1, 0)), x.narrow(dim, 0, max(size - 1, 0))
+        high, low = (
+            x.narrow(dim, min(size, 1), max(size - 1, 0)),
+            x.narrow(dim, 0, max(size - 1, 0)),
+        )
         x = high ^ low if x.dtype is dtypes.bool_ else high - low
     return x
 
@@ -152,12 +156,16 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[Node, Node]:
+    whole = dim is None
     if dim is None:
         x, dim = ops.reshape(x, (-1,)), 0
     axis = normalize_axis(dim, x.rank)
     if not x.rank:
         return x, ops.argmax(x, ())
     size = x.shape[axis]
+    if not size and whole and x.dtype.is_floating_point:
+        nan = ops.constant(math.nan, x.dtype)
+        return nan, ops.zero_index(nan)
     if not size:
         raise IndexError(f"median(): expected a dimension with elements{at_user_line()}")
     order = _order(x, axis, False)
@@ -233,6 +241,8 @@ def quantile(
         raise RuntimeError(
             f"quantile() input tensor must be either float or double dtype{at_user_line()}"
         )
+    if not input.numel():
+        raise RuntimeError(f"quantile() input tensor must be non-empty{at_user_line()}")
     shape = input.shape
     x = input.reshape(-1) if dim is None else input
     axis = normalize_axis(0 if dim is None else dim, x.dim())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,12 @@ def all_pinned(batch: Any) -> Any:
     if isinstance(batch, Handle):
         return pinned(batch)
     if isinstance(batch, Mapping):
-        return type(batch)({k: all_pinned(v) for k, v in batch.items()})  # type: ignore[call-arg]
+        items = {k: all_pinned(v) for k, v in batch.items()}
+        if not isinstance(batch, MutableMapping):
+            return type(batch)(items)  # type: ignore[call-arg]
+        out = copy.copy(batch)  # what a defaultdict makes its values of is kept
+        out.update(items)
+        return out
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*map(all_pinned, batch))
     if isinstance(batch, (tuple, list)):

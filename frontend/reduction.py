@@ -290,11 +290,7 @@ def all(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
 def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
     x = floating(x)
     axes = _axes(x, dim)
-    top = ops.detach(ops.max(x, axes))
-    zero = ops.expand(ops.constant(0, x.dtype), top.shape)
-    shift = ops.where(ops.isfinite(top), top, zero)
-    total = ops.sum(ops.exp(x - shift), axes)
-    return _finish(ops.log(total) + shift, axes, keepdim)
+    return _finish(ops.logsumexp(x, axes), axes, keepdim)
 
 
 def logsumexp(input: Any, dim: Dim, keepdim: bool = False) -> Any:
@@ -367,8 +363,8 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     x = input.reshape(1, -1) if input.dim() < 2 else input
     x = x if x.dtype.is_floating_point else x.float()
     centered = x - x.mean(1, keepdim=True)
-    product = centered @ centered.t() / (x.shape[1] - correction)
-    return product.reshape(()) if input.dim() < 2 else product
+    freedom = x.shape[1] - correction
+    return (centered @ centered.t() / (freedom if freedom > 0 else 0)).squeeze()
 
 
 def corrcoef(input: Any) -> Any:

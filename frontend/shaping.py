@@ -277,13 +277,14 @@ def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, .
 
 @cached_view
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
-    """At most `chunks` views of equal size along `dim` (the last may be smaller)."""
+    """At most `chunks` views of equal size along `dim` (the last may be smaller); of no elements
+    as many as `chunks`."""
     if chunks <= 0:
         raise RuntimeError(
             f"chunk expects `chunks` to be greater than 0, got: {chunks}{at_user_line()}"
         )
     size = input.shape[dim]
-    return split(input, max(-(-size // chunks), 1), dim)
+    return split(input, -(-size // chunks) if size else [0] * chunks, dim)
 
 
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -106,6 +107,18 @@ def run_python() -> RunPython:
         return child.stdout
 
     return run
+
+
+@pytest.fixture
+def fresh_tables() -> Iterator[None]:
+    """Recording with tables and epoch as at the start, so that counts mean something."""
+    from tilewright import recording
+
+    recording.flush()
+    recording.clear_tables()
+    yield
+    with contextlib.suppress(Exception):
+        recording.flush()
 
 
 @pytest.fixture

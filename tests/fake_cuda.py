@@ -5,7 +5,8 @@ so a program gives its real values by way of the real runtime. It is harsher tha
 finds mistakes: work is done as late as it may be (when somebody waits for it) or in any order that
 streams and events allow, memory is filled with garbage when it is handed out and when it is freed,
 and every access is checked against what is allocated at that time, and against what other streams
-do with the same bytes (`fake_order.py`).
+do with the same bytes (`fake_order.py`). What streams have to do is in `fake_streams.py`, what
+kernels are in `fake_kernels.py`.
 """
 
 from __future__ import annotations
@@ -13,24 +14,27 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-import pickle
 import random
-import re
-import struct
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_order import Clock, Races, join
+from fake_kernels import (
+    TENSOR_MAP,
+    Launch,
+    Ready,
+    Watched,
+    compile_many,
+    large_programs,
+    loaded,
+    passed,
+)
+from fake_order import Races, join
+from fake_streams import Event, Point, Stream
 
 from tilewright import flushing
-from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import INTERPRET, Target
 from tilewright.runtime import devices as runtime_devices
 from tilewright.runtime import offline
 from tilewright.runtime.arena import Arena
@@ -53,55 +57,14 @@ ERRORS = {
     500: "CUDA_ERROR_NOT_FOUND",
     700: "CUDA_ERROR_ILLEGAL_ADDRESS",
 }
-WIDTHS = {"i1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "fp16": 2, "bf16": 2, "i32": 4, "u32": 4}
-WIDTHS |= {"fp32": 4, "i64": 8, "u64": 8, "fp64": 8}
-TENSOR = re.compile(r"tensordesc<(\w+)\[(\d+), (\d+)\]>")
-TENSOR_ELEMENTS = {"fp16": 6, "fp32": 7, "bf16": 9}  # CUtensorMapDataType
-TENSOR_MAP = struct.Struct("<4Q3I84x")  # address, columns, rows, bytes of a row, box, element
-NUMPY = {"i1": "?", "i8": "i1", "u8": "u1", "i16": "i2", "i32": "i4", "u32": "u4", "i64": "i8"}
-NUMPY |= {"u64": "u8", "fp16": "f2", "fp32": "f4", "fp64": "f8"}
-MAGIC = b"\x7fELF of a request"
 GARBAGE_NEW, GARBAGE_FREED = 0x7B, 0x5A
-PATIENCE = 4  # questions until a piece of work is done
-
-
-def image(request: offline.Request) -> bytes:
-    """What stands for a cubin: the request it was made of."""
-    content = pickle.dumps(request)
-    return MAGIC + len(content).to_bytes(8, "little") + content
-
-
-def compile_many(
-    requests: Sequence[offline.Request], processes: int | None = None
-) -> list[offline.Compiled]:
-    """In the place of `offline.compile_many`, in no time."""
-    return [
-        offline.Compiled(
-            name=r.name,
-            target=r.target,
-            asm={},
-            binary=image(r),
-            registers=32,
-            spills=0,
-            shared=1024 * r.num_stages,
-            num_warps=r.num_warps,
-            scratch=0,
-            maps=tuple(_tensor_map(t) for _, t in _types(r) if t.startswith("tensordesc")),
-        )
-        for r in requests
-    ]
-
-
-def large_programs(kernel: Kernel | Bundle, target: Target) -> Schedule:
-    """The interpreter costs much for each program, so there are to be few."""
-    rounds = default_schedule(kernel, target).tf32
-    return replace(default_schedule(kernel, INTERPRET), num_warps=2, tf32=rounds)
 
 
 @contextmanager
 def installed(
     devices: int = 1,
     capability: tuple[int, int] = (9, 0),
+    multiprocessors: int = 132,
     blocking: bool = False,
     keeping: bool = False,
     compiler: Callable[..., list[offline.Compiled]] = compile_many,
@@ -114,7 +77,7 @@ def installed(
     None: each as late as may be.
     """
     flushing.flush()
-    fake = FakeCuda(devices, capability, seed)
+    fake = FakeCuda(devices, capability, multiprocessors, seed)
     with pytest.MonkeyPatch.context() as patch, fake.watched():
         patch.setattr(offline, "compile_many", compiler)
         patch.setattr(kernels, "_compiler", lambda: "fake")  # a part of the key on disk
@@ -148,180 +111,19 @@ class Failure(Exception):
         self.code = code
 
 
-@dataclass(eq=False)
-class Stream:
-    """handle: its number. clock: what is certain to be done before what it is given next."""
-
-    fake: FakeCuda
-    context: int
-    handle: int
-    todo: deque[Callable[[], None] | Point] = field(default_factory=deque)
-    clock: Clock = field(default_factory=dict)
-    questions: int = 0
-
-    def give(self, name: str, do: Callable[[int], None]) -> None:
-        """Work to be done later: do(its place among all work)."""
-        place = self.fake.races.given(self.handle, self.clock, name)
-        self.todo.append(lambda: do(place))
-
-    def run(self) -> None:
-        while self.todo:
-            self.step()
-
-    def can_go_on(self) -> bool:
-        return bool(self.todo) and not (isinstance(self.todo[0], Point) and not self.todo[0].done)
-
-    def step(self) -> None:
-        self.fake.serve_some()
-        if self.todo and isinstance(self.todo[0], Point):
-            self.todo[0].run()
-        if self.can_go_on():  # still: others may have been served
-            self.do()
-
-    def do(self) -> None:
-        found = self.todo.popleft()
-        if not isinstance(found, Point):
-            found()
-
-    def ask(self) -> bool:
-        """Whether all is done. So that a loop that asks comes to an end, some is done at times."""
-        self.questions += 1
-        if self.todo and self.questions % PATIENCE == 0:
-            self.step()
-        return not self.todo
-
-    def awaits(self, point: Point) -> None:
-        join(self.clock, point.clock)
-        self.todo.append(point)
-
-
-@dataclass
-class Point:
-    """A place in a stream: when an event was recorded there, it happens there."""
-
-    stream: Stream
-    clock: Clock
-    done: bool = False
-    time: float = 0.0
-
-    @classmethod
-    def recorded(cls, stream: Stream) -> Point:
-        made = cls(stream, dict(stream.clock))
-        stream.todo.append(made.happen)
-        return made
-
-    def happen(self) -> None:
-        self.stream.fake.time += 1.0
-        self.done, self.time = True, self.stream.fake.time
-
-    def run(self) -> None:
-        while not self.done:
-            self.stream.step()
-
-    def ask(self) -> bool:
-        return self.done or (self.stream.ask(), self.done)[1]
-
-
-@dataclass
-class Event:
-    timed: bool
-    point: Point | None = None  # where it was recorded last
-
-
-@dataclass
-class Ready:
-    """A graph that can be launched. last: the end of its last launch, which the next one awaits."""
-
-    launches: dict[int, Launch]
-    last: Point | None = None
-
-
-class Watched:
-    """Triton's interpreter of memory operations, which tells of each."""
-
-    def __init__(self, fake: FakeCuda, stock: Any):
-        self._fake, self._stock = fake, stock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stock, name)
-
-    def load(self, pointers: Any, mask: Any, other: Any, dtype: Any) -> Any:
-        self._fake.accessed(pointers, mask, np.dtype(dtype).itemsize, False)
-        return self._stock.load(pointers, mask, other, dtype)
-
-    def store(self, pointers: Any, value: Any, mask: Any) -> Any:
-        self._fake.accessed(pointers, mask, value.dtype.itemsize, True)
-        return self._stock.store(pointers, value, mask)
-
-    def atomic_rmw(self, op: Any, pointers: Any, value: Any, mask: Any, order: Any) -> Any:
-        self._fake.accessed(pointers, mask, value.dtype.itemsize, True)
-        return self._stock.atomic_rmw(op, pointers, value, mask, order)
-
-    def atomic_cas(self, pointers: Any, expected: Any, value: Any, order: Any) -> Any:
-        self._fake.accessed(pointers, np.ones(1, bool), value.dtype.itemsize, True)
-        return self._stock.atomic_cas(pointers, expected, value, order)
-
-
-def _tensor_map(kind: str) -> offline.TensorMap:
-    element, rows, columns = TENSOR.fullmatch(kind).groups()  # type: ignore[union-attr]
-    box = int(rows), int(columns)
-    return offline.TensorMap(TENSOR_ELEMENTS[element], WIDTHS[element], 3, box)
-
-
-@dataclass
-class Launch:
-    """One launch of a kernel, as it was asked for. block: the bytes of each parameter, those of a
-    tensor descriptor with the sizes that follow it."""
-
-    request: offline.Request
-    grid: tuple[int, ...]
-    threads: tuple[int, ...]
-    shared: int
-    block: tuple[bytes, ...]
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Parameters by name; pointers as addresses, tensor descriptors as the interpreter takes
-        them."""
-        out: dict[str, Any] = {}
-        for (name, kind), raw in zip(_types(self.request), self.block):
-            if kind.startswith("tensordesc"):
-                out[name] = _matrix(kind, raw)
-                continue
-            dtype = "u8" if kind.startswith("*") else NUMPY[kind]
-            out[name] = np.frombuffer(raw, dtype)[0].item()
-        return out
-
-
-def _matrix(kind: str, raw: bytes) -> tuple[int, ...]:
-    """Address, rows, columns and elements from row to row, by the map and by what follows it."""
-    how = _tensor_map(kind)
-    pointer, columns, rows, row, *box, element = TENSOR_MAP.unpack(raw[:128])
-    assert (tuple(box[::-1]), element) == (how.box, how.element)
-    sizes = rows, columns, row // how.size
-    assert struct.unpack("<2i2q", raw[128:]) == (*sizes, 1)
-    return pointer, *sizes
-
-
-def _types(request: offline.Request) -> list[tuple[str, str]]:
-    return [(n, t) for n, t in request.signature.items() if t != "constexpr"]
-
-
-def _widths(kind: str) -> list[int]:
-    """The bytes of the parameters that one of Triton's is passed as."""
-    if kind.startswith("tensordesc"):
-        return [128, 4, 4, 8, 8]
-    return [8 if kind.startswith("*") else WIDTHS[kind]]
-
-
 class FakeCuda:
     """The library. What tests look at: `launches`, `calls` (how often a function was called),
     `live` (size and device by address), `graph_launches`, `capacity`, `races`."""
 
     def __init__(
-        self, devices: int = 1, capability: tuple[int, int] = (9, 0), seed: int | None = None
+        self,
+        devices: int = 1,
+        capability: tuple[int, int] = (9, 0),
+        multiprocessors: int = 132,
+        seed: int | None = None,
     ):
         self.devices, self.capability, self.version = devices, capability, 13000
+        self.multiprocessors = multiprocessors
         self.capacity = [1 << 30] * devices
         self.reserved = [0] * devices
         self.peak = [0] * devices
@@ -452,7 +254,8 @@ class FakeCuda:
         ctypes.memmove(out, name, len(name))
 
     def _cuDeviceGetAttribute(self, out: Any, attribute: int, device: int) -> None:
-        known = {75: self.capability[0], 76: self.capability[1], 16: 132, 97: 232448, 10: 32}
+        major, minor = self.capability
+        known = {75: major, 76: minor, 16: self.multiprocessors, 97: 232448, 10: 32}
         out[0] = known.get(attribute, 1)
 
     def _cuDeviceCanAccessPeer(self, out: Any, device: int, peer: int) -> None:
@@ -645,11 +448,10 @@ class FakeCuda:
     # -- kernels
 
     def _cuModuleLoadData(self, out: Any, image: int) -> None:
-        if ctypes.string_at(image, len(MAGIC)) != MAGIC:
+        request = loaded(image)
+        if request is None:
             raise Failure(INVALID_IMAGE)
-        start = image + len(MAGIC)
-        size = int.from_bytes(ctypes.string_at(start, 8), "little")
-        out[0] = self._new(pickle.loads(ctypes.string_at(start + 8, size)))
+        out[0] = self._new(request)
 
     def _cuModuleGetFunction(self, out: Any, module: int, name: bytes) -> None:
         request = self._of(module, offline.Request)
@@ -665,12 +467,7 @@ class FakeCuda:
         found = self._of(function, dict)
         if config.shared > found["shared"]:
             raise Failure(INVALID_VALUE)
-        request = found["request"]
-        widths = [_widths(t) for _, t in _types(request)]
-        places = iter((ctypes.c_void_p * (sum(map(len, widths)) + 2)).from_address(parameters))
-        parts = [[ctypes.string_at(next(places), w) for w in each] for each in (*widths, [8], [8])]
-        block = tuple(map(b"".join, parts))
-        return Launch(request, tuple(config.grid), tuple(config.block), config.shared, block)
+        return Launch.read(found["request"], config, parameters)
 
     def _cuTensorMapEncodeTiled(
         self, out: int, element: int, rank: int, pointer: int, *rest: Any
@@ -696,8 +493,9 @@ class FakeCuda:
 
         self.launches.append(asked)
         request = asked.request
-        for name, kind in _types(request):
-            pointer = asked.values[name]
+        values = asked.values
+        for name, kind in passed(request):
+            pointer = values[name]
             if kind.startswith("tensordesc"):
                 self._check(pointer[0], 1)
             elif kind.startswith("*"):
@@ -709,8 +507,8 @@ class FakeCuda:
                 assert pointer % power == 0, "a size that isn't what the compiler was told"
         function = interpreter.kernel_function(request.sha, request.body, request.name)
         arguments = dict(request.constexprs)
-        for name, kind in _types(request):
-            arguments[name] = interpreter.argument(kind, asked.values[name])
+        for name, kind in passed(request):
+            arguments[name] = interpreter.argument(kind, values[name])
         self._place = place
         try:
             interpreter.run(function, asked.grid, arguments)

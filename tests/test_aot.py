@@ -10,6 +10,7 @@ from typing import Any
 import fake_cuda
 import numpy as np
 import pytest
+from fake_kernels import large_programs
 
 import tilewright as tw
 from tilewright import nn
@@ -40,7 +41,7 @@ def net() -> Any:
 
 
 def compiled(model: Any, args: Any, path: Path, **options: Any) -> packed.Package:
-    return tw.aot.compile(model, args, path, schedule=fake_cuda.large_programs, **options)
+    return tw.aot.compile(model, args, path, schedule=large_programs, **options)
 
 
 def test_a_network(gpu: Any, tmp_path: Path) -> None:

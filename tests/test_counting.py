@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -243,3 +244,36 @@ def test_of_a_gpu_only_numbers_are_read(monkeypatch: pytest.MonkeyPatch) -> None
         tw.cuda.synchronize()
         assert max(read) <= 2
         equal(x[3:5, 7:9], x.cpu().numpy()[3:5, 7:9])
+
+
+def test_bins_of_nothing(device: str) -> None:
+    """Also of a matrix without rows, which is flattened on the way."""
+    for shape in ((0,), (0, 3), (3, 0)):
+        x = tw.zeros(shape, device=device)
+        assert tw.histc(x, 4).tolist() == [0] * 4
+        assert tw.histc(x, 4, 1, 2).tolist() == [0] * 4
+        assert tw.nonzero(x).shape == (0, x.dim())
+        assert tw.unique(x).shape == (0,)
+
+
+def test_errors_of_bins() -> None:
+    for x, options in (
+        (tw.tensor([1.0, math.inf]), {}),
+        (tw.tensor([math.nan, 1.0]), {}),
+        (tw.ones(2), {"min": 0.0, "max": math.inf}),
+    ):
+        with pytest.raises(RuntimeError, match=r"histc: range of .* is not finite"):
+            tw.histc(x, 3, **options)
+    assert tw.histc(tw.tensor([1.0, math.nan, math.inf]), 2, 0, 2).tolist() == [0, 1]
+    with pytest.raises(RuntimeError, match="bins must be > 0, but got 0"):
+        tw.histc(tw.ones(2), 0)
+    with pytest.raises(RuntimeError, match="minlength should be >= 0, got -1"):
+        tw.bincount(tw.tensor([1, 2]), minlength=-1)
+
+
+def test_errors_of_sizes() -> None:
+    with pytest.raises(RuntimeError, match=r"the same size, but got boundary tensor \[3\] and"):
+        tw.searchsorted(tw.arange(3), tw.tensor([1]), sorter=tw.tensor([0, 1]))
+    with pytest.raises(RuntimeError, match="Invalid output_size, expected 6 but got 5"):
+        tw.repeat_interleave(tw.ones(3), 2, output_size=5)
+    assert tw.repeat_interleave(tw.ones(3), 2, output_size=6).shape == (6,)

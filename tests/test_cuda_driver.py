@@ -12,10 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cuda import FakeCuda, compile_many, installed
+import triton_kernels
+from fake_cuda import FakeCuda, installed
+from fake_kernels import compile_many
 
 import tilewright
+from tilewright.codegen.schedule import default_schedule
 from tilewright.codegen.triton import emit
+from tilewright.ir.dtype import bfloat16
 from tilewright.runtime import devices
 from tilewright.runtime.cuda import device, driver, kernels
 
@@ -109,6 +113,18 @@ def test_kernels_are_compiled_for_the_device_at_hand() -> None:
     with installed(capability=(8, 9)) as fake:
         tilewright.ones(3, device="cuda").exp().tolist()
         assert [launch.request.target for launch in fake.launches] == ["sm_89"]
+
+
+def test_work_is_cut_by_the_multiprocessors_of_the_card() -> None:
+    """Products of one architecture differ in them; the table of chips has those of one product."""
+    kernel = triton_kernels.matmul(8192, 8192, 4096, bfloat16)
+    for count in (132, 114):
+        with installed(multiprocessors=count):
+            target = devices.get("cuda:0").target
+            assert target.chip.multiprocessors == target.parallel == count
+            assert default_schedule(kernel, target).persistent == count
+            x = tilewright.arange(1000.0, device="cuda")
+            assert (x * 2).sum().item() == 999000
 
 
 def test_a_kernel_without_a_form_in_triton_runs_on_the_host(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from collections.abc import Iterator
+from types import MappingProxyType
 
 import numpy as np
 import pytest
 from fake_cuda import GARBAGE_NEW, FakeCuda, installed
 
 import tilewright
+from tilewright import pinning
 from tilewright.runtime import devices
 from tilewright.runtime.cuda.copies import RING
 
@@ -267,6 +270,15 @@ def test_a_loader_pins_its_batches(fake: FakeCuda) -> None:
         assert batch["x"].is_pinned() and batch["y"][0].is_pinned()
         assert batch["y"][1] == ["text"] * 2 or batch["y"][1] == ("text",) * 2
         assert batch["x"].cuda(non_blocking=True)[:, 0].tolist() == [2 * i, 2 * i + 1]
+
+
+def test_pinned_batches_are_of_their_own_type(fake: FakeCuda) -> None:
+    made: defaultdict[str, list[int]] = defaultdict(list)
+    made["x"] = tilewright.ones(2)
+    batch = pinning.all_pinned(made)
+    assert batch["x"].is_pinned() and batch["other"] == [] and not made["x"].is_pinned()
+    fixed = pinning.all_pinned(MappingProxyType({"x": tilewright.ones(2)}))
+    assert type(fixed) is MappingProxyType and fixed["x"].is_pinned()
 
 
 def test_a_loop_finds_its_blocks_at_the_same_addresses() -> None:

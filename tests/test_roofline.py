@@ -142,6 +142,18 @@ def test_other_architectures() -> None:
         gpu("h100")
 
 
+def test_another_number_of_multiprocessors() -> None:
+    """With half of them products take twice as long."""
+    assert gpu("sm_90", multiprocessors=SM_90.multiprocessors).chip is SM_90
+    half = gpu("sm_90", multiprocessors=66)
+    assert half.parallel == half.chip.multiprocessors == 66
+    product = large(8192, 8192, 4096)
+    schedule = default_schedule(product, HOPPER)
+    takes = [predict(product, replace(schedule, persistent=0), t).seconds for t in (HOPPER, half)]
+    assert takes[1] == pytest.approx(2 * takes[0], rel=0.05)
+    assert half.chip.bandwidth == SM_90.bandwidth
+
+
 def test_what_is_read_once_a_row_makes_no_columns() -> None:
     """Rows of channels with a factor each are rows, of which a program takes one."""
     x = ops.leaf(0, Size((8, 64, 56, 56)), dt.bfloat16)

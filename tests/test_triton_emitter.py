@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,8 +16,7 @@ from triton_kernels import activation, apply, array, at, load, number
 
 from tilewright.codegen.index import Axis, constant, of
 from tilewright.codegen.kernel import Apply, Bundle, Condition, Guard, Kernel, Reduce, Scan, Store
-from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import CUDA
+from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
 from tilewright.ir import special
@@ -435,95 +433,6 @@ def words(rows: int, length: int, dtype: DType) -> np.ndarray:
     return x
 
 
-# -- contractions
-
-
-@both
-@pytest.mark.parametrize("shape", [(37, 20, 50, 1), (1, 33, 7, 1), (5, 1, 40, 3), (16, 16, 16, 2)])
-@pytest.mark.parametrize(
-    "dtype", [dt.float32, dt.float64, dt.float16, dt.bfloat16, dt.int32], ids=str
-)
-def test_matmul(device: InterpretDevice, dtype: DType, shape: tuple[int, int, int, int]) -> None:
-    m, n, k, batch = shape
-    out = launch(device, tk.matmul(m, n, k, dtype, batch, epilogue=dtype is dt.float32))
-    exact = np.float64 if dtype.category == dt.FLOAT else dtype.np
-    a, b = out["a"].astype(exact).reshape(batch, m, k), out["b"].astype(exact).reshape(batch, k, n)
-    close(out["y"], a @ b, dtype, k**0.5)
-    if "z" in out:
-        close(out["z"], np.maximum(a @ b + out["c"], 0), dt.float32, k**0.5)
-
-
-@pytest.mark.parametrize("dtype", [dt.float16, dt.bfloat16], ids=str)
-@pytest.mark.parametrize("turned", [False, True])
-def test_few_programs_walk_through_all_tiles(dtype: DType, turned: bool) -> None:
-    """Operands come through tensor descriptors, where tiles end and rows are turned."""
-    m, n, k = 70, 48, 40
-    i, j, r = Axis("p0", m), Axis("p1", n), Axis("r0", k)
-    a = load(array("a", (m, k), dtype), at((k, m), r, i) if turned else at((m, k), i, r))
-    b = load(array("b", (k, n), dtype), at((n, k), j, r) if turned else at((k, n), r, j))
-    store = tk.Store(array("y", (m, n)), at((m, n), i, j), tk.Dot(a, b, (r,), dt.float32, dtype))
-    kernel = Kernel("matmul", (i, j), (r,), (store,))
-    schedule = Schedule(block_m=32, block_n=16, block_k=16, group_m=2, persistent=4)
-    # Rows of 70 halves are no multiple of 16 bytes, so that operand is read as usual.
-    assert sum(a.role == "matrix" for a in emit(kernel, schedule).arguments) == (1 if turned else 2)
-    out = launch(InterpretDevice(lambda *_: schedule), kernel)
-    x, w = (out[name].astype(np.float32) for name in "ab")
-    left = x.reshape(k, m).T if turned else x.reshape(m, k)
-    right = w.reshape(n, k).T if turned else w.reshape(k, n)
-    close(out["y"], left @ right, dt.float32, k**0.5)
-
-
-def test_tiles_of_a_batch_are_walked_through_too() -> None:
-    schedule = Schedule(block_m=16, block_n=16, block_k=16, persistent=3)
-    out = launch(InterpretDevice(lambda *_: schedule), tk.matmul(20, 30, 24, dt.float16, 3))
-    a, b = (out[name].astype(np.float32) for name in "ab")
-    close(out["y"], a.reshape(3, 20, 24) @ b.reshape(3, 24, 30), dt.float16, 24**0.5)
-
-
-@pytest.mark.parametrize("parts", [2, 4])
-@pytest.mark.parametrize("persistent", [0, 3])
-@pytest.mark.parametrize("shape", [(33, 70, 20, 2), (16, 64, 24, 1), (20, 1, 16, 1)])
-@pytest.mark.parametrize("dtype", [dt.float32, dt.float16], ids=str)
-def test_sums_are_stored_in_parts(
-    dtype: DType, shape: tuple[int, int, int, int], persistent: int, parts: int
-) -> None:
-    """All that is done with them too: a bias along columns, two outputs, masks where tiles end."""
-    m, n, k, batch = shape
-    schedule = Schedule(
-        block_m=16, block_n=64, block_k=16, group_m=2, parts=parts, persistent=persistent
-    )
-    kernel = tk.matmul(m, n, k, dtype, batch, epilogue=True)
-    assert ("tl.static_range(PARTS)" in emit(kernel, schedule).body) == (n > 1)
-    out = launch(InterpretDevice(lambda *_: schedule), kernel)
-    a = out["a"].astype(np.float64).reshape(batch, m, k)
-    b = out["b"].astype(np.float64).reshape(batch, k, n)
-    close(out["y"], a @ b, dtype, k**0.5)
-    close(out["z"], np.maximum(a @ b + out["c"], 0), dt.float32, k**0.5)
-
-
-@both
-def test_contraction_of_expressions(device: InterpretDevice) -> None:
-    """What an operand's expression gives beyond the end of K must not count: 1 / 0 is infinite."""
-    m, n, r = Axis("p0", 5), Axis("p1", 6), Axis("r0", 21)
-    a = apply("div", number(1.0), load(array("a", (5, 21)), at((5, 21), m, r)))
-    b = apply("exp", load(array("b", (21, 6)), at((21, 6), r, n)))
-    dot = tk.Dot(a, b, (r,), dt.float32, dt.float32)
-    kernel = Kernel("dot", (m, n), (r,), (Store(array("y", (5, 6)), at((5, 6), m, n), dot),))
-    a_values = np.abs(tk.sample(array("a", (5, 21)), 0)) + 1
-    out = launch(device, kernel, a=a_values)
-    x, w = 1 / a_values.reshape(5, 21).astype(np.float64), np.exp(out["b"].astype(np.float64))
-    close(out["y"], x @ w.reshape(21, 6), dt.float32, 4)
-
-
-@both
-def test_conv(device: InterpretDevice) -> None:
-    out = launch(device, tk.conv(2, 3, 5, 6))
-    x = np.pad(out["x"].astype(np.float64).reshape(2, 3, 6, 6), ((0, 0), (0, 0), (1, 1), (1, 1)))
-    w = out["w"].astype(np.float64).reshape(5, 3, 3, 3)
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
-    close(out["y"], np.einsum("nchwij,ocij->nohw", windows, w), dt.float32, 4)
-
-
 # -- bundles
 
 
@@ -568,66 +477,7 @@ def test_bundle_of_unlike_members() -> None:
         emit(Bundle(members), Schedule())
 
 
-# -- the text
-
-
-def test_sizes_are_arguments() -> None:
-    """A new batch size, or a new width, is the same text with other numbers."""
-    for make in (
-        lambda n: activation(n, 40),
-        lambda n: activation(9, n),
-        lambda n: tk.softmax(n, 100),
-        lambda n: tk.fold("sum", (n, 100), 1, dt.float32),
-        lambda n: tk.matmul(n, 64, 128, batch=3),
-        lambda n: tk.conv(n, 16, 8, 14),
-        lambda n: tk.gather(n, 50, 20),
-        lambda n: tk.update("add", n, 50, 20),
-        lambda n: tk.random(n),
-    ):
-        one, other = (emit(make(n), SMALL_BLOCKS) for n in (33, 70))
-        assert one.body == other.body and one.sha == other.sha
-        assert [a.value for a in one.arguments] != [a.value for a in other.arguments]
-
-
-def test_text_names_the_users_lines_but_is_cached_without() -> None:
-    emitted = emit(activation(3, 4), Schedule())
-    assert "# tanh (train.py:31)" in emitted.source
-    assert "train.py" not in emitted.body
-    assert "tilewright" not in emitted.body
-
-
-def test_large_positions_are_64_bits_wide() -> None:
-    p = Axis("p0", 2**31 + 5)
-    x, y = array("x", (p.extent,), dt.int8), array("y", (p.extent,), dt.int8)
-    emitted = emit(Kernel("copy", (p,), (), (Store(y, of(p), load(x, of(p))),)), Schedule())
-    assert emitted.signature["n_p"] == "i64"
-    assert emit(activation(3, 4), Schedule()).signature["n_p"] == "i32"
-
-
-GOLDEN: dict[str, Callable[[], Kernel | Bundle]] = {
-    "triton_softmax": lambda: tk.softmax(256, 1000),
-    "triton_matmul": lambda: tk.matmul(512, 512, 512, epilogue=True),
-    "triton_gather": lambda: tk.gather(128, 1000, 64),
-}
-
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_golden_source(name: str) -> None:
-    """The text itself; `TW_ACCEPT=1` accepts what is emitted now."""
-    kernel = GOLDEN[name]()
-    source = emit(kernel, default_schedule(kernel, CUDA)).source
-    path = Path(__file__).parent / "golden" / f"{name}.txt"
-    if os.environ.get("TW_ACCEPT") == "1":
-        path.write_text(source, encoding="utf-8")
-    assert source == path.read_text(encoding="utf-8"), "TW_ACCEPT=1 accepts the new text"
-
-
-def test_every_function_that_an_op_names_exists() -> None:
-    from tilewright.codegen.triton.prelude import used
-
-    for op in REGISTRY.values():
-        if op.triton and op.triton not in ("tw_cast", "tw_bitcast"):
-            used(op.triton)
+# -- edges
 
 
 def test_empty_kernels() -> None:

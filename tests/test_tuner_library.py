@@ -12,6 +12,7 @@ pytest.importorskip("triton")
 import fake_cuda
 import library_kernels as kernels
 import triton
+from fake_kernels import compile_many
 
 import tilewright as tw
 from tilewright.codegen.external import Autotuned
@@ -39,7 +40,7 @@ def compiled(
     """As Triton would, one of the configs can't be compiled."""
     if any(r.constexprs.get("BLOCK") == 8 for r in requests):
         raise RuntimeError("static_assert")
-    return fake_cuda.compile_many(requests, processes)
+    return compile_many(requests, processes)
 
 
 class FakeUsers(Users):

@@ -14,6 +14,7 @@ from ..roles import roles
 from .registers import ADDRESSES, elements_held, multiplies_in_threads, product_registers
 from .schedule import Schedule, head_block, points
 
+REGISTERS = 1 << 16  # of a multiprocessor: compilers give a thread no more than its share
 _WINDOW = 5  # for each element of windows whose neighbours are summed: offsets and their bounds
 
 
@@ -210,7 +211,7 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         flying=block * sum(b.dtype.itemsize for b in [v.buffer for v in full] or kernel.outputs),
         flops=0,
         columns=0,
-        registers=min(held * (len(full) + 1) + ADDRESSES // 2, 255),
+        registers=min(held * (len(full) + 1) + ADDRESSES // 2, 255, REGISTERS // threads),
         shared=0,
     )
 

@@ -9,15 +9,15 @@ from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.op import REGISTRY
 
 from ..analysis import Analysis
-from ..kernel import Apply, Dot, Guard, Kernel, Reduce
+from ..kernel import Apply, Dot, Guard, Kernel, Reduce, Value
 from ..roles import Roles
 from .schedule import Schedule, points
 
 ADDRESSES = 40  # beside those of tiles: addresses, masks, sizes
 _MASKS, _BOUNDS = 72, 48  # and where tiles reach over the end; and the bounds of windows
 _FACTORS = 48  # of a product without tensor cores, beside one for each sum
-_HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op,
-_EXP = REGISTRY["exp"]  # but one that is an instruction
+_HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op
+_EXP = REGISTRY["exp"]
 _PHILOX = 5  # tiles that the words of a random number take
 
 
@@ -74,10 +74,17 @@ def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
             within = _WITHIN if value.op in ("argmax", "argmin") else 0
         else:
             ends += [last[id(value)]] if id(value) in kept else []
-            hard = isinstance(value, Apply) and value.op.cost >= _HARD and value.op is not _EXP
-            within = _WITHIN if hard else 0
+            within = _WITHIN if _is_hard(value, kernel) else 0
         most = max(most, len(ends) + within)
     return most - len(sums)
+
+
+def _is_hard(value: Value, kernel: Kernel) -> bool:
+    """Whether an op takes tiles of its own. The exponentials of a softmax, between two folds, are
+    made in place."""
+    if not isinstance(value, Apply) or value.op.cost < _HARD:
+        return False
+    return not (kernel.columns and value.op is _EXP)
 
 
 def _of(elements: int, tiles: int) -> int:

@@ -55,14 +55,14 @@ def _wide(ufunc: Any) -> Any:
     return reduce
 
 
-_sum = _reduction(
+sum_op = _reduction(
     "sum", _wide(np.sum), vjp=lambda g, out, x, axes: (expand(g, x.shape),), onnx="ReduceSum"
 )
 
 
 def sum(x: Node, axes: Sequence[int]) -> Node:
     """Sum over `axes`, in the dtype of `x`."""
-    return _sum(x, tuple(axes)) if axes else x
+    return sum_op(x, tuple(axes)) if axes else x
 
 
 def _prod_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:

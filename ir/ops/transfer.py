@@ -5,24 +5,21 @@ from __future__ import annotations
 from ..node import Node, intern
 from ..op import Kind, Op
 
-_copy_to = Op(
-    "copy_to",
-    Kind.TRANSFER,
-    lambda x, device: (x.shape, x.dtype),
-    params=("device",),
-    vjp=lambda g, out, x, device: (copy_to(g, x.device or "cpu"),),
-    numpy=lambda x, device: x,
-)
+
+def _transfer(name: str) -> Op:
+    return Op(
+        name,
+        Kind.TRANSFER,
+        lambda x, device: (x.shape, x.dtype),
+        params=("device",),
+        vjp=lambda g, out, x, device: (copy_to(g, x.device or "cpu"),),
+        numpy=lambda x, device: x,
+    )
 
 
-fetch = Op(
-    "fetch",
-    Kind.TRANSFER,
-    lambda x, device: (x.shape, x.dtype),
-    params=("device",),
-    vjp=lambda g, out, x, device: (copy_to(g, x.device or "cpu"),),
-    numpy=lambda x, device: x,
-)
+_copy_to = _transfer("copy_to")
+fetch = _transfer("fetch")
+"""A copy that its readers wait for; the program goes on."""
 
 
 def copy_to(x: Node, device: str, waits: bool = True) -> Node:

@@ -60,7 +60,9 @@ class Cuda(Device):
         self.pinned = Pinned(self.context)
         self.checks = Checks(self)
         self.kernels = Kernels(self.context)
-        self.target = gpu(self.kernels.target)
+        self.target = gpu(
+            self.kernels.target, multiprocessors=self.context.attribute("multi_processor_count")
+        )
         self.fallbacks: dict[str, str] = {}  # kernels that the host computes, by name, and why
 
     # -- streams

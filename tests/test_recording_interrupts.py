@@ -1,0 +1,145 @@
+"""Errors and interrupts while values are computed: nothing that was right is lost."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from tilewright import epoch, flushing, interrupts, recording
+from tilewright.runtime import plan as plans
+
+pytestmark = pytest.mark.usefixtures("fresh_tables")
+
+
+def test_an_error_in_a_value_leaves_the_rest_usable() -> None:
+    x = tw.arange(4.0)
+    good = x * 2
+    bad = x[tw.tensor([1, 9])]
+    worse = bad + 1
+    w = tw.ones(2, requires_grad=True)
+    loss = (w * w).sum()
+    with pytest.raises(IndexError):
+        bad.tolist()
+    assert good.tolist() == [0, 2, 4, 6]
+    for t in (bad, worse):
+        with pytest.raises(IndexError):
+            t.tolist()
+        with pytest.raises(IndexError):
+            t * 2
+    loss.backward()
+    assert w.grad.tolist() == [2, 2]
+    assert (x + 1).tolist() == [1, 2, 3, 4]
+
+
+def test_a_failed_write_keeps_the_old_value() -> None:
+    x = tw.zeros(3)
+    recording.flush()
+    x[tw.tensor([0, 7])] = 1
+    with pytest.raises(IndexError):
+        recording.flush()
+    assert x.tolist() == [0, 0, 0]
+
+
+def test_parameters_survive_an_error_in_the_step_that_updates_them() -> None:
+    w, table = tw.ones(1000), tw.zeros(5, 2)
+    recording.flush()
+    for k in range(3):
+        w.sub_(0.25)
+        row = table[tw.tensor([k, 50])]
+        with pytest.raises(IndexError):
+            row.tolist()
+        assert w[0].item() == 1 - 0.25 * (k + 1)
+
+
+def test_an_interrupt_loses_nothing(monkeypatch: Any) -> None:
+    x = tw.ones(3)
+    y = x * 2
+    x.add_(5)
+
+    def interrupted(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plans.Plan, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            y.tolist()
+    assert (x + y).tolist() == [8, 8, 8] and y.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("step", ["_hand_out", "_end_epoch", "_keep_histories"])
+def test_an_interrupt_in_the_middle_of_a_flush(step: str, monkeypatch: Any) -> None:
+    w = tw.ones(3, requires_grad=True)
+    h = w.exp()
+    loss = (h * h).sum()
+    usual, calls = getattr(flushing, step), []
+
+    def interrupted(*args: Any) -> Any:
+        usual(*args)
+        calls.append(step)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(flushing, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        loss.item()
+    assert h.tolist() == pytest.approx([math.e] * 3)
+    loss.backward()
+    assert w.grad.tolist() == pytest.approx([2 * math.e**2] * 3, rel=1e-6)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal")
+def test_an_interrupt_waits_for_memory_that_is_being_overwritten() -> None:
+    done = []
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt), interrupts.deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            done.append(True)
+        assert done
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def test_interrupts_at_any_time_leave_right_values() -> None:
+    """A trace function raises after so many calls and returns inside the package: where the
+    interpreter looks for signals."""
+
+    package = os.path.dirname(os.path.abspath(recording.__file__))
+    x = tw.arange(3.0)
+    for _ in range(2):  # so that the interrupts come on the usual path, with its plan made
+        (x + (x * 2).view(3).add_(1)).tolist()
+    for k in range(1, 150, 2):
+        passed = [0]
+
+        def trace(frame: Any, event: str, arg: Any, passed: Any = passed, k: int = k) -> Any:
+            if not frame.f_code.co_filename.startswith(package):
+                return None
+            if event in ("call", "return"):
+                passed[0] += 1
+                if passed[0] == k:
+                    raise KeyboardInterrupt
+            return trace
+
+        y = x * 2
+        sys.settrace(trace)
+        try:
+            z = y.view(3)
+            z.add_(1)
+            (x + z).tolist()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        assert epoch.clock.holding == 0
+        assert x.tolist() == [0, 1, 2]
+        assert y.tolist() in ([0, 2, 4], [1, 3, 5])
+        assert (x + 1).tolist() == [1, 2, 3]
