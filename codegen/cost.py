@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from .domain import Domain
-from .index import Axis
-from .kernel import Apply, Kernel, Load, RandomBits, Reduce, Value, ranges
+from .index import Axis, Index
+from .kernel import Apply, Buffer, Kernel, Load, RandomBits, Reduce, Value, ranges
 from .schedule import default_schedule, predict
 from .target import Target
 
@@ -30,11 +30,14 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
 
     row = frozenset(domain.reduction)
     once = passed = arithmetic = 0
+    directions: dict[Buffer, set[bool]] = {}
     for value in kernel.values:
         if isinstance(value, Load):
             moved = min(count(value), value.buffer.size) * value.buffer.dtype.itemsize
             if row & axes[id(value)]:
                 passed += moved
+                along = directions.setdefault(value.buffer, set())
+                along |= {axis in row for axis in _steps(value.offset)}
             else:
                 once += moved
         elif isinstance(value, (Apply, RandomBits)):
@@ -50,9 +53,18 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
             elements *= domain.row
         written += min(elements, store.buffer.size) * store.buffer.dtype.itemsize
     moved = once + written + passed * _passes(kernel, domain, target)
+    if target.sector and not kernel.has_dot:
+        # Read along rows and across them: one of the two has a sector for each element.
+        turned = [b for b, along in directions.items() if len(along) == 2]
+        moved += sum(b.size * target.sector for b in turned)
     if row and not kernel.has_dot:
         moved *= max(1.0, target.parallel / max(domain.points, 1))
     return target.launch_cost + moved + arithmetic * target.op_cost
+
+
+def _steps(offset: Index) -> list[Axis]:
+    """The axes along which neighbours are neighbours in memory."""
+    return [atom for atom, step in offset.terms if step == 1 and isinstance(atom, Axis)]
 
 
 def gains(merged: Kernel, apart: Sequence[Kernel], target: Target) -> bool:

@@ -20,6 +20,7 @@ from tilewright.ir.passes.autodiff import decomposed
 
 from .target import Target
 
+_PERMUTE = REGISTRY["permute"]
 _MOST = 16
 """How many times as many parts as are enough there may be."""
 
@@ -38,7 +39,7 @@ class SplitFolds:
         points = math.prod(node.shape)
         length = math.prod(x.shape[a] for a in axes)
         longest, least = self.target.long_row, 64
-        if self.target.columns and x.rank - 1 not in axes:
+        if self.target.columns and _innermost(x) not in axes:
             x, axes = _merged(x, axes)
             points = -(-points // self.target.columns)  # one program folds so many of them
             longest, least = self.target.long_row >> 7, 16
@@ -79,6 +80,15 @@ class SplitFolds:
             if extent % parts == 0:
                 return parts
         return None
+
+
+def _innermost(x: Node) -> int:
+    """The dimension along which neighbours are neighbours in memory, if `x` is a turned view."""
+    place = list(range(x.rank))
+    while x.op is _PERMUTE:
+        place = [x.attrs[0][p] for p in place]
+        x = x.operands[0]
+    return place.index(x.rank - 1)
 
 
 def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:

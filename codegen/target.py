@@ -21,6 +21,8 @@ class Target:
     launch_cost: what a launch costs, in bytes that could be moved in its time.
     fuse_limit: the most buffers one kernel may touch.
     op_cost: what one unit of Op.cost takes for one element, in bytes that could be moved.
+    sector: bytes that are read at least where neighbouring threads don't read neighbours; 0 if a
+        cache makes up for that.
     parallel: how many points of parallel axes it takes to keep the machine busy.
     long_row: from how many elements on a row is folded in two steps if there are few rows.
     row_limit: the most elements of a row that stay on chip between two passes over it.
@@ -58,6 +60,7 @@ class Target:
     launch_cost: int
     fuse_limit: int = 32
     op_cost: float = 0.1
+    sector: int = 0
     parallel: int = 64
     long_row: int = 1 << 15
     row_limit: int = 1 << 14
@@ -138,6 +141,7 @@ CUDA = Target(
     "triton",
     native_sort=False,
     launch_cost=1 << 22,
+    sector=32,
     product_rows=512,
     tiled_attention=TENSOR_TYPES,
     gradient_passes=True,

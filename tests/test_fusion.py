@@ -124,6 +124,16 @@ def test_a_recomputed_fold_is_refused(target: Target) -> None:
     assert any("not fused" in line for line in program.report)
 
 
+def test_rows_and_columns_of_one_tensor_stay_apart_on_a_gpu() -> None:
+    """As many elements, and the same memory, but one of them would be read across the threads."""
+    x = leaf(0, 8, 256, 128)
+    roots = [ops.sum(ops.permute(x, (0, 2, 1)), (0, 2)), ops.relu(x)]
+    near = replace(CUDA, columns=0, parallel=1)  # whose folds are not split
+    assert launches(roots, near) == 2
+    assert launches(roots, replace(near, sector=0)) == 1
+    assert launches([ops.sum(x, (0, 1)), ops.relu(x)], near) == 1
+
+
 def test_few_long_rows_are_folded_in_two_steps() -> None:
     target = replace(CUDA, parallel=4, long_row=64)
     x, y = leaf(0, 64, 2, 16) * 0.1, leaf(1, 7, 11)

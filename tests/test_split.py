@@ -10,7 +10,7 @@ import pytest
 from test_triton_graphs import interpret
 
 from tilewright.codegen.program import Loop, compile_graph
-from tilewright.codegen.schedule import Usage, default_schedule, predict
+from tilewright.codegen.schedule import Usage, default_schedule, points, predict
 from tilewright.codegen.target import CUDA, INTERPRET, LLVM, Target, gpu
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
@@ -126,6 +126,15 @@ def test_columns_of_several_dimensions() -> None:
     (array,) = values.values()
     expected = array.sum((0, 1, 2), keepdims=True) * 2.0
     np.testing.assert_allclose(run(y, values), expected, atol=2e-3)
+
+
+def test_columns_of_a_turned_view() -> None:
+    """Channels that come last in memory are columns, wherever they stand."""
+    x = ops.permute(ops.leaf(0, Size((32, 56, 56, 96)), dt.float32), (0, 3, 1, 2))
+    program = compile_graph(lower_graph([ops.sum(x, (0, 2, 3))]), CUDA)
+    first, last = (s.kernel for s in program.steps)
+    programs = [-(-points(k.parallel) // CUDA.columns) for k in (first, last)]
+    assert programs[0] >= CUDA.parallel > programs[1]
 
 
 def normalized(kind: str, channels: int, dtype: DType) -> list[Node]:

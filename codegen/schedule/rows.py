@@ -12,6 +12,8 @@ STEP = 4096
 """How many elements of a long row a program takes at a time. A row that is read once is long from
 there on, one that is read again as soon as it doesn't fit."""
 
+_BUSY = 16
+"""Warps that keep a multiprocessor busy."""
 _THREADS, _UNALIGNED = 1024, 640
 """That a multiprocessor has registers for, if they read rows by vectors and if not."""
 
@@ -55,18 +57,20 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
 
 
 def _warps(kernel: Kernel, target: Target) -> int:
-    """Warps of a program that walks along a row: more, so that there are fewer rows at a time, if
-    these then stay in the cache until they are read again."""
+    """Warps of a program that walks along a row: more where rows are few, and so that there are
+    fewer at a time, if these then stay in the cache until they are read again."""
+    rows = points(kernel.parallel)
+    least = next((w for w in (8, 16) if rows * w >= _BUSY * target.chip.multiprocessors), 16)
     if passes(kernel) == 1:
-        return 8
+        return least
     length = points(kernel.reduction)
     row = length * sum(v.buffer.dtype.itemsize for v in _loads_of_rows(kernel))
     threads = _THREADS if length % 16 == 0 else _UNALIGNED
     for warps in (8, 16, 32):
         programs = max(threads // (target.chip.warp * warps), 1)
         if programs * target.chip.multiprocessors * row <= target.chip.cached:
-            return warps
-    return 8
+            return max(warps, least)
+    return least
 
 
 def _runs_along_parallel(kernel: Kernel) -> bool:
