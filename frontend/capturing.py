@@ -200,6 +200,8 @@ def _finish() -> Program | None:
     program = _program(roots, own, values, live, dict(replaced)) if own else None
     if program is not None:
         program.histories = list(kept.values())
+        for history in program.histories:
+            history.is_captured = True
     flushing._keep_histories(kept, roots, values, live)
     flushing._hand_out(live, outcome, histories, values, False)
     _undo()

@@ -170,12 +170,14 @@ class History:
         on to.
     hooks: node -> dictionaries of hooks that see its gradient; shared by the epoch's histories.
     overwritten: nodes among the saved that were changed in place before the epoch was over.
+    is_captured: whether what it saved is memory of a graph, which each replay writes anew.
     """
 
     node: Node
     epoch: int
     saved_nodes: tuple[Node, ...]
     is_freed: bool = False
+    is_captured: bool = False
     saved: dict[Node, tuple[Any, Any, int]] = field(default_factory=dict)
     leaf_values: dict[Node, tuple[Any, Any, int]] = field(default_factory=dict)
     scalar_values: dict[Node, Any] = field(default_factory=dict)

@@ -179,6 +179,12 @@ class _Pass:
             for history in batch:
                 if history.is_freed:
                     raise RuntimeError(TWICE + at_user_line())
+                if history.is_captured and epoch.clock.capturing:
+                    raise RuntimeError(
+                        "the backward pass of what another graph computes can't be captured: what "
+                        "was saved is that of one replay. Capture both in one graph, or call "
+                        f"backward() after the replay{at_user_line()}"
+                    )
             self.used.extend(batch)
             self._through_batch(batch, latest)
 
