@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import pickle
 import random
 import re
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,12 +59,18 @@ WIDTHS = {"i1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "fp16": 2, "bf16": 2, "
 WIDTHS |= {"fp32": 4, "i64": 8, "u64": 8, "fp64": 8}
 TENSOR = re.compile(r"tensordesc<(\w+)\[(\d+), (\d+)\]>")
 TENSOR_ELEMENTS = {"fp16": 6, "fp32": 7, "bf16": 9}  # CUtensorMapDataType
-TENSOR_MAP = struct.Struct("<4Q3I84x")  # address, columns, rows, bytes of a row, box, element
+TENSOR_MAP = struct.Struct("<5Q3I76x")  # address, mark, columns, rows, bytes of a row, box, element
 NUMPY = {"i1": "?", "i8": "i1", "u8": "u1", "i16": "i2", "i32": "i4", "u32": "u4", "i64": "i8"}
 NUMPY |= {"u64": "u8", "fp16": "f2", "fp32": "f4", "fp64": "f8"}
 MAGIC = b"\x7fELF of a request"
 GARBAGE_NEW, GARBAGE_FREED = 0x7B, 0x5A
 PATIENCE = 4  # questions until a piece of work is done
+GRID, MOST_SHARED = ((1 << 31) - 1, 65535, 65535), 232448
+SWIZZLED = {0: 1 << 20, 1: 32, 2: 64, 3: 128}  # bytes of a box's row at most, by CUtensorMapSwizzle
+ANYWHERE = re.compile(  # functions that a thread may call that has turned to no GPU
+    "cuInit|cuDriver.*|cuDevice.*|cuCtxSetCurrent|cuMemPool.*|cuGraph(Exec)?Destroy|cuGetError.*"
+)
+SMALL_MAP, REPAIRED, FAULT = 128 << 10, 13010, 1 << 21
 
 
 def image(request: offline.Request) -> bytes:
@@ -224,6 +232,7 @@ class Point:
 
 @dataclass
 class Event:
+    context: int
     timed: bool
     point: Point | None = None  # where it was recorded last
 
@@ -296,7 +305,9 @@ class Launch:
 def _matrix(kind: str, raw: bytes) -> tuple[int, ...]:
     """Address, rows, columns and elements from row to row, by the map and by what follows it."""
     how = _tensor_map(kind)
-    pointer, columns, rows, row, *box, element = TENSOR_MAP.unpack(raw[:128])
+    pointer, mark, columns, rows, row, *box, element = TENSOR_MAP.unpack(raw[:128])
+    last = row * (rows - 1) + (columns - 1) * how.size
+    assert mark == FAULT * (last + 1 >= SMALL_MAP), "the hardware may read beyond this matrix"
     assert (tuple(box[::-1]), element) == (how.box, how.element)
     sizes = rows, columns, row // how.size
     assert struct.unpack("<2i2q", raw[128:]) == (*sizes, 1)
@@ -332,12 +343,13 @@ class FakeCuda:
         self.updates = 0
         self.calls: dict[str, int] = {}
         self.refused: set[str] = set()  # functions that fail
-        self.current: int | None = None
+        self._thread = threading.local()
         self.lost = False
         self.process = os.getpid()  # a child that is forked from it can't use the driver
         self.time = 0.0
         self._memory: dict[int, np.ndarray] = {}
         self._handles: dict[int, Any] = {}
+        self._homes: dict[int, int] = {}  # the contexts of modules
         self._next = itertools.count(0x1000, 0x10)
         self._contexts = [self._new(("context", i)) for i in range(devices)]
         self._pools = [self._new(("pool", i)) for i in range(devices)]
@@ -363,6 +375,8 @@ class FakeCuda:
                         raise Failure(INVALID_VALUE)
                     if self.lost:
                         raise Failure(ILLEGAL_ADDRESS)
+                    if not ANYWHERE.fullmatch(name):
+                        self._context_number()
                 return body(*args) or OK
             except Failure as failure:
                 return failure.code
@@ -415,9 +429,10 @@ class FakeCuda:
         return found
 
     def _context_number(self) -> int:
-        if self.current is None:
+        number = getattr(self._thread, "context", None)  # each thread has one of its own
+        if number is None:
             raise Failure(INVALID_CONTEXT)
-        return self.current
+        return number
 
     def _stream(self, handle: int | None) -> Stream:
         if not handle:
@@ -465,7 +480,7 @@ class FakeCuda:
         out[0] = self._contexts[device]
 
     def _cuCtxSetCurrent(self, context: int) -> None:
-        self.current = self._contexts.index(context)
+        self._thread.context = self._contexts.index(context)
 
     def _cuCtxSynchronize(self) -> None:
         number = self._context_number()
@@ -500,14 +515,17 @@ class FakeCuda:
             self._stream(stream).awaits(found.point)
 
     def _cuEventCreate(self, out: Any, flags: int) -> None:
-        out[0] = self._new(Event(timed=not flags & 2))
+        out[0] = self._new(Event(self._context_number(), timed=not flags & 2))
 
     def _cuEventDestroy(self, event: int) -> None:
         self._of(event, Event)
         del self._handles[event]
 
     def _cuEventRecord(self, event: int, stream: int | None) -> None:
-        self._of(event, Event).point = Point.recorded(self._stream(stream))
+        found, where = self._of(event, Event), self._stream(stream)
+        if found.context != where.context:
+            raise Failure(INVALID_HANDLE)
+        found.point = Point.recorded(where)
 
     def _cuEventQuery(self, event: int) -> int:
         point = self._of(event, Event).point
@@ -525,6 +543,8 @@ class FakeCuda:
 
     def _cuEventElapsedTime(self, out: Any, start: int, end: int) -> int:
         first, last = self._of(start, Event), self._of(end, Event)
+        if first.context != last.context:
+            raise Failure(INVALID_HANDLE)
         if not (first.timed and last.timed and first.point and last.point):
             raise Failure(INVALID_HANDLE)
         if not (first.point.done and last.point.done):
@@ -610,6 +630,7 @@ class FakeCuda:
         reads: bool = True,
     ) -> None:
         """reads, writes: whether the source and the target are on a device."""
+        assert size, "what the driver makes of no bytes isn't documented"
 
         def copy(place: int) -> None:
             for pointer, is_target in ((source, False), (to, True)):
@@ -649,24 +670,40 @@ class FakeCuda:
             raise Failure(INVALID_IMAGE)
         start = image + len(MAGIC)
         size = int.from_bytes(ctypes.string_at(start, 8), "little")
-        out[0] = self._new(pickle.loads(ctypes.string_at(start + 8, size)))
+        out[0] = module = self._new(pickle.loads(ctypes.string_at(start + 8, size)))
+        self._homes[module] = self._context_number()
 
     def _cuModuleGetFunction(self, out: Any, module: int, name: bytes) -> None:
         request = self._of(module, offline.Request)
         if request.name != name.decode():
             raise Failure(NOT_FOUND)
-        out[0] = self._new({"request": request, "shared": 48 << 10})
+        found = {"request": request, "shared": 48 << 10, "context": self._homes[module]}
+        out[0] = self._new(found)
 
     def _cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
-        assert attribute == 8
+        if attribute != 8 or not 0 <= value <= MOST_SHARED:
+            raise Failure(INVALID_VALUE)
         self._of(function, dict)["shared"] = value
+
+    def _cuFuncSetCacheConfig(self, function: int, config: int) -> None:
+        self._of(function, dict)
+        if config not in (0, 1, 2, 3):
+            raise Failure(INVALID_VALUE)
 
     def _asked(self, function: int, config: Any, parameters: int) -> Launch:
         found = self._of(function, dict)
-        if config.shared > found["shared"]:
-            raise Failure(INVALID_VALUE)
+        if found["context"] != self._context_number():
+            raise Failure(INVALID_HANDLE)
         request = found["request"]
         widths = [_widths(t) for _, t in _types(request)]
+        most = 32764 if self.version >= 12010 else 4096  # bytes of parameters
+        if (
+            config.shared > found["shared"]
+            or not all(0 < n <= limit for n, limit in zip(config.grid, GRID))
+            or not 0 < math.prod(config.block) <= 1024
+            or sum(map(sum, widths)) + 16 > most
+        ):
+            raise Failure(INVALID_VALUE)
         places = iter((ctypes.c_void_p * (sum(map(len, widths)) + 2)).from_address(parameters))
         parts = [[ctypes.string_at(next(places), w) for w in each] for each in (*widths, [8], [8])]
         block = tuple(map(b"".join, parts))
@@ -677,11 +714,21 @@ class FakeCuda:
     ) -> None:
         sizes, strides, box, steps, interleave, *_, fill = rest
         assert rank == 2 and steps[:2] == [1, 1] and (interleave, fill) == (0, 0)
-        wrong = out % 64 or pointer % 16 or strides[0] % 16 or not 0 < max(box[:2]) <= 256
-        if wrong:
+        size = {v: WIDTHS[k] for k, v in TENSOR_ELEMENTS.items()}.get(element, 0)
+        across, swizzle = box[0] * size, rest[5]
+        if (
+            *(out % 64, pointer % 16, strides[0] % 16, across % 16),
+            *(not 0 < n <= 256 for n in box[:2]),
+            *(not 0 < n <= 1 << 32 for n in sizes[:2]),
+            not 0 < strides[0] < 1 << 40,
+            across > SWIZZLED[swizzle],
+        ) != (0,) * 10:
             raise Failure(INVALID_VALUE)
-        self._check(pointer, strides[0] * (sizes[1] - 1) + 1)
-        packed = TENSOR_MAP.pack(pointer, sizes[0], sizes[1], strides[0], *box[:2], element)
+        last = strides[0] * (sizes[1] - 1) + (sizes[0] - 1) * size
+        self._check(pointer, last + 1)
+        # Drivers set this bit where it does harm, too, before they were repaired.
+        marked = self.version <= REPAIRED or last + 1 >= SMALL_MAP
+        packed = TENSOR_MAP.pack(pointer, FAULT * marked, *sizes[:2], strides[0], *box[:2], element)
         ctypes.memmove(out, packed, len(packed))
 
     def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: Any) -> None:

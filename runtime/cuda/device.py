@@ -62,6 +62,7 @@ class Cuda(Device):
         self.kernels = Kernels(self.context)
         self.target = gpu(self.kernels.target)
         self.fallbacks: dict[str, str] = {}  # kernels that the host computes, by name, and why
+        self.refused: dict[str, str] = {}  # kernels the driver makes no tensor maps for, likewise
 
     # -- streams
 
@@ -143,6 +144,8 @@ class Cuda(Device):
         out = self.empty(buffer.shape, buffer.dtype)
         if source.concurrent:
             source.meet([buffer], ())
+        if not buffer.nbytes:
+            return out
         here, there, stream = self.context, source.context, self.context.stream
         if source is self:
             here.use()
