@@ -236,7 +236,11 @@ class Cuda(Device):
             return function
 
         def unaligned(words: Memory | None) -> Launcher:
-            assert kernel.unaligned is not None, f"{kernel.name}: only in loops buffers are rows"
+            if kernel.unaligned is None:  # only in loops buffers are rows, at any address
+                raise RuntimeError(
+                    f"kernel {kernel.name} was compiled for memory at multiples of 16 bytes, and "
+                    "for matrices of which the driver makes tensor maps: compile the program again"
+                )
             return Launcher(self, kernel.emitted, load(kernel.unaligned), words=words)
 
         return Launcher(self, kernel.emitted, load(kernel.image), unaligned)
