@@ -611,6 +611,13 @@ class FakeCuda:
         self.pinned.append(np.zeros(size, np.uint8))
         out[0] = self.pinned[-1].ctypes.data
 
+    def _own(self, *pointers: int) -> None:
+        """Memory of a pool is in no reach of other GPUs; only copies that name both are for it."""
+        here = self._context_number()
+        for start, (length, device) in self.live.items():
+            if device != here and any(start <= p < start + length for p in pointers):
+                raise Failure(INVALID_VALUE)
+
     def _check(self, pointer: int, size: int) -> None:
         """The GPU is lost for the process if these bytes aren't allocated."""
         for start, (length, _) in self.live.items():
@@ -642,12 +649,15 @@ class FakeCuda:
         self._stream(stream).give(name, copy)
 
     def _cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int | None) -> None:
+        self._own(to)
         self._copy("a copy from the host", to, source, size, stream, reads=False)
 
     def _cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int | None) -> None:
+        self._own(source)
         self._copy("a copy to the host", to, source, size, stream, writes=False)
 
     def _cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int | None) -> None:
+        self._own(to, source)
         self._copy("a copy", to, source, size, stream)
 
     def _cuMemcpyPeerAsync(
@@ -656,6 +666,8 @@ class FakeCuda:
         self._copy("a copy from another GPU", to, source, size, stream)
 
     def _cuMemsetD8Async(self, pointer: int, byte: int, size: int, stream: int | None) -> None:
+        self._own(pointer)
+
         def fill(place: int) -> None:
             self._check(pointer, size)
             self.races.access(place, pointer, size, writes=True)
