@@ -637,7 +637,8 @@ class FakeCuda:
         reads: bool = True,
     ) -> None:
         """reads, writes: whether the source and the target are on a device."""
-        assert size, "what the driver makes of no bytes isn't documented"
+        if not size:  # what the driver makes of no bytes isn't documented
+            raise Failure(INVALID_VALUE)
 
         def copy(place: int) -> None:
             for pointer, is_target in ((source, False), (to, True)):

@@ -74,6 +74,14 @@ def test_a_thread_that_has_turned_to_no_device_ends_events(fake: FakeCuda) -> No
     assert fake.calls["cuEventDestroy_v2"] > before
 
 
+def test_nothing_is_asked_of_the_driver_for_empty_copies() -> None:
+    with installed(devices=2):
+        first, second = (devices.get(f"cuda:{n}") for n in range(2))
+        empty = first.from_numpy(np.empty((0, 3), np.float32))
+        for target in (first, second):
+            assert target.to_numpy(target.copied(empty, first)).shape == (0, 3)
+
+
 def test_graphs_of_a_lost_device_end_in_silence(
     fake: FakeCuda, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
