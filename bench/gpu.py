@@ -168,27 +168,56 @@ class Benchmark:
 
 def target_of(tw: Any, device: str) -> Any:
     """What codegen knows of a GPU."""
-    from tilewright.runtime import devices
-
-    card: Any = devices.get(tw.zeros((), device=device)._meta()[2])
-    return card.target
+    return card_of(tw, device).target
 
 
 def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
-    """What a first run on a card should find out."""
+    """What a first run on a card should find out. What fails is an answer too."""
+    for ask in (about, first_kernels, tiles, host_times, ended_amid_work, neighbours):
+        try:
+            yield from ask(tw, device)
+        except Exception as error:
+            yield ask.__name__.replace("_", " "), f"{type(error).__name__}: {error}"[:500]
+    yield "a copy beside products, ms", attempt(overlap, tw, device)
+    yield "graphs", attempt(graphs)
+    yield "kernels that the host ran", attempt(lambda: card_of(tw, device).fallbacks)
+    yield "kernels refused tensor maps", attempt(lambda: card_of(tw, device).refused)
+
+
+def attempt(work: Callable[..., Any], *args: Any) -> Any:
+    """What it returns, or what went wrong."""
+    try:
+        return work(*args)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:500]
+
+
+def card_of(tw: Any, device: str) -> Any:
+    """The device as the runtime knows it."""
     from tilewright.runtime import devices
+
+    return devices.get(tw.zeros((), device=device)._meta()[2])
+
+
+def about(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
+    """The machine."""
     from tilewright.runtime.cuda import driver
 
-    card: Any = devices.get(tw.zeros((), device=device)._meta()[2])
-    about = tw.cuda.get_device_properties(device)
-    yield "GPU", f"{about.name}, {about.multi_processor_count} multiprocessors, {card.target.name}"
+    card = card_of(tw, device)
+    found = tw.cuda.get_device_properties(device)
+    yield "GPU", f"{found.name}, {found.multi_processor_count} multiprocessors, {card.target.name}"
     yield "driver", driver.get().number("cuDriverGetVersion")
+    yield "assembler", card.kernels.assembler or "Triton's own choice"
     for module in ("triton", "cuda.core", "cuda.bindings", "torch"):
         try:
             yield module, str(getattr(importlib.import_module(module), "__version__", "there"))
         except ImportError:
             yield module, "missing"
     yield "gcc", shutil.which("gcc") or "missing"
+
+
+def first_kernels(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
+    """Whether what is compiled here is loaded and right, with much shared memory too."""
     start = time.perf_counter()
     x = tw.arange(1 << 20, dtype=tw.float32, device=device)
     total = float((x * 2 + 1).sum())
@@ -196,9 +225,20 @@ def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
     yield "first kernel, s", time.perf_counter() - start
     a = tw.ones(512, 512, dtype=tw.bfloat16, device=device)
     yield "a product in bfloat16", float((a @ a)[3, 5]) == 512.0
-    shared = [f.shared for f in card.kernels._loaded.values()]
+    shared = [f.shared for f in card_of(tw, device).kernels._loaded.values() if f is not None]
     yield "shared memory of its largest kernel, KB", max(shared) / 1024
-    yield "a large product, tiles copied by hardware", walked(tw, device)
+
+
+def tiles(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
+    """Tiles that hardware copies, of matrices of every form that a tensor map is asked for."""
+    yield "a large product, tiles copied by hardware", attempt(walked, tw, device)
+    yield "tiles of rows that overlap", attempt(overlapping, tw, device)
+
+
+def host_times(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
+    """What a flush costs the host."""
+    from tilewright import recording
+
     y = tw.zeros(1024, device=device)
 
     def step() -> None:
@@ -210,8 +250,6 @@ def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
         for _ in range(16):
             y = y.flip(0).cumsum(0) * 0.5
 
-    from tilewright import recording
-
     for name, work in (("one kernel", step), ("16 x 2 kernels, as a graph", chained)):
         times = []
         for _ in range(50):
@@ -221,7 +259,51 @@ def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
             times.append(time.perf_counter() - start)
             tw.cuda.synchronize()
         yield f"host time of a flush of {name}, us", statistics.median(times[10:]) * 1e6
-    yield "a copy beside products, ms", overlap(tw, device)
+
+
+ENDING = """
+import sys, threading
+import tilewright as tw
+from tilewright import recording
+x = tw.ones(int(sys.argv[2]), device=sys.argv[1])
+side = tw.cuda.Stream()
+with tw.cuda.stream(side):
+    y = (x * 2).to("cpu", non_blocking=True)
+event = tw.cuda.Event(enable_timing=True)
+event.record()
+thread = threading.Thread(target=lambda: globals().pop("event"))
+thread.start(), thread.join()
+z = x.cumsum(0) + 1
+recording.flush()
+"""
+
+
+def ended_amid_work(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
+    """Whether a process ends in peace while its streams have work to do."""
+    command = [sys.executable, "-c", ENDING, device, str(COPIED)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    yield "a process that ends amid work", f"exit status {done.returncode} {done.stderr[-300:]}"
+
+
+def neighbours(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
+    """Copies between GPUs, where there are several."""
+    count = tw.cuda.device_count()
+    if count < 2:
+        return
+    yield "GPUs, the first reaches the second", (count, tw.cuda.can_device_access_peer(0, 1))
+    x = tw.arange(1 << 20, dtype=tw.int32, device="cuda:0") * 3
+    back = (x.to("cuda:1") + 1).to("cuda:0") - 1
+    yield "a copy there and back is exact", bool((back == x).all())
+
+
+def graphs() -> str:
+    """Sequences of launches that became graphs, and those the driver refused."""
+    from tilewright.runtime import plan
+    from tilewright.runtime.cuda.graphs import Replay
+
+    runs = [r for p in plan.plans() for s in p.segments for r, _ in s.runs.values()]
+    found = [r for r in runs if isinstance(r, Replay)]
+    return f"{sum(bool(r._graphs) for r in found)} made, {sum(r._refused for r in found)} refused"
 
 
 def walked(tw: Any, device: str) -> bool:
@@ -231,6 +313,17 @@ def walked(tw: Any, device: str) -> bool:
     a, b = (i[:, None] + k) % 4, (k[:, None] + i) % 2
     left, right = (tw.tensor(x).to(device).to(tw.bfloat16) for x in (a, b))
     return np.array_equal((left @ right).float().cpu().numpy(), a @ b)
+
+
+def overlapping(tw: Any, device: str) -> bool:
+    """Whether a product with windows of a signal, which begin 16 bytes apart, is right."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(4, size=8 * SIDE + 512).astype(np.float32)
+    b = rng.integers(2, size=(512, SIDE)).astype(np.float32)
+    signal, right = (tw.tensor(v).to(device).to(tw.bfloat16) for v in (x, b))
+    found = signal.unfold(0, 512, 8) @ right
+    windows = np.lib.stride_tricks.sliding_window_view(x, 512)[::8]
+    return np.allclose(found.float().cpu().numpy(), windows @ b, rtol=2**-8, atol=0)
 
 
 def overlap(tw: Any, device: str) -> str:
@@ -265,12 +358,17 @@ def overlap(tw: Any, device: str) -> str:
 def tests(end: float) -> str:
     """The outcome of the tests that are marked `gpu`, within the time that is left."""
     root = Path(__file__).resolve().parents[1]
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests"]
+    # What else is in the folder may ask for packages that this machine hasn't.
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
+    command += ["tests/test_cuda_gpu.py"]
     left = max(10.0, min(180.0, end - time.monotonic()))
     try:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=left)
-    except subprocess.TimeoutExpired:
-        return f"not done after {left:.0f} s"
+    except subprocess.TimeoutExpired as error:
+        seen = error.stdout or b""
+        lines = (seen if isinstance(seen, str) else seen.decode(errors="replace")).splitlines()
+        print("\n".join(lines[-60:]), file=sys.stderr)
+        return f"not done after {left:.0f} s, in: {lines[-1] if lines else 'nothing was printed'}"
     print(done.stdout[-4000:], done.stderr[-2000:], file=sys.stderr)
     return (done.stdout.strip() or done.stderr.strip() or "nothing was printed").splitlines()[-1]
 

@@ -70,6 +70,7 @@ class Compiled:
     num_warps: warps of a program, after the compiler may have added some.
     scratch: bytes of device memory that each program wants for itself.
     maps: of the matrices it takes as descriptors; none where hardware doesn't copy by them.
+    entry: what the binary calls the kernel, where that isn't `name`: a user's may have a `repr`.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Compiled:
     num_warps: int
     scratch: int
     maps: tuple[TensorMap, ...] = ()
+    entry: str = ""
 
 
 def request(emitted: Emitted, target: str) -> Request:
@@ -142,6 +144,7 @@ def compile_request(asked: Request) -> Compiled:
         num_warps=compiled.metadata.num_warps,
         scratch=getattr(compiled.metadata, "global_scratch_size", 0),
         maps=tuple(map(_tensor_map, getattr(compiled.metadata, "tensordesc_meta", None) or ())),
+        entry="" if compiled.metadata.name == asked.name else compiled.metadata.name,
     )
 
 

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import random
+import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,10 +25,15 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_kernels import (
+    FAULT,
+    SMALL_MAP,
+    TENSOR_ELEMENTS,
     TENSOR_MAP,
+    WIDTHS,
     Launch,
     Ready,
     Watched,
+    bytes_passed,
     compile_many,
     large_programs,
     loaded,
@@ -58,6 +66,12 @@ ERRORS = {
     700: "CUDA_ERROR_ILLEGAL_ADDRESS",
 }
 GARBAGE_NEW, GARBAGE_FREED = 0x7B, 0x5A
+GRID, MOST_SHARED = ((1 << 31) - 1, 65535, 65535), 232448
+SWIZZLED = {0: 1 << 20, 1: 32, 2: 64, 3: 128}  # bytes of a box's row at most, by CUtensorMapSwizzle
+ANYWHERE = re.compile(  # functions that a thread may call that has turned to no GPU
+    "cuInit|cuDriver.*|cuDevice.*|cuCtxSetCurrent|cuMemPool.*|cuGraph(Exec)?Destroy|cuGetError.*"
+)
+REPAIRED = 13010  # the version since which drivers mark no small tensor map
 
 
 @contextmanager
@@ -134,12 +148,13 @@ class FakeCuda:
         self.updates = 0
         self.calls: dict[str, int] = {}
         self.refused: set[str] = set()  # functions that fail
-        self.current: int | None = None
+        self._thread = threading.local()
         self.lost = False
         self.process = os.getpid()  # a child that is forked from it can't use the driver
         self.time = 0.0
         self._memory: dict[int, np.ndarray] = {}
         self._handles: dict[int, Any] = {}
+        self._homes: dict[int, int] = {}  # the contexts of modules
         self._next = itertools.count(0x1000, 0x10)
         self._contexts = [self._new(("context", i)) for i in range(devices)]
         self._pools = [self._new(("pool", i)) for i in range(devices)]
@@ -165,6 +180,8 @@ class FakeCuda:
                         raise Failure(INVALID_VALUE)
                     if self.lost:
                         raise Failure(ILLEGAL_ADDRESS)
+                    if not ANYWHERE.fullmatch(name):
+                        self._context_number()
                 return body(*args) or OK
             except Failure as failure:
                 return failure.code
@@ -217,9 +234,10 @@ class FakeCuda:
         return found
 
     def _context_number(self) -> int:
-        if self.current is None:
+        number = getattr(self._thread, "context", None)  # each thread has one of its own
+        if number is None:
             raise Failure(INVALID_CONTEXT)
-        return self.current
+        return number
 
     def _stream(self, handle: int | None) -> Stream:
         if not handle:
@@ -268,7 +286,7 @@ class FakeCuda:
         out[0] = self._contexts[device]
 
     def _cuCtxSetCurrent(self, context: int) -> None:
-        self.current = self._contexts.index(context)
+        self._thread.context = self._contexts.index(context)
 
     def _cuCtxSynchronize(self) -> None:
         number = self._context_number()
@@ -303,14 +321,17 @@ class FakeCuda:
             self._stream(stream).awaits(found.point)
 
     def _cuEventCreate(self, out: Any, flags: int) -> None:
-        out[0] = self._new(Event(timed=not flags & 2))
+        out[0] = self._new(Event(self._context_number(), timed=not flags & 2))
 
     def _cuEventDestroy(self, event: int) -> None:
         self._of(event, Event)
         del self._handles[event]
 
     def _cuEventRecord(self, event: int, stream: int | None) -> None:
-        self._of(event, Event).point = Point.recorded(self._stream(stream))
+        found, where = self._of(event, Event), self._stream(stream)
+        if found.context != where.context:
+            raise Failure(INVALID_HANDLE)
+        found.point = Point.recorded(where)
 
     def _cuEventQuery(self, event: int) -> int:
         point = self._of(event, Event).point
@@ -328,6 +349,8 @@ class FakeCuda:
 
     def _cuEventElapsedTime(self, out: Any, start: int, end: int) -> int:
         first, last = self._of(start, Event), self._of(end, Event)
+        if first.context != last.context:
+            raise Failure(INVALID_HANDLE)
         if not (first.timed and last.timed and first.point and last.point):
             raise Failure(INVALID_HANDLE)
         if not (first.point.done and last.point.done):
@@ -394,6 +417,13 @@ class FakeCuda:
         self.pinned.append(np.zeros(size, np.uint8))
         out[0] = self.pinned[-1].ctypes.data
 
+    def _own(self, *pointers: int) -> None:
+        """Memory of a pool is in no reach of other GPUs; only copies that name both are for it."""
+        here = self._context_number()
+        for start, (length, device) in self.live.items():
+            if device != here and any(start <= p < start + length for p in pointers):
+                raise Failure(INVALID_VALUE)
+
     def _check(self, pointer: int, size: int) -> None:
         """The GPU is lost for the process if these bytes aren't allocated."""
         for start, (length, _) in self.live.items():
@@ -413,6 +443,8 @@ class FakeCuda:
         reads: bool = True,
     ) -> None:
         """reads, writes: whether the source and the target are on a device."""
+        if not size:  # what the driver makes of no bytes isn't documented
+            raise Failure(INVALID_VALUE)
 
         def copy(place: int) -> None:
             for pointer, is_target in ((source, False), (to, True)):
@@ -424,12 +456,15 @@ class FakeCuda:
         self._stream(stream).give(name, copy)
 
     def _cuMemcpyHtoDAsync(self, to: int, source: int, size: int, stream: int | None) -> None:
+        self._own(to)
         self._copy("a copy from the host", to, source, size, stream, reads=False)
 
     def _cuMemcpyDtoHAsync(self, to: int, source: int, size: int, stream: int | None) -> None:
+        self._own(source)
         self._copy("a copy to the host", to, source, size, stream, writes=False)
 
     def _cuMemcpyDtoDAsync(self, to: int, source: int, size: int, stream: int | None) -> None:
+        self._own(to, source)
         self._copy("a copy", to, source, size, stream)
 
     def _cuMemcpyPeerAsync(
@@ -438,6 +473,8 @@ class FakeCuda:
         self._copy("a copy from another GPU", to, source, size, stream)
 
     def _cuMemsetD8Async(self, pointer: int, byte: int, size: int, stream: int | None) -> None:
+        self._own(pointer)
+
         def fill(place: int) -> None:
             self._check(pointer, size)
             self.races.access(place, pointer, size, writes=True)
@@ -451,34 +488,61 @@ class FakeCuda:
         request = loaded(image)
         if request is None:
             raise Failure(INVALID_IMAGE)
-        out[0] = self._new(request)
+        out[0] = module = self._new(request)
+        self._homes[module] = self._context_number()
 
     def _cuModuleGetFunction(self, out: Any, module: int, name: bytes) -> None:
         request = self._of(module, offline.Request)
         if request.name != name.decode():
             raise Failure(NOT_FOUND)
-        out[0] = self._new({"request": request, "shared": 48 << 10})
+        found = {"request": request, "shared": 48 << 10, "context": self._homes[module]}
+        out[0] = self._new(found)
 
     def _cuFuncSetAttribute(self, function: int, attribute: int, value: int) -> None:
-        assert attribute == 8
+        if attribute != 8 or not 0 <= value <= MOST_SHARED:
+            raise Failure(INVALID_VALUE)
         self._of(function, dict)["shared"] = value
+
+    def _cuFuncSetCacheConfig(self, function: int, config: int) -> None:
+        self._of(function, dict)
+        if config not in (0, 1, 2, 3):
+            raise Failure(INVALID_VALUE)
 
     def _asked(self, function: int, config: Any, parameters: int) -> Launch:
         found = self._of(function, dict)
-        if config.shared > found["shared"]:
+        if found["context"] != self._context_number():
+            raise Failure(INVALID_HANDLE)
+        request = found["request"]
+        most = 32764 if self.version >= 12010 else 4096  # bytes of parameters
+        if (
+            config.shared > found["shared"]
+            or not all(0 < n <= limit for n, limit in zip(config.grid, GRID))
+            or not 0 < math.prod(config.block) <= 1024
+            or bytes_passed(request) > most
+        ):
             raise Failure(INVALID_VALUE)
-        return Launch.read(found["request"], config, parameters)
+        return Launch.read(request, config, parameters)
 
     def _cuTensorMapEncodeTiled(
         self, out: int, element: int, rank: int, pointer: int, *rest: Any
     ) -> None:
         sizes, strides, box, steps, interleave, *_, fill = rest
         assert rank == 2 and steps[:2] == [1, 1] and (interleave, fill) == (0, 0)
-        wrong = out % 64 or pointer % 16 or strides[0] % 16 or not 0 < max(box[:2]) <= 256
-        if wrong:
+        size = {v: WIDTHS[k] for k, v in TENSOR_ELEMENTS.items()}.get(element, 0)
+        across, swizzle = box[0] * size, rest[5]
+        if (
+            *(out % 64, pointer % 16, strides[0] % 16, across % 16),
+            *(not 0 < n <= 256 for n in box[:2]),
+            *(not 0 < n <= 1 << 32 for n in sizes[:2]),
+            not 0 < strides[0] < 1 << 40,
+            across > SWIZZLED[swizzle],
+        ) != (0,) * 10:
             raise Failure(INVALID_VALUE)
-        self._check(pointer, strides[0] * (sizes[1] - 1) + 1)
-        packed = TENSOR_MAP.pack(pointer, sizes[0], sizes[1], strides[0], *box[:2], element)
+        last = strides[0] * (sizes[1] - 1) + (sizes[0] - 1) * size
+        self._check(pointer, last + 1)
+        # Drivers set this bit where it does harm, too, before they were repaired.
+        marked = self.version <= REPAIRED or last + 1 >= SMALL_MAP
+        packed = TENSOR_MAP.pack(pointer, FAULT * marked, *sizes[:2], strides[0], *box[:2], element)
         ctypes.memmove(out, packed, len(packed))
 
     def _cuLaunchKernelEx(self, config: Any, function: int, parameters: int, extra: Any) -> None:

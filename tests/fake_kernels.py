@@ -25,7 +25,8 @@ WIDTHS = {"i1": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "fp16": 2, "bf16": 2, "
 WIDTHS |= {"fp32": 4, "i64": 8, "u64": 8, "fp64": 8}
 TENSOR = re.compile(r"tensordesc<(\w+)\[(\d+), (\d+)\]>")
 TENSOR_ELEMENTS = {"fp16": 6, "fp32": 7, "bf16": 9}  # CUtensorMapDataType
-TENSOR_MAP = struct.Struct("<4Q3I84x")  # address, columns, rows, bytes of a row, box, element
+TENSOR_MAP = struct.Struct("<5Q3I76x")  # address, mark, columns, rows, bytes of a row, box, element
+SMALL_MAP, FAULT = 128 << 10, 1 << 21  # bytes of a matrix below which this mark does harm
 NUMPY = {"i1": "?", "i8": "i1", "u8": "u1", "i16": "i2", "i32": "i4", "u32": "u4", "i64": "i8"}
 NUMPY |= {"u64": "u8", "fp16": "f2", "fp32": "f4", "fp64": "f8"}
 MAGIC = b"\x7fELF of a request"
@@ -142,7 +143,9 @@ class Launch:
 def _matrix(kind: str, raw: bytes) -> tuple[int, ...]:
     """Address, rows, columns and elements from row to row, by the map and by what follows it."""
     how = _tensor_map(kind)
-    pointer, columns, rows, row, *box, element = TENSOR_MAP.unpack(raw[:128])
+    pointer, mark, columns, rows, row, *box, element = TENSOR_MAP.unpack(raw[:128])
+    last = row * (rows - 1) + (columns - 1) * how.size
+    assert mark == FAULT * (last + 1 >= SMALL_MAP), "the hardware may read beyond this matrix"
     assert (tuple(box[::-1]), element) == (how.box, how.element)
     sizes = rows, columns, row // how.size
     assert struct.unpack("<2i2q", raw[128:]) == (*sizes, 1)
@@ -159,6 +162,11 @@ def _widths(kind: str) -> list[int]:
     if kind.startswith("tensordesc"):
         return [128, 4, 4, 8, 8]
     return [8 if kind.startswith("*") else WIDTHS[kind]]
+
+
+def bytes_passed(request: offline.Request) -> int:
+    """The bytes of a launch's parameters, with the two addresses of scratch memory behind them."""
+    return sum(sum(_widths(t)) for _, t in passed(request)) + 16
 
 
 @dataclass

@@ -91,5 +91,6 @@ class Point:
 
 @dataclass
 class Event:
+    context: int
     timed: bool
     point: Point | None = None  # where it was recorded last

@@ -138,6 +138,14 @@ def test_another_chip_is_refused(tmp_path: Path) -> None:
         assert tw.aot.load(path)(tw.ones(3)).tolist() == [2, 2, 2]
 
 
+def test_from_sm_90_on_code_is_for_one_chip(tmp_path: Path) -> None:
+    path = tmp_path / "net.tw"
+    with fake_cuda.installed(capability=(10, 3)):
+        compiled(lambda x: x * 2, (tw.ones(3),), path, target="sm_100")
+        with pytest.raises(PackError, match="compiled for sm_100, this GPU is sm_103"):
+            tw.aot.load(path)
+
+
 @pytest.mark.parametrize("damage", ["text", "cut", "format", "missing"])
 def test_files_that_are_none(gpu: Any, tmp_path: Path, damage: str) -> None:
     path = tmp_path / "net.tw"

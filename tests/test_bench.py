@@ -103,8 +103,20 @@ def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
         benchmark = gpu.Benchmark(options, tw, None)
         benchmark.run()
         answers = dict(gpu.questions(tw, "cuda"))
-    assert answers["a kernel compiled here runs"] and answers["a product in bfloat16"]
-    assert answers["a large product, tiles copied by hardware"]
+        monkeypatch.setattr(sys, "argv", ["-c", "cuda", "64"])
+        exec(gpu.ENDING, {})
+        monkeypatch.setattr(gpu, "walked", lambda tw, device: 1 / 0)
+        broken = dict(gpu.questions(tw, "cuda"))
+    for name in (
+        "a kernel compiled here runs",
+        "a product in bfloat16",
+        "a large product, tiles copied by hardware",
+        "tiles of rows that overlap",
+    ):
+        assert answers[name] is True
+    assert not [a for a in answers.values() if isinstance(a, str) and "Error: " in a[:40]]
+    assert "ZeroDivisionError" in broken["a large product, tiles copied by hardware"]
+    assert broken["tiles of rows that overlap"] is True and "graphs" in broken
     by_name = {row["name"]: row for row in json.loads(Path(options.json).read_text())["rows"]}
     assert by_name["chain"]["ours_ms"] > 0 and by_name["chain"]["share"] > 0
     assert by_name["product"]["tflops"] > 0 and by_name["product"]["reached"] is None

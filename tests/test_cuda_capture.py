@@ -400,6 +400,18 @@ def test_backward_of_what_was_replayed(fake: FakeCuda) -> None:
         close(found, grad.cpu().numpy())
 
 
+def test_backward_in_a_graph_of_its_own(fake: FakeCuda) -> None:
+    """What the first graph saved is that of one replay; both in one graph are captured."""
+    x, w = on_device(4, 3), nn.Parameter(on_device(3, 2, seed=1))
+    graph, y = captured(lambda: (x @ w).tanh())
+    graph.replay()
+    with pytest.raises(RuntimeError, match="Capture both in one graph"):
+        captured(lambda: tw.autograd.grad(y.square().sum(), w, retain_graph=True))
+    (grad,) = tw.autograd.grad(y.square().sum(), w)
+    values = np.tanh(x.cpu().numpy() @ w.detach().cpu().numpy())
+    close(grad, x.cpu().numpy().T @ (2 * values * (1 - values**2)))
+
+
 # ---- what else a block may hold ----------------------------------------------------------------
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,14 +16,15 @@ import numpy as np
 import pytest
 import triton_kernels
 from fake_cuda import FakeCuda, installed
-from fake_kernels import compile_many
+from fake_kernels import compile_many, image
 
 import tilewright
 from tilewright.codegen.schedule import default_schedule
 from tilewright.codegen.triton import emit
 from tilewright.ir.dtype import bfloat16
-from tilewright.runtime import devices
-from tilewright.runtime.cuda import device, driver, kernels
+from tilewright.runtime import devices, offline
+from tilewright.runtime.cuda import device, driver, graphs, kernels
+from tilewright.runtime.cuda.context import Event
 
 pytestmark = pytest.mark.triton
 
@@ -33,6 +36,7 @@ def fake() -> Iterator[FakeCuda]:
 
 
 def test_errors_have_a_name_and_advice(fake: FakeCuda) -> None:
+    devices.get("cuda:0").context.use()
     with pytest.raises(driver.CudaError) as caught:
         driver.get().cuMemFreeAsync(12345, None)
     assert str(caught.value) == (
@@ -53,6 +57,57 @@ def test_a_lost_device_says_what_to_do(fake: FakeCuda) -> None:
             x.tolist()
     finally:
         fake.lost = False
+
+
+def test_a_thread_that_has_turned_to_no_device_ends_events(fake: FakeCuda) -> None:
+    context = devices.get("cuda:0").context
+    start, end = (Event(context).record() for _ in range(2))
+    end.synchronize()
+    times, kept = [], [Event(context)]
+
+    def work() -> None:
+        kept.clear()
+        times.append(start.milliseconds_to(end))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert times == [1.0]
+    before = fake.calls.get("cuEventDestroy_v2", 0)
+    Event(context)
+    assert fake.calls["cuEventDestroy_v2"] > before
+
+
+def test_nothing_is_asked_of_the_driver_for_empty_copies() -> None:
+    with installed(devices=2):
+        first, second = (devices.get(f"cuda:{n}") for n in range(2))
+        empty = first.from_numpy(np.empty((0, 3), np.float32))
+        for target in (first, second):
+            assert target.to_numpy(target.copied(empty, first)).shape == (0, 3)
+
+
+def test_graphs_of_a_lost_device_end_in_silence(
+    fake: FakeCuda, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    found = graphs.Graph(devices.get("cuda:0"), iter(()))
+    fake.lost = True
+    try:
+        del found
+        gc.collect()
+    finally:
+        fake.lost = False
+    assert not recwarn.list and not capsys.readouterr().err
+
+
+def test_a_kernel_has_its_own_name_in_the_binary(fake: FakeCuda) -> None:
+    """One that the user wrote may have another there, by `repr` of triton.jit."""
+    loaded = devices.get("cuda:0").kernels
+    asked = offline.Request("named", "", "", {}, {}, {}, 4, 1, "sm_90")
+    found = kernels.Image(image(asked), 0, 4, 0, entry="named")
+    again = kernels.Image.read(found.binary, found.numbers())
+    assert loaded.load("kernel", again) is not None
+    with pytest.raises(driver.CudaError, match="NOT_FOUND"):
+        loaded.load("kernel", replace(found, entry=""))
 
 
 def test_a_kernel_the_driver_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import triton_kernels as tk
 from fake_cuda import FakeCuda, installed
+from fake_kernels import FAULT
 
 from tilewright.codegen.schedule import Schedule
 from tilewright.ir import dtype as dt
+from tilewright.runtime.cuda import matrices
 from tilewright.runtime.cuda.device import Cuda
 from tilewright.runtime.cuda.kernels import Image
 from tilewright.runtime.cuda.launch import Launcher
@@ -70,6 +72,31 @@ def test_memory_at_any_address_is_read_without(fake: FakeCuda) -> None:
     launcher([out, part, device.from_numpy(second.reshape(-1))], [])
     check(device, out, first, second)
     assert "cuTensorMapEncodeTiled" not in fake.calls
+
+
+def test_matrices_the_driver_makes_no_maps_of_are_read_without(fake: FakeCuda) -> None:
+    device, launcher = compiled()
+    out = device.empty((M * N,), dt.float16)
+    fake.refused.add("cuTensorMapEncodeTiled")
+    for seed in range(2):
+        launcher([out, *(device.from_numpy(x.reshape(-1)) for x in operands(seed))], [])
+        check(device, out, *operands(seed))
+    assert fake.calls["cuTensorMapEncodeTiled"] == 1, "it is not asked again"
+    assert "INVALID_VALUE" in device.refused[launcher.emitted.name]
+
+
+@pytest.mark.parametrize(
+    ("version", "rows"), [(12080, 8), (13010, 1023), (13020, 8), (13000, 1025)]
+)
+def test_small_maps_are_mended(fake: FakeCuda, version: int, rows: int) -> None:
+    """Older drivers let the hardware read beyond them."""
+    fake.version = version
+    device = Cuda(0)
+    memory = device.empty((rows, 64), dt.float16)
+    how = TensorMap(6, 2, 3, (8, 64))
+    device.context.use()
+    found = matrices.encode(device.driver, how, memory.pointer, rows, 64, 64)
+    assert int.from_bytes(found[8:16], "little") == (FAULT if rows > 1024 else 0)
 
 
 def test_chips_without_the_hardware_do_without() -> None:

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 SOURCE = HERE / "fake_libcuda.c"
 # What Triton's own launcher looks up besides.
 OF_TRITON = (
-    "cuCtxSetLimit cuCtxGetLimit cuModuleUnload cuFuncSetCacheConfig cuOccupancyMaxActiveClusters "
+    "cuCtxSetLimit cuCtxGetLimit cuModuleUnload cuOccupancyMaxActiveClusters "
     "cuTensorMapEncodeIm2col cuPointerGetAttributes cuLaunchKernel"
 ).split()
 

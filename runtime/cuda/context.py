@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -92,6 +91,7 @@ class Context:
     order: who waits for whom.
     idle: streams that nobody has any more, by priority. They are never ended: memory goes back to
     the stream that it was handed out in.
+    ended: events that nobody has any more.
     """
 
     current: Stream | BorrowedStream | None
@@ -106,6 +106,7 @@ class Context:
         self.chosen = threading.local()
         self.order = Order(self)
         self.idle: dict[int, deque[int]] = {}
+        self.ended: deque[int] = deque()
 
     def attribute(self, name: str) -> int:
         """One of the properties that are numbers."""
@@ -171,6 +172,8 @@ class Event:
 
     def __init__(self, context: Context, timing: bool = True, blocking: bool = False):
         context.use()
+        while context.ended:
+            context.driver.cuEventDestroy_v2(context.ended.popleft())
         self.context = context
         flags = (0 if timing else _NO_TIMING) | (_BLOCKING_SYNC if blocking else 0)
         self.handle = context.driver.handle("cuEventCreate", flags)
@@ -208,9 +211,11 @@ class Event:
     def milliseconds_to(self, end: Event) -> float:
         """The time from here to `end`; both must have happened."""
         out = ctypes.c_float()
+        self.context.use()
         self.context.driver.cuEventElapsedTime(out, self.handle, end.handle)
         return out.value
 
     def __del__(self) -> None:
-        if hasattr(self, "handle") and not (sys.is_finalizing() or driver.forked()):
-            self.context.driver.cuEventDestroy_v2(self.handle)
+        # As for a stream. The driver ends it in its context, which this thread may not have.
+        if hasattr(self, "handle"):
+            self.context.ended.append(self.handle)

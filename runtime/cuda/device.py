@@ -64,6 +64,7 @@ class Cuda(Device):
             self.kernels.target, multiprocessors=self.context.attribute("multi_processor_count")
         )
         self.fallbacks: dict[str, str] = {}  # kernels that the host computes, by name, and why
+        self.refused: dict[str, str] = {}  # kernels the driver makes no tensor maps for, likewise
 
     # -- streams
 
@@ -145,6 +146,8 @@ class Cuda(Device):
         out = self.empty(buffer.shape, buffer.dtype)
         if source.concurrent:
             source.meet([buffer], ())
+        if not buffer.nbytes:
+            return out
         here, there, stream = self.context, source.context, self.context.stream
         if source is self:
             here.use()
@@ -243,7 +246,11 @@ class Cuda(Device):
             return function
 
         def unaligned(words: Memory | None) -> Launcher:
-            assert kernel.unaligned is not None, f"{kernel.name}: only in loops buffers are rows"
+            if kernel.unaligned is None:  # only in loops buffers are rows, at any address
+                raise RuntimeError(
+                    f"kernel {kernel.name} was compiled for memory at multiples of 16 bytes, and "
+                    "for matrices of which the driver makes tensor maps: compile the program again"
+                )
             return Launcher(self, kernel.emitted, load(kernel.unaligned), words=words)
 
         return Launcher(self, kernel.emitted, load(kernel.image), unaligned)

@@ -92,6 +92,7 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuMemsetD8Async": ("fill memory", (Pointer, ctypes.c_ubyte, c_size_t, c_void_p)),
     "cuModuleLoadData": ("load a kernel", (_out, c_void_p)),
     "cuModuleGetFunction": ("find a kernel in what was loaded", (_out, c_void_p, c_char_p)),
+    "cuFuncSetCacheConfig": ("ask for shared memory rather than cache", (c_void_p, c_int)),
     "cuFuncSetAttribute": ("give a kernel its shared memory", (c_void_p, c_int, c_int)),
     "cuLaunchKernelEx": (
         "launch a kernel",
@@ -124,7 +125,7 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 """What each function does, for its errors, and the types of its parameters."""
 
-OUT_OF_MEMORY, NOT_READY = 2, 600
+INVALID_VALUE, OUT_OF_MEMORY, NOT_READY = 1, 2, 600
 
 _STALE_DRIVER = (
     "The NVIDIA driver is older than the compiler in Triton: update the driver, or install an "
@@ -139,6 +140,7 @@ _LOST = (
     "it was, compute-sanitizer where it went wrong; please report it, for generated kernels stay "
     "in their buffers"
 )
+_FAILED = "The GPU has failed; see nvidia-smi and the kernel's log"
 _ADVICE = {
     3: _FORKED,
     46: "Another process has the GPU for itself (nvidia-smi tells); wait for it or choose another",
@@ -147,13 +149,19 @@ _ADVICE = {
     200: _STALE_DRIVER,
     209: _STALE_DRIVER,
     222: _STALE_DRIVER,
-    227: "The GPU has failed; see nvidia-smi and the kernel's log",
+    214: _FAILED,
+    220: _FAILED,
+    226: _FAILED,
     700: _LOST,
+    702: "The kernel ran for longer than the system lets one run on a GPU with a display",
+    714: _LOST,
+    715: _LOST,
     716: _LOST,
     717: _LOST,
     718: _LOST,
     719: _LOST,
     701: "The kernel needs more registers or shared memory than this GPU has",
+    801: "This GPU, or its virtual form, lacks what is asked for (memory pools, above all)",
     803: "The NVIDIA driver's library and kernel module differ: reboot, or install them again",
 }
 """What to do about an error, by its code."""

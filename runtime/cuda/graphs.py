@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import debug
@@ -192,7 +193,8 @@ class Graph:
         # What is under way is finished before the driver ends it.
         if sys.is_finalizing() or driver.forked():
             return
-        if self.handle:
-            self.driver.cuGraphExecDestroy(self.handle)
-        if self._graph:
-            self.driver.cuGraphDestroy(self._graph)
+        with suppress(driver.CudaError):  # of a GPU that is lost: nobody asked for this
+            if self.handle:
+                self.driver.cuGraphExecDestroy(self.handle)
+            if self._graph:
+                self.driver.cuGraphDestroy(self._graph)

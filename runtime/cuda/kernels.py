@@ -22,6 +22,7 @@ STATIC_SHARED = 48 << 10
 """Bytes of shared memory that a launch may have without asking for more."""
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_PREFER_SHARED = 1  # CU_FUNC_CACHE_…
 _ASSEMBLER = "TRITON_PTXAS_BLACKWELL_PATH"
 _SHARE = 3  # kernels that make another compiling process worth its start
 
@@ -35,6 +36,7 @@ class Image:
     num_warps: int
     scratch: int
     maps: tuple[offline.TensorMap, ...] = ()
+    entry: str = ""
 
     @staticmethod
     def of(compiled: offline.Compiled) -> Image:
@@ -114,9 +116,11 @@ class Kernels:
         self.context.use()
         try:
             module = driver.handle("cuModuleLoadData", image.binary)
-            handle = driver.handle("cuModuleGetFunction", module, name.encode())
+            handle = driver.handle("cuModuleGetFunction", module, (image.entry or name).encode())
             if image.shared > STATIC_SHARED:
                 driver.cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, image.shared)
+                # As Triton asks for it, so that as many programs share a multiprocessor.
+                driver.cuFuncSetCacheConfig(handle, _PREFER_SHARED)
         except CudaError as error:
             raise CudaError(
                 error.code, error.name, f"{error} (kernel {name}, compiled for {self.target})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,10 @@ import numpy as np
 
 from tilewright.codegen.triton import Emitted
 
+from .. import debug
 from ..offline import TensorMap
 from . import matrices
-from .driver import KernelNode, LaunchConfig
+from .driver import INVALID_VALUE, CudaError, KernelNode, LaunchConfig
 from .kernels import Function
 from .memory import Buffer, Memory
 
@@ -116,6 +118,7 @@ class Launcher:
         self._ready = Ready(function, emitted.programs, self.block)
         self._make_unaligned = unaligned
         self._unaligned: Launcher | None = None
+        self._refused = False  # tensor maps of its matrices, by the driver
         # Values in the block's order; what changes from launch to launch is put in its place.
         self._values: list[Any] = []
         self._buffers: list[tuple[int, int]] = []
@@ -197,12 +200,17 @@ class Launcher:
             addresses = tuple([buffers[i].pointer for i in self._pointers[1]])
             for address in addresses:
                 bits |= address
-        if bits % _VECTOR and self._make_unaligned is not None:
+        if (bits % _VECTOR or self._refused) and self._make_unaligned is not None:
             if self._unaligned is None:
                 self._unaligned = self._make_unaligned(self.words)
             return self._unaligned.pack(buffers, scalars)
-        for at, how, (place, *sizes) in self._matrices:
-            values[at] = self._map(at, how, buffers[place].pointer, sizes)
+        try:
+            for at, how, (place, *sizes) in self._matrices:
+                values[at] = self._map(at, how, buffers[place].pointer, sizes)
+        except CudaError as reason:
+            if reason.code != INVALID_VALUE or self._make_unaligned is None:
+                raise
+            return self._without_maps(reason).pack(buffers, scalars)
         table = None
         if self._pointers is not None:
             table = self._pointer_table(addresses)
@@ -211,6 +219,19 @@ class Launcher:
             values[-2] = self._own_scratch().pointer
         self.block.pack(values)
         return self._ready, table
+
+    def _without_maps(self, reason: CudaError) -> Launcher:
+        """The kernel that reads without tensor maps, from now on: the driver makes none of these
+        matrices."""
+        assert self._make_unaligned is not None
+        name = self.emitted.name
+        if debug.level():
+            print(f"tilewright: {name} reads without tensor maps: {reason}", file=sys.stderr)
+        self._refused = True
+        self.device.refused[name] = str(reason)
+        if self._unaligned is None:
+            self._unaligned = self._make_unaligned(self.words)
+        return self._unaligned
 
     def _map(self, at: int, how: TensorMap, pointer: int, sizes: Sequence[int]) -> bytes:
         found = self._maps.get((at, pointer))

@@ -16,6 +16,11 @@ _RANK = 2
 _L2_128B = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 _NONE = 0  # no interleaving; zeros beyond the ends
 
+_SMALL, _REPAIRED, _FAULT = 128 << 10, 13010, 1 << 21
+"""Drivers up to this version set a bit in the second word of maps by which the hardware may read
+beyond matrices of fewer bytes whose rows lie apart or overlap; CUTLASS (since 4.3.4) and Triton
+clear it."""
+
 
 def encode(
     driver: Driver, how: TensorMap, pointer: int, rows: int, columns: int, stride: int
@@ -39,4 +44,8 @@ def encode(
         _L2_128B,
         _NONE,
     )
+    last = ((rows - 1) * stride + columns - 1) * how.size
+    if last + 1 < _SMALL and driver.number("cuDriverGetVersion") <= _REPAIRED:
+        words = (ctypes.c_uint64 * (SIZE // 8)).from_address(start)
+        words[1] &= ~_FAULT
     return bytes(memory[skipped : skipped + SIZE])

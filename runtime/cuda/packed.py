@@ -365,9 +365,11 @@ class Loaded:
 
 
 def _check_chip(wanted: str, present: str) -> None:
-    """Machine code runs on chips of the same major number whose minor one isn't lower."""
+    """Machine code runs on chips of the same major number whose minor one isn't lower. That which
+    Triton compiles from sm_90 on (for sm_90a) runs on no other chip."""
     major, minor = wanted[3:-1], wanted[-1]
-    if present[3:-1] != major or present[-1] < minor:
+    fits = present[3:-1] == major and present[-1] >= minor and int(major) < 9
+    if present != wanted and not fits:
         raise PackError(
             f"the program was compiled for {wanted}, this GPU is {present}: compile it again with "
             f"--target {present}"
