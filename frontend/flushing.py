@@ -195,9 +195,13 @@ def _flush() -> Exception | None:
     histories = _histories(live, nodes, outcome) if outcome.tracked else {}
     kept = {i: h for i, h in histories.items() if not h.is_freed} if histories else {}
     extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
-    plan = outcome.plans.get(extra)
+    plan: plans.Plan | Apart | None = outcome.plans.get(extra)
     if plan is None and (nodes or extra):
-        plan = outcome.plans[extra] = plans.plan_for((*nodes, *extra))
+        roots = (*nodes, *extra)
+        try:
+            plan = outcome.plans[extra] = plans.plan_for(roots)
+        except Exception:  # of the compiler: what it has no trouble with gets its values
+            plan = Apart(roots)
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()
     if not donated:
@@ -206,20 +210,42 @@ def _flush() -> Exception | None:
         return _complete(plan, buffers, donated, live, outcome, histories, kept)
 
 
+class Apart:
+    """Values that can't be compiled together: each by itself, as a plan does it. If none can the
+    first error is raised, and all are as they were."""
+
+    def __init__(self, roots: tuple[Node, ...]):
+        self.recorded = roots
+
+    def run(self, buffers: list[Any], scalars: list[Any], donated: Sequence[Any] = ()) -> list[Any]:
+        values = [_value(root, buffers) for root in self.recorded]
+        errors = [v for v in values if isinstance(v, Exception)]
+        if errors:
+            raise plans.Incomplete(values, errors[0]) if len(errors) < len(values) else errors[0]
+        return values
+
+
+def _value(root: Node, buffers: list[Any]) -> Any:
+    """The buffer of a node, or the error that it met."""
+    try:
+        return plans.plan_for((root,)).run(buffers, scalars)[0]
+    except plans.Incomplete as incomplete:
+        return incomplete.error
+    except Exception as error:
+        return error
+
+
 def _one_by_one(roots: Sequence[Node], buffers: list[Any], values: Sequence[Any]) -> list[Any]:
     """`values` of a run; what there wasn't enough memory for together is computed alone."""
     out = list(values)
     for i, value in enumerate(values):
         if isinstance(value, OutOfMemoryError):
-            try:
-                out[i] = plans.plan_for((roots[i],)).run(buffers, scalars)[0]
-            except plans.Incomplete as incomplete:
-                out[i] = incomplete.error
+            out[i] = _value(roots[i], buffers)
     return out
 
 
 def _complete(
-    plan: plans.Plan | None,
+    plan: plans.Plan | Apart | None,
     buffers: list[Any],
     donated: Sequence[tuple[int, int]],
     live: list[Any],

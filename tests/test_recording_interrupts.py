@@ -13,6 +13,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import epoch, flushing, interrupts, recording
+from tilewright.ir.node import reachable
 from tilewright.runtime import plan as plans
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")
@@ -36,6 +37,44 @@ def test_an_error_in_a_value_leaves_the_rest_usable() -> None:
     loss.backward()
     assert w.grad.tolist() == [2, 2]
     assert (x + 1).tolist() == [1, 2, 3, 4]
+
+
+def test_what_the_compiler_fails_on_leaves_the_rest_usable(monkeypatch: Any) -> None:
+    make = plans.Plan
+
+    def refuse(roots: Any) -> Any:
+        if any(n.op.name == "sinh" for n in reachable(roots)):
+            raise RuntimeError("no such instruction")
+        return make(roots)
+
+    monkeypatch.setattr(plans, "Plan", refuse)
+    x = tw.arange(3.0)
+    w = tw.ones(2, requires_grad=True)
+    loss = (w * w).sum()
+    bad = x.sinh()
+    with pytest.raises(RuntimeError, match="no such instruction"):
+        value = x + 7
+        value.tolist()
+    assert value.tolist() == [7, 8, 9] and (x * 2).tolist() == [0, 2, 4]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no such instruction"):
+            bad.tolist()
+    loss.backward()
+    assert w.grad.tolist() == [2, 2]
+
+
+def test_a_value_is_tried_again_if_nothing_could_be_compiled(monkeypatch: Any) -> None:
+    """The disk may have been full."""
+
+    def refuse(roots: Any) -> Any:
+        raise OSError("no space left on device")
+
+    value = tw.arange(3.0).cosh()
+    with monkeypatch.context() as patch:
+        patch.setattr(plans, "Plan", refuse)
+        with pytest.raises(OSError, match="no space"):
+            value.tolist()
+    assert value.tolist() == pytest.approx([math.cosh(i) for i in range(3)], rel=1e-6)
 
 
 def test_a_failed_write_keeps_the_old_value() -> None:
