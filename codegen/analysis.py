@@ -9,7 +9,7 @@ from tilewright.ir.op import REGISTRY
 from .index import Axis, Data, Index, walk
 from .kernel import Apply, Dot, Kernel, Load, Reduce, Value, data_values, ranges
 
-_EXP, _SUB = REGISTRY["exp"], REGISTRY["sub"]
+_EXP, _SUB, _MUL = (REGISTRY[name] for name in ("exp", "sub", "mul"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,14 @@ class Exponentials:
     top: Reduce
 
 
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """A sum of (of - shift) ** 2 along a row, of which shift is one number: its mean, mostly."""
+
+    of: Value
+    shift: Value
+
+
 class Analysis:
     """Facts about each value of a kernel, by identity.
 
@@ -30,12 +38,13 @@ class Analysis:
     depth: how many reductions lie on the way to it.
 
     online: whether a sum of exponentials is made beside the maximum it is relative to, in one pass
-        over a row (Milakov and Gimelshein, arXiv 1805.02867). Then it is as deep as that.
+        over a row (Milakov and Gimelshein, arXiv 1805.02867), and one of squares beside the mean
+        (Welford, Technometrics 4, 1962). Then it is as deep as that.
     """
 
     def __init__(self, kernel: Kernel, online: bool = False):
         self._axes = ranges(kernel.values)
-        self._exponentials: dict[int, Exponentials] = {}
+        self._online: dict[int, Exponentials | Squares] = {}
         tops: dict[tuple[int, tuple[Axis, ...]], Reduce] = {}
         self._reads: dict[int, bool] = {}
         self._depth: dict[int, int] = {}
@@ -46,34 +55,37 @@ class Analysis:
             self._depth[id(value)] = depth + isinstance(value, (Reduce, Dot))
             if isinstance(value, Reduce) and value.op == "max":
                 tops[id(value.arg), value.over] = value
-            found = self._sum_of_exponentials(value, tops) if online else None
+            found = self._in_the_same_pass(value, tops) if online else None
             if found is not None:
-                self._exponentials[id(value)] = found
+                self._online[id(value)] = found
                 self._depth[id(value)] = depth
             reads = isinstance(value, Load) or bool(positions)
             self._reads[id(value)] = reads or any(self._reads[id(v)] for v in below)
 
-    def _sum_of_exponentials(
+    def _in_the_same_pass(
         self, value: Value, tops: dict[tuple[int, tuple[Axis, ...]], Reduce]
-    ) -> Exponentials | None:
-        if not isinstance(value, Reduce) or value.op != "sum":
+    ) -> Exponentials | Squares | None:
+        """What a sum is of, if it is of distances from a number that its own pass gives."""
+        if not isinstance(value, Reduce) or value.op != "sum" or not isinstance(value.arg, Apply):
             return None
-        power = value.arg
-        if not isinstance(power, Apply) or power.op is not _EXP:
-            return None
-        (gap,) = power.args
+        power, (gap, *others) = value.arg.op, value.arg.args
         if not isinstance(gap, Apply) or gap.op is not _SUB:
             return None
         of, shift = gap.args
-        top = tops.get((id(of), value.over))
-        if top is None or not self._axes[id(shift)].isdisjoint(value.over):
+        if not self._axes[id(shift)].isdisjoint(value.over):
             return None
-        same = self._depth[id(top)] == self._depth[id(shift)] > self._depth[id(of)]
-        return Exponentials(of, shift, top) if same else None
+        if self._depth[id(shift)] <= self._depth[id(of)]:
+            return None  # it is known before
+        if power is _MUL and others[0] is gap and gap.dtype.is_floating_point:
+            return Squares(of, shift)
+        top = tops.get((id(of), value.over))
+        if power is not _EXP or top is None or self._depth[id(top)] != self._depth[id(shift)]:
+            return None
+        return Exponentials(of, shift, top)
 
-    def exponentials(self, value: Reduce) -> Exponentials | None:
-        """What a sum is of, if it is made in the pass of a maximum."""
-        return self._exponentials.get(id(value))
+    def online(self, value: Reduce) -> Exponentials | Squares | None:
+        """What a sum is of, if it is made in the pass of what it is relative to."""
+        return self._online.get(id(value))
 
     def axes(self, value: Value) -> frozenset[Axis]:
         return self._axes[id(value)]

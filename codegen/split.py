@@ -20,7 +20,7 @@ from tilewright.ir.passes.autodiff import decomposed
 
 from .target import Target
 
-_PERMUTE = REGISTRY["permute"]
+_PERMUTE, _EXPAND = REGISTRY["permute"], REGISTRY["expand"]
 _MOST = 16
 """How many times as many parts as are enough there may be."""
 
@@ -83,11 +83,18 @@ class SplitFolds:
 
 
 def _innermost(x: Node) -> int:
-    """The dimension along which neighbours are neighbours in memory, if `x` is a turned view."""
+    """The dimension along which neighbours are neighbours in memory, if `x` is made of a turned
+    view."""
     place = list(range(x.rank))
-    while x.op is _PERMUTE:
-        place = [x.attrs[0][p] for p in place]
-        x = x.operands[0]
+    while x.op is _PERMUTE or x.op.kind is Kind.ELEMENTWISE:
+        if x.op is _PERMUTE:
+            place = [x.attrs[0][p] for p in place]
+            x = x.operands[0]
+            continue
+        whole = [o for o in x.operands if o.shape == x.shape and o.op is not _EXPAND]
+        if not whole:
+            break
+        x = whole[0]
     return place.index(x.rank - 1)
 
 

@@ -1,5 +1,5 @@
-"""Sums of exponentials made beside the maximum they are relative to: rows that don't stay on chip
-are read once for both. Values beside PyTorch's definition in float64."""
+"""Sums of exponentials made beside the maximum they are relative to, and of squares beside a mean:
+rows that don't stay on chip are read once for both. Values beside definitions in float64."""
 
 from __future__ import annotations
 
@@ -93,6 +93,52 @@ def test_relative_to_another_number() -> None:
     np.testing.assert_allclose(found, 1 + high, rtol=1e-5)
 
 
+@pytest.mark.parametrize(("dtype", "off"), [(dt.float32, 1e-5), (dt.float64, 1e-13)], ids=str)
+def test_variances(dtype: DType, off: float) -> None:
+    some, at = np.random.default_rng(3).standard_normal(LENGTH), np.arange(LENGTH)
+    each = {
+        "some": some,
+        "far away": some + 30.0,
+        "tiny": some * 1e-15,
+        "large": some * 1e15,
+        "equal": np.full(LENGTH, 0.125),
+        "one is far": np.where(at == 0, 1e5, some),
+        "a trend": at * 1.0,
+        "two": np.where(at < 150, -1.0, 1.0),
+    }
+    values = np.array(list(each.values())).astype(dtype.np)
+    x, wide = ops.leaf(0, Size(values.shape), dtype), values.astype(np.float64)
+    variance = wide.var(1, keepdims=True)
+    gap = x - ops.mean(x, (1,))
+    (found, normal), program = compute(
+        [ops.mean(gap * gap, (1,)), ops.layer_norm(x, 1)], {x: values}, INTERPRET, DEVICE
+    )
+    np.testing.assert_allclose(found, variance, rtol=off)
+    wanted = (wide - wide.mean(1, keepdims=True)) / np.sqrt(variance + 1e-5)
+    np.testing.assert_allclose(normal, wanted, rtol=off, atol=10 * off)
+    assert passes(program.steps[0].kernel) == 2  # to store, too
+    bad = np.array([np.where(at == 77, n, some) for n in (math.nan, math.inf, -math.inf)])
+    (found,), _ = compute(
+        [ops.mean(gap * gap, (1,))],
+        {x: np.resize(bad, values.shape).astype(dtype.np)},
+        INTERPRET,
+        DEVICE,
+    )
+    assert np.isnan(found).all()
+
+
+def test_squares_of_distances_from_another_number() -> None:
+    x, weight = ops.leaf(0, Size((3, LENGTH)), dt.float32), ops.leaf(1, Size((LENGTH,)), dt.float32)
+    rng = np.random.default_rng(4)
+    values = {n: rng.standard_normal(n.shape).astype(np.float32) for n in (x, weight)}
+    y = x * weight
+    gap = y - ops.max(y, (1,))
+    (found,), _ = compute([ops.sum(gap * gap, (1,))], values, INTERPRET, DEVICE)
+    wide = (values[x] * values[weight]).astype(np.float64)
+    wanted = ((wide - wide.max(1, keepdims=True)) ** 2).sum(1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_under_guards() -> None:
     """Rows that are there only where others are not padding."""
     x, y = (ops.leaf(i, Size((n, LENGTH)), dt.float32) for i, n in enumerate((3, 2)))
@@ -123,6 +169,8 @@ def test_rows_are_read_once_for_both() -> None:
         (ops.logsumexp(x, (1,)), 1),
         (ops.softmax(x, 1), 2),
         (ops.log_softmax(x, 1), 2),
+        (ops.layer_norm(x, 1), 2),
+        (ops.rms_norm(x, 1), 2),
     ):
         found = kernel(node)
         assert passes(found) == count

@@ -130,11 +130,14 @@ def test_columns_of_several_dimensions() -> None:
 
 def test_columns_of_a_turned_view() -> None:
     """Channels that come last in memory are columns, wherever they stand."""
-    x = ops.permute(ops.leaf(0, Size((32, 56, 56, 96)), dt.float32), (0, 3, 1, 2))
-    program = compile_graph(lower_graph([ops.sum(x, (0, 2, 3))]), CUDA)
-    first, last = (s.kernel for s in program.steps)
-    programs = [-(-points(k.parallel) // CUDA.columns) for k in (first, last)]
-    assert programs[0] >= CUDA.parallel > programs[1]
+    x = ops.permute(ops.leaf(0, Size((32, 56, 56, 96)), dt.bfloat16), (0, 3, 1, 2))
+    mean = ops.leaf(1, Size((96, 1, 1)), dt.float32)
+    gap = ops.cast(x, dt.float32) - mean
+    for node in (ops.sum(x, (0, 2, 3)), ops.sum(gap * gap, (0, 2, 3))):
+        program = compile_graph(lower_graph([node]), CUDA)
+        first, last = (s.kernel for s in program.steps)
+        programs = [-(-points(k.parallel) // CUDA.columns) for k in (first, last)]
+        assert programs[0] >= CUDA.parallel > programs[1]
 
 
 def normalized(kind: str, channels: int, dtype: DType) -> list[Node]:

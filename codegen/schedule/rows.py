@@ -53,7 +53,8 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
         warps = max(1, min(16 << kernel.draws, block * whole // (512 >> kernel.draws)))
         return Schedule(block=block, block_r=whole, num_warps=floor_power(warps))
     warps = _warps(kernel, target)
-    return Schedule(block=1, block_r=STEP * warps // 8, looped=True, num_warps=warps)
+    step = STEP * min(warps, 16) // 8  # of 1,024 threads each has fewer registers
+    return Schedule(block=1, block_r=step, looped=True, num_warps=warps)
 
 
 def _warps(kernel: Kernel, target: Target) -> int:

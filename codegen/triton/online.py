@@ -1,14 +1,16 @@
-"""Sums of exponentials beside a running maximum, so that a long row is read once for both.
+"""Sums relative to what their own pass over a row gives, so that a long one is read once for both.
 
-Each place of a tile has the largest element it has met, and the sum of exponentials relative to it,
-which is scaled when a larger one comes: of the two exponentials one is always of 0. At the end all
-are brought to the row's own shift.
+Of exponentials: each place of a tile has the largest element it has met, and their sum relative to
+it, which is scaled when a larger one comes: of the two exponentials one is always of 0.
+Of squares: each place has the mean of what it has met, and the sum of squares of distances from it.
+At the end all are brought to the row's own shift.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .. import analysis
 from ..kernel import Reduce
 from .folds import Rows
 from .scope import Guards, Ref, Scope
@@ -16,13 +18,27 @@ from .text import tl_type
 from .values import evaluate, relevant
 
 _ROWS = Rows("p", "r")
+_SHAPE = "(BLOCK_P, BLOCK_R)"
 
 
-class Exponentials:
-    """The sum of exp(x - shift) along a row, under guards. What is made writes a loop's step.
+def online(
+    root: Scope,
+    scope: Scope,
+    value: Reduce,
+    guards: Guards,
+    tops: Mapping[tuple[int, Guards], str],
+) -> Exponentials | Squares:
+    """A sum on its way: what it is at each place is written to a loop's step.
 
     tops: the variables of the running maxima of this loop, already brought up to date.
     """
+    if isinstance(root.body.analysis.online(value), analysis.Squares):
+        return Squares(root, scope, value, guards)
+    return Exponentials(root, scope, value, guards, tops)
+
+
+class Exponentials:
+    """The sum of exp(x - shift) along a row, under guards."""
 
     def __init__(
         self,
@@ -32,13 +48,12 @@ class Exponentials:
         guards: Guards,
         tops: Mapping[tuple[int, Guards], str],
     ):
-        found = root.body.analysis.exponentials(value)
-        assert found is not None
+        found = root.body.analysis.online(value)
+        assert isinstance(found, analysis.Exponentials)
         self.shift, self.guards = found.shift, guards
         kind = tl_type(value.dtype)
-        shape = "(BLOCK_P, BLOCK_R)"
-        self.top = root.assign("top", f'tl.full({shape}, -float("inf"), {kind})', _ROWS.tile).text
-        self.total = root.assign("total", f"tl.full({shape}, 0, {kind})", _ROWS.tile).text
+        self.top = root.assign("top", f'tl.full({_SHAPE}, -float("inf"), {kind})', _ROWS.tile).text
+        self.total = root.assign("total", f"tl.full({_SHAPE}, 0, {kind})", _ROWS.tile).text
         x = scope.spread(evaluate(scope, found.of, guards), _ROWS.tile, kind)
         x = scope.assign("x", f'tl.where(r_ok, {x}, -float("inf"))', _ROWS.tile).text
         gap = scope.assign("gap", f"{x} - {self.top}", _ROWS.tile).text
@@ -49,8 +64,32 @@ class Exponentials:
         scope.block.add(f"{self.total} = {scaled}")
         scope.block.add(f"{self.top} = {tops[id(found.top), relevant(root, found.top, guards)]}")
 
-    def finish(self, root: Scope) -> Ref:
+    def finish(self, root: Scope, length: str) -> Ref:
         """The sum over all places, written behind the loop and its maxima."""
         shift = evaluate(root, self.shift, self.guards)
         terms = f"{self.total} * tl.exp({self.top} - {shift.text})"
+        return root.assign("sum", f"tl.sum({terms}, axis=1, keep_dims=True)", _ROWS.line)
+
+
+class Squares:
+    """The sum of (x - shift) ** 2 along a row, under guards."""
+
+    def __init__(self, root: Scope, scope: Scope, value: Reduce, guards: Guards):
+        found = root.body.analysis.online(value)
+        assert isinstance(found, analysis.Squares)
+        self.shift, self.guards, self.kind = found.shift, guards, tl_type(value.dtype)
+        self.mean = root.assign("mean", f"tl.full({_SHAPE}, 0, {self.kind})", _ROWS.tile).text
+        self.total = root.assign("total", f"tl.full({_SHAPE}, 0, {self.kind})", _ROWS.tile).text
+        x = scope.spread(evaluate(scope, found.of, guards), _ROWS.tile, self.kind)
+        gap = scope.assign("gap", f"tl.where(r_ok, {x} - {self.mean}, 0)", _ROWS.tile).text
+        step = scope.assign("step", f"{gap} / (start // BLOCK_R + 1)", _ROWS.tile).text
+        scope.block.add(f"{self.mean} += {step}")
+        scope.block.add(f"{self.total} += {gap} * ({gap} - {step})")
+
+    def finish(self, root: Scope, length: str) -> Ref:
+        """The sum over all places, written behind the loop: each has its own mean of its count."""
+        shift = evaluate(root, self.shift, self.guards)
+        count = f"(({length} - tl.arange(0, BLOCK_R)[None, :] + BLOCK_R - 1) // BLOCK_R)"
+        gap = root.assign("gap", f"{self.mean} - {shift.text}", _ROWS.tile).text
+        terms = f"{self.total} + {gap} * {gap} * {count}.to({self.kind})"
         return root.assign("sum", f"tl.sum({terms}, axis=1, keep_dims=True)", _ROWS.line)

@@ -1,9 +1,9 @@
 """Kernels with reductions: a program takes some points of the parallel axes, with their rows.
 
 Where a row fits into one tile, everything is computed from one load of it. Otherwise there is one
-loop along the row for each stage of reductions (the maximum of a softmax, then its sum) and, if
-stores at full level need the last of them, one more for the stores. A sum of exponentials is made
-in the loop of the maximum beside it (`online.py`).
+loop along the row for each stage of reductions and, if stores at full level need the last of them,
+one more for the stores. A sum of exponentials is made in the loop of the maximum beside it, one of
+squares in that of the mean (`online.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .folds import (
     neutral,
     pick,
 )
-from .online import Exponentials
+from .online import online
 from .scope import Body, Guards, Ref, Scope, Tile
 from .text import Block, tl_type
 from .values import evaluate, relevant, unsupported
@@ -107,23 +107,23 @@ def _looped(body: Body, root: Scope) -> None:
     body.fold = _in_loop
     for depth in range(1, passes + 1):
         found = list(_reductions(root, kernel.stores, depth))
-        stage = [each for each in found if analysis.exponentials(each[0]) is None]
-        online = [each for each in found if each not in stage]
-        online.sort(key=lambda each: kernel.values.index(each[0]))  # one may be relative to another
+        stage = [each for each in found if analysis.online(each[0]) is None]
+        beside = [each for each in found if each not in stage]
+        beside.sort(key=lambda each: kernel.values.index(each[0]))  # one may be relative to another
         loop = Block()
         loop.add("r = start + tl.arange(0, BLOCK_R)[None, :]")
         loop.add(f"r_ok = r < {_length(body)}")
         scope = Scope(body, loop, [_row_tile(body)], root)
         results = [_accumulate(root, scope, value, guards) for value, guards in stage]
         tops = {(id(v), guards): acc for (v, guards), (acc, _) in zip(stage, results)}
-        sums = [Exponentials(root, scope, value, guards, tops) for value, guards in online]
+        sums = [online(root, scope, value, guards, tops) for value, guards in beside]
         if depth == passes:
             scope.store(full)
         root.block.loop(f"for start in range(0, {_length(body)}, BLOCK_R)", loop)
         for (value, guards), result in zip(stage, results):
             root.cache[id(value), guards] = _finish(root, value, result)
-        for (value, guards), total in zip(online, sums):
-            root.cache[id(value), guards] = total.finish(root)
+        for (value, guards), total in zip(beside, sums):
+            root.cache[id(value), guards] = total.finish(root, _length(body))
     root.store(s for s in kernel.stores if s not in full)
 
 
@@ -157,9 +157,9 @@ def _reductions(
         seen.add(key)
         if isinstance(value, Reduce) and root.body.analysis.depth(value) == depth:
             found[key] = value
-            beside = root.body.analysis.exponentials(value)
-            if beside is not None:
-                stack.append((beside.shift, guards))
+            relative = root.body.analysis.online(value)
+            if relative is not None:
+                stack.append((relative.shift, guards))
             continue
         for index in value.indices():
             stack.extend((v, guards) for v in data_values(index))
