@@ -211,8 +211,8 @@ def _flush() -> Exception | None:
 
 
 class Apart:
-    """Values that can't be compiled together: each by itself, as a plan does it. If none can the
-    first error is raised, and all are as they were."""
+    """Values that can't be compiled together: each by itself, as a plan does it. If none can be, all
+    are as they were."""
 
     def __init__(self, roots: tuple[Node, ...]):
         self.recorded = roots
@@ -220,8 +220,11 @@ class Apart:
     def run(self, buffers: list[Any], scalars: list[Any], donated: Sequence[Any] = ()) -> list[Any]:
         values = [_value(root, buffers) for root in self.recorded]
         errors = [v for v in values if isinstance(v, Exception)]
+        if len(errors) == len(values):
+            del values, errors  # the frame is in the error's traceback
+            return plans.plan_for(self.recorded).run(buffers, scalars)
         if errors:
-            raise plans.Incomplete(values, errors[0]) if len(errors) < len(values) else errors[0]
+            raise plans.Incomplete(values, errors[0])
         return values
 
 
@@ -232,7 +235,7 @@ def _value(root: Node, buffers: list[Any]) -> Any:
     except plans.Incomplete as incomplete:
         return incomplete.error
     except Exception as error:
-        return error
+        return error.with_traceback(None)  # whose frames would keep memory
 
 
 def _one_by_one(roots: Sequence[Node], buffers: list[Any], values: Sequence[Any]) -> list[Any]:

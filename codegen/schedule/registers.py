@@ -13,6 +13,7 @@ from ..kernel import Apply, Dot, Guard, Kernel, Reduce, Value
 from ..roles import Roles
 from .schedule import Schedule, points
 
+_MOST, _DOUBT = 255, 16  # what a thread can have, and how far compilers of several versions differ
 ADDRESSES = 40  # beside those of tiles: addresses, masks, sizes
 _MASKS, _BOUNDS = 72, 48  # and where tiles reach over the end; and the bounds of windows
 _FACTORS = 48  # of a product without tensor cores, beside one for each sum
@@ -36,7 +37,8 @@ def product_registers(
         registers += held + _FACTORS
     part = held // schedule.parts
     registers += _of(part, _alive(kernel, analysis, role))
-    return registers + part * _PHILOX * kernel.draws
+    registers += part * _PHILOX * kernel.draws
+    return registers if registers <= _MOST - _DOUBT else max(registers, _MOST + 1)
 
 
 def elements_held(schedule: Schedule) -> int:
