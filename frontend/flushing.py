@@ -211,8 +211,8 @@ def _flush() -> Exception | None:
 
 
 class Apart:
-    """Values that can't be compiled together: each by itself, as a plan does it. If none can be, all
-    are as they were."""
+    """Values that can't be compiled together: each by itself, as a plan does it. If none can be,
+    all are as they were."""
 
     def __init__(self, roots: tuple[Node, ...]):
         self.recorded = roots
