@@ -39,7 +39,7 @@ class SplitFolds:
         points = math.prod(node.shape)
         length = math.prod(x.shape[a] for a in axes)
         longest, least = self.target.long_row, 64
-        if self.target.columns and _innermost(x) not in axes:
+        if self.target.columns and not {x.rank - 1, _innermost(x)} <= set(axes):
             x, axes = _merged(x, axes)
             points = -(-points // self.target.columns)  # one program folds so many of them
             longest, least = self.target.long_row >> 7, 16
@@ -84,7 +84,7 @@ class SplitFolds:
 
 def _innermost(x: Node) -> int:
     """The dimension along which neighbours are neighbours in memory, if `x` is made of a turned
-    view."""
+    view and is not in memory itself."""
     place = list(range(x.rank))
     while x.op is _PERMUTE or x.op.kind is Kind.ELEMENTWISE:
         if x.op is _PERMUTE:
