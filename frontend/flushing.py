@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
@@ -11,6 +12,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
+from tilewright.runtime import debug
 from tilewright.runtime import plan as plans
 from tilewright.runtime.device import OutOfMemoryError
 
@@ -200,7 +202,9 @@ def _flush() -> Exception | None:
         roots = (*nodes, *extra)
         try:
             plan = outcome.plans[extra] = plans.plan_for(roots)
-        except Exception:  # of the compiler: what it has no trouble with gets its values
+        except Exception as error:  # of the compiler: what it has no trouble with gets its values
+            if debug.level():
+                print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
             plan = Apart(roots)
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()

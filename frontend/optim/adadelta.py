@@ -10,7 +10,16 @@ from tilewright.ir.node import Node
 
 from ..promotion import to
 from ..recording import revalued
-from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, zeros_for
+from .optimizer import (
+    Optimizer,
+    check,
+    columns_of,
+    number,
+    prepared,
+    scalars,
+    stepped,
+    zeros_for,
+)
 
 
 class Adadelta(Optimizer):
@@ -67,11 +76,7 @@ def _adadelta(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...
     rho, eps, weight_decay, maximize = attrs
     out: list[list[Node]] = [[], [], []]
     for p, squares, deltas, g in zip(*columns_of(nodes, count)):
-        old, g = to(p, lr.dtype), to(g, lr.dtype)
-        if maximize:
-            g = -g
-        if weight_decay:
-            g = g + old * weight_decay
+        old, g = prepared(p, g, lr.dtype, weight_decay, maximize)
         square = to(squares, lr.dtype) * rho + g * g * (1 - rho)
         wide = to(deltas, lr.dtype)
         delta = ops.sqrt(wide + eps) / ops.sqrt(square + eps) * g

@@ -9,7 +9,16 @@ from tilewright.ir.node import Node
 
 from ..promotion import to
 from ..recording import revalued
-from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, zeros_for
+from .optimizer import (
+    Optimizer,
+    check,
+    columns_of,
+    number,
+    prepared,
+    scalars,
+    stepped,
+    zeros_for,
+)
 
 
 class Adagrad(Optimizer):
@@ -64,11 +73,7 @@ def _adagrad(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]
     weight_decay, eps, maximize = attrs
     new_params, new_sums = [], []
     for p, s, g in zip(*columns_of(nodes, count)):
-        old, g = to(p, lr.dtype), to(g, lr.dtype)
-        if maximize:
-            g = -g
-        if weight_decay:
-            g = g + old * weight_decay
+        old, g = prepared(p, g, lr.dtype, weight_decay, maximize)
         total = to(s, lr.dtype) + g * g
         new_sums.append(to(total, s.dtype))
         new_params.append(revalued(p, to(old - g / (ops.sqrt(total) + eps) * lr, p.dtype)))

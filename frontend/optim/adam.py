@@ -6,12 +6,21 @@ import math
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..promotion import to
 from ..recording import revalued
-from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, zeros_for
+from .optimizer import (
+    Optimizer,
+    check,
+    check_betas,
+    columns_of,
+    number,
+    prepared,
+    scalars,
+    stepped,
+    zeros_for,
+)
 
 
 class Adam(Optimizer):
@@ -43,9 +52,7 @@ class Adam(Optimizer):
     ) -> None:
         check("learning rate", lr)
         check("epsilon value", eps)
-        for i, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {beta}{at_user_line()}")
+        check_betas(betas)
         check("weight_decay value", weight_decay)
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
@@ -115,14 +122,8 @@ def _adam(
     dtype = step_size.dtype
     for row in zip(*columns):
         p, m, v, *_ = row
-        g = to(row[-1], dtype)
-        old = to(p, dtype)
-        if maximize:
-            g = -g
-        if weight_decay and decoupled:
-            old = old * decay
-        elif weight_decay:
-            g = g + old * weight_decay
+        shrink = decay if decoupled else None
+        old, g = prepared(p, row[-1], dtype, weight_decay, maximize, shrink)
         wide_m, wide_v = to(m, dtype), to(v, dtype)
         first = wide_m + (g - wide_m) * (1 - beta1)
         second = wide_v * beta2 + g * g * (1 - beta2)

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..promotion import to
 from ..recording import revalued
-from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, zeros_for
+from .optimizer import (
+    Optimizer,
+    check,
+    check_betas,
+    columns_of,
+    number,
+    prepared,
+    scalars,
+    stepped,
+    zeros_for,
+)
 
 
 class Adamax(Optimizer):
@@ -35,9 +44,7 @@ class Adamax(Optimizer):
     ) -> None:
         check("learning rate", lr)
         check("epsilon value", eps)
-        for i, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {beta}{at_user_line()}")
+        check_betas(betas)
         check("weight_decay value", weight_decay)
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
@@ -70,11 +77,7 @@ def _adamax(attrs: Any, count: int, step_size: Node, *nodes: Node) -> tuple[Node
     dtype = step_size.dtype
     out: list[list[Node]] = [[], [], []]
     for p, m, u, g in zip(*columns_of(nodes, count)):
-        old, g = to(p, dtype), to(g, dtype)
-        if maximize:
-            g = -g
-        if weight_decay:
-            g = g + old * weight_decay
+        old, g = prepared(p, g, dtype, weight_decay, maximize)
         wide_m = to(m, dtype)
         first = wide_m + (g - wide_m) * (1 - beta1)
         largest = ops.maximum(to(u, dtype) * beta2, ops.abs(g) + eps)

@@ -16,6 +16,7 @@ from tilewright.ir.node import Node
 from .. import creation, epoch, recording, threads
 from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle
+from ..promotion import to
 
 
 class _Required:
@@ -338,3 +339,24 @@ def check(name: str, value: Any, low: float = 0.0, high: float | None = None) ->
     number_ = value.item() if isinstance(value, Tensor) else value
     if not (low <= number_ and (high is None or number_ < high)):
         raise ValueError(f"Invalid {name}: {value}{at_user_line()}")
+
+
+def prepared(
+    p: Node, g: Node, dtype: DType, weight_decay: float, maximize: bool, shrink: Node | None = None
+) -> tuple[Node, Node]:
+    """A parameter and its gradient (its negative if `maximize`) in the type of an update. Weight
+    decay is part of the gradient, or of the parameter if `shrink`, which it is multiplied by."""
+    old, g = to(p, dtype), to(g, dtype)
+    if maximize:
+        g = -g
+    if weight_decay and shrink is not None:
+        old = old * shrink
+    elif weight_decay:
+        g = g + old * weight_decay
+    return old, g
+
+
+def check_betas(betas: Sequence[float]) -> None:
+    """ValueError unless each is a share of what a running mean was."""
+    for i, beta in enumerate(betas):
+        check(f"beta parameter at index {i}", beta, high=1.0)

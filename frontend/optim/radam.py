@@ -6,12 +6,21 @@ import math
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..promotion import to
 from ..recording import revalued
-from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, zeros_for
+from .optimizer import (
+    Optimizer,
+    check,
+    check_betas,
+    columns_of,
+    number,
+    prepared,
+    scalars,
+    stepped,
+    zeros_for,
+)
 
 
 class RAdam(Optimizer):
@@ -38,9 +47,7 @@ class RAdam(Optimizer):
     ) -> None:
         check("learning rate", lr)
         check("epsilon value", eps)
-        for i, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ValueError(f"Invalid beta parameter at index {i}: {beta}{at_user_line()}")
+        check_betas(betas)
         check("weight_decay value", weight_decay)
         super().__init__(params, {
             "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
@@ -90,13 +97,7 @@ def _radam(
     dtype = size.dtype
     out: list[list[Node]] = [[], [], []]
     for p, m, v, g in zip(*columns_of(nodes, count)):
-        old, g = to(p, dtype), to(g, dtype)
-        if maximize:
-            g = -g
-        if weight_decay and decoupled:
-            old = old * decay
-        elif weight_decay:
-            g = g + old * weight_decay
+        old, g = prepared(p, g, dtype, weight_decay, maximize, decay if decoupled else None)
         wide_m = to(m, dtype)
         first = wide_m + (g - wide_m) * (1 - beta1)
         second = to(v, dtype) * beta2 + g * g * (1 - beta2)

@@ -9,7 +9,16 @@ from tilewright.ir.node import Node
 
 from ..promotion import to
 from ..recording import revalued
-from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, zeros_for
+from .optimizer import (
+    Optimizer,
+    check,
+    columns_of,
+    number,
+    prepared,
+    scalars,
+    stepped,
+    zeros_for,
+)
 
 
 class RMSprop(Optimizer):
@@ -80,11 +89,7 @@ def _rmsprop(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]
     dtype = lr.dtype
     for row in zip(*columns):
         p, v = row[0], row[1]
-        old, g = to(p, dtype), to(row[-1], dtype)
-        if maximize:
-            g = -g
-        if weight_decay:
-            g = g + old * weight_decay
+        old, g = prepared(p, row[-1], dtype, weight_decay, maximize)
         square = to(v, dtype) * alpha + g * g * (1 - alpha)
         out[1].append(to(square, v.dtype))
         spread = square

@@ -8,7 +8,17 @@ from tilewright.ir.node import Node
 
 from ..promotion import to
 from ..recording import revalued
-from .optimizer import Optimizer, check, columns_of, number, required, scalars, stepped, zeros_for
+from .optimizer import (
+    Optimizer,
+    check,
+    columns_of,
+    number,
+    prepared,
+    required,
+    scalars,
+    stepped,
+    zeros_for,
+)
 
 
 class SGD(Optimizer):
@@ -87,12 +97,7 @@ def _sgd(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:
     buffers = columns[1] if momentum else params
     new_params, new_buffers = [], []
     for p, g, b in zip(params, grads, buffers):
-        old = to(p, lr.dtype)
-        g = to(g, lr.dtype)
-        if maximize:
-            g = -g
-        if weight_decay:
-            g = g + old * weight_decay
+        old, g = prepared(p, g, lr.dtype, weight_decay, maximize)
         if momentum:
             kept = to(b, lr.dtype) * momentum + (
                 g if first or not dampening else g * (1 - dampening)
