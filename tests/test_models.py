@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -110,6 +112,31 @@ def train(device: str, steps: int) -> list[float]:
 def test_training_gives_the_same_losses_on_every_backend():
     ours, interpreted = train("cpu", 20), train("interpret", 20)
     np.testing.assert_allclose(interpreted, ours, rtol=1e-4)
+    assert ours[-1] < ours[0]
+
+
+@pytest.mark.triton
+def test_a_small_gpt_gives_the_same_losses_on_every_backend(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "bench"))
+    import models
+
+    def losses(device: str) -> list[float]:
+        tilewright.manual_seed(0)
+        sizes = {"layers": 2, "heads": 2, "width": 32, "context": 32, "vocab": 64}
+        model = models.gpt(tilewright, **sizes, fused_attention=True).to(device)
+        optimizer = tilewright.optim.AdamW(model.parameters(), lr=1e-3)
+        x = (tilewright.arange(4 * 32).reshape(4, 32) * 7 % 64).to(device)
+        found = []
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss = model(x, (x + 1) % 64)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    ours = losses("cpu")
+    np.testing.assert_allclose(losses("interpret"), ours, rtol=1e-5)
     assert ours[-1] < ours[0]
 
 
