@@ -146,7 +146,7 @@ class Tensor(Handle):
 
     @property
     def data(self) -> Any:
-        return self.detach()
+        return recording.view(self, views.DATA)
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -229,8 +229,11 @@ class Tensor(Handle):
         return shaping.permute(self, range(self.dim() - 1, -1, -1))
 
     @property
-    def mT(self) -> Any:
-        return shaping.transpose(self, -2, -1)
+    def real(self) -> Any:
+        """The tensor itself: numbers are real here."""
+        return self
+
+    mT, mH, H = property(shaping.mT), property(shaping.mH), property(shaping.H)
 
     # ---- reading values ----------------------------------------------------------------------
 

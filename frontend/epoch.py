@@ -51,9 +51,13 @@ class State:
 
 
 class Storage(State):
-    """Memory that several tensors look at. `_views` are those with a node in this epoch."""
+    """Memory that several tensors look at. `_views` are those with a node in this epoch.
+
+    _writes: counts in-place writes, but those through `.data`.
+    """
 
     _views: list[Handle]
+    _writes = 0
     _leaf_owner: Handle | None = None  # the tensor that collects gradients, if it is a leaf
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -65,7 +69,7 @@ class Storage(State):
 class Handle(State):
     """The state of a Tensor: itself, or a storage and a chain of views of it.
 
-    _version: of a view, its storage's when it was made.
+    _writes: its storage's when it was made.
     _past: (epoch, node) of a view that required a gradient when its last epoch ended.
     _own: a tensor with the history of one that shares its memory but not its history, such as
         `y = x.detach()` after `y.mul_(w)`; the value is that of the memory.
@@ -73,6 +77,7 @@ class Handle(State):
 
     _storage: Storage | None = None
     _chain: views.Chain | None = None
+    _writes = 0
     _past: tuple[int, Node] | None = None
     _own: Handle | None = None
     grad: Handle | None = None
@@ -249,7 +254,7 @@ def _keep_alone(t: Any, storage: Storage) -> None:
 
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
     chain = t._chain
-    if chain is not None and chain.multiple is not None and t._version != storage._version:
+    if chain is not None and chain.multiple is not None and t._writes != storage._writes:
         _check_up_to_date(chain, base)
     node = base.memo.get(t._chain)
     if node is None:

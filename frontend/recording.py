@@ -507,7 +507,7 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     v._storage = storage
     v._chain = views.chained(parent, kind, attrs)
     v._aval = (node.shape, node.dtype, node.device or "cpu")
-    v._version = storage._version
+    v._writes = storage._writes
     if storage._shared is None:
         v._node = node
         storage._views.append(v)
@@ -541,7 +541,7 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     v = _new(tensor_type)
     v._storage = t._storage or storage_of(t)
     v._chain = chain
-    v._version = v._storage._version
+    v._writes = v._storage._writes
     _, dtype, device = t._aval
     v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v
@@ -549,7 +549,7 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
 
 def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
     threads.claim()
-    if kind is views.DETACH:  # of what is out of date too
+    if kind.detaches:  # of what is out of date too
         with graph.grad_mode(False):
             source = resolve(t)
     else:
@@ -644,7 +644,7 @@ def view_again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any
     v = _new(tensor_type)
     v._storage = storage
     v._chain = chain
-    v._version = storage._version
+    v._writes = storage._writes
     v._node = node
     storage._views.append(v)
     _append(v)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
@@ -97,7 +98,8 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 
 def ravel(input: Any) -> Any:
-    return reshape(input, -1)
+    """All elements as a vector: a view of contiguous memory, else a copy."""
+    return view_(contiguous(input), -1)
 
 
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
@@ -220,7 +222,7 @@ def broadcast_to(input: Any, shape: Sequence[int]) -> Any:
 
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
     shape = broadcast(*(x.shape for x in tensors))
-    return tuple(expand(x, shape) for x in tensors)
+    return tuple(x if x.shape == shape else expand(x, shape) for x in tensors)
 
 
 def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
@@ -433,6 +435,11 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
             f"as_strided: sizes {list(shape)}, strides {list(strides)}, storage offset {offset} "
             f"need a storage of {last + 1} elements, and it has {count}{at_user_line()}"
         )
+    if input._own is not None:
+        raise NotImplementedError(
+            "as_strided of a detached tensor with a history of its own is not implemented"
+            f"{at_user_line()}"
+        )
     return view(_whole(input), views.AS_STRIDED, shape, strides, offset)
 
 
@@ -460,9 +467,41 @@ def _identity(x: Node) -> Node:
     return x
 
 
-def adjoint(input: Any) -> Any:
-    """The last two dimensions swapped (numbers are real here)."""
-    return transpose(input, -2, -1)
+def _swapped(name: str) -> Callable[[Any], Any]:
+    def swap(input: Any) -> Any:
+        """The last two dimensions swapped (numbers are real here)."""
+        if not input.dim():
+            return input
+        if input.dim() == 1:
+            raise RuntimeError(
+                f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D "
+                f"tensor.{at_user_line()}"
+            )
+        return transpose(input, -2, -1)
+
+    return swap
+
+
+adjoint, mT, mH = _swapped("adjoint()"), _swapped("mT"), _swapped("mH")
+
+
+def H(input: Any) -> Any:
+    """The transpose of a matrix (numbers are real here)."""
+    if input.dim() not in (0, 2):
+        raise RuntimeError(
+            f"tensor.H is only supported on matrices (2-D tensors). Got {input.dim()}-D "
+            f"tensor.{at_user_line()}"
+        )
+    return mH(input)
+
+
+def positive(input: Any) -> Any:
+    """The tensor itself."""
+    if input.dtype is bool_:
+        raise RuntimeError(
+            f"The `+` operator, on a bool tensor is not supported.{at_user_line()}"
+        )
+    return input
 
 
 def sum_to_size(input: Any, *size: Any) -> Any:

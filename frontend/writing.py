@@ -139,6 +139,8 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     else:
         new = _with_history(base, views.write(base, t._chain, value))
     storage._version += 1
+    if t._chain is None or not t._chain.is_data:
+        storage._writes += 1
     mutated.update(n for n in before if value_node(n) not in read)
     if storage._shared is not None:
         _write_through(storage, new)
