@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,6 +48,7 @@ class Tensor(Handle):
         out: Any = recording._new(cls)
         storage = recording.storage_of(self)
         out._storage, out._chain, out._aval = storage, self._chain, self._meta()
+        out._root, out._writes = self._root, self._writes
         return out
 
     # ---- what it is --------------------------------------------------------------------------
@@ -87,8 +89,8 @@ class Tensor(Handle):
             return self._requires_grad or self._history is not None
         if self._requires_grad:
             return True
-        if self._own is not None:
-            return self._own.requires_grad  # type: ignore[attr-defined]
+        if self._root is not None and (source := epoch.source_of(self)) is not None:
+            return source.requires_grad
         if storage._node is not None:
             base = storage._node.requires_grad
         else:
@@ -158,6 +160,9 @@ class Tensor(Handle):
         self._aval = source._meta()
         self._buffer = self._history = self._shared = None
         self._requires_grad = wants
+        self._root = source._root
+        if wants and self._root is not None:
+            self._root.leaf = weakref.ref(self)
 
     def detach(self) -> Any:
         """The same memory without the history."""
@@ -539,9 +544,7 @@ class Tensor(Handle):
         if rank < 2:
             raise RuntimeError(f"dimensions must larger than 1{at_user_line()}")
         if rank > 2 and len(set(shape)) > 1:
-            raise RuntimeError(
-                f"all dimensions of input must be of equal length{at_user_line()}"
-            )
+            raise RuntimeError(f"all dimensions of input must be of equal length{at_user_line()}")
         # Of a tall matrix the rows after each square begin anew, one row left out in between.
         starts = range(0, shape[0], shape[1] + 1) if wrap and rank == 2 else (0,)
         for start in starts:

@@ -360,9 +360,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
     if isinstance(indices_or_sections, int):
         n = indices_or_sections
         if n <= 0:
-            raise RuntimeError(
-                f"number of sections must be larger than 0, got {n}{at_user_line()}"
-            )
+            raise RuntimeError(f"number of sections must be larger than 0, got {n}{at_user_line()}")
         base, extra = divmod(size, n)
         return _parts(input, views.SLICE, axis, [base + (i < extra) for i in range(n)])
     bounds = [0, *[min(max(b + size if b < 0 else b, 0), size) for b in indices_or_sections], size]
@@ -406,7 +404,9 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     are the last dimension."""
     a, b = normalize_axis(dim1, input.dim()), normalize_axis(dim2, input.dim())
     if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}")
+        raise RuntimeError(
+            f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}"
+        )
     return view(input, views.DIAGONAL, int(offset), a, b)
 
 
@@ -427,6 +427,8 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}{at_user_line()}")
     chain = input._chain
+    if chain is not None and chain.multiple is not None:
+        recording.resolve(input)  # an error if it is out of date
     base = input.shape if chain is None else chain.base
     count = math.prod(base)
     last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
@@ -435,22 +437,30 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
             f"as_strided: sizes {list(shape)}, strides {list(strides)}, storage offset {offset} "
             f"need a storage of {last + 1} elements, and it has {count}{at_user_line()}"
         )
-    if input._own is not None:
-        raise NotImplementedError(
-            "as_strided of a detached tensor with a history of its own is not implemented"
-            f"{at_user_line()}"
-        )
     return view(_whole(input), views.AS_STRIDED, shape, strides, offset)
 
 
 def _whole(t: Any) -> Any:
     """All of the memory that `t` looks at."""
-    chain = t._chain
+    chain, root = t._chain, t._root
     if chain is None:
         return t
     whole = recording._new(recording.tensor_type)
     whole._storage, whole._aval = t._storage, (chain.base, *t._meta()[1:])
-    return whole.detach() if chain.detaches else whole
+    if not chain.detaches:
+        return whole
+    links = () if root is None else chain.links[: root.depth]
+    if not links or not all(kind.detaches for kind, _ in links):
+        if root is not None and root.own is not None:
+            raise NotImplementedError(
+                "as_strided of a part that was detached and has got a history of its own is not "
+                f"implemented{at_user_line()}"
+            )
+        return whole.detach()
+    for kind, attrs in links:
+        whole._chain = views.chained(whole._chain or chain.base, kind, attrs)
+    whole._root = root
+    return whole
 
 
 def contiguous(input: Any, memory_format: Any = None) -> Any:
@@ -498,9 +508,7 @@ def H(input: Any) -> Any:
 def positive(input: Any) -> Any:
     """The tensor itself."""
     if input.dtype is bool_:
-        raise RuntimeError(
-            f"The `+` operator, on a bool tensor is not supported.{at_user_line()}"
-        )
+        raise RuntimeError(f"The `+` operator, on a bool tensor is not supported.{at_user_line()}")
     return input
 
 
@@ -525,6 +533,7 @@ def become(t: Any, seen: Any) -> Any:
             f"{at_user_line()}"
         )
     t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
+    t._root, t._writes = seen._root, seen._writes
     if t._node is not None:
         t._storage._views.append(t)
     return t

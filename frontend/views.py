@@ -233,21 +233,6 @@ class _Detach(View):
         return ops.with_value(x, value) if x.requires_grad else value
 
 
-class _Own(View):
-    """Marks a view that has got a history of its own; it sees the same."""
-
-    name = "own"
-
-    def node(self, x: Node) -> Node:
-        return x
-
-    def layout(self, source: Layout) -> Layout:
-        return source
-
-    def write(self, x: Node, value: Node) -> Node:
-        return value
-
-
 class _Alias(_Reshape):
     def layout(self, source: Layout, shape: tuple[int, ...]) -> Layout:
         return source
@@ -261,7 +246,6 @@ DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
 VIEW = _Reshape("view")
 SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Squeeze("select"), _Unsqueeze("unsqueeze")
 UNFOLD = WINDOWS
-OWN = _Own()
 ALIAS = _Alias("alias")
 TRANSPOSE, T = _Permute("transpose"), _Permute("t")
 SPLIT = _Slice("split", multiple=True)
@@ -277,7 +261,7 @@ class Chain:
     links: (view, attrs) from the base outwards. layout: in a contiguous base; None if no strides
     give it. size: the shape, where the layout is known. only_detaches: whether it sees every
     element as the base has it; detaches: whether a detach() is among its links, is_data: `.data`.
-    repeats: whether it may see an element twice. multiple: the first link that is one of several views, or None.
+    repeats: whether it may see an element twice. multiple: the last link that is one of several views, or None.
     """
 
     __slots__ = (
@@ -313,8 +297,8 @@ class Chain:
             self.base, source = parent, (tuple(parent), contiguous_strides(parent), 0)
             self.links = ((view, attrs),)
             self.repeats, self.multiple = False, None
-        if self.multiple is None and view.multiple:
-            self.multiple = view
+        if view.multiple or view.detaches:
+            self.multiple = view if view.multiple else None
         self.repeats = self.repeats or (source is not None and view.repeats(source, *attrs))
         self.detaches = any(v.detaches for v, _ in self.links)
         self.only_detaches = all(v.detaches for v, _ in self.links)

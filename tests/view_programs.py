@@ -40,7 +40,10 @@ class Views:
         return self.choose.choice(calls)
 
     def detach(self, t: Any) -> Call | None:
-        return self.choose.choice([lambda m, x: x.detach(), lambda m, x: x.data])
+        return lambda m, x: x.detach()
+
+    def data(self, t: Any) -> Call | None:
+        return lambda m, x: x.data
 
     def diagonal(self, t: Any) -> Call | None:
         if t.dim() < 2:
@@ -94,9 +97,7 @@ class Views:
                 parts.append(self.choose.randrange(-n, n))
             elif kind < 0.7:
                 a = self.choose.randint(0, n)
-                parts.append(
-                    slice(a, self.choose.randint(a, n), self.choose.choice((1, 1, 2, 3)))
-                )
+                parts.append(slice(a, self.choose.randint(a, n), self.choose.choice((1, 1, 2, 3))))
             else:
                 parts.append(slice(None))
         if self.choose.random() < 0.2:
@@ -210,6 +211,15 @@ def has_overlap(t: Any) -> bool:
     return len(np.unique(places)) < places.size
 
 
+def _has_no_strides(t: Any) -> bool:
+    """Whether it looks at a part that was detached, of which there are no strides with history, or
+    is one of several views, which its strides are not."""
+    chain = t._chain
+    if chain is None or chain.multiple is not None:
+        return chain is not None
+    return chain.detaches and not chain.links[0][0].detaches
+
+
 class Ended(Exception):
     """There is nothing more to compare."""
 
@@ -268,12 +278,14 @@ class Program:
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
                 results.append(None)
                 errors.append(error)
-        if errors[1] is not None and self.is_beside(text, str(errors[1]), errors[0]):
+        if errors[0] is not errors[1] and self.is_beside(text, str(errors[1] or ""), errors[0]):
             raise Ended
         if (errors[0] is None) != (errors[1] is None):
             self.fail(f"{text}: ours {errors[0]!r}, theirs {errors[1]!r}")
         if errors[0] is not None:
-            if type(errors[0]) is not type(errors[1]) and not isinstance(errors[0], type(errors[1])):
+            if type(errors[0]) is not type(errors[1]) and not isinstance(
+                errors[0], type(errors[1])
+            ):
                 self.fail(f"{text}: ours {errors[0]!r}, theirs {errors[1]!r}")
             self.log[-1] += " (refused)"
             self.raised += 1
@@ -282,10 +294,13 @@ class Program:
 
     def is_beside(self, text: str, theirs: str, ours: Exception | None) -> bool:
         """Whether PyTorch refuses what can be done, or what it needn't save."""
-        return "modified by an inplace" in theirs or (
+        if self.is_silent and "modified by an inplace" in str(ours):
+            return True
+        return "modified by an inplace operation" in theirs or (
             ours is None
             and (
-                theirs.startswith("a leaf Variable")  # a view that got a history by its sibling
+                "AsStrided is a view" in theirs
+                or theirs.startswith("a leaf Variable")  # a view that got a history by its sibling
                 or ("more than one element" in theirs and text.startswith("backward"))
             )
         )
@@ -294,8 +309,12 @@ class Program:
         ours, theirs = pair
         self.tensors.append(pair)
         for name in ("shape", "requires_grad", "is_leaf"):
-            if getattr(ours, name) != getattr(theirs, name):
-                self.fail(f"{name}: ours {getattr(ours, name)}, theirs {getattr(theirs, name)}")
+            try:
+                expected = getattr(theirs, name)
+            except RuntimeError:  # one of several views, whose base was written to
+                continue
+            if getattr(ours, name) != expected:
+                self.fail(f"{name}: ours {getattr(ours, name)}, theirs {expected}")
         a = (tuple(ours.stride()), ours.storage_offset(), ours.is_contiguous())
         b = (tuple(theirs.stride()), theirs.storage_offset(), theirs.is_contiguous())
         if a != b:
@@ -319,7 +338,10 @@ class Program:
     # ---- steps -------------------------------------------------------------------------------
 
     def new(self) -> None:
-        shape = tuple(self.choose.choice((1, 2, 3, 4, 4, 6)) for _ in range(self.choose.choice((0, 1, 2, 2, 2, 3))))
+        shape = tuple(
+            self.choose.choice((1, 2, 3, 4, 4, 6))
+            for _ in range(self.choose.choice((0, 1, 2, 2, 2, 3)))
+        )
         if self.choose.random() < 0.05:
             shape = (*shape, 0)
         pair = self.tensor(shape)
@@ -338,9 +360,10 @@ class Program:
         for _ in range(self.choose.choice((1, 1, 2, 3))):
             kind = self.choose.choice(KINDS)
             call = getattr(self.views, kind)(self.tensors[number][1])
-            if call is None or (kind == "strided" and self.tensors[number][0]._own is not None):
+            if call is None or (kind == "strided" and _has_no_strides(self.tensors[number][0])):
                 continue
             text = f"t{len(self.tensors)}: {kind} of t{number}"
+            self.is_silent = self.is_silent or kind == "data"
             pair = self.both(text, lambda side, m: call(m, self.tensors[number][side]))  # noqa: B023
             if pair is None:
                 return
@@ -352,7 +375,9 @@ class Program:
                 at = self.choose.randrange(len(pair[1]))
                 self.log[-1] += f" [{at}]"
                 pair = (pair[0][at], pair[1][at])
-            self.log[-1] += f" {tuple(pair[1].shape)} {tuple(pair[1].stride())} {pair[1].storage_offset()}"
+            self.log[-1] += (
+                f" {tuple(pair[1].shape)} {tuple(pair[1].stride())} {pair[1].storage_offset()}"
+            )
             self.add(pair)
             number = len(self.tensors) - 1
 
@@ -363,17 +388,21 @@ class Program:
         shape = tuple(t.shape)
         if shape and self.choose.random() < 0.3:
             shape = tuple(1 if self.choose.random() < 0.3 else s for s in shape)
-        if self.leaves and self.choose.random() < 0.25:
+        if self.leaves and t.numel() and self.choose.random() < 0.25:
             leaf = self.choose.choice(self.leaves)
             value = (leaf[0].sum() * 0.5, leaf[1].sum() * 0.5)
         else:
             value = self.tensor(shape)
         key = self.views.key(t)
-        name = self.choose.choice(("add_", "mul_", "copy_", "fill_", "zero_", "item", "sub_", "relu_"))
+        name = self.choose.choice(
+            ("add_", "mul_", "copy_", "fill_", "zero_", "item", "sub_", "relu_")
+        )
         if overlap and not (name in ("fill_", "zero_")) and 0 not in t.stride():
             name = "fill_"  # in PyTorch the outcome depends on the order of the elements
         if name == "item" and overlap:
             name = "mul_"
+        if name == "copy_" and overlap:  # of one number it is a `fill_` here
+            name = "sub_"
         mode = self.choose.choice(("", "", "", "no_grad", "data"))
         calls: dict[str, Callable[[Any, Any], Any]] = {
             "add_": lambda x, v: x.add_(v),
@@ -410,7 +439,16 @@ class Program:
     def numpy(self) -> None:
         number = self.pick()
         t = self.tensors[number][1]
-        if t.requires_grad or not t.numel() or any(x.requires_grad for _, x in self.tensors if x._is_view() and x._base is (t._base if t._is_view() else t)) or (t._is_view() and t._base.requires_grad):
+        if (
+            t.requires_grad
+            or not t.numel()
+            or any(
+                x.requires_grad
+                for _, x in self.tensors
+                if x._is_view() and x._base is (t._base if t._is_view() else t)
+            )
+            or (t._is_view() and t._base.requires_grad)
+        ):
             return
         number_ = float(self.data.integers(-9, 9))
 
@@ -451,9 +489,7 @@ class Program:
         self.choose.shuffle(wanted)
 
         def loss(side: int, m: Any) -> Any:
-            total = sum(
-                (self.tensors[i][side] * (k + 1)).sum() for k, i in enumerate(wanted[:3])
-            )
+            total = sum((self.tensors[i][side] * (k + 1)).sum() for k, i in enumerate(wanted[:3]))
             if not isinstance(total, int):
                 total.backward(retain_graph=True)
             return total
