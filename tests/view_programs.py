@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -243,10 +243,8 @@ class Program:
         self.is_silent = False  # after a write to `.data`, which may change what PyTorch saved
 
     def run(self) -> None:
-        try:
+        with suppress(Ended):
             self._run()
-        except Ended:
-            pass
 
     def _run(self) -> None:
         self.new()
@@ -397,7 +395,7 @@ class Program:
         name = self.choose.choice(
             ("add_", "mul_", "copy_", "fill_", "zero_", "item", "sub_", "relu_")
         )
-        if overlap and not (name in ("fill_", "zero_")) and 0 not in t.stride():
+        if overlap and name not in ("fill_", "zero_") and 0 not in t.stride():
             name = "fill_"  # in PyTorch the outcome depends on the order of the elements
         if name == "item" and overlap:
             name = "mul_"
