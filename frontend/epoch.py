@@ -71,7 +71,7 @@ class Handle(State):
 
     _writes: its root's, or its storage's, when it was made.
     _past: (epoch, node) of a view that required a gradient when its last epoch ended.
-    _root: the detached tensor that it is or looks at; None if it has the history of its storage.
+    _root: what it is or looks at that has a history of its own; None if that is its storage's.
     """
 
     _storage: Storage | None = None
@@ -90,8 +90,8 @@ class Handle(State):
 
 
 class Root:
-    """A detached tensor as the base of its views: they share its memory with others, and a history
-    of their own.
+    """A detached tensor, or a leaf that shares its memory, as the base of its views: they have
+    another history than that memory.
 
     depth: how many links of their chains lead to it. own: a tensor with that history, once a value
     with a gradient was written, as after `y = x.detach(); y.mul_(w)`; the value is that of the
@@ -314,7 +314,7 @@ def _outdated(t: Any, base: Node) -> bool:
     """Whether `t`, one of several views, was taken before a write to its base; that is an error
     where a gradient is at stake, as in PyTorch."""
     chain = t._chain
-    tracked = source_of(t) is not None if chain.detaches else base.requires_grad
+    tracked = base.requires_grad if t._root is None else source_of(t) is not None
     if not tracked or t._writes == (t._root or t._storage)._writes:
         return False
     if graph.grad_enabled():
@@ -444,7 +444,10 @@ def set_requires_grad(t: Any, enabled: bool) -> None:
         state._history = None
     if len(states) == 2:
         storage._leaf_owner = t if enabled else None
-    elif t._root is not None and len(t._chain.links) == t._root.depth:
+    elif t._chain is not None:
+        depth = len(t._chain.links)
+        if t._root is None or t._root.depth != depth:
+            t._root = Root(depth)
         t._root.leaf = weakref.ref(t) if enabled else None
     old = t._node
     if old is None:

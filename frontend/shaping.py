@@ -426,40 +426,35 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
         )
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}{at_user_line()}")
-    chain = input._chain
-    if chain is not None and chain.multiple is not None:
-        recording.resolve(input)  # an error if it is out of date
-    base = input.shape if chain is None else chain.base
-    count = math.prod(base)
-    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    if 0 not in shape and last >= count:
+    whole, start = input, 0 if storage_offset is None else offset - input.storage_offset()
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else -1
+    if not input.is_contiguous() or start < 0 or start + last >= input.numel():
+        whole, start = _whole(input), offset
+    if last >= 0 and start + last >= whole.numel():
         raise RuntimeError(
             f"as_strided: sizes {list(shape)}, strides {list(strides)}, storage offset {offset} "
-            f"need a storage of {last + 1} elements, and it has {count}{at_user_line()}"
+            f"need a storage of {start + last + 1} elements, and it has {whole.numel()}"
+            f"{at_user_line()}"
         )
-    return view(_whole(input), views.AS_STRIDED, shape, strides, offset)
+    return view(whole, views.AS_STRIDED, shape, strides, start)
 
 
 def _whole(t: Any) -> Any:
     """All of the memory that `t` looks at."""
-    chain, root = t._chain, t._root
+    chain = t._chain
     if chain is None:
         return t
+    if chain.multiple is not None:
+        recording.resolve(t)  # an error if it is out of date
     whole = recording._new(recording.tensor_type)
     whole._storage, whole._aval = t._storage, (chain.base, *t._meta()[1:])
-    if not chain.detaches:
-        return whole
-    links = () if root is None else chain.links[: root.depth]
-    if not links or not all(kind.detaches for kind, _ in links):
-        if root is not None and root.own is not None:
-            raise NotImplementedError(
-                "as_strided of a part that was detached and has got a history of its own is not "
-                f"implemented{at_user_line()}"
-            )
-        return whole.detach()
-    for kind, attrs in links:
-        whole._chain = views.chained(whole._chain or chain.base, kind, attrs)
-    whole._root = root
+    if chain.detaches:
+        whole = whole.detach()
+    if t.requires_grad and not whole.requires_grad:
+        raise NotImplementedError(
+            "as_strided of a part of memory which alone requires a gradient, beyond that part, is "
+            f"not implemented{at_user_line()}"
+        )
     return whole
 
 

@@ -203,15 +203,15 @@ class _Diagonal(View):
 
 
 class _Strided(View):
-    """Any strides of the memory, whatever was seen of it before."""
+    """Any strides of what is contiguous; the offset counts from where that begins."""
 
     name = "as_strided"
 
     def node(self, x: Node, *layout: Any) -> Node:
         return ops.strided(x, *layout)
 
-    def layout(self, source: Layout, *layout: Any) -> Layout:
-        return layout  # type: ignore[return-value]
+    def layout(self, source: Layout, shape: Any, strides: Any, offset: int) -> Layout:
+        return shape, strides, source[2] + offset
 
     def repeats(self, source: Layout, *layout: Any) -> bool:
         return True
@@ -261,7 +261,8 @@ class Chain:
     links: (view, attrs) from the base outwards. layout: in a contiguous base; None if no strides
     give it. size: the shape, where the layout is known. only_detaches: whether it sees every
     element as the base has it; detaches: whether a detach() is among its links, is_data: `.data`.
-    repeats: whether it may see an element twice. multiple: the last link that is one of several views, or None.
+    repeats: whether it may see an element twice. multiple: the last link that is one of several
+    views, or None.
     """
 
     __slots__ = (

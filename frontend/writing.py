@@ -113,12 +113,11 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     through_detach = t._chain is not None and t._chain.detaches
     history = None
     if recorded:
-        if through_detach:
-            source = None if t._root is None else t._root.source()
-            leaf = source is not None and source._requires_grad
-            tracked = value.requires_grad or source is not None
-        else:
-            leaf, tracked = owner is not None, base.requires_grad or value.requires_grad
+        source = None if t._root is None else t._root.source()
+        leaf = source is not None and source._requires_grad
+        tracked = value.requires_grad or source is not None
+        if not through_detach:
+            leaf, tracked = leaf or owner is not None, tracked or base.requires_grad
         if leaf:
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "

@@ -79,6 +79,16 @@ def infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
     return Size(sizes)
 
 
+def require_positive(name: str, **numbers: Sequence[int]) -> None:
+    """RuntimeError for a stride or a dilation of windows that isn't larger than zero."""
+    for what, values in numbers.items():
+        if any(v <= 0 for v in values):
+            raise RuntimeError(
+                f"{name}: {what} should be greater than zero, but got {list(values)}"
+                f"{at_user_line()}"
+            )
+
+
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
     strides, step = [], 1
