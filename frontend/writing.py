@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern
+from tilewright.ir.shape import contiguous_strides
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
@@ -243,3 +245,37 @@ def adopt(t: Any, source: Any) -> None:
         t._buffer, t._shared = state._buffer, state._shared
     t._aval = source._meta()
     t._version += 1
+
+
+def set_data(t: Any, source: Any) -> None:
+    """Have `t` look at the memory of `source`, a detached tensor, and keep its history: a leaf
+    stays a leaf, and a computed tensor is differentiated as before."""
+    shares = t._storage is source._storage and t._storage is not None
+    if shares and t.shape == source.shape and _layout(t) == _layout(source):
+        return  # `t.data -= x` ends with this, after its write
+    wants, is_leaf = t.requires_grad, t.is_leaf
+    own = None
+    if wants and not is_leaf:
+        own = _alias(t)
+    elif wants and shares:
+        epoch.set_requires_grad(t, False)  # its memory is no longer that of the leaf
+    t._node = t._buffer = t._history = t._shared = None
+    t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
+    t._requires_grad, t._root = wants and is_leaf, Root(len(source._chain.links))
+    t._root.own = own
+    if t._requires_grad:
+        t._root.leaf = weakref.ref(t)
+
+
+def _layout(t: Any) -> views.Layout:
+    if t._chain is None:
+        return tuple(t.shape), contiguous_strides(t.shape), 0
+    return t._chain.layout  # type: ignore[no-any-return]
+
+
+def _alias(t: Any) -> Any:
+    """Another handle of what `t` is."""
+    alias = object.__new__(epoch.tensor_type)
+    alias._storage, alias._chain, alias._aval = epoch.storage_of(t), t._chain, t._meta()
+    alias._root, alias._writes = t._root, t._writes
+    return alias
