@@ -531,7 +531,7 @@ def _is_unread(t: Any) -> bool:
         or state._history is not None
         or state._requires_grad
         or t._requires_grad
-        or epoch.source_of(t) is not None
+        or (t._root is not None and epoch.source_of(t) is not None)
     ):
         return False
     threads.claim()

@@ -210,8 +210,8 @@ class _Strided(View):
     def node(self, x: Node, *layout: Any) -> Node:
         return ops.strided(x, *layout)
 
-    def layout(self, source: Layout, shape: Any, strides: Any, offset: int) -> Layout:
-        return shape, strides, source[2] + offset
+    def layout(self, source: Layout, shape: Any, strides: Any, offset: int) -> Layout | None:
+        return (shape, strides, source[2] + offset) if is_contiguous(*source[:2]) else None
 
     def repeats(self, source: Layout, *layout: Any) -> bool:
         return True
