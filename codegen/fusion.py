@@ -25,11 +25,12 @@ from .attention import attention_base, lower_attention
 from .columns import columns, crosses
 from .contraction import contraction
 from .cost import gains, kernel_cost
-from .cut import Cut, adds_sum, is_dot, is_fold, is_sum
+from .cut import MOST_PLACES, Cut, adds_sum, is_dot, is_fold, is_sum
 from .domain import Domain
 from .index import Axis
 from .kernel import Buffer, Dot, Kernel, Reduce
 from .lower import CannotFuse, Lowering, ordered, stored_base
+from .places import most_ways
 from .target import Target
 from .twins import Form, Refusal, Template, outcomes
 from .update import lower_update
@@ -186,7 +187,7 @@ class Partition:
         failure = CannotFuse(last, "no iteration space fits")
         kind = kind_of(anchors)
         for domain in domains(anchors, outputs, kind, source, self.target):
-            lowering = Lowering(domain, source)
+            lowering = Lowering(domain, source, MOST_PLACES if len(anchors) > 1 else None)
             try:
                 stores = tuple(lowering.store(o, form.buffer(o)) for o in outputs)
             except CannotFuse as error:
@@ -209,6 +210,8 @@ class Partition:
             raise CannotFuse(node, f"more than {self.target.fuse_limit} buffers")
         if len(kernel.values) > MOST_VALUES:
             raise CannotFuse(node, f"more than {MOST_VALUES} values")
+        if most_ways(kernel, MOST_PLACES) > MOST_PLACES:
+            raise CannotFuse(node, f"would be read in more than {MOST_PLACES} ways")
 
     def _made(self, kind: str, kernel: Kernel, lowering: Lowering, form: Form) -> Template:
         cost = kernel_cost(kernel, lowering.domain, self.target)
