@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.ir.dtype import FLOAT8, bfloat16
 
 from ..index import Axis
-from ..kernel import Guard, Kernel, Value, data_values
+from ..kernel import Apply, Guard, Kernel, Value, data_values
 from .domain import Domain, has_data
 from .program import Array, Program, Statement
 
@@ -160,9 +160,11 @@ class Emission:
         return value, context.domain, mask
 
     def reads_data(self, value: Value) -> bool:
+        """Whether a position that is data, or a divisor, is checked to compute a value."""
         found = self._reads_data.get(value)
         if found is None:
             found = any(has_data(i) for i in value.indices())
+            found = found or (isinstance(value, Apply) and value.may_fail)
             found = found or any(self.reads_data(v) for v in value.operands())
             self._reads_data[value] = found
         return found
