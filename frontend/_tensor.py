@@ -530,10 +530,22 @@ class Tensor(Handle):
             self, ops.expand(ops.constant(0, self.dtype, self._meta()[2]), self.shape)
         )
 
-    def fill_diagonal_(self, value: Any) -> Any:
-        n = min(self.shape)
-        line = list(range(n))
-        self[line, line] = value
+    def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
+        """`fill_value` on the main diagonal; of a tall matrix again below each square if `wrap`."""
+        rank, shape = self.dim(), self.shape
+        if rank < 2:
+            raise RuntimeError(f"dimensions must larger than 1{at_user_line()}")
+        if rank > 2 and len(set(shape)) > 1:
+            raise RuntimeError(
+                f"all dimensions of input must be of equal length{at_user_line()}"
+            )
+        # Of a tall matrix the rows after each square begin anew, one row left out in between.
+        starts = range(0, shape[0], shape[1] + 1) if wrap and rank == 2 else (0,)
+        for start in starts:
+            line = shaping.slice_dim(self, 0, start, shape[0])
+            while line.dim() > 1:
+                line = shaping.diagonal(line, 0, 0, line.dim() - 1)
+            line.fill_(fill_value)
         return self
 
     def resize_(self, *sizes: Any) -> Any:

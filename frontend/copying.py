@@ -201,29 +201,12 @@ def triu(input: Any, diagonal: int = 0) -> Any:
     return record(_triu, input, int(diagonal))
 
 
-def _diagonal(x: Node, offset: int, dim1: int, dim2: int) -> Node:
-    a, b = normalize_axis(dim1, x.rank), normalize_axis(dim2, x.rank)
-    rest = [i for i in range(x.rank) if i not in (a, b)]
-    m = ops.permute(x, (a, b, *rest))
-    rows, columns = m.shape[0], m.shape[1]
-    length = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    i = ops.iota(length)
-    line = ops.gather(m, i + max(-offset, 0), i + max(offset, 0), 0)
-    return ops.permute(line, (*range(1, line.rank), 0))
-
-
-def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """The diagonal of two dimensions, as a copy (PyTorch returns a view)."""
-    return record(_diagonal, input, int(offset), int(dim1), int(dim2))
-
-
 def _diag(x: Node, offset: int) -> Node:
     if x.rank == 2:
-        return _diagonal(x, offset, 0, 1)
-    n = x.shape[0] + abs(offset)
-    i = ops.iota(x.shape[0])
-    base = ops.expand(ops.constant(0, x.dtype, x.device), (n, n))
-    return ops.scatter(base, x, i + max(-offset, 0), i + max(offset, 0), 0, "set")
+        return ops.diagonal(x, offset, 0, 1)
+    if x.rank != 1:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {x.rank}D{at_user_line()}")
+    return _diag_embed(x, offset, 0, 1)
 
 
 def diag(input: Any, diagonal: int = 0) -> Any:
@@ -338,14 +321,14 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
 def _diag_embed(x: Node, offset: int, dim1: int, dim2: int) -> Node:
     rank = x.rank + 1
     a, b = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}")
     n = x.shape[-1] + abs(offset)
-    lead = tuple(x.shape[:-1])
-    zero = ops.expand(ops.constant(0, x.dtype, x.device), (*lead, n, n))
-    i = ops.iota(x.shape[-1])
-    full = ops.scatter(zero, x, i + max(-offset, 0), i + max(offset, 0), len(lead), "set")
-    rest = iter(range(len(lead)))
-    order = [len(lead) if k == a else len(lead) + 1 if k == b else next(rest) for k in range(rank)]
-    return ops.permute(full, order)
+    shape = list(x.shape[:-1])
+    for axis in sorted((a, b)):
+        shape.insert(axis, n)
+    zero = ops.expand(ops.constant(0, x.dtype, x.device), shape)
+    return ops.set_diagonal(zero, x, offset, a, b)
 
 
 def diagflat(input: Any, offset: int = 0) -> Any:
@@ -405,13 +388,7 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
 
 def _diagonal_scatter(x: Node, src: Node, offset: int, dim1: int, dim2: int) -> Node:
     a, b = normalize_axis(dim1, x.rank), normalize_axis(dim2, x.rank)
-    order = [a, b, *(i for i in range(x.rank) if i not in (a, b))]
-    m = ops.permute(x, order)
-    i = ops.iota(src.shape[-1])
-    values = ops.permute(src, (src.rank - 1, *range(src.rank - 1)))
-    out = ops.scatter(m, values, i + max(-offset, 0), i + max(offset, 0), 0, "set")
-    inverse = [order.index(k) for k in range(x.rank)]
-    return ops.permute(out, inverse)
+    return ops.set_diagonal(x, to(src, x.dtype), offset, a, b)
 
 
 def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:

@@ -65,6 +65,7 @@ class Storage(State):
 class Handle(State):
     """The state of a Tensor: itself, or a storage and a chain of views of it.
 
+    _version: of a view, its storage's when it was made.
     _past: (epoch, node) of a view that required a gradient when its last epoch ended.
     _own: a tensor with the history of one that shares its memory but not its history, such as
         `y = x.detach()` after `y.mul_(w)`; the value is that of the memory.
@@ -247,6 +248,9 @@ def _keep_alone(t: Any, storage: Storage) -> None:
 
 
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
+    chain = t._chain
+    if chain is not None and chain.multiple is not None and t._version != storage._version:
+        _check_up_to_date(chain, base)
     node = base.memo.get(t._chain)
     if node is None:
         # The view was taken before: the grad mode of now doesn't matter to it.
@@ -263,6 +267,19 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
         with grad_mode(True):
             node = ops.with_value(history, node)
     return node
+
+
+def _check_up_to_date(chain: views.Chain, base: Node) -> None:
+    """RuntimeError for one of several views whose base was written to, as in PyTorch."""
+    if base.requires_grad and not chain.detaches and graph.grad_enabled():
+        assert chain.multiple is not None
+        raise RuntimeError(
+            f"Output of {chain.multiple.name}() is a view and its base or another view of its base "
+            "has been modified inplace. This view is the output of a function that returns "
+            "multiple views. Such functions do not allow the output views to be modified inplace. "
+            "Take the view again after the write, or write out of place"
+            f"{at_user_line()}"
+        )
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:

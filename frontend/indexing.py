@@ -28,7 +28,8 @@ def getitem(t: Any, key: Any) -> Any:
     if type(key) is int:
         return shaping.select(t, 0, key)
     if type(key) is slice and t.shape:
-        return _slice(t, 0, key)
+        part = _slice(t, 0, key)
+        return shaping.alias(t) if part is t else part
     if (
         isinstance(key, Handle)
         and key.dim() > 0
@@ -37,9 +38,9 @@ def getitem(t: Any, key: Any) -> Any:
     ):
         return _gather(t, [(0, key)])
     base, advanced = _basic(t, key)
-    if not advanced:
-        return base
-    return _gather(base, advanced)
+    if advanced:
+        return _gather(base, advanced)
+    return shaping.alias(t) if base is t else base
 
 
 def setitem(t: Any, key: Any, value: Any) -> None:
@@ -161,11 +162,7 @@ def _slice(t: Any, axis: int, part: slice) -> Any:
     ]
     start, stop, step = slice(*bounds).indices(size)
     if start == 0 and stop >= size and step == 1:
-        return (
-            t
-            if isinstance(t, Handle) and t._chain is not None
-            else shaping.slice_dim(t, axis, 0, size)
-        )
+        return t
     return shaping.slice_dim(t, axis, start, max(start, stop), step)
 
 
@@ -303,9 +300,33 @@ def gather(input: Any, dim: int, index: Any) -> Any:
 
 
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    """`gather` along `dim` of what is broadcast in the other dimensions; of the flattened tensors
+    without `dim`."""
     if dim is None:
         return gather(shaping.reshape(input, -1), 0, shaping.reshape(indices, -1))
-    return gather(input, dim, indices)
+    if indices.dtype is not dtypes.int64:
+        raise RuntimeError(
+            f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype}"
+            f"{at_user_line()}"
+        )
+    if indices.dim() != input.dim():
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {input.dim()} dimensions for input, and {indices.dim()} dimensions for "
+            f"indices{at_user_line()}"
+        )
+    if not input.dim():
+        return gather(input, dim, indices)
+    axis = normalize_axis(dim, input.dim())
+
+    def beside(t: Any, size: int) -> tuple[int, ...]:
+        return (*t.shape[:axis], size, *t.shape[axis + 1 :])
+
+    shape = list(broadcast(beside(input, 1), beside(indices, 1)))
+    shape[axis] = input.shape[axis]
+    source = shaping.expand(input, shape)
+    shape[axis] = indices.shape[axis]
+    return gather(source, axis, shaping.expand(indices, shape))
 
 
 def take(input: Any, index: Any) -> Any:

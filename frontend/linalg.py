@@ -14,6 +14,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
+from . import shaping
 from .elementwise import into
 from .norms import matrix_norm, norm, vector_norm  # noqa: F401  (of torch.linalg)
 from .promotion import to
@@ -157,13 +158,11 @@ def _einsum(*args: Any) -> Node:
 
 def _diagonals(x: Node, term: str) -> tuple[Node, str]:
     """Repeated letters of one operand take its diagonal."""
-    from .copying import _diagonal
-
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
             a = term.index(c)
             b = term.index(c, a + 1)
-            x = _diagonal(x, 0, a, b)
+            x = ops.diagonal(x, 0, a, b)
             term = term[:a] + term[a + 1 : b] + term[b + 1 :] + c
     return x, term
 
@@ -275,6 +274,11 @@ def inner(input: Any, other: Any) -> Any:
     if not input.dim() or not other.dim():
         return input * other
     return tensordot(input, other, ([-1], [-1]))
+
+
+def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """torch.diagonal of the last two dimensions."""
+    return shaping.diagonal(A, offset, dim1, dim2)
 
 
 def trace(input: Any) -> Any:

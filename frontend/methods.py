@@ -172,19 +172,18 @@ METHODS_OF_FUNCTIONS: dict[str, tuple[Any, str]] = {
         shaping,
         "reshape view_as reshape_as flatten ravel unflatten permute transpose t movedim squeeze "
         "unsqueeze expand expand_as broadcast_to narrow select unbind split chunk tensor_split "
-        "unfold contiguous clone adjoint split_with_sizes sum_to_size",
+        "unfold contiguous clone adjoint split_with_sizes sum_to_size diagonal as_strided unsafe_split "
+        "unsafe_chunk",
     ),
     **_of(
         copying,
-        "flip fliplr flipud roll repeat tile repeat_interleave tril triu diagonal diag diag_embed "
+        "flip fliplr flipud roll repeat tile repeat_interleave tril triu diag diag_embed "
         "diagflat rot90 hsplit vsplit dsplit select_scatter slice_scatter diagonal_scatter",
     ),
     "view": (shaping, "view_"),
     "swapaxes": (shaping, "transpose"),
     "swapdims": (shaping, "transpose"),
     "moveaxis": (shaping, "movedim"),
-    "unsafe_chunk": (shaping, "chunk"),
-    "unsafe_split": (shaping, "split"),
     **_of(
         indexing,
         "index_select gather take_along_dim take scatter scatter_add scatter_reduce index_add "

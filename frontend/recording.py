@@ -507,6 +507,7 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     v._storage = storage
     v._chain = views.chained(parent, kind, attrs)
     v._aval = (node.shape, node.dtype, node.device or "cpu")
+    v._version = storage._version
     if storage._shared is None:
         v._node = node
         storage._views.append(v)
@@ -540,6 +541,7 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     v = _new(tensor_type)
     v._storage = t._storage or storage_of(t)
     v._chain = chain
+    v._version = v._storage._version
     _, dtype, device = t._aval
     v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v
@@ -547,7 +549,11 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
 
 def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
     threads.claim()
-    source = resolve(t)
+    if kind is views.DETACH:  # of what is out of date too
+        with graph.grad_mode(False):
+            source = resolve(t)
+    else:
+        source = resolve(t)
     key = (kind, source, attrs)
     node = _table.get(key)
     if node is None:
@@ -638,6 +644,7 @@ def view_again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any
     v = _new(tensor_type)
     v._storage = storage
     v._chain = chain
+    v._version = storage._version
     v._node = node
     storage._views.append(v)
     _append(v)

@@ -12,7 +12,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
 
-from . import views
+from . import recording, views
 from .recording import Handle, cached_view, record, view
 
 
@@ -66,6 +66,11 @@ def view_(input: Any, *shape: Any) -> Any:
     return view(input, views.VIEW, tuple(target))
 
 
+def alias(input: Any) -> Any:
+    """Another tensor of the same memory."""
+    return view(input, views.ALIAS, tuple(input.shape))
+
+
 def view_as(input: Any, other: Any) -> Any:
     return view_(input, other.shape)
 
@@ -76,7 +81,7 @@ def reshape_as(input: Any, other: Any) -> Any:
 
 @cached_view
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """Dimensions start_dim … end_dim as one."""
+    """Dimensions start_dim … end_dim as one; of a single one the tensor itself."""
     rank = input.dim()
     if rank == 0:
         return reshape(input, 1)
@@ -85,6 +90,8 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
         raise RuntimeError(
             f"flatten() has invalid args: start_dim cannot come after end_dim{at_user_line()}"
         )
+    if a == b:
+        return input
     shape = tuple(input.shape)
     return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
 
@@ -138,12 +145,23 @@ def t(input: Any) -> Any:
 
 
 def movedim(input: Any, source: Any, destination: Any) -> Any:
+    """Dimensions `source` at the places `destination`, the others in their order."""
     rank = input.dim()
-    src = [normalize_axis(a, rank) for a in ((source,) if isinstance(source, int) else source)]
-    dst = [
-        normalize_axis(a, rank)
-        for a in ((destination,) if isinstance(destination, int) else destination)
-    ]
+    moves = []
+    for name, dims in (("source", source), ("destination", destination)):
+        listed = [dims] if isinstance(dims, int) else list(dims)
+        axes = [normalize_axis(a, rank) for a in listed]
+        if len(set(axes)) != len(axes):
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({listed}){at_user_line()}")
+        moves.append(axes)
+    src, dst = moves
+    if len(src) != len(dst):
+        raise RuntimeError(
+            f"movedim: Invalid source or destination dims: source ({src} dims) should contain the "
+            f"same number of dims as destination ({dst} dims){at_user_line()}"
+        )
+    if not rank:
+        return alias(input)
     order = [-1] * rank
     for a, b in zip(src, dst, strict=True):
         order[b] = a
@@ -205,12 +223,21 @@ def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
     return tuple(expand(x, shape) for x in tensors)
 
 
-def narrow(input: Any, dim: int, start: int, length: int) -> Any:
+def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     """`length` elements of dimension `dim` from `start` on."""
+    if input.dim() == 0:
+        raise RuntimeError(f"narrow() cannot be applied to a 0-dim tensor.{at_user_line()}")
+    if length < 0:
+        raise RuntimeError(f"narrow(): length must be non-negative.{at_user_line()}")
     axis = normalize_axis(dim, input.dim())
-    size = input.shape[axis]
-    begin = int(start) + (size if start < 0 else 0)
-    if not 0 <= begin <= size or begin + length > size:
+    size, start = input.shape[axis], int(start)
+    if not -size <= start <= size:
+        raise IndexError(
+            f"start out of range (expected to be in range of [{-size}, {size}], but got {start})"
+            f"{at_user_line()}"
+        )
+    begin = start + (size if start < 0 else 0)
+    if begin + length > size:
         raise RuntimeError(
             f"start ({start}) + length ({length}) exceeds dimension size ({size}){at_user_line()}"
         )
@@ -219,10 +246,14 @@ def narrow(input: Any, dim: int, start: int, length: int) -> Any:
 
 @cached_view
 def slice_dim(input: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
-    shape = input.shape
+    return _sliced(input, views.SLICE, axis, start, stop, step)
+
+
+def _sliced(t: Any, kind: views.View, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    shape = t.shape
     starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
     starts[axis], stops[axis], steps[axis] = start, stop, step
-    return view(input, views.SLICE, tuple(starts), tuple(stops), tuple(steps))
+    return view(t, kind, tuple(starts), tuple(stops), tuple(steps))
 
 
 @cached_view
@@ -237,77 +268,182 @@ def select(input: Any, dim: int, index: int) -> Any:
             f"select(): index {index} out of range for tensor of size {list(input.shape)} at "
             f"dimension {axis}{at_user_line()}"
         )
-    at = index % size
-    row = slice_dim(input, axis, at, at + 1)
-    return view(row, views.SELECT, (*input.shape[:axis], *input.shape[axis + 1 :]), (axis,))
+    return _row(input, views.SELECT, axis, index % size)
+
+
+def _row(t: Any, kind: views.View, axis: int, at: int) -> Any:
+    row = slice_dim(t, axis, at, at + 1)
+    return view(row, kind, (*t.shape[:axis], *t.shape[axis + 1 :]), (axis,))
 
 
 @cached_view
 def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     """The slices along `dim`."""
-    return tuple(select(input, dim, i) for i in range(input.shape[dim]))
+    if input.dim() == 0:
+        raise IndexError(
+            f"Dimension specified as {dim} but tensor has no dimensions{at_user_line()}"
+        )
+    axis = normalize_axis(dim, input.dim())
+    return tuple(_row(input, views.UNBIND, axis, i) for i in range(input.shape[axis]))
 
 
 @cached_view
 def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
     """Views of the given size(s) along `dim`."""
-    axis = normalize_axis(dim, input.dim())
-    size = input.shape[axis]
-    if isinstance(split_size_or_sections, int):
-        step = split_size_or_sections
-        if step <= 0 and size:
-            raise RuntimeError(
-                f"split expects split_size be positive, but got {step}{at_user_line()}"
-            )
-        lengths = [min(step, size - a) for a in range(0, size, step)] if size else [0]
-    else:
-        lengths = [int(s) for s in split_size_or_sections]
-        if sum(lengths) != size:
-            raise RuntimeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's "
-                "size "
-                f"at dimension {axis}), but got split_sizes={lengths}{at_user_line()}"
-            )
-    out, start = [], 0
-    for length in lengths:
-        out.append(slice_dim(input, axis, start, start + length))
-        start += length
-    return tuple(out)
+    if not isinstance(split_size_or_sections, int):
+        return split_with_sizes(input, split_size_or_sections, dim)
+    axis = _axis_of("split", input, dim)
+    size, step = input.shape[axis], split_size_or_sections
+    if step < 0:
+        raise RuntimeError(
+            f"split expects split_size be non-negative, but got split_size={step}{at_user_line()}"
+        )
+    if step == 0 and size:
+        raise RuntimeError(
+            "split_size can only be 0 if dimension size is 0, but got dimension size of "
+            f"{size}{at_user_line()}"
+        )
+    lengths = [min(step, size - a) for a in range(0, size, step)] if size else [0]
+    return _parts(input, views.SPLIT, axis, lengths)
+
+
+@cached_view
+def split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+    """Views of these sizes along `dim`."""
+    axis = _axis_of("split_with_sizes", input, dim)
+    size, lengths = input.shape[axis], [int(s) for s in split_sizes]
+    if sum(lengths) != size or min(lengths, default=0) < 0:
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's "
+            f"size at dimension {axis}), but got split_sizes={lengths}{at_user_line()}"
+        )
+    return _parts(input, views.SPLIT_WITH_SIZES, axis, lengths)
+
+
+def _axis_of(name: str, t: Any, dim: int) -> int:
+    if t.dim() == 0:
+        raise RuntimeError(f"{name} expects at least a 1-dimensional tensor{at_user_line()}")
+    return normalize_axis(dim, t.dim())
+
+
+def _parts(t: Any, kind: views.View, axis: int, lengths: Sequence[int]) -> tuple[Any, ...]:
+    """Views of these sizes, one after another."""
+    bounds = itertools.pairwise(itertools.accumulate(lengths, initial=0))
+    return tuple(_sliced(t, kind, axis, start, stop) for start, stop in bounds)
 
 
 @cached_view
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """At most `chunks` views of equal size along `dim` (the last may be smaller); of no elements
     as many as `chunks`."""
+    axis = _axis_of("chunk", input, dim)
     if chunks <= 0:
         raise RuntimeError(
             f"chunk expects `chunks` to be greater than 0, got: {chunks}{at_user_line()}"
         )
-    size = input.shape[dim]
-    return split(input, -(-size // chunks) if size else [0] * chunks, dim)
+    size = input.shape[axis]
+    return split(input, -(-size // chunks) if size else [0] * chunks, axis)
 
 
+@cached_view
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Views between the given indices along `dim`, or so many of nearly one size."""
+    if input.dim() == 0:
+        raise RuntimeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+            f"{at_user_line()}"
+        )
     axis = normalize_axis(dim, input.dim())
     size = input.shape[axis]
     if isinstance(indices_or_sections, int):
         n = indices_or_sections
+        if n <= 0:
+            raise RuntimeError(
+                f"number of sections must be larger than 0, got {n}{at_user_line()}"
+            )
         base, extra = divmod(size, n)
-        lengths = [base + (i < extra) for i in range(n)]
-        return split(input, lengths, axis)
+        return _parts(input, views.SLICE, axis, [base + (i < extra) for i in range(n)])
     bounds = [0, *[min(max(b + size if b < 0 else b, 0), size) for b in indices_or_sections], size]
     return tuple(slice_dim(input, axis, a, max(a, b)) for a, b in itertools.pairwise(bounds))
 
 
+def unsafe_split(input: Any, split_size: int, dim: int = 0) -> tuple[Any, ...]:
+    """As `split`; each part may be written to wherever a gradient is at stake."""
+    size = input.shape[dim]
+    return tensor_split(input, tuple(range(split_size, size, split_size)), dim)
+
+
+def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+    """As `chunk`; each part may be written to wherever a gradient is at stake."""
+    return unsafe_split(input, max(1, -(-input.shape[dim] // chunks)), dim)
+
+
+@cached_view
 def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     """All windows of `size` elements, `step` apart, along `dimension`; their contents come last."""
-    axis = normalize_axis(dimension, input.dim())
-    if size > input.shape[axis]:
+    rank = input.dim()
+    axis = normalize_axis(dimension, rank)
+    extent = input.shape[axis] if rank else 1
+    for name, number, least in (("size", size, 0), ("step", step, 1)):
+        if number < least:
+            bound = "> 0" if least else ">= 0"
+            raise RuntimeError(f"{name} is {number} but must be {bound}{at_user_line()}")
+    if size > extent:
         raise RuntimeError(
-            f"maximum size for tensor at dimension {axis} is {input.shape[axis]} but size is "
+            f"maximum size for tensor at dimension {axis} is {extent} but size is "
             f"{size}{at_user_line()}"
         )
+    if not rank:
+        return view(input, views.VIEW, (size,)) if size else reshape(input, 1)[:0]
     return view(input, views.WINDOWS, axis, int(size), int(step))
+
+
+@cached_view
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A view of the elements whose position along `dim2` is that along `dim1` plus `offset`; they
+    are the last dimension."""
+    a, b = normalize_axis(dim1, input.dim()), normalize_axis(dim2, input.dim())
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}")
+    return view(input, views.DIAGONAL, int(offset), a, b)
+
+
+@cached_view
+def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    """A view of the memory behind `input` at any strides, counted in elements."""
+    shape, strides = tuple(int(n) for n in size), tuple(int(n) for n in stride)
+    offset = input.storage_offset() if storage_offset is None else int(storage_offset)
+    if len(shape) != len(strides):
+        raise RuntimeError(f"mismatch in length of strides and shape{at_user_line()}")
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"as_strided: negative sizes: {list(shape)}{at_user_line()}")
+    if any(s < 0 for s in strides):
+        raise RuntimeError(
+            "as_strided: Negative strides are not supported at the moment, got strides: "
+            f"{list(strides)}{at_user_line()}"
+        )
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}{at_user_line()}")
+    chain = input._chain
+    base = input.shape if chain is None else chain.base
+    count = math.prod(base)
+    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if 0 not in shape and last >= count:
+        raise RuntimeError(
+            f"as_strided: sizes {list(shape)}, strides {list(strides)}, storage offset {offset} "
+            f"need a storage of {last + 1} elements, and it has {count}{at_user_line()}"
+        )
+    return view(_whole(input), views.AS_STRIDED, shape, strides, offset)
+
+
+def _whole(t: Any) -> Any:
+    """All of the memory that `t` looks at."""
+    chain = t._chain
+    if chain is None:
+        return t
+    whole = recording._new(recording.tensor_type)
+    whole._storage, whole._aval = t._storage, (chain.base, *t._meta()[1:])
+    return whole.detach() if chain.detaches else whole
 
 
 def contiguous(input: Any, memory_format: Any = None) -> Any:
@@ -327,10 +463,6 @@ def _identity(x: Node) -> Node:
 def adjoint(input: Any) -> Any:
     """The last two dimensions swapped (numbers are real here)."""
     return transpose(input, -2, -1)
-
-
-def split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
-    return split(input, list(split_sizes), dim)
 
 
 def sum_to_size(input: Any, *size: Any) -> Any:

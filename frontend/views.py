@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
+
+import numpy as np
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -15,9 +18,14 @@ Layout = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class View:
-    """One kind of view. `attrs` are those of the node function; `name` is for `grad_fn`."""
+    """One kind of view. `attrs` are those of the node function; `name` is for `grad_fn`.
+
+    multiple: whether one call gives several of them, which PyTorch doesn't let be written to where
+        a gradient is at stake.
+    """
 
     name: str
+    multiple = False
 
     def __reduce__(self) -> str:
         return self.name.upper()
@@ -33,6 +41,10 @@ class View:
     def write(self, x: Node, value: Node, *attrs: Any) -> Node:
         """`x` with its view replaced by `value`."""
         raise NotImplementedError
+
+    def repeats(self, source: Layout, *attrs: Any) -> bool:
+        """Whether an element may be seen at several places, so that a write goes by the layout."""
+        return False
 
 
 class _Reshape(View):
@@ -61,6 +73,10 @@ class _Fit(_Reshape):
 
 
 class _Squeeze(_Fit):
+    def __init__(self, name: str, multiple: bool = False):
+        super().__init__(name)
+        self.multiple = multiple
+
     def layout(self, source: Layout, shape: Any, dims: Any = ()) -> Layout:
         return shape, tuple(s for i, s in enumerate(source[1]) if i not in dims), source[2]
 
@@ -92,7 +108,8 @@ class _Permute(View):
 
 
 class _Slice(View):
-    name = "slice"
+    def __init__(self, name: str = "slice", multiple: bool = False):
+        self.name, self.multiple = name, multiple
 
     def node(self, x: Node, starts: Any, stops: Any, steps: Any) -> Node:
         return ops.slice_(x, starts, stops, steps)
@@ -131,17 +148,17 @@ class _Expand(View):
     def layout(self, source: Layout, shape: tuple[int, ...]) -> Layout:
         sizes, strides, offset = source
         lead = len(shape) - len(sizes)
-        kept = (
+        out = [
             0 if shape[lead + i] != size else stride
             for i, (size, stride) in enumerate(zip(sizes, strides, strict=True))
-        )
-        return tuple(shape), (0,) * lead + tuple(kept), offset
+        ]
+        for size in reversed(shape[:lead]):
+            inner = len(shape) - len(out)
+            out.insert(0, 0 if size != 1 else shape[inner] * out[0] if out else 1)
+        return tuple(shape), tuple(out), offset
 
-    def write(self, x: Node, value: Node, shape: tuple[int, ...]) -> Node:
-        raise RuntimeError(
-            "unsupported operation: more than one element of the written-to tensor refers to a "
-            f"single memory location; clone() the expanded tensor before writing{at_user_line()}"
-        )
+    def repeats(self, source: Layout, shape: tuple[int, ...]) -> bool:
+        return numel(shape) > numel(source[0])
 
 
 class _Windows(View):
@@ -157,10 +174,42 @@ class _Windows(View):
         strides[axis] *= step
         return (*shape, size), tuple(strides), offset
 
-    def write(self, x: Node, value: Node, *attrs: Any) -> Node:
-        raise RuntimeError(
-            f"writing through unfold() is not supported; clone() first{at_user_line()}"
-        )
+    def repeats(self, source: Layout, axis: int, size: int, step: int) -> bool:
+        return True  # or leaves elements out: what it doesn't see stays by its place in memory
+
+
+class _Diagonal(View):
+    name = "diagonal"
+
+    def node(self, x: Node, offset: int, a: int, b: int) -> Node:
+        return ops.diagonal(x, offset, a, b)
+
+    def layout(self, source: Layout, offset: int, a: int, b: int) -> Layout:
+        sizes, strides, start = source
+        rest = [i for i in range(len(sizes)) if i not in (a, b)]
+        length = max(0, min(sizes[a] + min(offset, 0), sizes[b] - max(offset, 0)))
+        if length:
+            start += max(offset, 0) * strides[b] + max(-offset, 0) * strides[a]
+        shape = (*(sizes[i] for i in rest), length)
+        return shape, (*(strides[i] for i in rest), strides[a] + strides[b]), start
+
+    def write(self, x: Node, value: Node, offset: int, a: int, b: int) -> Node:
+        return ops.set_diagonal(x, value, offset, a, b)
+
+
+class _Strided(View):
+    """Any strides of the memory, whatever was seen of it before."""
+
+    name = "as_strided"
+
+    def node(self, x: Node, *layout: Any) -> Node:
+        return ops.strided(x, *layout)
+
+    def layout(self, source: Layout, *layout: Any) -> Layout:
+        return layout  # type: ignore[return-value]
+
+    def repeats(self, source: Layout, *layout: Any) -> bool:
+        return True
 
 
 class _Detach(View):
@@ -193,12 +242,17 @@ class _Own(View):
 
 RESHAPE, PERMUTE, SLICE = _Reshape(), _Permute(), _Slice()
 EXPAND, WINDOWS, DETACH = _Expand(), _Windows(), _Detach()
+DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
 # The same views under the names by which they are called.
 VIEW = _Reshape("view")
 SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Squeeze("select"), _Unsqueeze("unsqueeze")
 UNFOLD = WINDOWS
 OWN = _Own()
+ALIAS = _Reshape("alias")
 TRANSPOSE, T = _Permute("transpose"), _Permute("t")
+SPLIT = _Slice("split", multiple=True)
+SPLIT_WITH_SIZES = _Slice("split_with_sizes", multiple=True)
+UNBIND = _Squeeze("unbind", multiple=True)
 
 
 class Chain:
@@ -208,7 +262,8 @@ class Chain:
     and keep what is known of them.
     links: (view, attrs) from the base outwards. layout: in a contiguous base; None if no strides
     give it. size: the shape, where the layout is known. only_detaches: whether it sees every
-    element as the base has it; detaches: whether a detach() is among its links.
+    element as the base has it; detaches: whether a detach() is among its links. repeats: whether
+    it may see an element twice. multiple: the first link that is one of several views, or None.
     """
 
     __slots__ = (
@@ -217,8 +272,10 @@ class Chain:
         "detaches",
         "layout",
         "links",
+        "multiple",
         "only_detaches",
         "parent",
+        "repeats",
         "size",
         "view",
     )
@@ -227,6 +284,8 @@ class Chain:
     layout: Layout | None
     links: tuple[tuple[View, tuple[Any, ...]], ...]
     size: Size | None
+    repeats: bool
+    multiple: View | None
 
     def __init__(self, parent: Chain | Size, view: View, attrs: tuple[Any, ...]):
         self.parent, self.view, self.attrs = parent, view, attrs
@@ -234,9 +293,14 @@ class Chain:
         if isinstance(parent, Chain):
             self.base, source = parent.base, parent.layout
             self.links = (*parent.links, (view, attrs))
+            self.repeats, self.multiple = parent.repeats, parent.multiple
         else:
             self.base, source = parent, (tuple(parent), contiguous_strides(parent), 0)
             self.links = ((view, attrs),)
+            self.repeats, self.multiple = False, None
+        if self.multiple is None and view.multiple:
+            self.multiple = view
+        self.repeats = self.repeats or (source is not None and view.repeats(source, *attrs))
         self.detaches = any(v is DETACH for v, _ in self.links)
         self.only_detaches = all(v is DETACH for v, _ in self.links)
         self.layout = None if source is None else view.layout(source, *attrs)
@@ -271,6 +335,8 @@ def apply(base: Node, chain: Chain | None) -> Node:
 
 def write(base: Node, chain: Chain | None, value: Node) -> Node:
     """`base` with what the chain sees of it replaced by `value`."""
+    if chain is not None and chain.repeats:
+        return _write_places(base, chain, value)
     links = chain.links if chain is not None else ()
     stages = [base]
     for view, attrs in links:
@@ -278,6 +344,59 @@ def write(base: Node, chain: Chain | None, value: Node) -> Node:
     for (view, attrs), stage in zip(reversed(links), reversed(stages[:-1]), strict=True):
         value = view.write(stage, value, *attrs)
     return value
+
+
+def _write_places(base: Node, chain: Chain, value: Node) -> Node:
+    """`write` by the places in memory that the chain sees, each of which takes one element."""
+    assert chain.layout is not None, "views are made only where strides exist"
+    if not _is_uniform(value) and has_overlap(*chain.layout[:2]):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a "
+            "single memory location. Please clone() the tensor before performing the "
+            f"operation.{at_user_line()}"
+        )
+    if 0 in value.shape:
+        return base
+    detached = chain.detaches and base.requires_grad
+    under = ops.detach(base) if detached else base
+    shape, strides, offset = chain.layout
+    along = reshape_strides(shape, strides, (numel(shape),))
+    if along is not None and along[0] > 0:  # they are a slice of the memory
+        count, step = numel(shape), along[0]
+        flat, line = ops.reshape(under, (-1,)), ops.reshape(value, (-1,))
+        new = SLICE.write(flat, line, (offset,), (offset + (count - 1) * step + 1,), (step,))
+        new = ops.reshape(new, base.shape)
+    else:
+        new = ops.set_strided(under, value, *chain.layout)
+    return ops.with_value(base, new) if detached else new
+
+
+def _is_uniform(value: Node) -> bool:
+    """Whether all elements are one: then it doesn't matter which of them is written last."""
+    while value.op.name in ("expand", "reshape", "cast") and value.shape != ():
+        value = value.operands[0]
+    return numel(value.shape) == 1
+
+
+def has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether two elements are at one place of the memory."""
+    if 0 in shape:
+        return False
+    dims = sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1)
+    # What is further apart than the dimensions of smaller strides reach can't meet.
+    if all(
+        stride > before
+        for (stride, _), before in zip(
+            dims, itertools.accumulate((t * (n - 1) for t, n in dims), initial=0)
+        )
+    ):
+        return False
+    if any(stride == 0 for stride, _ in dims):
+        return True
+    places = np.zeros(1, np.int64)
+    for stride, size in dims:
+        places = np.add.outer(places, np.arange(size) * stride).reshape(-1)
+    return len(np.unique(places)) < len(places)
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -113,6 +113,19 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     if through_detach and recorded and (value.requires_grad or t._own is not None):
         _write_history(t, value)
         value = ops.detach(value) if value.requires_grad else value
+    if (
+        recorded
+        and t._chain is not None
+        and t._chain.multiple is not None
+        and not through_detach
+        and (base.requires_grad or value.requires_grad)
+    ):
+        raise RuntimeError(
+            f"Output of {t._chain.multiple.name}() is a view and is being modified inplace. This "
+            "view is the output of a function that returns multiple views. Such functions do not "
+            "allow the output views to be modified inplace. You should replace the inplace "
+            f"operation by an out-of-place one.{at_user_line()}"
+        )
     if owner is not None:
         if recorded and not through_detach:
             raise RuntimeError(

@@ -33,11 +33,9 @@ class Parameter(Tensor):
         return "Parameter containing:\n" + super().__repr__()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A copy without `.grad`, as in PyTorch."""
         with recording.grad_mode(False):
             made = type(self)(creation.from_buffer(*_copied(self)), self.requires_grad)
-        if self.grad is not None:
-            grad: Any = self.grad
-            made.grad = grad.detach().clone()
         memo[id(self)] = made
         return made
 

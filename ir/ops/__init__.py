@@ -201,6 +201,12 @@ from .select import (
     first_max,
     first_min,
 )
+from .strided import (
+    diagonal,
+    set_diagonal,
+    set_strided,
+    strided,
+)
 from .ternary import (
     where,
 )
