@@ -96,6 +96,7 @@ class _Cutter:
         self.windowed = {_moved(n) for n in self.nodes if n.op.name == "windows"}
         for node in self.nodes:
             self._require(node)
+        self._bound_places()
         self.fixed = set(self.anchors)
 
     def cut(self) -> Cut:
@@ -104,8 +105,6 @@ class _Cutter:
             readers = self._readers()
             self.anchors = set(self.fixed)
             cones = self._cones(readers)
-        if self._bound_places():
-            cones = self._cones(self._readers())
         found = Cut([n for n in self.nodes if n in self.anchors])
         mask = 0
         for node in self.realized:
@@ -271,16 +270,13 @@ class _Cutter:
                 cost += 4
         return cost, loaded
 
-    def _bound_places(self) -> bool:
-        """Makes anchors of the nodes that a kernel would compute at too many places; whether there
-        are any. Such a node is read at one place by its own kernel, so what is below it counts
-        from one again, and along a chain nothing multiplies."""
-        before = len(self.anchors)
+    def _bound_places(self) -> None:
+        """Makes anchors of the nodes that a kernel would compute at too many places. For what is
+        below such a node places count from one again, so along a chain nothing multiplies."""
         places = Places()
         for node in reversed(self.nodes):
             if node in self.anchors:
                 self._bound_below(node, places)
-        return len(self.anchors) > before
 
     def _bound_below(self, anchor: Node, places: Places) -> None:
         found: dict[Node, set[Reading]] = {}
