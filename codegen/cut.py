@@ -30,6 +30,7 @@ from .index import Axis
 from .lower import grouped_scatter, initial
 from .places import Places, Reading
 from .target import Target
+from .writes import overwrite, reads_elsewhere
 
 # One kernel computes at most so many nodes between two anchors, or its text explodes; and it
 # computes nodes again, at other places, at most so often, each of them at so many places.
@@ -131,6 +132,9 @@ class _Cutter:
             self.anchors.add(node)
             if node.op is sum_op and is_fold(node) and _is_widened_product(node.operands[0]):
                 self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
+            if node.op is overwrite and reads_elsewhere(node, memory(node.operands[0].operands[0])):
+                # Computed before anything is overwritten.
+                self.anchors.update({memory(node.operands[1])} - self.leaves)
             if node.op is grouped_scatter:
                 # Each program reads positions again and again, to see where groups begin and end.
                 self.anchors.update({memory(i) for i in node.operands[2:]} - self.leaves)

@@ -40,7 +40,7 @@ class Places:
 
     def every(self, node: Node) -> Reading:
         """Each element of a node, at a place of its own."""
-        return self._place(tuple(ix.of(Axis(f"d{i}", n)) for i, n in enumerate(node.shape))), 0
+        return self.number(tuple(ix.of(Axis(f"d{i}", n)) for i, n in enumerate(node.shape))), 0
 
     def operands(self, node: Node, at: Reading) -> Iterator[tuple[Node, Reading]]:
         """What computing `node` at a place reads, and where."""
@@ -65,15 +65,15 @@ class Places:
         operand = node.operands[number]
         if node.op.name == "pad":
             if number:
-                return self._place(()), path
+                return self.number(()), path
             found = movement.pad_source(node, place)
             return None if found is None else self._guarded(*found, path)
         if node.op.name == "cat":
             return self._part(node, number, place, path)
         if movement.is_map(node):
-            return self._place(movement.source(node, place)), path
+            return self.number(movement.source(node, place)), path
         if node.op.kind in (Kind.ELEMENTWISE, Kind.GENERATE):
-            return self._place(movement.narrow(place, operand.shape)), path
+            return self.number(movement.narrow(place, operand.shape)), path
         return self.every(operand)
 
     def _part(self, node: Node, number: int, place: Place, path: int) -> Reading | None:
@@ -95,18 +95,18 @@ class Places:
         placed = len(node.shape) - (x.rank - len(indices))
         for operand in indices:
             where = movement.narrow(place[axis : axis + placed], operand.shape)
-            yield operand, (self._place(where), path)
+            yield operand, (self.number(where), path)
         data = (
             ix.of(Axis(f"data {node.seq} {at} {i}", x.shape[axis + i])) for i in range(len(indices))
         )
-        yield x, (self._place((*place[:axis], *data, *place[axis + placed :])), path)
+        yield x, (self.number((*place[:axis], *data, *place[axis + placed :])), path)
 
     def _guarded(self, conditions: Sequence[Condition], place: Place, path: int) -> Reading:
         if conditions:
             path = self._intern((path, tuple(conditions)))
-        return self._place(place), path
+        return self.number(place), path
 
-    def _place(self, place: Place) -> int:
+    def number(self, place: Place) -> int:
         return self._intern(place)
 
     def _intern(self, thing: Any) -> int:
