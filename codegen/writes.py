@@ -99,9 +99,7 @@ def _written(node: Node, operands: Sequence[Node]) -> Node:
     if value.op is inside.op and value.attrs == inside.attrs:
         new = value.operands[0]
     else:
-        stops = (
-            a + max((n - 1) * (i + 1) + 1, 0) for n, a, i in zip(part.shape, low, interior)
-        )
+        stops = (a + max((n - 1) * (i + 1) + 1, 0) for n, a, i in zip(part.shape, low, interior))
         new = ops.slice_(value, low, tuple(stops), [i + 1 for i in interior])
     steps = tuple(i + 1 for i in interior)
     return intern(overwrite, (base, new), (low, steps), loc=node.loc)

@@ -536,9 +536,7 @@ class Tensor(Handle):
         if rank < 2:
             raise RuntimeError(f"dimensions must larger than 1{at_user_line()}")
         if rank > 2 and len(set(shape)) > 1:
-            raise RuntimeError(
-                f"all dimensions of input must be of equal length{at_user_line()}"
-            )
+            raise RuntimeError(f"all dimensions of input must be of equal length{at_user_line()}")
         # Of a tall matrix the rows after each square begin anew, one row left out in between.
         starts = range(0, shape[0], shape[1] + 1) if wrap and rank == 2 else (0,)
         for start in starts:

@@ -322,7 +322,9 @@ def _diag_embed(x: Node, offset: int, dim1: int, dim2: int) -> Node:
     rank = x.rank + 1
     a, b = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
     if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}")
+        raise RuntimeError(
+            f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}"
+        )
     n = x.shape[-1] + abs(offset)
     shape = list(x.shape[:-1])
     for axis in sorted((a, b)):

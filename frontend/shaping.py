@@ -358,9 +358,7 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
     if isinstance(indices_or_sections, int):
         n = indices_or_sections
         if n <= 0:
-            raise RuntimeError(
-                f"number of sections must be larger than 0, got {n}{at_user_line()}"
-            )
+            raise RuntimeError(f"number of sections must be larger than 0, got {n}{at_user_line()}")
         base, extra = divmod(size, n)
         return _parts(input, views.SLICE, axis, [base + (i < extra) for i in range(n)])
     bounds = [0, *[min(max(b + size if b < 0 else b, 0), size) for b in indices_or_sections], size]
@@ -404,7 +402,9 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     are the last dimension."""
     a, b = normalize_axis(dim1, input.dim()), normalize_axis(dim2, input.dim())
     if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}")
+        raise RuntimeError(
+            f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}"
+        )
     return view(input, views.DIAGONAL, int(offset), a, b)
 
 
