@@ -125,7 +125,10 @@ def _sliced(choose: random.Random, shape: Sequence[int]) -> Any:
 
 
 def _pads(choose: random.Random, shape: Sequence[int]) -> Any:
-    return (tuple((choose.randint(0, 2), choose.randint(0, 2)) for _ in shape), choose.randint(0, 2))
+    return (
+        tuple((choose.randint(0, 2), choose.randint(0, 2)) for _ in shape),
+        choose.randint(0, 2),
+    )
 
 
 def _order(choose: random.Random, shape: Sequence[int]) -> Any:
@@ -262,9 +265,7 @@ OPS = {
         _select,
         is_view=True,
     ),
-    "diagonal": Op(
-        _np_diagonal, lambda x, n, a, b: x.diagonal(n, a, b), _diagonal, is_view=True
-    ),
+    "diagonal": Op(_np_diagonal, lambda x, n, a, b: x.diagonal(n, a, b), _diagonal, is_view=True),
     "unfold": Op(
         lambda *args: _np_windows(*args).copy(),
         lambda x, axis, size, step: x.unfold(axis, size, step).clone(),

@@ -12,7 +12,7 @@ from tilewright.ir.dtype import FLOAT8, bfloat16
 
 from ..index import Axis
 from ..kernel import Apply, Guard, Kernel, Value, data_values
-from .domain import Domain, has_data
+from .domain import Domain, Relation, has_data
 from .program import Array, Program, Statement
 
 
@@ -48,6 +48,7 @@ class Emission:
         self.root = Domain(axes, {a: i for i, a in enumerate(axes)})
         self.known: dict[Any, Array] = {}
         self.windows: dict[str, Any] = {}  # what views of padded arrays are made of, by name
+        self._boxes: dict[Any, Domain] = {}
         self._shared: dict[Any, str] = {}
         self._counts: dict[str, int] = {}
         self._reads_data: dict[Value, bool] = {}
@@ -68,6 +69,20 @@ class Emission:
             name = self._shared[stem, key] = self.fresh(stem)
             self.arguments[name] = value
         return name
+
+    def box(
+        self, domain: Domain, sides: tuple[tuple[dict[Axis, int], int, int, int], ...]
+    ) -> Domain:
+        """A part of a domain, the same one for the same sides: (direction, start, step, count)."""
+        key = domain, tuple((tuple(direction.items()), *rest) for direction, *rest in sides)
+        found = self._boxes.get(key)
+        if found is None:
+            relations = (
+                Relation(direction, Axis(self.fresh("_box"), count), start, step)
+                for direction, start, step, count in sides
+            )
+            found = self._boxes[key] = domain.related(tuple(relations))
+        return found
 
     def once(self, key: Any, make: Callable[[], Array]) -> Array:
         """The array kept under `key`, made on first use."""
