@@ -51,9 +51,9 @@ class Places:
             if operand.shape == node.shape and node.op.kind in _POINTWISE:
                 yield operand, at
                 continue
-            key = (node.op, node.attrs, node.shape, number, operand.shape, at)
-            if node.op.name == "cat":
-                key = (*key, sum(o.shape[node.attrs[0]] for o in node.operands[:number]))
+            before = node.operands[:number] if node.op.name == "cat" else ()
+            start = sum(o.shape[node.attrs[0]] for o in before)
+            key = (node.op, node.attrs, node.shape, number, start, operand.shape, at)
             if key not in self._known:
                 self._known[key] = self._follow(node, number, at)
             found = self._known[key]

@@ -2,8 +2,8 @@
 
 A write into a slice is recorded as a choice: inside of the slice the new value, elsewhere what was
 there. Fused, that costs nothing in memory, but each of k writes is a choice at each element of the
-whole. A chain of many writes to one tensor, as of tiles to a picture, is made in its memory instead,
-each by a kernel over its slice.
+whole. A chain of many writes to one tensor, as of tiles to a picture, is made in its memory
+instead, each by a kernel over its slice.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def write_in_place(roots: Sequence[Node], target: Target) -> list[Node]:
 
 
 def _is_write(node: Node) -> bool:
-    """Whether a node is a choice between the elements of a slice and another tensor of its shape."""
+    """Whether a node is a choice between elements of a slice and another tensor of its shape."""
     if node.op is not ops.where or node.operands[2].shape != node.shape:
         return False
     inside = node.operands[0]
@@ -111,6 +111,10 @@ def place_of(node: Node, at: Place) -> Place:
     return tuple(p * step + start for p, start, step in zip(at, starts, steps, strict=True))
 
 
+LONGEST = 64
+"""Beyond so many readings what a value is made of is not looked at."""
+
+
 def reads_elsewhere(node: Node, base: Node) -> bool:
     """Whether the value of an `overwrite` has elements of `base`, other than those they replace."""
     value = node.operands[1]
@@ -129,7 +133,3 @@ def reads_elsewhere(node: Node, base: Node) -> bool:
                 seen.add(found)
                 queue.append(found)
     return False
-
-
-LONGEST = 64
-"""Beyond so many readings what a value is made of is not looked at."""
