@@ -163,11 +163,11 @@ class _Assembly:
         base, partition = memory(copy.operands[0]), self.partition
         if base not in step_of or base in partition.results:
             return False
-        (reader,) = partition.readers[copy]
-        update = partition.group_of[reader]
-        if update.kind != "update" or _reads_elsewhere(update, base):
+        updates = partition.readers.get(copy, ())
+        groups = {partition.group_of[u] for u in updates}
+        if len(groups) != 1 or any(g.kind != "update" or _reads_elsewhere(g, base) for g in groups):
             return False
-        after = (copy, reader)
+        after = (copy, *updates)
         if any(r not in step_of and r not in after for r in partition.readers[base]):
             return False
         self.slot_of[copy] = self._slot(base)

@@ -11,6 +11,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode, intern, reachable
@@ -23,11 +26,20 @@ from .index import Axis
 from .places import Places
 from .target import Target
 
+
+def _numpy(base: Any, value: Any, starts: Any, steps: Any) -> Any:
+    out = np.array(base)
+    ends = (a + n * s for a, n, s in zip(starts, value.shape, steps, strict=True))
+    out[tuple(map(slice, starts, ends, steps))] = value
+    return out
+
+
 overwrite = Op(
     "overwrite",
     Kind.SCATTER,
     lambda base, value, starts, steps: (base.shape, base.dtype),
     params=("starts", "steps"),
+    numpy=_numpy,
 )
 """`base` with the slice of `value`'s shape that has these starts and steps replaced by it."""
 
