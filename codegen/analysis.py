@@ -33,8 +33,8 @@ class Analysis:
     """Facts about each value of a kernel, by identity.
 
     axes: the axes it ranges over.
-    reads: whether memory is read or a position that is data is checked to compute it, so that a
-        guard must mask it.
+    reads: whether memory is read, or a divisor or a position that is data is checked to compute
+        it, so that a guard must mask it.
     depth: how many reductions lie on the way to it.
 
     online: whether a sum of exponentials is made beside the maximum it is relative to, in one pass
@@ -60,6 +60,7 @@ class Analysis:
                 self._online[id(value)] = found
                 self._depth[id(value)] = depth
             reads = isinstance(value, Load) or bool(positions)
+            reads = reads or (isinstance(value, Apply) and value.may_fail)
             self._reads[id(value)] = reads or any(self._reads[id(v)] for v in below)
 
     def _in_the_same_pass(

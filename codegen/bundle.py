@@ -42,6 +42,10 @@ def _updates_leaf(group: Group) -> bool:
     return any(is_buffer(r) and math.prod(r.shape) == group.points for r in group.reads)
 
 
+LATEST = 16
+"""So many launches of one structure are tried for another group; earlier ones mostly lead to it."""
+
+
 def bundles(partition: Partition) -> list[list[Group]]:
     """The groups in the order of launch, those of one launch together."""
     batches: list[list[Group]] = []
@@ -49,7 +53,7 @@ def bundles(partition: Partition) -> list[list[Group]]:
     for (group,) in ordered(partition, [[g] for g in partition.groups.values()]):
         if group.kind == "map" and not _is_large_copy(group, partition.target):
             fitting = alike.setdefault(group.template.structure, [])
-            if any(partition.tie(batch, group) for batch in fitting):
+            if any(partition.tie(batch, group) for batch in fitting[-LATEST:]):
                 continue
             fitting.append([group])
             batches.append(fitting[-1])

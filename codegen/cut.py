@@ -7,6 +7,7 @@ computed wherever they are read. Fusion then decides which anchors share a kerne
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,10 +28,13 @@ from .contraction import contraction
 from .domain import Place
 from .index import Axis
 from .lower import grouped_scatter, initial
+from .places import Places, Reading
 from .target import Target
+from .writes import overwrite, reads_elsewhere
 
-# One kernel computes at most so many nodes between two anchors, or its text explodes.
-MOST_NODES = 200
+# One kernel computes at most so many nodes between two anchors, or its text explodes; and it
+# computes nodes again, at other places, at most so often, each of them at so many places.
+MOST_NODES, MOST_PLACES = 200, 16
 # Arithmetic that is never worth doing twice, and that on single numbers.
 MOST_COST, MOST_SCALAR_COST = 100, 400
 # What a contraction's operand may cost: it is computed again for every tile.
@@ -93,6 +97,7 @@ class _Cutter:
         self.windowed = {_moved(n) for n in self.nodes if n.op.name == "windows"}
         for node in self.nodes:
             self._require(node)
+        self._bound_places()
         self.fixed = set(self.anchors)
 
     def cut(self) -> Cut:
@@ -127,6 +132,9 @@ class _Cutter:
             self.anchors.add(node)
             if node.op is sum_op and is_fold(node) and _is_widened_product(node.operands[0]):
                 self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
+            if node.op is overwrite and reads_elsewhere(node, memory(node.operands[0].operands[0])):
+                # Computed before anything is overwritten.
+                self.anchors.update({memory(node.operands[1])} - self.leaves)
             if node.op is grouped_scatter:
                 # Each program reads positions again and again, to see where groups begin and end.
                 self.anchors.update({memory(i) for i in node.operands[2:]} - self.leaves)
@@ -265,6 +273,41 @@ class _Cutter:
             elif member.op.kind is Kind.GATHER:
                 cost += 4
         return cost, loaded
+
+    def _bound_places(self) -> None:
+        """Makes anchors of the nodes that a kernel would compute at too many places. For what is
+        below such a node places count from one again, so along a chain nothing multiplies."""
+        places = Places()
+        for node in reversed(self.nodes):
+            if node in self.anchors:
+                self._bound_below(node, places)
+
+    def _bound_below(self, anchor: Node, places: Places) -> None:
+        found: dict[Node, set[Reading]] = {}
+        queue: list[tuple[int, Node]] = []  # the last one first: all that read it came before
+
+        def read(node: Node, at: Reading) -> None:
+            for operand, place in places.operands(node, at):
+                if operand in self.leaves or operand in self.anchors:
+                    continue
+                if operand not in found:
+                    found[operand] = set()
+                    heapq.heappush(queue, (-operand.seq, operand))
+                found[operand].add(place)
+
+        read(anchor, places.every(anchor))
+        again = 0
+        while queue:
+            _, node = heapq.heappop(queue)
+            readings = found.pop(node)
+            if len(readings) > 1 and (_can_be_shared(node) or node.op.name == "cat"):
+                more = again + len(readings) - 1
+                if len(readings) > MOST_PLACES or more > MOST_NODES:
+                    self.anchors.add(node)
+                    continue
+                again = more
+            for at in readings:
+                read(node, at)
 
     def _members(self, bits: int) -> list[Node]:
         found = []

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -25,17 +26,20 @@ from .attention import attention_base, lower_attention
 from .columns import columns, crosses
 from .contraction import contraction
 from .cost import gains, kernel_cost
-from .cut import Cut, adds_sum, is_dot, is_fold, is_sum
+from .cut import MOST_PLACES, Cut, adds_sum, is_dot, is_fold, is_sum
 from .domain import Domain
 from .index import Axis
 from .kernel import Buffer, Dot, Kernel, Reduce
 from .lower import CannotFuse, Lowering, ordered, stored_base
+from .places import most_ways
 from .target import Target
 from .twins import Form, Refusal, Template, outcomes
 from .update import lower_update
 
 # Readers of one buffer that are tried as siblings of a group, the nearest ones.
 MOST_SIBLINGS = 4
+# Of a buffer's readers so many before and behind a group are looked at.
+FAR = 32
 # Groups that don't depend on each other, or each fold rows, merge if that saves one part in so many
 # of the bytes they move: one kernel needs all that both read and write in memory at once.
 WORTH = 32
@@ -186,7 +190,7 @@ class Partition:
         failure = CannotFuse(last, "no iteration space fits")
         kind = kind_of(anchors)
         for domain in domains(anchors, outputs, kind, source, self.target):
-            lowering = Lowering(domain, source)
+            lowering = Lowering(domain, source, MOST_PLACES if len(anchors) > 1 else None)
             try:
                 stores = tuple(lowering.store(o, form.buffer(o)) for o in outputs)
             except CannotFuse as error:
@@ -209,6 +213,8 @@ class Partition:
             raise CannotFuse(node, f"more than {self.target.fuse_limit} buffers")
         if len(kernel.values) > MOST_VALUES:
             raise CannotFuse(node, f"more than {MOST_VALUES} values")
+        if most_ways(kernel, MOST_PLACES) > MOST_PLACES:
+            raise CannotFuse(node, f"would be read in more than {MOST_PLACES} ways")
 
     def _made(self, kind: str, kernel: Kernel, lowering: Lowering, form: Form) -> Template:
         cost = kernel_cost(kernel, lowering.domain, self.target)
@@ -254,14 +260,16 @@ class Partition:
         if self._is_small(group):
             for producer in self.producers(group):
                 if len(producer.outputs) > 1:
-                    readers = (r for o in producer.outputs for r in self.readers.get(o, ()))
+                    each = {r for o in producer.outputs for r in self.readers.get(o, ())}
+                    readers = sorted(each, key=lambda n: n.seq)
                     found.update(dict.fromkeys(self._near(group, readers)))
         return list(found)
 
-    def _near(self, group: Group, readers: Iterable[Node]) -> list[Group]:
+    def _near(self, group: Group, readers: Sequence[Node]) -> list[Group]:
         """The groups of `readers` that are like `group`, those next to it in the program."""
         near = {}
-        for reader in readers:
+        here = bisect_left(readers, group.order, key=lambda n: n.seq)
+        for reader in readers[max(here - FAR, 0) : here + FAR]:
             other = self.group_of.get(reader)
             if other is not None and other is not group and other.elements == group.elements:
                 near[other.index] = other
@@ -433,14 +441,6 @@ class Partition:
 
 def _alike(a: Group, b: Group) -> bool:
     return a.kind == b.kind and (a.points, a.elements) == (b.points, b.elements)
-
-
-def bits(mask: int) -> Iterator[int]:
-    """The places of the ones in `mask`."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
 
 
 def kind_of(anchors: Sequence[Node]) -> str:

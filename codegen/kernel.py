@@ -131,6 +131,14 @@ class Apply(_Value):
     def operands(self) -> tuple[Value, ...]:
         return self.args
 
+    @property
+    def may_fail(self) -> bool:
+        """Whether it is an integer division whose divisor may be zero."""
+        if not self.op.divides or self.dtype.is_floating_point:
+            return False
+        divisor = self.args[1]
+        return not isinstance(divisor, Constant) or not divisor.value
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:

@@ -26,6 +26,7 @@ from .sorting import sort_first, sort_words
 from .split import SplitFolds, SplitProducts, SplitScans
 from .sums import SumDepthwise, SumVectors
 from .target import Target
+from .writes import write_in_place
 
 
 def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
@@ -35,6 +36,7 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
     forms: list[Rule] = [InterleaveStrides(target), SumDepthwise(target), SumVectors(target)]
     roots = rewrite(turn_products(roots), forms)
     roots = turn_convolutions(roots, target)
+    roots = write_in_place(roots, target)
     rules: list[Rule] = [
         *([] if target.native_sort else [group_updates]),
         give_memory,

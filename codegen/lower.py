@@ -11,6 +11,7 @@ graphs need no deep stack.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from itertools import islice
 from types import GeneratorType
@@ -104,13 +105,21 @@ class Lowering:
     """The values of one kernel over `domain`.
 
     source(node): the buffer a node is loaded from; None if this kernel computes it.
+    most_places: CannotFuse if a node is computed at more places than these.
     """
 
-    def __init__(self, domain: Domain, source: Callable[[Node], Buffer | None]):
+    def __init__(
+        self,
+        domain: Domain,
+        source: Callable[[Node], Buffer | None],
+        most_places: int | None = None,
+    ):
         self.domain = domain
         self.source = source
+        self.most_places = most_places
         self.memo: dict[Request, Value] = {}
         self.nodes: dict[Node, None] = {}
+        self._places: Counter[Node] = Counter()
         self._same: dict[Any, Value] = {}
         self._seen: dict[int, Value] = {}
         self._ranges: dict[int, frozenset[Axis]] = {}
@@ -175,6 +184,10 @@ class Lowering:
         if buffer is not None:
             return self._load(buffer, place, node)
         self.nodes[node] = None
+        if self.most_places is not None and node.op.kind is Kind.ELEMENTWISE:
+            self._places[node] += 1
+            if self._places[node] > self.most_places:
+                raise CannotFuse(node, f"would be computed at more than {self.most_places} places")
         return _RULES[node.op.kind](self, node, place)
 
     def _load(self, buffer: Buffer, place: Place, node: Node) -> Value:

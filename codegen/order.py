@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tilewright.ir.node import Node
 
-from .fusion import Group, Partition, bits
+from .fusion import Group, Partition
 from .lower import initial
 
 Batch = list[Group]
@@ -48,7 +48,7 @@ class _Scheduler:
         self.gain: list[int] = []
         self.written: list[int] = []
         for i, batch in enumerate(batches):
-            earlier = {number[j] for j in bits(batch[0].before)}
+            earlier = {number[g.index] for member in batch for g in partition.producers(member)}
             self.waiting.append(len(earlier))
             for j in earlier:
                 self.after[j].append(i)

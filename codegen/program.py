@@ -19,7 +19,7 @@ from .canonical import Note
 from .cut import cut, is_buffer, memory
 from .external import External, launch_of
 from .fusion import Group, Partition
-from .kernel import Bundle, Kernel, Scalar
+from .kernel import Bundle, Kernel, Load, Scalar
 from .legalize import legalize
 from .lower import initial
 from .target import Target
@@ -130,6 +130,8 @@ class _Assembly:
         report: list[str] = []
         step_of: dict[Node, int] = {}
         for batch in batches:
+            if len(batch) == 1 and self._takes_over(batch[0], step_of):
+                continue
             made = [self._member(group) for group in batch]
             for group in batch:
                 report += self._explain(group, len(steps), step_of)
@@ -151,6 +153,25 @@ class _Assembly:
             found,
             tuple(report),
         )
+
+    def _takes_over(self, group: Group, step_of: dict[Node, int]) -> bool:
+        """Whether a group is the copy that an update starts from, of memory that is not needed
+        any more: then the update is made there. step_of: the launches so far."""
+        copy = group.anchors[0]
+        if len(group.anchors) > 1 or copy.op is not initial:
+            return False
+        base, partition = memory(copy.operands[0]), self.partition
+        if base not in step_of or base in partition.results:
+            return False
+        updates = partition.readers.get(copy, ())
+        groups = {partition.group_of[u] for u in updates}
+        if len(groups) != 1 or any(g.kind != "update" or _reads_elsewhere(g, base) for g in groups):
+            return False
+        after = (copy, *updates)
+        if any(r not in step_of and r not in after for r in partition.readers[base]):
+            return False
+        self.slot_of[copy] = self._slot(base)
+        return True
 
     def _slot(self, node: Node) -> int:
         found = self.slot_of.get(node)
@@ -224,6 +245,17 @@ class _Assembly:
                         f"  reads {read.op.name} of step {step_of[read]}, not fused: {reason}"
                     )
         return lines
+
+
+def _reads_elsewhere(update: Group, base: Node) -> bool:
+    """Whether an update reads memory at other places than those it writes."""
+    if base not in update.form.loaded:
+        return False
+    buffer = update.form.buffer(base)
+    kernel = update.template.kernel
+    offsets = {s.offset for s in kernel.stores}
+    loads = (v for v in kernel.values if isinstance(v, Load) and v.buffer == buffer)
+    return any({v.offset} != offsets for v in loads)
 
 
 _bundles: WeakValueDictionary[tuple[Kernel, ...], Bundle] = WeakValueDictionary()

@@ -1,4 +1,5 @@
-"""Scatter: the kernel that writes values at positions that are data."""
+"""Updates: the kernels that write values into memory that holds others, at positions that are data
+(scatters) or known (overwritten slices)."""
 
 from __future__ import annotations
 
@@ -15,24 +16,29 @@ from .index import Axis, Data, Index
 from .kernel import Buffer, Kernel, Store
 from .lower import Lowering, grouped_scatter
 from .movement import narrow
+from .writes import overwrite, place_of
 
 
 def lower_update(
     node: Node, buffer: Buffer, source: Callable[[Node], Buffer | None]
 ) -> tuple[Kernel, Lowering]:
-    """The kernel that updates `buffer`, which holds the base of the scatter `node`.
+    """The kernel that updates `buffer`, which holds the base of `node`.
 
     Axes along which no two points can meet are parallel; the others run in order, so that "set"
     keeps the last value and sums are made in one order.
     """
     base, values = node.operands[:2]
-    mode = node.attrs[1]
+    mode = "set" if node.op is overwrite else node.attrs[1]
     lowering = Lowering(Domain(tuple(values.shape)), source)
     lowering.nodes[node] = None
-    where, parallel, ordered = _places(node, lowering)
-    offset = ix.linearize(where, contiguous_strides(base.shape))
     place = lowering.domain.place(values.shape)
     assert place is not None
+    if node.op is overwrite:
+        where, parallel = place_of(node, place), lowering.domain.parallel
+        ordered: tuple[Axis, ...] = ()
+    else:
+        where, parallel, ordered = _places(node, lowering)
+    offset = ix.linearize(where, contiguous_strides(base.shape))
     value = lowering.value(values, place)
     store = Store(buffer, offset, value, mode, node.op is grouped_scatter)
     return Kernel("", parallel, ordered, (store,)), lowering

@@ -20,11 +20,13 @@ Layout = tuple[tuple[int, ...], tuple[int, ...], int]
 class View:
     """One kind of view. `attrs` are those of the node function; `name` is for `grad_fn`.
 
+    moves: whether it shows the elements of a node elsewhere, nothing more.
     multiple: whether one call gives several of them, which PyTorch doesn't let be written to where
         a gradient is at stake. detaches: whether it is without the history.
     """
 
     name: str
+    moves = False
     multiple = False
     detaches = False
 
@@ -43,12 +45,25 @@ class View:
         """`x` with its view replaced by `value`."""
         raise NotImplementedError
 
+    def put(
+        self, x: Node, value: Node, inside: Node | None, *attrs: Any
+    ) -> tuple[Node, Node | None]:
+        """`value` where it is seen in `x`, and where that is; None if it is all of `x`.
+
+        inside: where in the view there is anything of `value`; None for all of it. Of views that
+        don't move elements it is None. So a write through a chain of views reads what it leaves as
+        it was in the base alone.
+        """
+        return self.write(x, value, *attrs), inside and self.write(x, inside, *attrs)
+
     def repeats(self, source: Layout, *attrs: Any) -> bool:
         """Whether an element may be seen at several places, so that a write goes by the layout."""
         return False
 
 
 class _Reshape(View):
+    moves = True
+
     def __init__(self, name: str = "reshape"):
         self.name = name
 
@@ -91,6 +106,8 @@ class _Unsqueeze(_Fit):
 
 
 class _Permute(View):
+    moves = True
+
     def __init__(self, name: str = "permute"):
         self.name = name
 
@@ -109,6 +126,8 @@ class _Permute(View):
 
 
 class _Slice(View):
+    moves = True
+
     def __init__(self, name: str = "slice", multiple: bool = False):
         self.name, self.multiple = name, multiple
 
@@ -123,11 +142,17 @@ class _Slice(View):
         moved = tuple(t * s for t, s in zip(strides, steps, strict=True))
         return sizes, moved, offset + sum(t * a for t, a in zip(strides, starts, strict=True))
 
-    def write(self, x: Node, value: Node, starts: Any, stops: Any, steps: Any) -> Node:
+    def write(self, x: Node, value: Node, *attrs: Any) -> Node:
+        value, inside = self.put(x, value, None, *attrs)
+        return value if inside is None else ops.where(inside, value, x)
+
+    def put(
+        self, x: Node, value: Node, inside: Node | None, starts: Any, stops: Any, steps: Any
+    ) -> tuple[Node, Node | None]:
         if value.shape == x.shape:
-            return value
+            return value, inside
         if 0 in value.shape:
-            return x
+            return x, None
         interior = [s - 1 for s in steps]
         high = [
             n - a - ((m - 1) * s + 1)
@@ -135,9 +160,10 @@ class _Slice(View):
         ]
         from tilewright.ir.dtype import bool_
 
-        true, false = ops.constant(True, bool_), ops.constant(False, bool_)
-        inside = ops.pad(ops.expand(true, value.shape), starts, high, interior, false)
-        return ops.where(inside, ops.pad(value, starts, high, interior), x)
+        if inside is None:
+            inside = ops.expand(ops.constant(True, bool_), value.shape)
+        inside = ops.pad(inside, starts, high, interior, ops.constant(False, bool_))
+        return ops.pad(value, starts, high, interior), inside
 
 
 class _Expand(View):
@@ -342,9 +368,14 @@ def write(base: Node, chain: Chain | None, value: Node) -> Node:
     stages = [base]
     for view, attrs in links:
         stages.append(view.node(stages[-1], *attrs))
-    for (view, attrs), stage in zip(reversed(links), reversed(stages[:-1]), strict=True):
-        value = view.write(stage, value, *attrs)
-    return value
+    inside: Node | None = None
+    for (view, attrs), stage, seen in zip(
+        reversed(links), reversed(stages[:-1]), reversed(stages[1:]), strict=True
+    ):
+        if inside is not None and not view.moves:
+            value, inside = ops.where(inside, value, seen), None
+        value, inside = view.put(stage, value, inside, *attrs)
+    return value if inside is None else ops.where(inside, value, base)
 
 
 def _write_places(base: Node, chain: Chain, value: Node) -> Node:

@@ -57,6 +57,7 @@ class Op:
     domain: the open interval from which float test inputs are drawn, for each operand alike.
     cost: arithmetic per output element, in units of one add.
     float8: whether it takes operands of float8, as all ops do that only move elements.
+    divides: whether integers that are divided by zero have no result, which is an error.
     convolution: whether a contraction is a convolution or a gradient of one, whose float32 PyTorch
         lets be rounded by a switch of its own.
     """
@@ -76,6 +77,7 @@ class Op:
     cost: int = 1
     commutative: bool = False
     float8: bool = False
+    divides: bool = False
     convolution: bool = False
 
     def __post_init__(self) -> None:

@@ -126,7 +126,7 @@ def _may_fail(kernel: Kernel) -> bool:
     for value in kernel.values:
         if any(True for index in value.indices() for _ in data_values(index)):
             return True
-        if isinstance(value, Apply) and not value.dtype.is_floating_point and value.op.cost >= 8:
+        if isinstance(value, Apply) and value.may_fail:
             return True
     return False
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tilewright.codegen.program import compile_graph
+from tilewright.codegen.target import Target
 from tilewright.ir.node import Node
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime.cpu import NumpyDevice
@@ -39,12 +40,16 @@ def device(engine: str) -> Any:
 
 
 def compute(
-    engine: str, roots: Sequence[Node], values: Mapping[Node, Any], kernels: int | None = None
+    engine: str,
+    roots: Sequence[Node],
+    values: Mapping[Node, Any],
+    kernels: int | None = None,
+    target: Target | None = None,
 ) -> list[Any]:
     """The values of `roots`; `kernels` is how many of them it has to take, none of them by another
-    engine."""
+    engine. target: one like the engine's."""
     on = device(engine)
-    program = compile_graph(lower_graph(roots, check=True), on.target)
+    program = compile_graph(lower_graph(roots, check=True), target or on.target)
     assert kernels is None or len(program.steps) == kernels
     memory: list[Any] = [None] * len(program.slots)
     for node, slot in program.leaves.items():

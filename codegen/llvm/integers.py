@@ -25,10 +25,12 @@ def division(c: Context) -> Ref:
     name = c.value.op.name
     if c.dtype.category == BOOL:
         raise CannotLower(f"{name} of bools")
-    zero = c.compare("icmp eq", b, c.like(0))
-    fail_at = constant(0, "i64", zero.lanes)
-    fail(c.body, zero, fail_at, Check(None, 0, ("", 0)), c.mask, c.at)
-    safe = c.select(zero, c.like(1), b)
+    safe = b
+    if c.value.may_fail:
+        zero = c.compare("icmp eq", b, c.like(0))
+        fail_at = constant(0, "i64", zero.lanes)
+        fail(c.body, zero, fail_at, Check(None, 0, ("", 0)), c.mask, c.at)
+        safe = c.select(zero, c.like(1), b)
     if not c.signed:
         return c.binary("udiv" if name == "floor_divide" else "urem", a, safe)
     minus = c.compare("icmp eq", b, c.like(-1))

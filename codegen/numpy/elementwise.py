@@ -40,6 +40,13 @@ def scalar(e: Emission, value: Scalar) -> Array:
     return e.once(("scalar", place), make)
 
 
+def _kept(e: Emission, divisor: Array, mask: Array) -> Array:
+    """1 outside of the mask, where a quotient is not needed."""
+    reads = (mask, divisor)
+    call = f"np.where({mask.name}, {divisor.name}, {np_name(divisor.dtype)}(1))"
+    return e.let(call, divisor.dtype, common(reads), reads, stem="divisor_", by_rows=True)
+
+
 def apply(e: Emission, value: Apply, context: Context) -> Array:
     args = tuple(e.of(a, context) for a in value.args)
     wanted = value.dtype.np
@@ -49,6 +56,8 @@ def apply(e: Emission, value: Apply, context: Context) -> Array:
         return e.cast(e.cast(args[0], value.target.np), wanted)
     if value.op is bitcast_op:
         return _bitcast(e, value, args[0])
+    if value.may_fail and context.mask is not None:
+        args = (args[0], _kept(e, args[1], context.mask))
     quiet = value.op.cost < 4 and all(a.extent and a.dtype.kind in "biu" for a in args)
     e.program.may_warn |= not quiet  # integer arrays warn of divisions only
     parts = template.calls(value.op)

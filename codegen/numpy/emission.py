@@ -11,8 +11,8 @@ import numpy as np
 from tilewright.ir.dtype import FLOAT8, bfloat16
 
 from ..index import Axis
-from ..kernel import Guard, Kernel, Value, data_values
-from .domain import Domain, has_data
+from ..kernel import Apply, Guard, Kernel, Value, data_values
+from .domain import Domain, Relation, has_data
 from .program import Array, Program, Statement
 
 
@@ -48,6 +48,7 @@ class Emission:
         self.root = Domain(axes, {a: i for i, a in enumerate(axes)})
         self.known: dict[Any, Array] = {}
         self.windows: dict[str, Any] = {}  # what views of padded arrays are made of, by name
+        self._boxes: dict[Any, Domain] = {}
         self._shared: dict[Any, str] = {}
         self._counts: dict[str, int] = {}
         self._reads_data: dict[Value, bool] = {}
@@ -68,6 +69,20 @@ class Emission:
             name = self._shared[stem, key] = self.fresh(stem)
             self.arguments[name] = value
         return name
+
+    def box(
+        self, domain: Domain, sides: tuple[tuple[dict[Axis, int], int, int, int], ...]
+    ) -> Domain:
+        """A part of a domain, the same one for the same sides: (direction, start, step, count)."""
+        key = domain, tuple((tuple(direction.items()), *rest) for direction, *rest in sides)
+        found = self._boxes.get(key)
+        if found is None:
+            relations = (
+                Relation(direction, Axis(self.fresh("_box"), count), start, step)
+                for direction, start, step, count in sides
+            )
+            found = self._boxes[key] = domain.related(tuple(relations))
+        return found
 
     def once(self, key: Any, make: Callable[[], Array]) -> Array:
         """The array kept under `key`, made on first use."""
@@ -160,9 +175,11 @@ class Emission:
         return value, context.domain, mask
 
     def reads_data(self, value: Value) -> bool:
+        """Whether a position that is data, or a divisor, is checked to compute a value."""
         found = self._reads_data.get(value)
         if found is None:
             found = any(has_data(i) for i in value.indices())
+            found = found or (isinstance(value, Apply) and value.may_fail)
             found = found or any(self.reads_data(v) for v in value.operands())
             self._reads_data[value] = found
         return found

@@ -49,11 +49,9 @@ def in_region(e: Emission, value: Guard, context: Context) -> Array | None:
     outside = e.of(value.outside, context)
     if any(s.count == 0 for s in sides):
         return outside
-    relations = tuple(
-        Relation(s.direction, Axis(e.fresh("_box"), s.count), s.low + s.start, s.step)
-        for s in sides
-    )
-    inner = domain.related(relations)
+    if not sides:
+        return e.evaluate(value.inside, context)
+    inner = e.box(domain, tuple((s.direction, s.low + s.start, s.step, s.count) for s in sides))
     windowed = [s for s in sides if len(s.direction) > 1]
     places = {domain.axes.index(a) for s in windowed for a in s.direction}
     if any(outside.extent and outside.extent[d] != 1 for d in places):

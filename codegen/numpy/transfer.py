@@ -48,7 +48,8 @@ def store(e: Emission, store: Store, value: Array) -> None:
         value = e.cast(value, buffer.dtype.np)
     if value.dtype != buffer.dtype.np:
         e.program.may_warn = True
-    if store.mode is None and index.is_affine:
+    apart = store.mode is None or (store.mode == "set" and not e.kernel.reduction)
+    if apart and index.is_affine:
         place = view(e, buffer, index, e.root)
         call = f"{place.name}[...] = {value.name}"
         e.program.add(Statement(call, None, (value,), by_rows=True, writes=place))

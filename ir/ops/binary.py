@@ -110,6 +110,7 @@ floor_divide = _arithmetic(
     lambda g, out, a, b: (zeros_like(a), zeros_like(b)),
     domain=(0.4, 3),
     cost=8,
+    divides=True,
 )
 remainder = _arithmetic(
     "remainder",
@@ -118,6 +119,7 @@ remainder = _arithmetic(
     lambda g, out, a, b: (g, -g * floor(a / b)),
     domain=(0.4, 3),
     cost=8,
+    divides=True,
 )
 fmod = _arithmetic(
     "fmod",
@@ -126,6 +128,7 @@ fmod = _arithmetic(
     lambda g, out, a, b: (g, -g * trunc(a / b)),
     domain=(0.4, 3),
     cost=8,
+    divides=True,
 )
 
 

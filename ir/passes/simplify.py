@@ -112,6 +112,30 @@ def merge_movement(node: Node) -> Node | None:
     return None
 
 
+def merge_regions(node: Node) -> Node | None:
+    """slice of slice, and pad of pad with one value."""
+    if node.op.name not in ("slice", "pad") or node.operands[0].op is not node.op:
+        return None
+    inner = node.operands[0]
+    if node.op.name == "slice":
+        inner_starts, _, inner_steps = inner.attrs
+        starts, stops, steps = [], [], []
+        for size, a, _, s, first, step in zip(
+            node.shape, *node.attrs, inner_starts, inner_steps, strict=True
+        ):
+            starts.append(first + a * step)
+            steps.append(s * step)
+            stops.append(starts[-1] + (size - 1) * steps[-1] + 1 if size else starts[-1])
+        return ops.slice_(inner.operands[0], starts, stops, steps)
+    if node.operands[1] is not inner.operands[1]:
+        return None
+    sides = list(zip(*inner.attrs, *node.attrs, strict=True))
+    if any(min(side) < 0 or (side[5] and any(side[:3])) for side in sides):
+        return None
+    low, high, interior = zip(*((a + d, b + e, c + f) for a, b, c, d, e, f in sides), strict=True)
+    return ops.pad(inner.operands[0], low, high, interior, node.operands[1])
+
+
 def sum_of_broadcast(node: Node) -> Node | None:
     """A sum over copies of one element is a product (for integers and exact counts of floats)."""
     if node.op.name != "sum" or node.operands[0].op.name != "expand":
@@ -135,5 +159,6 @@ RULES = (
     fold_negations,
     fold_where,
     merge_movement,
+    merge_regions,
     sum_of_broadcast,
 )
