@@ -522,11 +522,19 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
         v._node = node
         storage._views.append(v)
         _append(v)
-    if t._own is not None and graph.grad_enabled():
-        v._own = view(t._own, kind, *attrs)
+    if graph.grad_enabled():
+        if t._own is not None:
+            v._own = view(t._own, kind, *attrs)
+        elif _is_leaf_view(t) and node.requires_grad:
+            v._own = wrap(node)  # its memory doesn't tell in a later epoch whose gradient it has
     if len(handles) > LIMIT:
         _overfull()
     return v
+
+
+def _is_leaf_view(t: Any) -> bool:
+    """Whether `t` collects gradients and looks at the memory of a tensor that doesn't."""
+    return t._requires_grad and t._chain is not None
 
 
 def _is_unread(t: Any) -> bool:
@@ -635,6 +643,7 @@ def _remember_view(key: Any, source: Any, result: Any) -> None:
     # Only what stands in this epoch's nodes: not the views of memory that NumPy shares.
     if (
         source._own is None
+        and not _is_leaf_view(source)
         and source._node is key[1]
         and all(node is not None for node, _, _ in made)
     ):

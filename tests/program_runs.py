@@ -136,7 +136,7 @@ def look(torch: Any, value: Any, known: dict[int, Any] | None = None) -> Any:
     else:
         assert value is None or isinstance(value, (bool, int, float, str)), type(value)
         return value
-    if known is not None:
+    if known is not None and isinstance(value, (torch.Tensor, torch.nn.Module)):
         known[id(value)] = made
     return made
 

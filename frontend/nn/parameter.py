@@ -35,10 +35,7 @@ class Parameter(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         with recording.grad_mode(False):
             made = type(self)(creation.from_buffer(*_copied(self)), self.requires_grad)
-        if self.grad is not None:
-            grad: Any = self.grad
-            made.grad = grad.detach().clone()
-        memo[id(self)] = made
+        memo[id(self)] = made  # without its gradient, as in PyTorch
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:

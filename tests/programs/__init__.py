@@ -78,14 +78,12 @@ Steps = Iterator[Any]
 
 @dataclass(frozen=True)
 class Program:
-    """steps: what it is. varies: why late steps are allowed to record or compile what is new.
-    grows: why later steps are allowed to work more than early ones. broken: the points of the issue
-    for which it is known to fail. loose: by what its tolerances are multiplied."""
+    """steps: what it is. varies: why late steps are allowed to record and compile what is new.
+    broken: why it is known to fail. loose: by what its tolerances are multiplied."""
 
     name: str
     steps: Callable[[Any, Draw], Steps]
     varies: str = ""
-    grows: str = ""
     broken: str = ""
     loose: float = 1.0
 
