@@ -239,18 +239,15 @@ class Work:
         self.windows = windows
         self.calls = [0] * len(windows)
         self.new = [0] * len(windows)
-        self._within = 0
 
     def around(self, step: int, take: Callable[[], Any]) -> Any:
-        for i, window in enumerate(self.windows):
-            if step in window:
-                break
-        else:
+        within = [i for i, window in enumerate(self.windows) if step in window]
+        if not within:
             return take()
 
         def count(frame: FrameType, event: str, arg: Any) -> None:
             if event == "call":
-                self.calls[i] += 1
+                self.calls[within[0]] += 1
 
         before = graph.table_size(), len(plans.plans())
         watching = sys.getprofile()
@@ -260,4 +257,4 @@ class Work:
         finally:
             sys.setprofile(watching)
             after = graph.table_size(), len(plans.plans())
-            self.new[i] += max(0, after[0] - before[0]) + max(0, after[1] - before[1])
+            self.new[within[0]] += max(0, after[0] - before[0]) + max(0, after[1] - before[1])

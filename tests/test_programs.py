@@ -38,7 +38,9 @@ def expected(name: str, steps: int, late: bool, dtype: str) -> Any:
         torch.set_num_threads(threads)
 
 
-def check(program: Program, on: str, steps: int, late: bool, dtype: str, around: Any = None) -> None:
+def check(
+    program: Program, on: str, steps: int, late: bool, dtype: str, around: Any = None
+) -> None:
     wanted = expected(program.name, steps, late, dtype)
     with limit(SECONDS), engine(on):
         found = run(tw, program, steps, late=late, dtype=dtype, around=around)

@@ -1,4 +1,4 @@
-"""What surrounds a step: hooks, copies, files, threads, data, exceptions; and computing at large."""
+"""What surrounds a step: hooks, copies, files, threads, data, exceptions; and other computing."""
 
 from __future__ import annotations
 
@@ -144,7 +144,9 @@ def copies_amid_training(torch, draw):
 def checkpoint_files(torch, draw):
     """Saved and loaded at each step: model, optimizer, schedule; and pickled."""
     nn = torch.nn
-    model = draw.into(nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 1)))
+    model = draw.into(
+        nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
     while True:
@@ -156,7 +158,11 @@ def checkpoint_files(torch, draw):
         schedule.step()
         file = io.BytesIO()
         torch.save(
-            {"model": model.state_dict(), "opt": optimizer.state_dict(), "s": schedule.state_dict()},
+            {
+                "model": model.state_dict(),
+                "opt": optimizer.state_dict(),
+                "s": schedule.state_dict(),
+            },
             file,
         )
         file.seek(0)
@@ -343,9 +349,7 @@ def game_of_life(torch, draw):
             grid[None, None].to(kernel.dtype), (1, 1, 1, 1), mode="circular"
         )
         near = torch.nn.functional.conv2d(padded, kernel)[0, 0].round().long()
-        rolled = sum(
-            grid.roll((i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j
-        )
+        rolled = sum(grid.roll((i, j), (0, 1)) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j)
         grid = ((near == 3) | ((grid == 1) & (near == 2))).long()
         yield grid.tolist(), bool((near == rolled).all())
 

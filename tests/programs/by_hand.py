@@ -451,9 +451,9 @@ def writes_that_are_refused(torch, draw):
             raised(lambda: w.add_(1)),
             raised(lambda: w[0].zero_()),
             raised(lambda: w.__setitem__(0, 1.0)),
-            raised(lambda: y.backward()),
+            raised(y.backward),
             raised(lambda: w.numpy()),
-            raised(lambda: y.detach().sum().backward()),
+            raised(y.detach().sum().backward),
         ]
         y.mul_(2)
         errors.append(raised(lambda y=y: y.sum().backward()))

@@ -292,7 +292,7 @@ class Attention:
         class CausalSelfAttention(nn.Module):
             def __init__(self):
                 super().__init__()
-                # No bias: that of the keys has no gradient but roundings, which Adam makes steps of.
+                # No bias: that of the keys has a gradient of roundings, which Adam enlarges.
                 self.c_attn = nn.Linear(size, 3 * size, bias=False)
                 self.c_proj = nn.Linear(size, size)
                 self.register_buffer("bias", torch.tril(torch.ones(8, 8)).view(1, 1, 8, 8))
@@ -396,13 +396,13 @@ def gpt_trainer(torch, draw):
         for group in optimizer.param_groups:
             group["lr"] = lr
         evaluated = estimate_loss() if step % 3 == 0 else None
-        for micro in range(2):
+        for _ in range(2):
             _, loss = model(*get_batch())
             (loss / 2).backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        yield evaluated, micro, loss, norm, model
+        yield evaluated, loss, norm, model
 
 
 @program

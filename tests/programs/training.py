@@ -293,7 +293,9 @@ def moving_average_of_weights(torch, draw):
     import copy
 
     nn = torch.nn
-    model = draw.into(nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 1)))
+    model = draw.into(
+        nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    )
     ema = copy.deepcopy(model).eval()
     for p in ema.parameters():
         p.requires_grad_(False)
