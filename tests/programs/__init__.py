@@ -102,11 +102,11 @@ def program(function: Any = None, **notes: Any) -> Any:
 
 
 def raised(call: Callable[..., Any], *args: Any, **options: Any) -> Exception | None:
-    """The exception that a call raises."""
+    """The exception that a call raises, without the frames, which would keep tensors."""
     try:
         call(*args, **options)
     except Exception as error:
-        return error
+        return error.with_traceback(None)
     return None
 
 
