@@ -168,6 +168,8 @@ class Clock:
     leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
     looking: whether calls are recorded only to be looked at.
     capturing: whether calls are recorded for a graph (see capturing.py).
+    differentiated: whether a backward pass was made in it. stepped: whether a leaf that collects
+        gradients got its value after one, as from an update by hand.
     effects: how often a value was read, or a generator set: what no node tells of.
     casts: what autocast does to the operands of calls, or None (see amp/casts.py).
     """
@@ -178,6 +180,7 @@ class Clock:
     checked_bytes = BYTES
     looking = False
     capturing = False
+    differentiated = stepped = False
     effects = 0
     casts: Casts | None = None
 
@@ -401,6 +404,8 @@ def leaf(state: Any, owner: Any) -> Node:
 
 def variable(node: Node, target: Any) -> Node:
     """Mark `node` as a place where a gradient ends for now: in a leaf tensor, or a history."""
+    if clock.differentiated and node.op is not ops.leaf:
+        clock.stepped = True
     place = len(variables)
     variables.append(target)
     key = (node, place)

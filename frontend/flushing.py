@@ -397,6 +397,7 @@ def _end_epoch() -> None:
         if each:
             each.clear()
     clock.number += 1
+    clock.differentiated = clock.stepped = False
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
     if (clock.number % CHECKED == 0 and _recorded() > TABLE_LIMIT) or plans.held() > LAUNCH_LIMIT:
         clear_tables()

@@ -213,6 +213,17 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
     return t
 
 
+def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any) -> Any:
+    """As `record`, or `input` overwritten with the result.
+
+    Then no tensor is made of it first, as that may end the epoch: the op reads the old value, it
+    doesn't save it for later.
+    """
+    if inplace:
+        return assign(input, node_of(build, input, *args))
+    return record(build, input, *args)
+
+
 def node_of(build: Callable[..., Any], *args: Any) -> Any:
     """As `record`, but the bare node (or nodes)."""
     key = (build, *[(a._node or _first_use(a)) if isinstance(a, Handle) else a for a in args])

@@ -101,10 +101,13 @@ def reads_of(root: Node) -> tuple[Node, ...]:
 
 
 def saved_nodes(root: Node) -> tuple[Node, ...]:
-    """The forward values (leaves aside) that the backward pass of `root` reads."""
+    """The forward values (leaves aside) that the backward pass of `root` reads, and those of leaf
+    tensors that were computed in the epoch: a pass that records the graph again begins with them,
+    not with the updates they come from."""
     found = root.memo.get("saved")
     if found is None:
-        read = dict.fromkeys(value_node(n) for n in reads_of(root))
+        ends = (n for n in differentiable(root) if n.op is ops.variable)
+        read = dict.fromkeys(value_node(n) for n in (*reads_of(root), *ends))
         found = root.memo["saved"] = tuple(n for n in read if n.op.kind is not Kind.LEAF)
     return found
 
@@ -196,8 +199,17 @@ class History:
     def _inputs(self) -> list[Node]:
         found = self.node.memo.get("inputs")
         if found is None:
-            known = [n for n in reachable([self.node]) if n.op.kind is Kind.LEAF]
-            found = self.node.memo["inputs"] = known
+            known = set(self.variables)
+            before = {value_node(n) for n in known}
+            stack = [self.node]
+            while stack:
+                node = stack.pop()
+                if node not in known:
+                    known.add(node)
+                    stack.extend(node.operands)
+            known |= before
+            found = [n for n in known if n.op.kind is Kind.LEAF]
+            found = self.node.memo["inputs"] = sorted(found, key=lambda n: n.seq)
         return found
 
     def _ends(self) -> list[Node]:

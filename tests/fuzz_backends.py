@@ -265,22 +265,16 @@ def child(first: int, count: int, only_: Sequence[str]) -> int:
     return failures
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 40))
-    parser.add_argument("--count", type=int, default=0, help="run so many here, in this process")
-    parser.add_argument("--only", default="", help="engines beside numpy, separated by commas")
-    options = parser.parse_args()
-    only_ = [n for n in options.only.split(",") if n]
-    if options.count:
-        sys.exit(bool(child(options.seed, options.count, only_)))
-    end = time.monotonic() + options.minutes * 60
-    seed, tried, failed, batch = options.seed, 0, 0, 200
+def in_children(
+    script: str, seed: int, minutes: float, batch: int, arguments: Sequence[str] = ()
+) -> tuple[int, int]:
+    """Run batches of seeds in child processes until the time is over: (tried, failed)."""
+    end = time.monotonic() + minutes * 60
+    tried = failed = 0
     while time.monotonic() < end:
-        command = [sys.executable, __file__, "--seed", str(seed), "--count", str(batch)]
+        command = [sys.executable, script, "--seed", str(seed), "--count", str(batch), *arguments]
         process = subprocess.Popen(
-            [*command, "--only", options.only],
+            command,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -305,6 +299,22 @@ def main() -> None:
             failed += 1
             print(f"seed {last}: the process ended with status {status}", flush=True)
         seed = last + 1 if status not in (0, 1) else seed + batch
+    return tried, failed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 40))
+    parser.add_argument("--count", type=int, default=0, help="run so many here, in this process")
+    parser.add_argument("--only", default="", help="engines beside numpy, separated by commas")
+    options = parser.parse_args()
+    only_ = [n for n in options.only.split(",") if n]
+    if options.count:
+        sys.exit(bool(child(options.seed, options.count, only_)))
+    tried, failed = in_children(
+        __file__, options.seed, options.minutes, 200, ["--only", options.only]
+    )
     print(f"{tried} programs from seed {options.seed} on, {failed} failures")
     sys.exit(bool(failed))
 

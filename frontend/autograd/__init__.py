@@ -101,12 +101,23 @@ def backward(
     if wanted is not None and not wanted:
         raise RuntimeError(f"'inputs' argument to backward() cannot be empty.{at_user_line()}")
     keep = create_graph if retain_graph is None else retain_graph
+    _end_earlier_step(create_graph)
     with recording.hold(), one_pass():
         roots = _roots(tensors, grad_tensors, create_graph)
         found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
         for t, node in found:
             _accumulate(t, node, create_graph)
     recording.settle()
+
+
+def _end_earlier_step(create_graph: bool) -> None:
+    """End the epoch if it holds a whole step of training: a backward pass and an update by hand.
+
+    An optimizer does that itself. Loops without one that read no value would become one graph of
+    all their steps. A pass that is to be differentiated again stays with its forward pass.
+    """
+    if recording.clock.stepped and not create_graph:
+        recording.end_step()
 
 
 def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
@@ -148,6 +159,7 @@ def grad(
     recording.claim()
     wanted = list(_tuple(inputs))
     keep = create_graph if retain_graph is None else retain_graph
+    _end_earlier_step(create_graph)
     with recording.hold(), one_pass():
         for t in wanted:
             if not t.requires_grad:

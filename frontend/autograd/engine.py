@@ -48,6 +48,7 @@ def gradients(
 
     roots: (tensor, node of its cotangent). Called inside `recording.hold()`.
     """
+    epoch.clock.differentiated = True
     if wanted is None and len(roots) == 1 and not create_graph and not anomaly.looks():
         found = _leaf_gradients(*roots[0], retain_graph)
         if found is not None:
@@ -235,7 +236,9 @@ class _Pass:
         for t in self.tensors:
             for history in batch:
                 node = _node_in(t, history)
-                if node is not None and (node is not history.node or _is_inside(node, batch)):
+                if node is None or node.op is ops.variable:  # which a pass ends in anyway
+                    continue
+                if node is not history.node or _is_inside(node, batch):
                     inner[node] = t
         special = inner or anomaly.looks() or any(h.call_contexts or _hooks_of(h) for h in batch)
         if batch and (special or self.create_graph):
@@ -294,9 +297,12 @@ def _revive(
     for node, target in history.targets.items():
         if node in attrs or node in mapping:
             continue
-        held = history.leaf_values.get(node.operands[0], (None, None, 0))
+        value = value_node(node)
+        held = history.leaf_values.get(value) or history.saved.get(value) or (None, None, 0)
         if held[1] is not None and not isinstance(target, History) and _is_itself(target, held):
             mapping[node] = recording.resolve(target)
+        elif value in history.saved:  # not from what it was computed of
+            mapping[node] = recording.variable(recording.resolve(held[0]), target)
         else:
             attrs[node] = (len(recording.variables),)
             recording.variables.append(target)

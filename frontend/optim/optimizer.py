@@ -147,10 +147,10 @@ class Optimizer:
         self, params: list[Any], states: list[dict[str, Any]]
     ) -> Iterable[tuple[list[Any], list[dict[str, Any]]]]:
         """Parameters that share their scalars: the same step count, kind of float and device."""
-        keys = [
-            (s.get("step"), p._aval[1] is dtypes.float64, p._aval[2])
-            for p, s in zip(params, states)
-        ]
+        keys = []
+        for p, s in zip(params, states):
+            _, dtype, device = p._aval or p._meta()  # of one made in this epoch
+            keys.append((s.get("step"), dtype is dtypes.float64, device))
         if keys.count(keys[0]) == len(keys):
             return [(params, states)]
         found: dict[Any, tuple[list[Any], list[dict[str, Any]]]] = {}
@@ -248,10 +248,12 @@ class Optimizer:
 
 
 def _packed(state: dict[str, Any]) -> dict[str, Any]:
-    """PyTorch keeps step counts as 0-d float32 tensors; here they are numbers until saved."""
+    """PyTorch keeps step counts as 0-d tensors, of float64 where that is the default dtype; here
+    they are numbers until saved."""
     if "step" not in state:
         return dict(state)
-    count = creation.tensor(float(state["step"]), dtype=dtypes.float32)
+    wide = recording.default_dtype() is dtypes.float64
+    count = creation.tensor(float(state["step"]), dtype=dtypes.float64 if wide else dtypes.float32)
     return {"step": count, **{k: v for k, v in state.items() if k != "step"}}
 
 

@@ -12,23 +12,17 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ... import recording
 from ...elementwise import UNARY
 from ...grad_fn import named
 from ...promotion import to
-from ...recording import record
-
-
-def _inplace(input: Any, result: Any, inplace: bool) -> Any:
-    return recording.assign(input, recording.resolve(result)) if inplace else result
+from ...recording import record, record_into
 
 
 def _simple(name: str, build: Callable[..., Node], doc: str) -> Callable[..., Any]:
     """An activation without options."""
 
     def function(input: Any, inplace: bool = False) -> Any:
-        result = record(build, input)
-        return _inplace(input, result, True) if inplace else result
+        return record_into(True, build, input) if inplace else record(build, input)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -64,29 +58,29 @@ def gelu(input: Any, approximate: str = "none") -> Any:
 
 def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x above zero, alpha (exp(x) - 1) below."""
-    return _inplace(input, record(ops.elu, input, float(alpha)), inplace)
+    return record_into(inplace, ops.elu, input, float(alpha))
 
 
 def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x above zero, alpha (exp(x / alpha) - 1) below."""
-    return _inplace(input, record(ops.celu, input, float(alpha)), inplace)
+    return record_into(inplace, ops.celu, input, float(alpha))
 
 
 def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
     """x above zero, negative_slope x below."""
-    return _inplace(input, record(ops.leaky_relu, input, float(negative_slope)), inplace)
+    return record_into(inplace, ops.leaky_relu, input, float(negative_slope))
 
 
 def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
     """x limited to [min_val, max_val]."""
     if min_val > max_val:
         raise ValueError(f"min_val cannot be greater than max_val{at_user_line()}")
-    return _inplace(input, record(ops.hardtanh, input, float(min_val), float(max_val)), inplace)
+    return record_into(inplace, ops.hardtanh, input, float(min_val), float(max_val))
 
 
 def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
     """x above the threshold, else `value`."""
-    return _inplace(input, record(ops.threshold, input, float(threshold), float(value)), inplace)
+    return record_into(inplace, ops.threshold, input, float(threshold), float(value))
 
 
 def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,9 +11,8 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.ops.random import keep_scale
 
-from ... import recording
 from ...random import draw
-from ...recording import record
+from ...recording import record_into
 
 
 def _check(p: float) -> float:
@@ -24,17 +23,12 @@ def _check(p: float) -> float:
     return float(p)
 
 
-def _finish(input: Any, result: Any, inplace: bool) -> Any:
-    return recording.assign(input, recording.resolve(result)) if inplace else result
-
-
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """In training each element is zero with probability `p`, else x / (1 - p)."""
     p = _check(p)
     if not training or p == 0.0:
         return input
-    result = record(ops.dropout, input, *draw(), p)
-    return _finish(input, result, inplace)
+    return record_into(inplace, ops.dropout, input, *draw(), p)
 
 
 def _feature_dropout(x: Node, seed: Node, offset: Node, p: float, dims: int) -> Node:
@@ -54,7 +48,7 @@ def _features(dims: int) -> Any:
             )
         if not training or p == 0.0:
             return input
-        return _finish(input, record(_feature_dropout, input, *draw(), p, dims), inplace)
+        return record_into(inplace, _feature_dropout, input, *draw(), p, dims)
 
     function.__name__ = function.__qualname__ = f"dropout{dims}d"
     function.__doc__ = "In training each channel is zero with probability `p`, else x / (1 - p)."
@@ -78,4 +72,4 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: b
     p = _check(p)
     if not training or p == 0.0:
         return input
-    return _finish(input, record(_alpha_dropout, input, *draw(), p), inplace)
+    return record_into(inplace, _alpha_dropout, input, *draw(), p)
