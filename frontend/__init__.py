@@ -82,11 +82,26 @@ _SUBMODULES = (
     "linalg",
     "compiler",
     "library",
-    "testing",
     "version",
 )
 _LAZY = {
     "compile": "compiler",
+    **dict.fromkeys(
+        [
+            "FloatTensor",
+            "DoubleTensor",
+            "HalfTensor",
+            "BFloat16Tensor",
+            "LongTensor",
+            "IntTensor",
+            "ShortTensor",
+            "CharTensor",
+            "ByteTensor",
+            "BoolTensor",
+            "set_default_tensor_type",
+        ],
+        "typed",
+    ),
     **dict.fromkeys(
         [
             "autocast",

@@ -31,13 +31,10 @@ class Tensor(Handle):
     `data`, Tensor(2, 3) zeros of that shape.
     """
 
-    def __new__(cls, *data: Any, device: Any = None) -> Any:
-        from . import creation
+    def __new__(cls, *data: Any, **options: Any) -> Any:
+        from . import typed
 
-        if len(data) == 1 and not isinstance(data[0], int):
-            made = creation.tensor(data[0], dtype=recording.default_dtype(), device=device)
-        else:
-            made = creation.zeros(*(data or (0,)), device=device)
+        made = typed.constructed(None, None, data, **options)
         if cls is Tensor:
             return made
         return made.as_subclass(cls)
@@ -71,7 +68,7 @@ class Tensor(Handle):
 
     @property
     def device(self) -> Device:
-        return Device(self._meta()[2])
+        return device_module.named(self._meta()[2])
 
     @property
     def ndim(self) -> int:
@@ -219,6 +216,10 @@ class Tensor(Handle):
 
     def is_complex(self) -> bool:
         return False
+
+    @property
+    def is_cpu(self) -> bool:
+        return self.device.type == "cpu"
 
     @property
     def is_cuda(self) -> bool:
@@ -417,25 +418,18 @@ class Tensor(Handle):
     def record_stream(self, stream: Any) -> None:
         """Nothing: who uses memory, in which stream, is known without being told."""
 
-    def type(self, dtype: Any = None) -> Any:
-        if dtype is None:
-            names = {
-                "float32": "Float",
-                "float64": "Double",
-                "float16": "Half",
-                "bfloat16": "BFloat16",
-                "float8_e4m3fn": "Float8_e4m3fn",
-                "float8_e5m2": "Float8_e5m2",
-                "int64": "Long",
-                "int32": "Int",
-                "int16": "Short",
-                "int8": "Char",
-                "uint8": "Byte",
-                "bool": "Bool",
-            }
-            where = "cuda." if self.is_cuda else ""
-            return f"torch.{where}{names[self.dtype.name]}Tensor"
-        return self.to(dtype)
+    def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:
+        """The name of its type (`torch.FloatTensor`), or the tensor cast to a dtype or a type."""
+        from . import typed
+
+        return typed.name_of(self) if dtype is None else typed.cast(self, dtype, non_blocking)
+
+    def new(self, *data: Any, **options: Any) -> Any:
+        """A tensor of this one's type: of data, or of a size."""
+        from . import typed
+
+        _, dtype, device = self._meta()
+        return typed.constructed(dtype, device, data, **options)
 
     def type_as(self, other: Any) -> Any:
         return self.to(other)
