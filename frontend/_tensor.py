@@ -19,9 +19,26 @@ from . import devices as device_module
 from . import elementwise, epoch, indexing, interchange, recording, shaping, views
 from .devices import device as Device
 from .grad_fn import GradFn
+from .mirror import Mirror
 from .pinning import is_pinned, pinned
 from .promotion import to
 from .recording import Handle, record, resolve
+
+_fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # what Python has there for an instance
+_OWN = {"grad", *(name for kind in Handle.__mro__[:-1] for name in vars(kind))}
+
+
+class Attributes(Mirror):
+    """The attributes that a program gave to a tensor, without those it has for itself."""
+
+    __slots__ = ("_written",)
+
+    def __init__(self, fields: dict[str, Any]):
+        super().__init__({name: value for name, value in fields.items() if name not in _OWN})
+        self._written = fields
+
+    def _other(self) -> dict[str, Any]:
+        return self._written
 
 
 class Tensor(Handle):
@@ -45,6 +62,16 @@ class Tensor(Handle):
         storage = recording.storage_of(self)
         out._storage, out._chain, out._aval = storage, self._chain, self._meta()
         return out
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return Attributes(_fields(self))
+
+    @__dict__.setter
+    def __dict__(self, attributes: dict[str, Any]) -> None:
+        own = Attributes(_fields(self))
+        own.clear()
+        own.update(attributes)
 
     # ---- what it is --------------------------------------------------------------------------
 
@@ -335,8 +362,7 @@ class Tensor(Handle):
         out = interchange.deep_copied(self, memo)
         if type(self) is not Tensor:
             out = out.as_subclass(type(self))
-        own = {k: v for k, v in self.__dict__.items() if not k.startswith("_") and k != "grad"}
-        out.__dict__.update(copy.deepcopy(own, memo))
+        out.__dict__.update(copy.deepcopy(self.__dict__, memo))
         if self.requires_grad:
             out.requires_grad_()
         if self.grad is not None:

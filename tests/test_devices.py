@@ -87,7 +87,7 @@ torch.zeros(1).type(int)
 torch.zeros(1).type(bool)
 torch.zeros(1).type(torch.bool, non_blocking=True).type()
 torch.zeros(1).type(3)
-torch.zeros(1).type("torch.BoolTensor"), torch.zeros(1).type("torch.BFloat16Tensor"), torch.zeros(1).type("torch.HalfTensor"), torch.zeros(1).type("torch.ByteTensor"), torch.zeros(1).type("torch.CharTensor"), torch.zeros(1).type("torch.ShortTensor"), torch.zeros(1).type("torch.IntTensor")
+[torch.zeros(1).type(f"torch.{n}Tensor") for n in "Bool BFloat16 Half Byte Char Short Int".split()]
 torch.zeros(1).type("torch.Tensor")
 torch.FloatTensor([1,2])
 torch.FloatTensor(2,3).shape
