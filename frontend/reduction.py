@@ -90,15 +90,9 @@ def mean(
 def _var(x: Node, dim: Dim, correction: float, keepdim: bool, root: bool) -> Node:
     _need_float("std and var", x)
     axes = _axes(x, dim)
-    count = math.prod(x.shape[a] for a in axes)
-    centered = x - ops.mean(x, axes)
-    total = ops.sum(centered * centered, axes)
-    left = count - correction
-    if left > 0:
-        result = total / left
-    else:
-        result = total / ops.constant(0, x.dtype)
-    return _finish(ops.sqrt(result) if root else result, axes, keepdim)
+    left = math.prod(x.shape[a] for a in axes) - correction
+    take = ops.deviation if root else ops.variance
+    return _finish(take(x, tuple(axes), left if left > 0 else 0.0), axes, keepdim)
 
 
 def _correction(unbiased: Any, correction: Any) -> float:

@@ -59,6 +59,8 @@ class Op:
     float8: whether it takes operands of float8, as all ops do that only move elements.
     convolution: whether a contraction is a convolution or a gradient of one, whose float32 PyTorch
         lets be rounded by a switch of its own.
+    wide: whether float32 is computed in float64, since it would be rounded many times over, or
+        lose what numbers far from zero differ in.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Op:
     commutative: bool = False
     float8: bool = False
     convolution: bool = False
+    wide: bool = False
 
     def __post_init__(self) -> None:
         if self.name in REGISTRY:
