@@ -415,8 +415,10 @@ class Tensor(Handle):
             if name != result._meta()[2]:
                 fetched = non_blocking and name == "cpu"
                 result = record(ops.copy_to, result, name, *(False,) * fetched)
-        if dtype is not None and dtype is not result.dtype:
-            result = record(to, result, dtype)
+        if dtype is not None:
+            dtype = recording.named_dtype(dtype)
+            if dtype is not result.dtype:
+                result = record(to, result, dtype)
         return shaping.clone(self) if copy and result is self else result
 
     def cpu(self) -> Any:

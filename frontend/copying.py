@@ -28,8 +28,11 @@ def _cat(*args: Any) -> Node:
     return ops.cat([to(p, dtype) for p in kept], normalize_axis(dim, kept[0].rank))
 
 
-def cat(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
-    """`tensors` one after another along `dim`."""
+def cat(
+    tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None, out: Any = None
+) -> Any:
+    """`tensors` one after another along `dim` (or `axis`)."""
+    dim = dim if axis is None else axis
     tensors = tuple(tensors)
     if not tensors:
         raise RuntimeError(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
@@ -81,9 +84,9 @@ def _flip(x: Node, dims: tuple[int, ...]) -> Node:
     return ops.flip(x, tuple(normalize_axis(d, x.rank) for d in dims))
 
 
-def flip(input: Any, *dims: Any) -> Any:
+def flip(input: Any, *args: Any, dims: Any = None) -> Any:
     """The order reversed along `dims` (a copy, as in PyTorch)."""
-    return record(_flip, input, sizes(dims))
+    return record(_flip, input, sizes(args, dims))
 
 
 def fliplr(input: Any) -> Any:
@@ -125,9 +128,9 @@ def _repeat(x: Node, times: tuple[int, ...]) -> Node:
     return ops.reshape(spread, [s * n for s, n in zip(shape, times, strict=True)])
 
 
-def repeat(input: Any, *repeats: Any) -> Any:
+def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
     """The tensor tiled repeats[i] times along dimension i."""
-    times = sizes(repeats)
+    times = sizes(args, repeats)
     if len(times) < input.dim():
         raise RuntimeError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
@@ -136,8 +139,8 @@ def repeat(input: Any, *repeats: Any) -> Any:
     return record(_repeat, input, times)
 
 
-def tile(input: Any, *dims: Any) -> Any:
-    times = sizes(dims)
+def tile(input: Any, *args: Any, dims: Any = None) -> Any:
+    times = sizes(args, dims)
     return repeat(input, (1,) * (input.dim() - len(times)) + times)
 
 

@@ -59,7 +59,7 @@ def beside(*nodes: Node) -> tuple[Node, ...]:
 
 
 def to(node: Node, dtype: DType) -> Node:
-    return node if node.dtype is dtype else ops.cast(node, dtype)
+    return node if node.dtype is dtype else ops.cast(node, recording.named_dtype(dtype))
 
 
 def floating(node: Node) -> Node:

@@ -360,8 +360,28 @@ def default_dtype() -> dtypes.DType:
     return _default_dtype
 
 
+_PYTHON = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
+
+
+def named_dtype(dtype: Any, default: dtypes.DType | None = None) -> dtypes.DType:
+    """The dtype that an argument names: one of ours, or a type of Python's numbers. None is
+    `default`, or what new tensors have."""
+    if dtype.__class__ is dtypes.DType:
+        return dtype
+    if dtype is None:
+        return default or _default_dtype
+    found = _PYTHON.get(dtype) if isinstance(dtype, type) else None
+    if found is None:
+        kind = dtype.__name__ if isinstance(dtype, type) else repr(dtype)
+        raise TypeError(
+            f"argument 'dtype' must be a dtype such as torch.float32, not {kind}{at_user_line()}"
+        )
+    return found
+
+
 def set_default_dtype(dtype: dtypes.DType) -> None:
     global _default_dtype
+    dtype = named_dtype(dtype)
     if not dtype.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
     _default_dtype = dtype
