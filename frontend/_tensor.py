@@ -128,6 +128,11 @@ class Tensor(Handle):
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Begin (or stop) to collect gradients in `.grad`."""
         recording.claim()
+        if requires_grad.__class__ is not bool:
+            raise TypeError(
+                "requires_grad_(): argument 'requires_grad' must be bool, not "
+                f"{type(requires_grad).__name__}{at_user_line()}"
+            )
         if requires_grad == self.requires_grad:
             return self
         if not requires_grad and not self.is_leaf:
@@ -322,10 +327,18 @@ class Tensor(Handle):
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._one().item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._one().item())
+
+    def _one(self) -> Any:
+        if self.numel() != 1:
+            raise ValueError(
+                "only one element tensors can be converted to Python scalars, got one of shape "
+                f"{tuple(self.shape)}{at_user_line()}"
+            )
+        return self
 
     def __index__(self) -> int:
         if self.dtype.is_floating_point or self.numel() != 1:
@@ -333,7 +346,7 @@ class Tensor(Handle):
         return int(self.item())
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(self._one().item())
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else format(repr(self), spec)

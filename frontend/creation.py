@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,9 @@ def from_numpy(array: Any) -> Any:
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -> Any:
     """A 1-d tensor over the memory of a buffer object."""
-    return from_numpy(np.frombuffer(buffer, dtype=recording.named_dtype(dtype).np, count=count, offset=offset))
+    return from_numpy(
+        np.frombuffer(buffer, dtype=recording.named_dtype(dtype).np, count=count, offset=offset)
+    )
 
 
 # ---- from shapes -----------------------------------------------------------------------------
@@ -401,6 +404,8 @@ def arange(
     start, end, step = values
     if step == 0:
         raise RuntimeError(f"step must be nonzero{at_user_line()}")
+    if not math.isfinite(start) or not math.isfinite(end):
+        raise RuntimeError(f"unsupported range: {start} -> {end}{at_user_line()}")
     if (end - start) * step < 0:
         raise RuntimeError(
             f"upper bound and lower bound inconsistent with step sign{at_user_line()}"
@@ -420,6 +425,13 @@ def arange(
     return finished(t, requires_grad, pin_memory)
 
 
+def _count(name: str, what: str, given: Any) -> int:
+    count = operator.index(given)
+    if count < 0:
+        raise RuntimeError(f"{name}: {what} must be non-negative, got {count}{at_user_line()}")
+    return count
+
+
 def linspace(
     start: Any,
     end: Any,
@@ -432,7 +444,8 @@ def linspace(
 ) -> Any:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     dtype = recording.named_dtype(dtype)
-    line = np.linspace(float(start), float(end), int(steps), dtype=np.float64).astype(dtype.np)
+    steps = _count("linspace", "steps", steps)
+    line = np.linspace(float(start), float(end), steps, dtype=np.float64).astype(dtype.np)
     t = _upload(line, dtype, device_module.resolve(device))
     return finished(t, requires_grad, pin_memory)
 
@@ -450,6 +463,7 @@ def logspace(
 ) -> Any:
     """`steps` numbers from base^start to base^end, whose logarithms are evenly spaced."""
     dtype = recording.named_dtype(dtype)
+    steps = _count("logspace", "steps", steps)
     line = np.logspace(start, end, steps, base=base).astype(dtype.np)
     t = _upload(line, dtype, device_module.resolve(device))
     return finished(t, requires_grad, pin_memory)
@@ -466,6 +480,7 @@ def eye(
 ) -> Any:
     """The identity matrix of n rows and m columns."""
     dtype = recording.named_dtype(dtype)
+    n, m = _count("eye", "n", n), None if m is None else _count("eye", "m", m)
     t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
     return finished(t, requires_grad, pin_memory)
 

@@ -235,7 +235,11 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
             _refuse(build, args)
         if clock.casts is not None:
             nodes = clock.casts(build, nodes)
-        result = build(*nodes)
+        try:
+            result = build(*nodes)
+        except AttributeError:
+            _refuse_others(build, args)
+            raise
         if type(result) is tuple:
             result = tuple([_own(r, build, nodes) for r in result])
         else:
@@ -264,6 +268,16 @@ def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
             f"{name}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(args[0]).__name__}{at_user_line()}"
         )
+
+
+def _refuse_others(build: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Raise TypeError if what a builder asked a node's attribute of was no tensor."""
+    for i, each in enumerate(args[1:], 2):
+        if isinstance(each, (str, int, float)) or each is None:
+            name = getattr(build, "__name__", "call").strip("_")
+            raise TypeError(
+                f"{name}(): argument {i} must be Tensor, not {type(each).__name__}{at_user_line()}"
+            ) from None
 
 
 def lowered(name: str, *tensors: Any) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
         args = (named,)
     if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
         args = tuple(args[0])
-    return tuple(int(a) for a in args)
+    return tuple(map(operator.index, args))
 
 
 def layout_of(t: Handle) -> views.Layout:
