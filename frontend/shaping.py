@@ -60,7 +60,7 @@ def view_(input: Any, *args: Any, size: Any = None, dtype: Any = None) -> Any:
     from tilewright.ir.dtype import DType
 
     if len(args) == 1 and isinstance(args[0], DType):
-        args, dtype = (), args[0]
+        dtype = args[0]
     if dtype is not None:
         return record(ops.bitcast, input, named_dtype(dtype))
     target = infer_reshape(input.shape, sizes(args, size))
