@@ -28,7 +28,6 @@ from tilewright.ir.dtype import (
 from tilewright.ir.dtype import (
     bool_ as bool,
 )
-from tilewright.ir.dtype import promote as promote_types
 from tilewright.ir.shape import Size
 from tilewright.runtime.device import OutOfMemoryError
 
@@ -61,6 +60,7 @@ from .functions import __all__ as _functions
 from .interchange import from_dlpack
 from .precision import get_float32_matmul_precision, set_float32_matmul_precision
 from .printing import set_printoptions
+from .promotion import promote_types
 from .recording import default_dtype as get_default_dtype
 from .recording import set_default_dtype
 
@@ -82,11 +82,26 @@ _SUBMODULES = (
     "linalg",
     "compiler",
     "library",
-    "testing",
     "version",
 )
 _LAZY = {
     "compile": "compiler",
+    **dict.fromkeys(
+        [
+            "FloatTensor",
+            "DoubleTensor",
+            "HalfTensor",
+            "BFloat16Tensor",
+            "LongTensor",
+            "IntTensor",
+            "ShortTensor",
+            "CharTensor",
+            "ByteTensor",
+            "BoolTensor",
+            "set_default_tensor_type",
+        ],
+        "typed",
+    ),
     **dict.fromkeys(
         [
             "autocast",

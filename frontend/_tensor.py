@@ -19,9 +19,26 @@ from . import devices as device_module
 from . import elementwise, epoch, indexing, interchange, recording, shaping, views
 from .devices import device as Device
 from .grad_fn import GradFn
+from .mirror import Mirror
 from .pinning import is_pinned, pinned
 from .promotion import to
 from .recording import Handle, record, resolve
+
+_fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # what Python has there for an instance
+_OWN = {"grad", *(name for kind in Handle.__mro__[:-1] for name in vars(kind))}
+
+
+class Attributes(Mirror):
+    """The attributes that a program gave to a tensor, without those it has for itself."""
+
+    __slots__ = ("_written",)
+
+    def __init__(self, fields: dict[str, Any]):
+        super().__init__({name: value for name, value in fields.items() if name not in _OWN})
+        self._written = fields
+
+    def _other(self) -> dict[str, Any]:
+        return self._written
 
 
 class Tensor(Handle):
@@ -31,13 +48,10 @@ class Tensor(Handle):
     `data`, Tensor(2, 3) zeros of that shape.
     """
 
-    def __new__(cls, *data: Any, device: Any = None) -> Any:
-        from . import creation
+    def __new__(cls, *data: Any, **options: Any) -> Any:
+        from . import typed
 
-        if len(data) == 1 and not isinstance(data[0], int):
-            made = creation.tensor(data[0], dtype=recording.default_dtype(), device=device)
-        else:
-            made = creation.zeros(*(data or (0,)), device=device)
+        made = typed.constructed(None, None, data, **options)
         if cls is Tensor:
             return made
         return made.as_subclass(cls)
@@ -49,6 +63,16 @@ class Tensor(Handle):
         out._storage, out._chain, out._aval = storage, self._chain, self._meta()
         out._root, out._writes = self._root, self._writes
         return out
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        return Attributes(_fields(self))
+
+    @__dict__.setter
+    def __dict__(self, attributes: dict[str, Any]) -> None:
+        own = Attributes(_fields(self))
+        own.clear()
+        own.update(attributes)
 
     # ---- what it is --------------------------------------------------------------------------
 
@@ -72,7 +96,7 @@ class Tensor(Handle):
 
     @property
     def device(self) -> Device:
-        return Device(self._meta()[2])
+        return device_module.named(self._meta()[2])
 
     @property
     def ndim(self) -> int:
@@ -105,6 +129,11 @@ class Tensor(Handle):
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Begin (or stop) to collect gradients in `.grad`."""
         recording.claim()
+        if requires_grad.__class__ is not bool:
+            raise TypeError(
+                "requires_grad_(): argument 'requires_grad' must be bool, not "
+                f"{type(requires_grad).__name__}{at_user_line()}"
+            )
         if requires_grad == self.requires_grad:
             return self
         if not requires_grad and not self.is_leaf:
@@ -217,6 +246,10 @@ class Tensor(Handle):
         return False
 
     @property
+    def is_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    @property
     def is_cuda(self) -> bool:
         return self.device.type == "cuda"
 
@@ -293,10 +326,18 @@ class Tensor(Handle):
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._one().item())
 
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._one().item())
+
+    def _one(self) -> Any:
+        if self.numel() != 1:
+            raise ValueError(
+                "only one element tensors can be converted to Python scalars, got one of shape "
+                f"{tuple(self.shape)}{at_user_line()}"
+            )
+        return self
 
     def __index__(self) -> int:
         if self.dtype.is_floating_point or self.numel() != 1:
@@ -304,7 +345,7 @@ class Tensor(Handle):
         return int(self.item())
 
     def __complex__(self) -> complex:
-        return complex(self.item())
+        return complex(self._one().item())
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else format(repr(self), spec)
@@ -333,8 +374,7 @@ class Tensor(Handle):
         out = interchange.deep_copied(self, memo)
         if type(self) is not Tensor:
             out = out.as_subclass(type(self))
-        own = {k: v for k, v in self.__dict__.items() if not k.startswith("_") and k != "grad"}
-        out.__dict__.update(copy.deepcopy(own, memo))
+        out.__dict__.update(copy.deepcopy(self.__dict__, memo))
         if self.requires_grad:
             out.requires_grad_()
         if self.grad is not None:
@@ -387,8 +427,10 @@ class Tensor(Handle):
             if name != result._meta()[2]:
                 fetched = non_blocking and name == "cpu"
                 result = record(ops.copy_to, result, name, *(False,) * fetched)
-        if dtype is not None and dtype is not result.dtype:
-            result = record(to, result, dtype)
+        if dtype is not None:
+            dtype = recording.named_dtype(dtype)
+            if dtype is not result.dtype:
+                result = record(to, result, dtype)
         return shaping.clone(self) if copy and result is self else result
 
     def cpu(self) -> Any:
@@ -416,25 +458,18 @@ class Tensor(Handle):
     def record_stream(self, stream: Any) -> None:
         """Nothing: who uses memory, in which stream, is known without being told."""
 
-    def type(self, dtype: Any = None) -> Any:
-        if dtype is None:
-            names = {
-                "float32": "Float",
-                "float64": "Double",
-                "float16": "Half",
-                "bfloat16": "BFloat16",
-                "float8_e4m3fn": "Float8_e4m3fn",
-                "float8_e5m2": "Float8_e5m2",
-                "int64": "Long",
-                "int32": "Int",
-                "int16": "Short",
-                "int8": "Char",
-                "uint8": "Byte",
-                "bool": "Bool",
-            }
-            where = "cuda." if self.is_cuda else ""
-            return f"torch.{where}{names[self.dtype.name]}Tensor"
-        return self.to(dtype)
+    def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:
+        """The name of its type (`torch.FloatTensor`), or the tensor cast to a dtype or a type."""
+        from . import typed
+
+        return typed.name_of(self) if dtype is None else typed.cast(self, dtype, non_blocking)
+
+    def new(self, *data: Any, **options: Any) -> Any:
+        """A tensor of this one's type: of data, or of a size."""
+        from . import typed
+
+        _, dtype, device = self._meta()
+        return typed.constructed(dtype, device, data, **options)
 
     def type_as(self, other: Any) -> Any:
         return self.to(other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from tilewright.ir.shape import normalize_axis
 
 from .elementwise import into
 from .promotion import result_dtype, to
-from .recording import record
+from .recording import Handle, record
 from .shaping import expand, flatten, reshape, sizes, transpose, unsqueeze
 
 # ---- joins -----------------------------------------------------------------------------------
@@ -28,14 +29,35 @@ def _cat(*args: Any) -> Node:
     return ops.cat([to(p, dtype) for p in kept], normalize_axis(dim, kept[0].rank))
 
 
-def cat(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
-    """`tensors` one after another along `dim`."""
+class _Nothing(RuntimeError, ValueError):
+    """No tensors: PyTorch's class depends on its version."""
+
+
+def _several(name: str, tensors: Any) -> tuple[Any, ...]:
+    if isinstance(tensors, Handle):
+        raise TypeError(
+            f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
+            f"{at_user_line()}"
+        )
     tensors = tuple(tensors)
+    for i, each in enumerate(tensors):
+        if not isinstance(each, Handle):
+            raise TypeError(
+                f"{name}(): expected Tensor as element {i}, but got {type(each).__name__}"
+                f"{at_user_line()}"
+            )
+    return tensors
+
+
+def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None, out: Any = None) -> Any:
+    """`tensors` one after another along `dim` (or `axis`)."""
+    dim = dim if axis is None else axis
+    tensors = _several("cat", tensors)
     if not tensors:
-        raise RuntimeError(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
+        raise _Nothing(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
     if any(x.dim() == 0 for x in tensors):
         raise RuntimeError(f"zero-dimensional tensor cannot be concatenated{at_user_line()}")
-    return into(out, record(_cat, *tensors, int(dim)))
+    return into(out, record(_cat, *tensors, operator.index(dim)))
 
 
 def _stack(*args: Any) -> Node:
@@ -53,10 +75,10 @@ def _stack(*args: Any) -> Node:
 
 def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     """`tensors` of one shape along a new dimension `dim`."""
-    tensors = tuple(tensors)
+    tensors = _several("stack", tensors)
     if not tensors:
         raise RuntimeError(f"stack expects a non-empty TensorList{at_user_line()}")
-    return into(out, record(_stack, *tensors, int(dim)))
+    return into(out, record(_stack, *tensors, operator.index(dim)))
 
 
 def hstack(tensors: Sequence[Any]) -> Any:
@@ -78,12 +100,17 @@ def atleast_2d(x: Any) -> Any:
 
 
 def _flip(x: Node, dims: tuple[int, ...]) -> Node:
-    return ops.flip(x, tuple(normalize_axis(d, x.rank) for d in dims))
+    axes = tuple(normalize_axis(d, x.rank) for d in dims)
+    if len(set(axes)) != len(axes):
+        raise RuntimeError(
+            f"flip: a dim appears multiple times in the list of dims {dims}{at_user_line()}"
+        )
+    return ops.flip(x, axes)
 
 
-def flip(input: Any, *dims: Any) -> Any:
+def flip(input: Any, *args: Any, dims: Any = None) -> Any:
     """The order reversed along `dims` (a copy, as in PyTorch)."""
-    return record(_flip, input, sizes(dims))
+    return record(_flip, input, sizes(args, dims))
 
 
 def fliplr(input: Any) -> Any:
@@ -97,6 +124,11 @@ def flipud(input: Any) -> Any:
 def _roll(x: Node, shifts: tuple[int, ...], dims: tuple[int, ...]) -> Node:
     if not dims:
         return ops.reshape(_roll(ops.reshape(x, (-1,)), shifts, (0,)), x.shape)
+    if len(shifts) != len(dims):
+        raise RuntimeError(
+            f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}"
+            f"{at_user_line()}"
+        )
     for shift, dim in zip(shifts, dims, strict=True):
         axis = normalize_axis(dim, x.rank)
         size = x.shape[axis]
@@ -125,9 +157,9 @@ def _repeat(x: Node, times: tuple[int, ...]) -> Node:
     return ops.reshape(spread, [s * n for s, n in zip(shape, times, strict=True)])
 
 
-def repeat(input: Any, *repeats: Any) -> Any:
+def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
     """The tensor tiled repeats[i] times along dimension i."""
-    times = sizes(repeats)
+    times = sizes(args, repeats)
     if len(times) < input.dim():
         raise RuntimeError(
             "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
@@ -136,8 +168,8 @@ def repeat(input: Any, *repeats: Any) -> Any:
     return record(_repeat, input, times)
 
 
-def tile(input: Any, *dims: Any) -> Any:
-    times = sizes(dims)
+def tile(input: Any, *args: Any, dims: Any = None) -> Any:
+    times = sizes(args, dims)
     return repeat(input, (1,) * (input.dim() - len(times)) + times)
 
 
@@ -177,6 +209,11 @@ def repeat_interleave(
 
 def _triangle(keep_lower: bool) -> Any:
     def build(x: Node, diagonal: int) -> Node:
+        if x.rank < 2:
+            raise RuntimeError(
+                f"tril and triu: input tensor must have at least 2 dimensions, got {x.rank}"
+                f"{at_user_line()}"
+            )
         rows, columns = x.shape[-2:]
         i = ops.reshape(ops.iota(rows), (rows, 1))
         j = ops.reshape(ops.iota(columns), (1, columns))
@@ -218,6 +255,17 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Coordinate grids of 1-d tensors."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
         tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(
+            f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+            f"{at_user_line()}"
+        )
+    for each in tensors:
+        if each.dim() > 1:
+            raise RuntimeError(
+                f"torch.meshgrid: expected 0-D or 1-D tensors, got one of shape "
+                f"{tuple(each.shape)}{at_user_line()}"
+            )
     if indexing == "xy" and len(tensors) > 1:
         swapped = meshgrid(tensors[1], tensors[0], *tensors[2:])
         return swapped[1], swapped[0], *swapped[2:]
@@ -242,6 +290,8 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
 
     from .creation import tensor
 
+    if input.dim() != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {input.shape}{at_user_line()}")
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = list(choose(range(input.shape[0]), r))
     if not places:
@@ -303,6 +353,10 @@ def block_diag(*tensors: Any) -> Any:
 
 def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     """Turned by k quarters in the plane of `dims`, from the first towards the second."""
+    if len(dims) != 2 or dims[0] % input.dim() == dims[1] % input.dim():
+        raise RuntimeError(
+            f"rot90: expected two different rotation dims, but got {tuple(dims)}{at_user_line()}"
+        )
     a, b = dims
     if k % 4 == 0:
         return input.clone()
@@ -315,7 +369,9 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
 
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """The last dimension as diagonals of new matrices."""
-    return record(_diag_embed, input, int(offset), int(dim1), int(dim2))
+    return record(
+        _diag_embed, input, operator.index(offset), operator.index(dim1), operator.index(dim2)
+    )
 
 
 def _diag_embed(x: Node, offset: int, dim1: int, dim2: int) -> Node:
@@ -385,7 +441,14 @@ def slice_scatter(
 
 def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A copy with a diagonal replaced by `src`."""
-    return record(_diagonal_scatter, input, src, int(offset), int(dim1), int(dim2))
+    return record(
+        _diagonal_scatter,
+        input,
+        src,
+        operator.index(offset),
+        operator.index(dim1),
+        operator.index(dim2),
+    )
 
 
 def _diagonal_scatter(x: Node, src: Node, offset: int, dim1: int, dim2: int) -> Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,10 @@ def tensor(
         array = _as_array(data)
         if dtype is None:
             dtype = _dtype_of(data, array)
+        dtype = recording.named_dtype(dtype)
+        if not isinstance(data, (np.ndarray, np.generic)):
+            _check_range(array, dtype)
+    dtype = recording.named_dtype(dtype)
     if array.dtype != dtype.np:
         array = cast(array, dtype.np)
     else:
@@ -90,11 +95,41 @@ def _as_array(data: Any) -> np.ndarray:
     except ValueError as error:
         raise ValueError(f"expected sequences of equal length: {error}{at_user_line()}") from None
     if array.dtype.kind in "OUSMmV" and array.dtype not in dtypes._BY_NUMPY:
-        raise TypeError(
-            f"can't make a tensor of {type(data).__name__} with elements of type "
-            f"{array.dtype}: expected numbers{at_user_line()}"
-        )
+        raise _no_number(data, array)
     return array
+
+
+def _no_number(data: Any, array: np.ndarray) -> Exception:
+    """What is raised for data with something in it that is no number: PyTorch's class."""
+    if isinstance(data, (str, bytes, np.ndarray, np.generic)):
+        return TypeError(
+            f"can't make a tensor of {type(data).__name__} with elements of type {array.dtype}: "
+            f"expected numbers{at_user_line()}"
+        )
+    if array.dtype.kind in "US":
+        return ValueError(f"too many dimensions 'str': expected numbers{at_user_line()}")
+    strange = [each for each in array.flat if not isinstance(each, (bool, int, float, np.number))]
+    if not strange:
+        return ValueError(f"an integer is too large for int64{at_user_line()}")
+    return RuntimeError(
+        f"Could not infer dtype of {type(strange[0]).__name__}: expected numbers{at_user_line()}"
+    )
+
+
+def _check_range(array: np.ndarray, dtype: DType) -> None:
+    """RuntimeError for Python numbers that `dtype` doesn't hold. Unsigned ones wrap, as in C."""
+    if array.dtype.kind == "u" and array.dtype.itemsize == 8 and dtype is dtypes.int64:
+        raise ValueError(f"an integer is too large for int64{at_user_line()}")
+    if dtype.np.kind not in "iu" or array.dtype.kind not in "iuf" or not array.size:
+        return
+    if array.dtype.kind == "i" and array.dtype.itemsize <= dtype.itemsize and dtype.is_signed:
+        return
+    limits = np.iinfo(dtype.np)
+    low = limits.min if dtype.is_signed else -limits.max
+    if not (low <= array.min() and array.max() <= limits.max):
+        raise RuntimeError(
+            f"value cannot be converted to type {dtype} without overflow{at_user_line()}"
+        )
 
 
 def _holds_tensor(data: Any) -> bool:
@@ -133,6 +168,8 @@ def _dtypes_in(data: Any) -> set[DType]:
         return {dtypes.from_numpy(data.dtype)}
     if hasattr(data, "__array__") or isinstance(data, range):
         return {dtypes.from_numpy(np.asarray(data).dtype)}
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):  # a deque, an array.array
+        return set().union(*map(_dtypes_in, data))
     return {dtypes.of_scalar(data, recording.default_dtype())}
 
 
@@ -142,8 +179,10 @@ _PLAIN = {bool, int, float}
 def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Any:
     """`data` as a tensor, without a copy where it already is one (or an array of that dtype)."""
     if isinstance(data, Handle):
-        return data.to(device=device or data.device, dtype=dtype or data.dtype)
-    fits = isinstance(data, np.ndarray) and (dtype is None or dtype.np == data.dtype)
+        return data.to(device=device or data.device, dtype=recording.named_dtype(dtype, data.dtype))
+    fits = isinstance(data, np.ndarray) and (
+        dtype is None or recording.named_dtype(dtype).np == data.dtype
+    )
     if fits and device_module.resolve(device) == "cpu":
         return from_numpy(data)
     return tensor(data, dtype=dtype, device=device)
@@ -173,7 +212,9 @@ def from_numpy(array: Any) -> Any:
 
 def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -> Any:
     """A 1-d tensor over the memory of a buffer object."""
-    return from_numpy(np.frombuffer(buffer, dtype=dtype.np, count=count, offset=offset))
+    return from_numpy(
+        np.frombuffer(buffer, dtype=recording.named_dtype(dtype).np, count=count, offset=offset)
+    )
 
 
 # ---- from shapes -----------------------------------------------------------------------------
@@ -205,6 +246,7 @@ def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any 
         )
     if dtype is None:
         dtype = dtypes.of_scalar(value, recording.default_dtype())
+    dtype = recording.named_dtype(dtype)
     where = device_module.resolve(device)
     number = (
         ops.constant(value, dtype, where)
@@ -230,31 +272,34 @@ def full(
 
 
 def zeros(
-    *size: Any,
+    *args: Any,
+    size: Any = None,
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Any:
     """Zeros of shape `size`."""
-    dtype = dtype or recording.default_dtype()
-    return filled(sizes(size), 0, dtype, device, requires_grad, pin_memory)
+    dtype = recording.named_dtype(dtype)
+    return filled(sizes(args, size), 0, dtype, device, requires_grad, pin_memory)
 
 
 def ones(
-    *size: Any,
+    *args: Any,
+    size: Any = None,
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Any:
     """Ones of shape `size`."""
-    dtype = dtype or recording.default_dtype()
-    return filled(sizes(size), 1, dtype, device, requires_grad, pin_memory)
+    dtype = recording.named_dtype(dtype)
+    return filled(sizes(args, size), 1, dtype, device, requires_grad, pin_memory)
 
 
 def empty(
-    *size: Any,
+    *args: Any,
+    size: Any = None,
     dtype: Any = None,
     device: Any = None,
     requires_grad: bool = False,
@@ -263,7 +308,7 @@ def empty(
 ) -> Any:
     """A tensor whose contents don't matter. They are zeros, so that runs are reproducible, for all
     but a kernel of the user's: that gets memory which nothing was written to."""
-    node = _filled(sizes(size), 0, dtype or recording.default_dtype(), device)
+    node = _filled(sizes(args, size), 0, recording.named_dtype(dtype), device)
     t = recording.wrap(ops.empty(node))
     return finished(t, requires_grad, pin_memory)
 
@@ -282,7 +327,7 @@ def _like(value: Any) -> Any:
         return filled(
             input.shape,
             value,
-            dtype or input.dtype,
+            recording.named_dtype(dtype, input.dtype),
             device or input.device,
             requires_grad,
             pin_memory,
@@ -306,7 +351,7 @@ def empty_like(
     """`empty` of the shape, dtype and device of `input` (unless others are named)."""
     return empty(
         tuple(input.shape),
-        dtype=dtype or input.dtype,
+        dtype=recording.named_dtype(dtype, input.dtype),
         device=device or input.device,
         requires_grad=requires_grad,
         pin_memory=pin_memory,
@@ -327,7 +372,7 @@ def full_like(
     return filled(
         input.shape,
         fill_value,
-        dtype or input.dtype,
+        recording.named_dtype(dtype, input.dtype),
         device or input.device,
         requires_grad,
         pin_memory,
@@ -340,7 +385,7 @@ def _arange(start: Node, step: Node, count: int) -> Node:
 
 
 def arange(
-    start: Any,
+    start: Any = None,
     end: Any = None,
     step: Any = 1,
     *,
@@ -351,11 +396,16 @@ def arange(
 ) -> Any:
     """start, start + step, … below `end`; int64 if all three are ints."""
     if end is None:
-        start, end = 0, start
+        start, end = None, start
+    if end is None:
+        raise TypeError(f"arange() misses its end{at_user_line()}")
+    start = 0 if start is None else start
     values = [v.item() if isinstance(v, Handle) else v for v in (start, end, step)]
     start, end, step = values
     if step == 0:
         raise RuntimeError(f"step must be nonzero{at_user_line()}")
+    if not math.isfinite(start) or not math.isfinite(end):
+        raise RuntimeError(f"unsupported range: {start} -> {end}{at_user_line()}")
     if (end - start) * step < 0:
         raise RuntimeError(
             f"upper bound and lower bound inconsistent with step sign{at_user_line()}"
@@ -363,6 +413,7 @@ def arange(
     if dtype is None:
         ints = all(isinstance(v, int) for v in values)
         dtype = dtypes.int64 if ints else recording.default_dtype()
+    dtype = recording.named_dtype(dtype)
     count = max(0, math.ceil((end - start) / step))
     where = device_module.resolve(device)
     key = (arange, start, step, count, dtype, where)
@@ -372,6 +423,13 @@ def arange(
         node = recording.remember(key, _arange(first, by, count))
     t = recording.wrap(node)
     return finished(t, requires_grad, pin_memory)
+
+
+def _count(name: str, what: str, given: Any) -> int:
+    count = operator.index(given)
+    if count < 0:
+        raise RuntimeError(f"{name}: {what} must be non-negative, got {count}{at_user_line()}")
+    return count
 
 
 def linspace(
@@ -385,8 +443,9 @@ def linspace(
     pin_memory: bool = False,
 ) -> Any:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
-    dtype = dtype or recording.default_dtype()
-    line = np.linspace(float(start), float(end), int(steps), dtype=np.float64).astype(dtype.np)
+    dtype = recording.named_dtype(dtype)
+    steps = _count("linspace", "steps", steps)
+    line = np.linspace(float(start), float(end), steps, dtype=np.float64).astype(dtype.np)
     t = _upload(line, dtype, device_module.resolve(device))
     return finished(t, requires_grad, pin_memory)
 
@@ -403,7 +462,8 @@ def logspace(
     pin_memory: bool = False,
 ) -> Any:
     """`steps` numbers from base^start to base^end, whose logarithms are evenly spaced."""
-    dtype = dtype or recording.default_dtype()
+    dtype = recording.named_dtype(dtype)
+    steps = _count("logspace", "steps", steps)
     line = np.logspace(start, end, steps, base=base).astype(dtype.np)
     t = _upload(line, dtype, device_module.resolve(device))
     return finished(t, requires_grad, pin_memory)
@@ -419,13 +479,14 @@ def eye(
     pin_memory: bool = False,
 ) -> Any:
     """The identity matrix of n rows and m columns."""
-    dtype = dtype or recording.default_dtype()
+    dtype = recording.named_dtype(dtype)
+    n, m = _count("eye", "n", n), None if m is None else _count("eye", "m", m)
     t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
     return finished(t, requires_grad, pin_memory)
 
 
 def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
-    return tensor(s, dtype=dtype or recording.default_dtype(), device=device, **options)
+    return tensor(s, dtype=recording.named_dtype(dtype), device=device, **options)
 
 
 def _one_hot(index: Node, classes: int) -> Node:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 import threading
 from contextlib import contextmanager
 from typing import Any
@@ -11,50 +13,96 @@ from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices
 
 KINDS = ("cpu", "cuda", "interpret")
+"""What tensors can be on."""
+_NAMED = {*KINDS, *"hip hpu ipu lazy maia meta mps mtia privateuseone vulkan xla xpu".split()}
+"""PyTorch's other kinds have names too: a program may name one before it asks if it is there."""
+_WRITTEN = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
 
 
 class device:
     """A device by name: 'cpu', 'cuda', 'cuda:1' or 'interpret' (GPU kernels, interpreted)."""
 
-    __slots__ = ("index", "type")
-    index: int | None
-    type: str
+    __slots__ = ("_index", "_type")
 
-    def __init__(self, type: Any, index: int | None = None):
-        if isinstance(type, device):
-            type, index = type.type, type.index if index is None else index
-        if isinstance(type, int):
-            type, index = "cuda", type
-        name, _, number = str(type).partition(":")
-        if name not in KINDS or (number and not number.isdigit()):
-            raise RuntimeError(
-                f"Expected one of {', '.join(KINDS)} device type at start of device string: "
-                f"{type}{at_user_line()}"
+    def __init__(self, type: Any = None, index: int | None = None, **named: Any):
+        if type is None and set(named) == {"device"}:
+            type, named = named["device"], {}
+        self._type, self._index = _parts(type, index)
+        if named:
+            raise TypeError(
+                f"device() got an unexpected keyword argument {next(iter(named))!r}{at_user_line()}"
             )
-        self.type = name
-        self.index = int(number) if number else index
+
+    @property
+    def type(self) -> str:
+        return self._type
+
+    @property
+    def index(self) -> int | None:
+        return self._index
 
     def __str__(self) -> str:
-        return self.type if self.index is None else f"{self.type}:{self.index}"
+        return self._type if self._index is None else f"{self._type}:{self._index}"
 
     def __repr__(self) -> str:
-        index = "" if self.index is None else f", index={self.index}"
-        return f"device(type='{self.type}'{index})"
+        index = "" if self._index is None else f", index={self._index}"
+        return f"device(type='{self._type}'{index})"
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, str):
-            other = device(other)
-        return isinstance(other, device) and str(self) == str(other)
+        """A string is no device, whatever it says, as in PyTorch."""
+        return (
+            isinstance(other, device) and self._type == other._type and self._index == other._index
+        )
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash((self._type, self._index))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return device, (str(self),)
 
     def __enter__(self) -> device:
-        _stack.append(str(self))
+        _stack.append(resolve(self))
         return self
 
     def __exit__(self, *exc: object) -> None:
         _stack.pop()
+
+
+def _parts(type: Any, index: Any) -> tuple[str, int | None]:
+    if isinstance(type, device) and index is None:
+        return type._type, type._index
+    if isinstance(type, int) and not isinstance(type, bool) and index is None:
+        type, index = "cuda", type
+    if not isinstance(type, str):
+        raise TypeError(
+            "device() expects a name such as 'cuda:1', a name and an index, or a device, got "
+            f"{type!r}{at_user_line()}"
+        )
+    if index is not None and index < 0:
+        raise RuntimeError(f"Device index must not be negative, got {index}{at_user_line()}")
+    written = _WRITTEN.fullmatch(type)
+    name, number = written.groups() if written else (type.partition(":")[0], None)
+    if name not in _NAMED:
+        raise RuntimeError(
+            f"Expected one of {', '.join(KINDS)} device type at start of device string: "
+            f"{type}{at_user_line()}"
+        )
+    if not written:
+        raise RuntimeError(
+            f"Invalid device string: {type!r}, expected a kind and a number{at_user_line()}"
+        )
+    if number is not None and index is not None:
+        raise RuntimeError(
+            "type (string) must not include an index because index was passed explicitly: "
+            f"{type}{at_user_line()}"
+        )
+    return name, index if number is None else int(number)
+
+
+@functools.cache
+def named(name: str) -> device:
+    """The device of a canonical name, as tensors have it."""
+    return device(name)
 
 
 _stack: list[str] = [os.environ.get("TW_DEVICE", "cpu")]
@@ -81,7 +129,12 @@ def resolve(name: Any) -> str:
                 f"devices, which count from 0{at_user_line()}"
             )
         return text
-    return "cpu" if text == "cpu:0" else text
+    kind = text.partition(":")[0]
+    if kind not in KINDS:
+        raise RuntimeError(
+            f"There is no {kind} device here: expected one of {', '.join(KINDS)}{at_user_line()}"
+        )
+    return kind  # there is one of each, whatever its number
 
 
 _in_use = threading.local()

@@ -198,9 +198,10 @@ def reduced(t: Any) -> tuple[Any, ...]:
     wants = t.requires_grad and t.is_leaf
     if t._storage is None:
         array = np.array(t.detach().cpu()._array(), order="C")
-        return rebuild, (array, t.dtype, str(t.device), wants, type(t))
+        return rebuild, (array, t.dtype, str(t.device), wants, type(t)), t.__dict__ or None
     array_of(t)
-    return rebuild_view, (t._storage, t._chain, t._meta(), wants, type(t))
+    arguments = (t._storage, t._chain, t._meta(), wants, type(t))
+    return rebuild_view, arguments, t.__dict__ or None
 
 
 def reduced_storage(storage: Storage) -> tuple[Any, ...]:

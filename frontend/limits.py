@@ -18,7 +18,7 @@ class finfo:
     (also called smallest_normal), resolution, and dtype, its name."""
 
     def __init__(self, type: DType | None = None):
-        dtype = recording.default_dtype() if type is None else type
+        dtype = recording.named_dtype(type)
         if not dtype.is_floating_point:
             raise TypeError(
                 "torch.finfo() requires a floating point input type, got "
@@ -40,6 +40,7 @@ class iinfo:
     """The limits of an integer dtype: bits, max, min, and dtype, its name."""
 
     def __init__(self, type: DType):
+        type = recording.named_dtype(type)
         if type.is_floating_point or type.category == BOOL:
             raise TypeError(
                 f"torch.iinfo() requires an integer input type, got {type}{at_user_line()}"

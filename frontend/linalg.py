@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import string
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,7 +19,7 @@ from . import shaping
 from .elementwise import into
 from .norms import matrix_norm, norm, vector_norm  # noqa: F401  (of torch.linalg)
 from .promotion import to
-from .recording import lowered, record
+from .recording import Handle, lowered, record
 
 
 def _matmul(a: Node, b: Node) -> Node:
@@ -167,10 +168,30 @@ def _diagonals(x: Node, term: str) -> tuple[Node, str]:
     return x, term
 
 
+def _letters(term: Any) -> str:
+    return "".join("..." if each is ... else string.ascii_letters[each] for each in term)
+
+
+_TERM = re.compile(r"[a-zA-Z]*(\.\.\.[a-zA-Z]*)?")
+
+
 def _parse_einsum(equation: str, operands: Sequence[Node]) -> tuple[list[str], str]:
     text = equation.replace(" ", "")
     left, arrow, output = text.partition("->")
     inputs = left.split(",")
+    for term in (*inputs, output):
+        if not _TERM.fullmatch(term):
+            raise RuntimeError(
+                f"einsum(): invalid subscripts {term!r} in {equation!r}: expected letters, and ... "
+                f"at most once{at_user_line()}"
+            )
+    for i, c in enumerate(output.replace("...", "")):
+        if c not in left or c in output.replace("...", "")[:i]:
+            raise RuntimeError(
+                f"einsum(): output subscript {c} "
+                + ("appears more than once" if c in left else "is in no term of an operand")
+                + f" of {equation!r}{at_user_line()}"
+            )
     if len(inputs) != len(operands):
         raise RuntimeError(
             f"einsum(): {len(inputs)} terms in {equation!r} for {len(operands)} "
@@ -195,6 +216,13 @@ def _parse_einsum(equation: str, operands: Sequence[Node]) -> tuple[list[str], s
                 f"einsum(): the term {t!r} of {equation!r} doesn't fit a tensor of dimension "
                 f"{x.rank}{at_user_line()}"
             )
+        extents = dict(zip(t, x.shape))
+        for c, size in zip(t, x.shape):
+            if t.count(c) > 1 and size != extents[c]:
+                raise RuntimeError(
+                    f"einsum(): subscript {c} is repeated in {t!r} but its sizes differ, "
+                    f"{extents[c]} and {size}{at_user_line()}"
+                )
         terms.append(t)
     if not arrow:
         letters = "".join(terms)
@@ -240,8 +268,25 @@ def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, 
     return out, "".join(order)
 
 
-def einsum(equation: str, *operands: Any) -> Any:
-    """Sums of products by index letters."""
+def einsum(*args: Any) -> Any:
+    """Sums of products by index letters: einsum("ij,jk->ik", a, b), or by numbers:
+    einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    if len(args) < 2:
+        raise ValueError(
+            f"einsum(): expected an equation and at least one operand, got {len(args)} arguments"
+            f"{at_user_line()}"
+        )
+    if isinstance(args[0], Handle):
+        terms = [_letters(term) for term in args[1::2]]
+        output = [f"->{_letters(args[-1])}"] if len(args) % 2 else []
+        equation, operands = "".join([",".join(terms), *output]), args[: len(args) // 2 * 2 : 2]
+    else:
+        equation, operands = args[0], args[1:]
+    if not isinstance(equation, str):
+        raise TypeError(
+            "einsum(): argument 'equation' (position 1) must be str, not "
+            f"{type(equation).__name__}{at_user_line()}"
+        )
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     return record(_einsum, *operands, equation)

@@ -129,8 +129,8 @@ def _in_place(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _become(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def change(self: Any, *args: Any) -> Any:
-        return shaping.become(self, method(self, *args))
+    def change(self: Any, *args: Any, **options: Any) -> Any:
+        return shaping.become(self, method(self, *args, **options))
 
     change.__name__ = name
     return change
@@ -181,7 +181,7 @@ METHODS_OF_FUNCTIONS: dict[str, tuple[Any, str]] = {
         "diagflat rot90 hsplit vsplit dsplit select_scatter slice_scatter diagonal_scatter",
     ),
     "view": (shaping, "view_"),
-    "swapaxes": (shaping, "transpose"),
+    "swapaxes": (shaping, "swapaxes"),
     "swapdims": (shaping, "transpose"),
     "moveaxis": (shaping, "movedim"),
     **_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from tilewright.ir import dtype as dtypes
@@ -28,7 +29,7 @@ def _cumsum(x: Node, dim: int, dtype: DType | None) -> Node:
 
 def cumsum(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
     """Sums of the first elements along `dim`."""
-    return into(out, record(_cumsum, input, int(dim), dtype))
+    return into(out, record(_cumsum, input, operator.index(dim), dtype))
 
 
 def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
@@ -39,7 +40,7 @@ def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
 
 def cumprod(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
     """Products of the first elements along `dim`."""
-    return into(out, record(_cumprod, input, int(dim), dtype))
+    return into(out, record(_cumprod, input, operator.index(dim), dtype))
 
 
 def _running(index_of: Any) -> Any:
@@ -56,12 +57,12 @@ _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
 
 def cummax(input: Any, dim: int) -> Any:
     """The largest of the first elements along `dim`, and where it is."""
-    return return_types.cummax(*record(_cummax, input, int(dim)))
+    return return_types.cummax(*record(_cummax, input, operator.index(dim)))
 
 
 def cummin(input: Any, dim: int) -> Any:
     """The smallest of the first elements along `dim`, and where it is."""
-    return return_types.cummin(*record(_cummin, input, int(dim)))
+    return return_types.cummin(*record(_cummin, input, operator.index(dim)))
 
 
 def _logcumsumexp(x: Node, dim: int) -> Node:
@@ -70,11 +71,13 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
 
 def logcumsumexp(input: Any, dim: int) -> Any:
     """log of the running sums of exp; no term is lost beside a larger one that comes later."""
-    return record(_logcumsumexp, input, int(dim))
+    return record(_logcumsumexp, input, operator.index(dim))
 
 
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """The n-th differences of neighbours along `dim`."""
+    if not input.dim():
+        raise RuntimeError(f"diff expects input to be at least one-dimensional{at_user_line()}")
     parts = [p for p in (prepend, input, append) if p is not None]
     x = copying.cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
@@ -103,12 +106,12 @@ def _sort(x: Node, dim: int, descending: bool) -> tuple[Node, Node]:
 
 def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     """The elements along `dim` in order (equal ones keep theirs), and where they were."""
-    return return_types.sort(*record(_sort, input, int(dim), bool(descending)))
+    return return_types.sort(*record(_sort, input, operator.index(dim), bool(descending)))
 
 
 def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     """The positions that sort the elements along `dim`."""
-    return record(_sort, input, int(dim), bool(descending))[1]
+    return record(_sort, input, operator.index(dim), bool(descending))[1]
 
 
 def msort(input: Any) -> Any:
@@ -128,7 +131,9 @@ def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
 
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The k largest (or smallest) elements along `dim`, in order, and where they are."""
-    return return_types.topk(*record(_topk, input, int(k), int(dim), bool(largest)))
+    return return_types.topk(
+        *record(_topk, input, operator.index(k), operator.index(dim), bool(largest))
+    )
 
 
 def _kthvalue(x: Node, k: int, dim: int, keepdim: bool) -> tuple[Node, Node]:
@@ -152,7 +157,9 @@ def _dropped(values: Node, index: Node, axis: int, keepdim: bool) -> tuple[Node,
 
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest element along `dim`, counted from 1, and where it is."""
-    return return_types.kthvalue(*record(_kthvalue, input, int(k), int(dim), bool(keepdim)))
+    return return_types.kthvalue(
+        *record(_kthvalue, input, operator.index(k), operator.index(dim), bool(keepdim))
+    )
 
 
 def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[Node, Node]:
@@ -189,14 +196,14 @@ def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     them."""
     if dim is None:
         return record(_median, input, None, False, False)[0]
-    return return_types.median(*record(_median, input, int(dim), bool(keepdim), False))
+    return return_types.median(*record(_median, input, operator.index(dim), bool(keepdim), False))
 
 
 def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """As `median`, of the elements that aren't NaN."""
     if dim is None:
         return record(_median, input, None, False, True)[0]
-    return return_types.nanmedian(*record(_median, input, int(dim), bool(keepdim), True))
+    return return_types.nanmedian(*record(_median, input, operator.index(dim), bool(keepdim), True))
 
 
 def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
@@ -223,7 +230,7 @@ def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
 
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """The smallest of the most frequent elements along `dim`, and the last place it is at."""
-    return return_types.mode(*record(_mode, input, int(dim), bool(keepdim)))
+    return return_types.mode(*record(_mode, input, operator.index(dim), bool(keepdim)))
 
 
 def quantile(
@@ -243,6 +250,13 @@ def quantile(
         )
     if not input.numel():
         raise RuntimeError(f"quantile() input tensor must be non-empty{at_user_line()}")
+    if not isinstance(q, (Handle, int, float)):
+        raise TypeError(
+            f"quantile(): argument 'q' must be a float or a Tensor, not {type(q).__name__}"
+            f"{at_user_line()}"
+        )
+    if not isinstance(q, Handle) and not 0 <= q <= 1:
+        raise RuntimeError(f"quantile() q must be in the range [0, 1] but got {q}{at_user_line()}")
     shape = input.shape
     x = input.reshape(-1) if dim is None else input
     axis = normalize_axis(0 if dim is None else dim, x.dim())

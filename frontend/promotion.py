@@ -35,8 +35,14 @@ def _rank(dtype: DType) -> int:
     return dtypes.SIGNED if dtype.category == dtypes.UNSIGNED else dtype.category
 
 
+def promote_types(type1: DType, type2: DType) -> DType:
+    """The smallest dtype that holds what either of two holds."""
+    return dtypes.promote(recording.named_dtype(type1), recording.named_dtype(type2))
+
+
 def can_cast(source: DType, target: DType) -> bool:
     """Whether a result of dtype `source` may be written to a tensor of dtype `target`."""
+    source, target = recording.named_dtype(source), recording.named_dtype(target)
     return _rank(source) <= _rank(target)
 
 
@@ -59,7 +65,7 @@ def beside(*nodes: Node) -> tuple[Node, ...]:
 
 
 def to(node: Node, dtype: DType) -> Node:
-    return node if node.dtype is dtype else ops.cast(node, dtype)
+    return node if node.dtype is dtype else ops.cast(node, recording.named_dtype(dtype))
 
 
 def floating(node: Node) -> Node:

@@ -61,7 +61,7 @@ __all__ = [
 
 
 def _float_dtype(name: str, dtype: DType | None) -> DType:
-    dtype = dtype or recording.default_dtype()
+    dtype = recording.named_dtype(dtype)
     if not dtype.is_floating_point:
         raise RuntimeError(f'"{name}" not implemented for {dtype}{at_user_line()}')
     return dtype
@@ -135,6 +135,10 @@ def randint(
     bounds = [*given, *(v for v in (low, high) if v is not None)]
     if len(bounds) == 1:
         bounds.insert(0, 0)
+    if len(bounds) != 2:
+        raise TypeError(
+            f"randint() takes (high, size) or (low, high, size), got {args}{at_user_line()}"
+        )
     low, high = (int(v) for v in bounds)
     if low >= high:
         raise RuntimeError(
@@ -143,7 +147,9 @@ def randint(
         )
     shape = _size("randint", (), size)
     seed_, offset = draw(generator, device_module.resolve(device))
-    t = record(ops.randint, seed_, offset, low, high, shape, dtype or dtypes.int64)
+    t = record(
+        ops.randint, seed_, offset, low, high, shape, recording.named_dtype(dtype, dtypes.int64)
+    )
     return finished(t, requires_grad, pin_memory)
 
 
@@ -165,7 +171,9 @@ def randperm(
         raise RuntimeError(f"n must be non-negative, got {n}{at_user_line()}")
     seed_, offset = draw(generator, device_module.resolve(device))
     return finished(
-        record(_randperm, seed_, offset, int(n), dtype or dtypes.int64), requires_grad, pin_memory
+        record(_randperm, seed_, offset, int(n), recording.named_dtype(dtype, dtypes.int64)),
+        requires_grad,
+        pin_memory,
     )
 
 

@@ -246,7 +246,11 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
             _refuse(build, args)
         if clock.casts is not None:
             nodes = clock.casts(build, nodes)
-        result = build(*nodes)
+        try:
+            result = build(*nodes)
+        except AttributeError:
+            _refuse_others(build, args)
+            raise
         if type(result) is tuple:
             result = tuple([_own(r, build, nodes) for r in result])
         else:
@@ -275,6 +279,16 @@ def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
             f"{name}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(args[0]).__name__}{at_user_line()}"
         )
+
+
+def _refuse_others(build: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Raise TypeError if what a builder asked a node's attribute of was no tensor."""
+    for i, each in enumerate(args[1:], 2):
+        if isinstance(each, (str, int, float)) or each is None:
+            name = getattr(build, "__name__", "call").strip("_")
+            raise TypeError(
+                f"{name}(): argument {i} must be Tensor, not {type(each).__name__}{at_user_line()}"
+            ) from None
 
 
 def lowered(name: str, *tensors: Any) -> tuple[Any, ...]:
@@ -371,8 +385,28 @@ def default_dtype() -> dtypes.DType:
     return _default_dtype
 
 
+_PYTHON = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
+
+
+def named_dtype(dtype: Any, default: dtypes.DType | None = None) -> dtypes.DType:
+    """The dtype that an argument names: one of ours, or a type of Python's numbers. None is
+    `default`, or what new tensors have."""
+    if dtype.__class__ is dtypes.DType:
+        return dtype
+    if dtype is None:
+        return default or _default_dtype
+    found = _PYTHON.get(dtype) if isinstance(dtype, type) else None
+    if found is None:
+        kind = dtype.__name__ if isinstance(dtype, type) else repr(dtype)
+        raise TypeError(
+            f"argument 'dtype' must be a dtype such as torch.float32, not {kind}{at_user_line()}"
+        )
+    return found
+
+
 def set_default_dtype(dtype: dtypes.DType) -> None:
     global _default_dtype
+    dtype = named_dtype(dtype)
     if not dtype.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
     _default_dtype = dtype

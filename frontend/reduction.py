@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,15 @@ def _finish(result: Node, axes: tuple[int, ...], keepdim: bool) -> Node:
 
 
 def _hashable(dim: Dim) -> Any:
-    return dim if dim is None or isinstance(dim, int) else tuple(dim)
+    return dim if dim is None or isinstance(dim, int) else tuple(map(operator.index, dim))
+
+
+def _numpys(named: dict[str, Any], dim: Any, keepdim: Any) -> tuple[Any, Any]:
+    """dim and keepdim, which NumPy calls axis and keepdims."""
+    dim, keepdim = named.pop("axis", dim), named.pop("keepdims", keepdim)
+    if named:
+        raise TypeError(f"got an unexpected keyword argument {next(iter(named))!r}")
+    return dim, keepdim
 
 
 def _need_float(name: str, x: Node) -> None:
@@ -50,9 +59,17 @@ def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
 
 
 def sum(
-    input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    input: Any,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    **named: Any,
 ) -> Any:
     """Sum over `dim` (all by default). Integers and bools are summed as int64."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return into(out, record(_sum, input, _hashable(dim), bool(keepdim), dtype))
 
 
@@ -63,8 +80,12 @@ def _prod(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     return _finish(ops.prod(to(x, dtype), axes), axes, keepdim)
 
 
-def prod(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def prod(
+    input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, **named: Any
+) -> Any:
     """Product over `dim` (all by default). Integers and bools are multiplied as int64."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return record(_prod, input, _hashable(dim), bool(keepdim), dtype)
 
 
@@ -81,24 +102,26 @@ def _mean(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
 
 
 def mean(
-    input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None
+    input: Any,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    **named: Any,
 ) -> Any:
     """Arithmetic mean over `dim` (all by default)."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return into(out, record(_mean, input, _hashable(dim), bool(keepdim), dtype))
 
 
 def _var(x: Node, dim: Dim, correction: float, keepdim: bool, root: bool) -> Node:
     _need_float("std and var", x)
     axes = _axes(x, dim)
-    count = math.prod(x.shape[a] for a in axes)
-    centered = x - ops.mean(x, axes)
-    total = ops.sum(centered * centered, axes)
-    left = count - correction
-    if left > 0:
-        result = total / left
-    else:
-        result = total / ops.constant(0, x.dtype)
-    return _finish(ops.sqrt(result) if root else result, axes, keepdim)
+    left = math.prod(x.shape[a] for a in axes) - correction
+    take = ops.deviation if root else ops.variance
+    return _finish(take(x, tuple(axes), left if left > 0 else 0.0), axes, keepdim)
 
 
 def _correction(unbiased: Any, correction: Any) -> float:
@@ -122,8 +145,11 @@ def var(
     keepdim: bool = False,
     *,
     correction: Any = None,
+    **named: Any,
 ) -> Any:
     """Variance over `dim`, divided by N - correction (1 by default)."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return _spread(input, dim, unbiased, correction, keepdim, False)
 
 
@@ -134,8 +160,11 @@ def std(
     keepdim: bool = False,
     *,
     correction: Any = None,
+    **named: Any,
 ) -> Any:
     """Standard deviation over `dim`: the root of `var`."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return _spread(input, dim, unbiased, correction, keepdim, True)
 
 
@@ -171,13 +200,17 @@ def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
     return _finish(ops.min(x, axes), axes, keepdim)
 
 
-def amax(input: Any, dim: Dim = (), keepdim: bool = False) -> Any:
+def amax(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
     """Largest element over `dim`; ties share the gradient evenly."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return record(_amax, input, _hashable(dim), bool(keepdim))
 
 
-def amin(input: Any, dim: Dim = (), keepdim: bool = False) -> Any:
+def amin(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
     """Smallest element over `dim`; ties share the gradient evenly."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return record(_amin, input, _hashable(dim), bool(keepdim))
 
 
@@ -196,14 +229,18 @@ def _arg(op: Any) -> Any:
 _argmax, _argmin = _arg(ops.argmax), _arg(ops.argmin)
 
 
-def argmax(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+def argmax(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
     """Position of the first largest element, along `dim` or in the flattened input."""
-    return record(_argmax, input, dim, bool(keepdim))
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
 
 
-def argmin(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+def argmin(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
     """Position of the first smallest element, along `dim` or in the flattened input."""
-    return record(_argmin, input, dim, bool(keepdim))
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
 
 
 def take_along(x: Node, index: Node, axis: int) -> Node:
@@ -236,26 +273,43 @@ def _extremum_along(arg: Any) -> Any:
 _max_along, _min_along = _extremum_along(_argmax), _extremum_along(_argmin)
 
 
-def max(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+def _some(name: str, input: Any) -> Any:
+    if isinstance(input, Handle) and 0 in input.shape:  # type: ignore[attr-defined]
+        raise RuntimeError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+            f"reduction dim with the 'dim' argument.{at_user_line()}"
+        )
+    return input
+
+
+def max(
+    input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
+) -> Any:
     """max(x): the largest element. max(x, dim): (values, indices). max(x, y): elementwise."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
         from .elementwise import BINARY
 
         return record(BINARY["maximum"], input, dim if other is None else other)
     if dim is None:
-        return record(_amax, input, None, False)
-    return return_types.max(*record(_max_along, input, int(dim), bool(keepdim)))
+        return record(_amax, _some("max", input), None, False)
+    return return_types.max(*record(_max_along, input, operator.index(dim), bool(keepdim)))
 
 
-def min(input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None) -> Any:
+def min(
+    input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
+) -> Any:
     """min(x): the smallest element. min(x, dim): (values, indices). min(x, y): elementwise."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
         from .elementwise import BINARY
 
         return record(BINARY["minimum"], input, dim if other is None else other)
     if dim is None:
-        return record(_amin, input, None, False)
-    return return_types.min(*record(_min_along, input, int(dim), bool(keepdim)))
+        return record(_amin, _some("min", input), None, False)
+    return return_types.min(*record(_min_along, input, operator.index(dim), bool(keepdim)))
 
 
 def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
@@ -277,13 +331,17 @@ def _truth_over(fold: Any) -> Any:
 _any, _all = _truth_over(ops.any), _truth_over(ops.all)
 
 
-def any(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
+def any(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
     """Whether some element over `dim` is nonzero."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return record(_any, input, _hashable(dim), bool(keepdim))
 
 
-def all(input: Any, dim: Dim = None, keepdim: bool = False) -> Any:
+def all(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
     """Whether every element over `dim` is nonzero."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return record(_all, input, _hashable(dim), bool(keepdim))
 
 
@@ -293,8 +351,10 @@ def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
     return _finish(ops.logsumexp(x, axes), axes, keepdim)
 
 
-def logsumexp(input: Any, dim: Dim, keepdim: bool = False) -> Any:
+def logsumexp(input: Any, dim: Dim, keepdim: bool = False, **named: Any) -> Any:
     """log(sum(exp(input))) over `dim`, without overflow."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
     return record(_logsumexp, input, _hashable(dim), bool(keepdim))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,14 +15,18 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
 
 from . import recording, views
-from .recording import Handle, cached_view, record, view
+from .recording import Handle, cached_view, named_dtype, record, view
 
 
-def sizes(args: Sequence[Any]) -> tuple[int, ...]:
-    """Sizes given as separate arguments or as one sequence."""
+def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
+    """Sizes given as separate arguments or as one sequence, which a keyword may name."""
+    if named is not None:
+        if args:
+            raise TypeError(f"sizes are given twice: {args} and {named}{at_user_line()}")
+        args = (named,)
     if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
         args = tuple(args[0])
-    return tuple(int(a) for a in args)
+    return tuple(map(operator.index, args))
 
 
 def layout_of(t: Handle) -> views.Layout:
@@ -42,22 +47,24 @@ def _viewable(t: Handle, shape: tuple[int, ...]) -> bool:
 
 
 @cached_view
-def reshape(input: Any, *shape: Any) -> Any:
+def reshape(input: Any, *args: Any, shape: Any = None) -> Any:
     """The elements in another shape: a view where strides allow it, else a copy."""
-    target = infer_reshape(input.shape, sizes(shape))
+    target = infer_reshape(input.shape, sizes(args, shape))
     if _viewable(input, target):
         return view(input, views.VIEW, tuple(target))
     return record(ops.reshape, input, tuple(target))
 
 
 @cached_view
-def view_(input: Any, *shape: Any) -> Any:
+def view_(input: Any, *args: Any, size: Any = None, dtype: Any = None) -> Any:
     """A view in another shape (or, given a dtype of the same size, of the same bits)."""
     from tilewright.ir.dtype import DType
 
-    if len(shape) == 1 and isinstance(shape[0], DType):
-        return record(ops.bitcast, input, shape[0])
-    target = infer_reshape(input.shape, sizes(shape))
+    if len(args) == 1 and isinstance(args[0], DType):
+        dtype = args[0]
+    if dtype is not None:
+        return record(ops.bitcast, input, named_dtype(dtype))
+    target = infer_reshape(input.shape, sizes(args, size))
     if not _viewable(input, target):
         raise RuntimeError(
             "view size is not compatible with input tensor's size and stride (at least one "
@@ -110,9 +117,9 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
 
 
 @cached_view
-def permute(input: Any, *dims: Any) -> Any:
+def permute(input: Any, *args: Any, dims: Any = None) -> Any:
     """Dimension i of the result is dimension dims[i] of the input."""
-    order = sizes(dims)
+    order = sizes(args, dims)
     rank = input.dim()
     if len(order) != rank:
         raise RuntimeError(
@@ -192,9 +199,9 @@ def unsqueeze(input: Any, dim: int) -> Any:
 
 
 @cached_view
-def expand(input: Any, *shape: Any) -> Any:
+def expand(input: Any, *args: Any, size: Any = None) -> Any:
     """A view in which dimensions of size 1 repeat; -1 keeps a size."""
-    target = list(sizes(shape))
+    target = list(sizes(args, size))
     lead = len(target) - input.dim()
     for i, size in enumerate(target):
         if size == -1:
@@ -216,8 +223,12 @@ def expand_as(input: Any, other: Any) -> Any:
     return expand(input, other.shape)
 
 
-def broadcast_to(input: Any, shape: Sequence[int]) -> Any:
-    return expand(input, shape)
+def broadcast_to(input: Any, size: Sequence[int]) -> Any:
+    return expand(input, size)
+
+
+def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
+    return transpose(input, axis0, axis1)
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
@@ -507,9 +518,9 @@ def positive(input: Any) -> Any:
     return input
 
 
-def sum_to_size(input: Any, *size: Any) -> Any:
+def sum_to_size(input: Any, *args: Any, size: Any = None) -> Any:
     """Summed over what broadcasting from `size` would repeat."""
-    return record(_sum_to, input, sizes(size))
+    return record(_sum_to, input, sizes(args, size))
 
 
 def _sum_to(x: Node, shape: tuple[int, ...]) -> Node:

@@ -60,6 +60,8 @@ class Op:
     divides: whether integers that are divided by zero have no result, which is an error.
     convolution: whether a contraction is a convolution or a gradient of one, whose float32 PyTorch
         lets be rounded by a switch of its own.
+    wide: whether float32 is computed in float64, since it would be rounded many times over, or
+        lose what numbers far from zero differ in.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Op:
     float8: bool = False
     divides: bool = False
     convolution: bool = False
+    wide: bool = False
 
     def __post_init__(self) -> None:
         if self.name in REGISTRY:

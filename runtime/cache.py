@@ -1,34 +1,49 @@
-"""Generated text on disk, shared by processes, never trusted.
+"""Generated text and code on disk, shared by the processes of one user.
 
-An entry is a file below the cache directory. Its first line is a comment that holds the hash of
-what follows, so an entry can be a Python module that is imported from where it lies. Entries are
-written to a fresh file and renamed into place; one that is torn, or that something else wrote, is
-found by its hash, removed and made again. Failing to write never stops a run.
+An entry is a file below the cache directory. Its first line is a comment that holds the hash of its
+name and of what follows, so an entry can be a Python module that is imported from where it lies.
+Entries are written to a fresh file and renamed into place; one that is torn, or that something else
+wrote, is found by its hash, removed and made again. Failing to write never stops a run.
+
+Some entries are machine code, so whoever can write here can run programs as this user. Folders are
+made for this user alone (mode 0700) whatever the umask says; an entry counts if it is a plain file
+of this user's, not a symbolic link, that nobody else can write to; and where the directory itself
+belongs to somebody else, or others can write to it, a private one takes its place as long as the
+process lives. What reads an entry checks its form: it may be from another version.
 
 The first entry that a process writes makes it look how much there is; beyond LIMIT bytes those that
 were not read for the longest time are removed.
 
-TW_CACHE_DIR names the directory (default: $XDG_CACHE_HOME or ~/.cache, then tilewright/v1);
+TW_CACHE_DIR names the directory (default: $XDG_CACHE_HOME or ~/.cache, then tilewright/v2);
 TW_CACHE=0 turns the cache off.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
+import stat
+import sys
 import tempfile
 import warnings
 from pathlib import Path
 
-FORMAT = "v1"
+from . import debug
+
+FORMAT = "v2"
 """Counted up when entries change their form; what they hold is told apart by their keys."""
 LIMIT = 1 << 30
 
 _MARK = "# tilewright "
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _warned = False
 _pruned = False
+_trusted: set[Path] = set()  # directories that were looked at
 
 
 def enabled() -> bool:
@@ -37,11 +52,81 @@ def enabled() -> bool:
 
 def directory() -> Path:
     """Where entries lie; it need not exist."""
+    wanted = _wanted()
+    if wanted in _trusted:
+        return wanted
+    reason = _reason_against(wanted)
+    return wanted if reason is None else _instead(wanted, reason)
+
+
+def _wanted() -> Path:
     chosen = os.environ.get("TW_CACHE_DIR")
     if chosen:
         return Path(chosen)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(home) / "tilewright" / FORMAT
+
+
+def _reason_against(folder: Path) -> str | None:
+    """Why entries can't be in a folder, or None."""
+    try:
+        found, target = os.lstat(folder), os.stat(folder)
+    except OSError:
+        return None  # it will be made, or there is no cache
+    if not _is_mine(found) and not (stat.S_ISLNK(found.st_mode) and found.st_uid == 0):
+        return "it belongs to another user"
+    if not _is_mine(target):
+        return "it belongs to another user"
+    if stat.S_ISDIR(target.st_mode) and target.st_mode & _OTHERS_WRITE and os.name == "posix":
+        return "other users can write to it"
+    _trusted.add(folder)
+    return None
+
+
+def _is_mine(found: os.stat_result) -> bool:
+    return os.name != "posix" or found.st_uid == os.geteuid()
+
+
+@functools.cache
+def _instead(wanted: Path, reason: str) -> Path:
+    if debug.level():
+        print(
+            f"tilewright: the cache directory {wanted} isn't used, since {reason}: entries are "
+            "made for this process alone",
+            file=sys.stderr,
+        )
+    return private_folder()
+
+
+@functools.cache
+def private_folder() -> Path:
+    """A folder of this process's own, which goes with it."""
+    made, owner = Path(tempfile.mkdtemp(prefix="tilewright-")), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # not in a fork
+            shutil.rmtree(made, ignore_errors=True)
+
+    atexit.register(remove)
+    return made
+
+
+def make_private(folder: Path) -> None:
+    """Makes a folder that this user alone can read and write, and those on the way to it that
+    aren't there. One of this user's that others can read is closed to them."""
+    try:
+        os.mkdir(folder, 0o700)
+    except FileNotFoundError:
+        make_private(folder.parent)
+        return make_private(folder)
+    except FileExistsError:
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or not _is_mine(found):
+            raise PermissionError(f"{folder} is no folder of this user") from None
+        if stat.S_IMODE(found.st_mode) == 0o700:
+            return None
+    os.chmod(folder, 0o700)  # a umask takes from the mode that is asked for
+    return None
 
 
 def digest(text: str) -> str:
@@ -57,8 +142,10 @@ def path_of(kind: str, key: str, suffix: str = ".py") -> Path:
     return directory() / kind / key[:2] / f"k{key}{suffix}"
 
 
-def _header(content: bytes) -> bytes:
-    return f"{_MARK}{hashlib.sha256(content).hexdigest()}\n".encode()
+def _header(path: Path, content: bytes) -> bytes:
+    """The first line of an entry. An entry that is put in the place of another one is foreign."""
+    name = f"{path.parent.parent.name}/{path.name}\n"
+    return f"{_MARK}{hashlib.sha256(name.encode() + content).hexdigest()}\n".encode()
 
 
 def load(kind: str, key: str) -> str | None:
@@ -76,23 +163,43 @@ def load_bytes(kind: str, key: str) -> bytes | None:
     return _load(path_of(kind, key, ".bin"))
 
 
+def discard(kind: str, key: str, suffix: str = ".bin") -> None:
+    """Removes an entry whose content is of no use."""
+    _discard(path_of(kind, key, suffix))
+
+
 def _load(path: Path) -> bytes | None:
     if not enabled():
         return None
     try:
-        whole = path.read_bytes()
+        whole = _read(path, used=True)
     except FileNotFoundError:
         return None
     except OSError:
         _discard(path)
         return None
     header, _, content = whole.partition(b"\n")
-    if header + b"\n" != _header(content):
+    if header + b"\n" != _header(path, content):
         _discard(path)
         return None
-    with contextlib.suppress(OSError):
-        os.utime(path)  # it was of use today
     return content
+
+
+def _read(path: Path, used: bool = False) -> bytes:
+    """The bytes of a plain file of this user's; OSError if it is something else.
+
+    used: note that it was of use today.
+    """
+    handle = os.open(path, _READ | getattr(os, "O_BINARY", 0))
+    with open(handle, "rb") as file:
+        found = os.fstat(handle)
+        others = found.st_mode & _OTHERS_WRITE and os.name == "posix"
+        if not stat.S_ISREG(found.st_mode) or not _is_mine(found) or others:
+            raise PermissionError(f"{path} is no file of this user alone")
+        if used:
+            with contextlib.suppress(OSError):
+                os.utime(handle if os.utime in os.supports_fd else path)
+        return file.read()
 
 
 def store(kind: str, key: str, text: str) -> Path | None:
@@ -108,12 +215,12 @@ def store_bytes(kind: str, key: str, content: bytes) -> Path | None:
 def _store(path: Path, content: bytes) -> Path | None:
     if not enabled():
         return None
-    whole = _header(content) + content
+    whole = _header(path, content) + content
     _prune_once()
     try:
         if _holds(path, whole):
             return path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         handle, fresh = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -127,6 +234,15 @@ def _store(path: Path, content: bytes) -> Path | None:
         _warn(error)
         return None
     return path
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes a kind's folder. The cache directory itself is left as it is, if it is there."""
+    root = folder.parents[1]
+    if not root.is_dir():
+        make_private(root)
+    for each in (folder.parent, folder):
+        make_private(each)
 
 
 def _prune_once() -> None:
@@ -143,7 +259,7 @@ def prune(limit: int | None = None) -> None:
     for kind in _kinds(root):
         for path in (root / kind).glob("??/k*"):
             with contextlib.suppress(OSError):
-                about = path.stat()
+                about = path.lstat()
                 entries.append((about.st_mtime_ns, about.st_size, path))
     total = sum(size for _, size, _ in entries)
     if total <= most:
@@ -172,7 +288,7 @@ def _kinds(root: Path) -> list[str]:
 
 def _holds(path: Path, whole: bytes) -> bool:
     try:
-        return path.read_bytes() == whole
+        return _read(path) == whole
     except OSError:
         return False
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import tempfile
 import threading
 import types
 from pathlib import Path
@@ -37,19 +36,15 @@ def load_source(sha: str, source: str) -> types.ModuleType:
     module = types.ModuleType(f"tilewright_kernel_{sha}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
-    exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
+    # What runs is the text at hand. It begins where an entry's does, below its first line.
+    exec(compile(f"\n{source}", str(path), "exec"), module.__dict__)
     return module
-
-
-@functools.cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="tilewright-", ignore_cleanup_errors=True)
 
 
 def _uncached(sha: str, source: str) -> Path:
     """A file that lives as long as the process, where nothing can be cached."""
-    path = Path(_folder().name) / f"k{sha}.py"
+    path = cache.private_folder() / f"k{sha}.py"
     fresh = path.with_suffix(f".{threading.get_ident()}")
-    fresh.write_text(source, encoding="utf-8")
+    fresh.write_text(f"\n{source}", encoding="utf-8")
     os.replace(fresh, path)
     return path

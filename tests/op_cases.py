@@ -162,6 +162,16 @@ REDUCED = [
     ),
     case("sum 0-d", along(ops.sum, ()), T("sum"), 2.0),
     case("sum empty", along(ops.sum, (0,)), T("sum", 0, keepdim=True), real(0, 3)),
+    *(
+        case(
+            f"{name} {axes} {correction}",
+            lambda x, f=f, a=axes, n=count - correction: f(x, a, n),
+            T(name, axes, correction=correction, keepdim=True),
+            real(3, 4, 2),
+        )
+        for name, f in (("var", ops.variance), ("std", ops.deviation))
+        for axes, count, correction in (((1,), 4, 1), ((0, 2), 6, 0))
+    ),
     case("prod", along(ops.prod, (1,)), T("prod", 1, keepdim=True), POSITIVE),
     case("prod zeros", along(ops.prod, (1,)), T("prod", 1, keepdim=True), ZEROS),
     case(

@@ -44,7 +44,17 @@ __all__ = [
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, Handle) or value is None else tuple(value)
+    return (value,) if isinstance(value, Handle) else tuple(value)
+
+
+def _tensors(value: Any) -> tuple[Any, ...]:
+    found = _tuple(value)
+    for i, each in enumerate(found):
+        if not isinstance(each, Handle):
+            raise AssertionError(
+                f"Expected outputs to be tensors, got {type(each).__name__} at {i}{at_user_line()}"
+            )
+    return found
 
 
 def _seed(i: int, t: Any, g: Any, create_graph: bool) -> Node:
@@ -66,6 +76,10 @@ def _seed(i: int, t: Any, g: Any, create_graph: bool) -> Node:
             one = ops.expand(ops.constant(1, node.dtype, node.device), node.shape)
             node.memo["one"] = one
         return one
+    if not isinstance(g, Handle):
+        raise TypeError(
+            f"gradients can be either Tensors or None, but got {type(g).__name__}{at_user_line()}"
+        )
     if g.shape != node.shape:
         raise RuntimeError(
             f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a "
@@ -78,7 +92,9 @@ def _seed(i: int, t: Any, g: Any, create_graph: bool) -> Node:
 
 
 def _roots(outputs: Any, given: Any, create_graph: bool) -> list[tuple[Any, Node]]:
-    outs = _tuple(outputs)
+    outs = _tensors(outputs)
+    if isinstance(given, (str, bytes)):
+        given = (given,)
     seeds = (None,) * len(outs) if given is None else _tuple(given)
     if len(seeds) != len(outs):
         raise RuntimeError(f"got {len(outs)} tensors and {len(seeds)} gradients{at_user_line()}")
@@ -104,6 +120,8 @@ def backward(
     _end_earlier_step(create_graph)
     with recording.hold(), one_pass():
         roots = _roots(tensors, grad_tensors, create_graph)
+        if not roots:
+            return
         found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
         for t, node in found:
             _accumulate(t, node, create_graph)
@@ -157,7 +175,9 @@ def grad(
             f"allow_unused=False.{at_user_line()}"
         )
     recording.claim()
-    wanted = list(_tuple(inputs))
+    wanted = list(_tensors(inputs))
+    if not wanted:
+        raise RuntimeError(f"`inputs` argument to `grad()` cannot be empty.{at_user_line()}")
     keep = create_graph if retain_graph is None else retain_graph
     _end_earlier_step(create_graph)
     with recording.hold(), one_pass():
@@ -167,7 +187,11 @@ def grad(
                     f"One of the differentiated Tensors does not require grad{at_user_line()}"
                 )
         roots = _roots(outputs, grad_outputs, create_graph)
-        found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
+        found = (
+            gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
+            if roots
+            else []
+        )
         nodes = {
             id(t): call_hooks(t._hooks, node) if t._hooks and t.is_leaf else node
             for t, node in found

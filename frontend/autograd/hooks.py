@@ -35,14 +35,18 @@ def one_pass() -> Iterator[None]:
 
 
 class RemovableHandle:
-    """Takes a hook away again: `handle.remove()`, or leaving its `with` block."""
+    """Takes a hook away again: `handle.remove()`, or leaving its `with` block.
 
-    def __init__(self, hooks: dict[int, Any]):
+    hooks: the dictionary that it is in, by `id`; further ones say more about it.
+    """
+
+    def __init__(self, *hooks: dict[int, Any]):
         self.hooks = hooks
         self.id = next(_ids)
 
     def remove(self) -> None:
-        self.hooks.pop(self.id, None)
+        for each in self.hooks:
+            each.pop(self.id, None)
 
     def __enter__(self) -> RemovableHandle:
         return self

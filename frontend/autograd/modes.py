@@ -93,7 +93,11 @@ class set_grad_enabled(_Mode):
     """Set the grad mode at once; as a context manager, until the block ends."""
 
     def __init__(self, mode: bool):
-        super().__init__(bool(mode))
+        if not isinstance(mode, bool):
+            raise TypeError(
+                f"set_grad_enabled(): argument 'enabled' must be bool, not {type(mode).__name__}"
+            )
+        super().__init__(mode)
         self.outer = recording.is_grad_enabled()
         recording.set_grad_enabled(self.enabled)
 

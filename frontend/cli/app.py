@@ -5,12 +5,15 @@ from __future__ import annotations
 import enum
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from tilewright.runtime.files import is_plain
 
 from .errors import user_errors
 from .tune import tune
@@ -136,7 +139,7 @@ def export(
             model, args, output, opset_version=opset, dynamic_axes=dynamic, verify=verify
         )
     graph = program.model_proto.graph
-    print(f"wrote {output}: {_signature(graph.input)} -> {_signature(graph.output)}")
+    _tell(output, [f"{_signature(graph.input)} -> {_signature(graph.output)}"])
 
 
 @app.command("compile")
@@ -166,14 +169,18 @@ def compile_(
         output.parent.mkdir(parents=True, exist_ok=True)
         package = aot.compile(model, args, output, target=target)
     kernels = package.kernels
-    size = output.stat().st_size / 1e6
-    print(
-        f"wrote {output}: {len(kernels)} kernels for {target}, "
-        f"{sum(len(k.image.binary) for k in kernels) / 1e3:.0f} kB of code, {size:.1f} MB in all"
-    )
-    for what, values in (("input", package.inputs), ("output", package.outputs)):
-        for v in values:
-            print(f"  {what} {v.name}: {v.dtype}{list(v.shape)}")
+    code = sum(len(k.image.binary) for k in kernels) / 1e3
+    said = f"{len(kernels)} kernels for {target}, {code:.0f} kB of code"
+    if is_plain(output):
+        said += f", {output.stat().st_size / 1e6:.1f} MB in all"
+    values = [("input", v) for v in package.inputs] + [("output", v) for v in package.outputs]
+    _tell(output, [said, *(f"  {what} {v.name}: {v.dtype}{list(v.shape)}" for what, v in values)])
+
+
+def _tell(output: Path, lines: Sequence[str]) -> None:
+    """What was written, on stderr if the file itself may have gone to stdout."""
+    to = sys.stdout if is_plain(output) else sys.stderr
+    print(f"wrote {output}: " + "\n".join(lines), file=to)
 
 
 def _batch_axes(model: Any, args: tuple[Any, ...]) -> dict[str, dict[int, str]]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 
 OURS = "tilewright"
 
@@ -28,6 +28,8 @@ class TorchFinder(importlib.abc.MetaPathFinder):
             found = importlib.util.find_spec(name)
         except ModuleNotFoundError:
             found = None
+        if found is None and not _is_import(sys._getframe(1)):
+            return None
         if found is None:
             raise ModuleNotFoundError(
                 f"No module named {fullname!r}: tilewright, which stands in for torch here, has "
@@ -35,6 +37,12 @@ class TorchFinder(importlib.abc.MetaPathFinder):
                 name=fullname,
             )
         return ModuleSpec(fullname, _Alias(name), is_package=True)
+
+
+def _is_import(frame: FrameType | None) -> bool:
+    """Whether an import asks, and not importlib.util.find_spec, for which None is an answer."""
+    above = frame and frame.f_back
+    return above is not None and above.f_code.co_name == "_find_and_load_unlocked"
 
 
 class _Alias(importlib.abc.Loader):

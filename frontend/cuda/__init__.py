@@ -8,7 +8,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices as runtime
 from tilewright.runtime.device import OutOfMemoryError
 
-from .. import devices, generator, recording
+from .. import devices, generator, recording, typed
 from . import amp, graphs, nvtx
 from .graphs import (
     CUDAGraph,
@@ -286,6 +286,8 @@ _ABSENT = {
 def __getattr__(name: str) -> Any:
     if name == "default_generators":  # for each device the one that all draw from
         return (generator.default_generator,) * device_count()
+    if name in typed.ON_CUDA:
+        return typed.ON_CUDA[name]
     raise AttributeError(
         f"torch.cuda.{name} is not implemented{': ' + _ABSENT[name] if name in _ABSENT else ''}"
         f"{at_user_line()}"

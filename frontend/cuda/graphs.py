@@ -221,7 +221,7 @@ def _are_tensors(value: Any) -> bool:
 
 
 def _check_module(module: Module) -> None:
-    if module._hooks is not None and any(module._hooks.by_kind.values()):
+    if module._hooks is not None and any(module._hooks.values()):
         raise AssertionError(
             "Modules must not have hooks registered at the time they are passed. However, "
             "registering hooks on modules after passing them through make_graphed_callables is "

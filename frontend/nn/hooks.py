@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -12,29 +13,40 @@ from ..autograd import is_grad_enabled
 from ..autograd.function import Function
 from ..autograd.hooks import RemovableHandle
 
-KINDS = ("forward_pre", "forward", "backward_pre", "backward")
+FORWARD_PRE, FORWARD = "_forward_pre_hooks", "_forward_hooks"
+BACKWARD_PRE, BACKWARD = "_backward_pre_hooks", "_backward_hooks"
+WITH_KWARGS = {kind: f"{kind}_with_kwargs" for kind in (FORWARD_PRE, FORWARD)}
+ALWAYS = "_forward_hooks_always_called"
+NAMES = (FORWARD_PRE, FORWARD, BACKWARD_PRE, BACKWARD, *WITH_KWARGS.values(), ALWAYS)
+"""The attributes of a module that hold hooks by id, or tell more of them; PyTorch's names."""
 
 
-class Hooks:
-    """The hooks of one module: for each kind (hook, with_kwargs) by id."""
+class Hooks(dict[str, OrderedDict[int, Any]]):
+    """The hooks of one module: what its attributes of NAMES are."""
 
     def __init__(self) -> None:
-        self.by_kind: dict[str, OrderedDict[int, Any]] = {kind: OrderedDict() for kind in KINDS}
+        super().__init__({name: OrderedDict() for name in NAMES})
 
-    def add(
-        self, kind: str, hook: Callable[..., Any], prepend: bool, with_kwargs: bool
-    ) -> RemovableHandle:
-        hooks = self.by_kind[kind]
-        handle = RemovableHandle(hooks)
-        hooks[handle.id] = (hook, with_kwargs)
+    def add(self, kind: str, hook: Callable[..., Any], prepend: bool, **options: bool) -> Any:
+        """options: names of further dictionaries, and whether the hook is in them."""
+        wanted = [self[name] for name, wants in options.items() if wants]
+        handle = RemovableHandle(self[kind], *wanted)
+        self[kind][handle.id] = hook
+        for each in wanted:
+            each[handle.id] = True
         if prepend:
-            hooks.move_to_end(handle.id, last=False)
+            self[kind].move_to_end(handle.id, last=False)
         return handle
+
+    def of(self, kind: str) -> list[tuple[Callable[..., Any], bool]]:
+        """Each hook of a kind, and whether it takes keyword arguments."""
+        with_kwargs: Any = self[WITH_KWARGS[kind]] if kind in WITH_KWARGS else ()
+        return [(hook, number in with_kwargs) for number, hook in self[kind].items()]
 
     @threads.gives_way
     def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `module(*args, **kwargs)` returns."""
-        for hook, with_kwargs in list(self.by_kind["forward_pre"].values()):
+        for hook, with_kwargs in self.of(FORWARD_PRE):
             if with_kwargs:
                 replaced = hook(module, args, kwargs)
                 if replaced is not None:
@@ -48,19 +60,37 @@ class Hooks:
                 replaced = hook(module, args)
                 if replaced is not None:
                     args = replaced if isinstance(replaced, tuple) else (replaced,)
-        watched = is_grad_enabled() and (self.by_kind["backward"] or self.by_kind["backward_pre"])
+        watched = is_grad_enabled() and (self[BACKWARD] or self[BACKWARD_PRE])
         state = None
         if watched:
             state = _Passing(module, self)
             args = state.through_inputs(args)
-        result = module.forward(*args, **kwargs)
-        for hook, with_kwargs in list(self.by_kind["forward"].values()):
+        try:
+            result = module.forward(*args, **kwargs)
+        except Exception:
+            self._after_failure(module, args, kwargs)
+            raise
+        for hook, with_kwargs in self.of(FORWARD):
             replaced = (
                 hook(module, args, kwargs, result) if with_kwargs else hook(module, args, result)
             )
             if replaced is not None:
                 result = replaced
         return result if state is None else state.through_outputs(result)
+
+    def _after_failure(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Call those hooks that are called whether or not `forward` raised."""
+        for number, hook in list(self[FORWARD].items()):
+            if number in self[ALWAYS]:
+                given = (kwargs,) if number in self[WITH_KWARGS[FORWARD]] else ()
+                try:
+                    hook(module, args, *given, None)
+                except Exception as error:
+                    warnings.warn(
+                        "module forward hook with ``always_call=True`` raised an exception that "
+                        f"was silenced as another error was raised in forward: {error}",
+                        stacklevel=2,
+                    )
 
 
 class _Passing:
@@ -102,7 +132,7 @@ class _Passing:
         whole: list[Any] = [None] * self.out_count
         for i, g in zip(self.out_places, grads, strict=True):
             whole[i] = g
-        for hook, _ in list(self.hooks.by_kind["backward_pre"].values()):
+        for hook in list(self.hooks[BACKWARD_PRE].values()):
             replaced = hook(self.module, tuple(whole))
             if replaced is not None:
                 whole = list(replaced) if isinstance(replaced, tuple) else [replaced]
@@ -119,7 +149,7 @@ class _Passing:
         return tuple(replaced[i] for i in self.places)
 
     def call_hooks(self, grad_input: tuple[Any, ...]) -> tuple[Any, ...]:
-        for hook, _ in list(self.hooks.by_kind["backward"].values()):
+        for hook in list(self.hooks[BACKWARD].values()):
             replaced = hook(self.module, grad_input, self.grad_output)
             if replaced is not None:
                 grad_input = replaced if isinstance(replaced, tuple) else (replaced,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -12,9 +13,9 @@ from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle
 from ..devices import device as Device
 from .entries import Entries
-from .hooks import Hooks
+from .hooks import BACKWARD, BACKWARD_PRE, FORWARD, FORWARD_PRE, NAMES, Hooks
 from .parameter import Buffer, Parameter
-from .state import State
+from .state import HOOKS, State
 
 T = TypeVar("T", bound="Module")
 
@@ -127,6 +128,12 @@ class Module(State):
                 f"{type(self).__name__}.__init__() must call super().__init__() before anything "
                 f"that needs '{name}'"
             )
+        # Found without this method, unless somebody calls it: a wrapper's own does.
+        for kind in ("_parameters", "_buffers", "_modules"):
+            if name in self.__dict__.get(kind, ()):
+                return self.__dict__[kind][name]
+        if name in HOOKS:
+            return self.__dict__.setdefault(name, OrderedDict())
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __dir__(self) -> list[str]:
@@ -412,7 +419,9 @@ class Module(State):
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
         """Call hook(module, args) before `forward`; what it returns replaces the arguments."""
-        return self._hook_registry().add("forward_pre", hook, prepend, with_kwargs)
+        return self._hook_registry().add(
+            FORWARD_PRE, hook, prepend, _forward_pre_hooks_with_kwargs=with_kwargs
+        )
 
     def register_forward_hook(
         self,
@@ -422,24 +431,37 @@ class Module(State):
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> RemovableHandle:
-        """Call hook(module, args, output) after `forward`; what it returns replaces the output."""
-        return self._hook_registry().add("forward", hook, prepend, with_kwargs)
+        """Call hook(module, args, output) after `forward`; what it returns replaces the output.
+
+        always_call: also if `forward` raises, with None for the output.
+        """
+        return self._hook_registry().add(
+            FORWARD,
+            hook,
+            prepend,
+            _forward_hooks_with_kwargs=with_kwargs,
+            _forward_hooks_always_called=always_call,
+        )
 
     def register_full_backward_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call hook(module, grad_input, grad_output) when the gradients of the inputs are known;
         what it returns replaces grad_input."""
-        return self._hook_registry().add("backward", hook, prepend, False)
+        return self._hook_registry().add(BACKWARD, hook, prepend)
 
     def register_full_backward_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
         """Call hook(module, grad_output) when the gradients of the outputs are known; what it
         returns replaces grad_output."""
-        return self._hook_registry().add("backward_pre", hook, prepend, False)
+        return self._hook_registry().add(BACKWARD_PRE, hook, prepend)
 
     register_backward_hook = register_full_backward_hook
+
+    @property
+    def _is_full_backward_hook(self) -> bool | None:
+        return True if self._hooks is not None and self._hooks[BACKWARD] else None
 
     # ---- repr --------------------------------------------------------------------------------
 
@@ -460,3 +482,19 @@ class Module(State):
         if not children and len(lines) <= 1:
             return f"{self._get_name()}({extra})"
         return f"{self._get_name()}(\n  " + "\n  ".join(lines + children) + "\n)"
+
+
+def _of_hooks(name: str) -> property:
+    """The attribute with a module's hooks of one kind. Who looks at it has it made."""
+
+    def get(self: Module) -> Any:
+        return self._hook_registry()[name]
+
+    def set_(self: Module, hooks: Any) -> None:
+        self._hook_registry()[name] = hooks
+
+    return property(get, set_)
+
+
+for _name in NAMES:
+    setattr(Module, _name, _of_hooks(_name))

@@ -41,7 +41,8 @@ class Parameter(Tensor):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         array = np.ascontiguousarray(self.detach().cpu()._array()).reshape(self.shape)
-        return _rebuild, (type(self), array, self.dtype, str(self.device), self.requires_grad)
+        arguments = (type(self), array, self.dtype, str(self.device), self.requires_grad)
+        return _rebuild, arguments, self.__dict__ or None
 
 
 def _rebuild(cls: type, array: np.ndarray, dtype: Any, device: str, requires_grad: bool) -> Any:
@@ -54,13 +55,12 @@ def _taken(cls: type, data: Any, count: int) -> Any:
     A temporary that nobody else can see (Parameter(torch.empty(3))) hands its memory over instead:
     a tensor that is its own storage is cheaper to read and to write.
     """
-    state = data.__dict__
     mine = (
         type(data) is Tensor
         and data._storage is None
         and data._shared is None
         and not data.requires_grad
-        and "_place" not in state  # not read in an epoch, so no list of leaves holds it
+        and data._place < 0  # not read in an epoch, so no list of leaves holds it
         and count <= _TEMPORARY + (data._node is not None)  # the list of handles may
     )
     if not mine:

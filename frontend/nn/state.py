@@ -13,6 +13,11 @@ from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle
 
 _EXTRA = "_extra_state"
+HOOKS = (
+    *("_state_dict_hooks", "_state_dict_pre_hooks"),
+    *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
+)
+"""The attributes of a module that hold hooks of its state by id; made when they are asked for."""
 
 
 class IncompatibleKeys(NamedTuple):
@@ -37,10 +42,6 @@ class State:
     """The part of Module that turns it into a state_dict and back."""
 
     _version = 1
-    _state_dict_hooks: Any = None
-    _state_dict_pre_hooks: Any = None
-    _load_pre_hooks: Any = None
-    _load_post_hooks: Any = None
 
     def get_extra_state(self) -> Any:
         """More state to save under the key '_extra_state'; to be defined with set_extra_state."""
@@ -64,14 +65,14 @@ class State:
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
             metadata[prefix[:-1]] = {"version": self._version}
-        for hook in _values(self._state_dict_pre_hooks):
+        for hook in _hooks(self, "_state_dict_pre_hooks"):
             hook(self, prefix, keep_vars)
         self._save_to_state_dict(destination, prefix, keep_vars)
         for name, module in self._modules.items():
             if module is not None:
                 below = f"{prefix}{name}."
                 module.state_dict(destination=destination, prefix=below, keep_vars=keep_vars)
-        for hook in _values(self._state_dict_hooks):
+        for hook in _hooks(self, "_state_dict_hooks"):
             replaced = hook(self, destination, prefix, metadata)
             if replaced is not None:
                 destination = replaced
@@ -112,7 +113,7 @@ class State:
                 if child is not None:
                     load(child, f"{prefix}{name}.")
             found = IncompatibleKeys(missing, unexpected)
-            for hook in _values(module._load_post_hooks):
+            for hook in _hooks(module, "_load_state_dict_post_hooks"):
                 hook(module, found)
 
         with recording.grad_mode(False):
@@ -146,7 +147,7 @@ class State:
         arguments = (
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs,
         )  # fmt: skip
-        for hook in _values(self._load_pre_hooks):
+        for hook in _hooks(self, "_load_state_dict_pre_hooks"):
             hook(*arguments)
         assign = local_metadata.get("assign_to_params_buffers", False)
         own = {**self._parameters}
@@ -189,10 +190,10 @@ class State:
         def with_module(*args: Any) -> Any:
             return hook(self, *args)
 
-        return _registered(self, "_load_pre_hooks", with_module)
+        return _registered(self, "_load_state_dict_pre_hooks", with_module)
 
     def register_load_state_dict_post_hook(self: Any, hook: Callable[..., Any]) -> RemovableHandle:
-        return _registered(self, "_load_post_hooks", hook)
+        return _registered(self, "_load_state_dict_post_hooks", hook)
 
     _register_state_dict_hook = register_state_dict_post_hook
 
@@ -201,17 +202,15 @@ class State:
     ) -> RemovableHandle:
         if with_module:
             return self.register_load_state_dict_pre_hook(hook)
-        return _registered(self, "_load_pre_hooks", hook)
+        return _registered(self, "_load_state_dict_pre_hooks", hook)
 
 
-def _values(hooks: Any) -> list[Any]:
-    return list(hooks.values()) if hooks else []
+def _hooks(module: Any, kind: str) -> list[Any]:
+    return list(module.__dict__.get(kind, {}).values())
 
 
 def _registered(module: Any, kind: str, hook: Callable[..., Any]) -> RemovableHandle:
-    hooks = module.__dict__.get(kind)
-    if hooks is None:
-        hooks = module.__dict__[kind] = OrderedDict()
+    hooks = module.__dict__.setdefault(kind, OrderedDict())
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.runtime import files
+
 from ..capture import Call, Recording
 from . import forms
 from .align import Traced, Varying
@@ -37,9 +39,12 @@ class ONNXProgram:
             destination.write(self.model_proto.SerializeToString())
             return
         path = Path(destination)
-        external = self.model_proto.ByteSize() >= 2**31 - 1
-        extra = {"location": path.name + ".data"} if external else {}
-        onnx.save(self.model_proto, str(path), save_as_external_data=external, **extra)
+        if self.model_proto.ByteSize() < 2**31 - 1:
+            with files.whole(path) as file:
+                file.write(self.model_proto.SerializeToString())
+            return
+        location = path.name + ".data"
+        onnx.save(self.model_proto, str(path), save_as_external_data=True, location=location)
 
     def __repr__(self) -> str:
         graph = self.model_proto.graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -15,8 +15,8 @@ from tilewright.ir.node import Node
 
 from .. import creation, epoch, recording, threads
 from .._tensor import Tensor
-from ..autograd.hooks import RemovableHandle
 from ..promotion import to
+from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
 
 
 class _Required:
@@ -27,7 +27,7 @@ class _Required:
 required = _Required()
 
 
-class Optimizer:
+class Optimizer(Hooked):
     """The base of optimizers.
 
     params: an iterable of parameters, of (name, parameter), or of dicts that each hold `params` and
@@ -47,8 +47,6 @@ class Optimizer:
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        self._pre_hooks: OrderedDict[int, Any] = OrderedDict()
-        self._post_hooks: OrderedDict[int, Any] = OrderedDict()
         groups = list(params)
         if not groups:
             raise ValueError(f"optimizer got an empty parameter list{at_user_line()}")
@@ -108,15 +106,13 @@ class Optimizer:
                     p.grad.detach_()
                     p.grad.zero_()
 
+    @with_hooks
     @threads.gives_way
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters that have a gradient.
 
         closure: computes the loss again and calls backward; its result is returned.
         """
-        if self._pre_hooks:
-            for hook in list(self._pre_hooks.values()):
-                hook(self, (closure,), {})
         loss = None
         if closure is not None:
             with recording.grad_mode(True):
@@ -132,9 +128,6 @@ class Optimizer:
             recording.set_grad_enabled(enabled)
         # The epoch ends here whatever else is pending, so every step is cut at the same place.
         recording.end_step()
-        if self._post_hooks:
-            for hook in list(self._post_hooks.values()):
-                hook(self, (closure,), {})
         return loss
 
     def _step_group(self, group: dict[str, Any], params: list[Any]) -> None:
@@ -173,6 +166,8 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """Options and state, with parameters replaced by their numbers."""
+        for hook in self._hooks_of(SAVE_PRE):
+            hook(self)
         numbers: dict[int, int] = {}
         groups = []
         for group in self.param_groups:
@@ -185,10 +180,17 @@ class Optimizer:
             numbers[id(p)] if isinstance(p, Tensor) else p: _packed(s) if isinstance(s, dict) else s
             for p, s in self.state.items()
         }
-        return {"state": state, "param_groups": groups}
+        saved: dict[str, Any] = {"state": state, "param_groups": groups}
+        for hook in self._hooks_of(SAVE_POST):
+            replaced = hook(self, saved)
+            saved = saved if replaced is None else replaced
+        return saved
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over options and state from a state_dict of the same kind of optimizer."""
+        for hook in self._hooks_of(LOAD_PRE):
+            replaced = hook(self, state_dict)
+            state_dict = state_dict if replaced is None else replaced
         own, saved = self.param_groups, state_dict["param_groups"]
         if len(own) != len(saved):
             raise ValueError("loaded state dict has a different number of parameter groups")
@@ -211,11 +213,15 @@ class Optimizer:
         for a, b in zip(own, saved):
             a.update({k: v for k, v in b.items() if k != "params"})
         recording.end_step()
+        for hook in self._hooks_of(LOAD_POST):
+            hook(self)
 
     def __getstate__(self) -> dict[str, Any]:
+        """As PyTorch: not the hooks, nor a step that was put on the instance."""
         return {
-            **{k: v for k, v in self.__dict__.items() if k not in ("step",)},
+            "defaults": self.defaults,
             "state": dict(self.state),
+            "param_groups": self.param_groups,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -224,18 +230,6 @@ class Optimizer:
         for group in self.param_groups:
             for name, default in self.defaults.items():
                 group.setdefault(name, default)
-
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(optimizer, args, kwargs) before each step."""
-        handle = RemovableHandle(self._pre_hooks)
-        self._pre_hooks[handle.id] = hook
-        return handle
-
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(optimizer, args, kwargs) after each step."""
-        handle = RemovableHandle(self._post_hooks)
-        self._post_hooks[handle.id] = hook
-        return handle
 
     def __repr__(self) -> str:
         text = f"{type(self).__name__} ("

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import tempfile
 import zipfile
 from collections import OrderedDict
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size, contiguous_strides
-from tilewright.runtime import devices
+from tilewright.runtime import devices, files
 
 from .. import recording, shaping
 from .._tensor import Tensor
@@ -141,7 +140,7 @@ def save(
 ) -> None:
     """Write an object with all its tensors to a path or a file object.
 
-    A path is written under another name and renamed when it is whole.
+    What is at a path is replaced when all is written; a device or a pipe gets the bytes then.
     """
     recording.flush()
     if hasattr(f, "write"):
@@ -151,26 +150,8 @@ def save(
     folder, base = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
         raise RuntimeError(f"Parent directory {folder} does not exist.{at_user_line()}")
-    handle, temporary = tempfile.mkstemp(prefix=f".{base}.", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _write(obj, file, os.path.splitext(base)[0] or "archive", pickle_protocol)
-        _set_mode(temporary, path)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _set_mode(temporary: str, path: str) -> None:
-    """The permissions that a file written in place would have."""
-    try:
-        mode = os.stat(path).st_mode & 0o777
-    except OSError:
-        mask = os.umask(0)
-        os.umask(mask)
-        mode = 0o666 & ~mask
-    os.chmod(temporary, mode)
+    with files.whole(path) as file:
+        _write(obj, file, os.path.splitext(base)[0] or "archive", pickle_protocol)
 
 
 def _write(obj: Any, file: Any, name: str, protocol: int) -> None:

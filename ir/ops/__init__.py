@@ -178,11 +178,13 @@ from .reduce import (
     any,
     argmax,
     argmin,
+    deviation,
     max,
     mean,
     min,
     prod,
     sum,
+    variance,
 )
 from .scaled import blocks, matmul_by_blocks, scaled_mm
 from .scan import (

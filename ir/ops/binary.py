@@ -54,7 +54,7 @@ def _bitwise(name: str, numpy: str, triton: str, **more: Any) -> Op:
     def infer(a: Node, b: Node) -> Aval:
         _same_dtype(name, a, b)
         if a.dtype.category == FLOAT:
-            raise TypeError(
+            raise NotImplementedError(
                 f"{name}: expected integer or bool tensors, got {a.dtype}{at_user_line()}"
             )
         return broadcast(a.shape, b.shape), a.dtype

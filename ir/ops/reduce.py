@@ -14,10 +14,11 @@ from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size
 from .binary import eq
-from .composite import as_dtype, widen
+from .composite import as_dtype, composite, widen
+from .generate import constant
 from .movement import expand
 from .ternary import where
-from .unary import cast, zeros_like
+from .unary import cast, sqrt, zeros_like
 
 
 def reduced_shape(shape: Sequence[int], axes: Sequence[int]) -> Size:
@@ -174,3 +175,41 @@ def mean(x: Node, axes: Sequence[int]) -> Node:
     assert x.dtype.category == FLOAT, "mean is taken of floats"
     count = math.prod(x.shape[a] for a in axes)
     return as_dtype(sum(widen(x), axes) / float(count), x.dtype)
+
+
+# ---- variances -------------------------------------------------------------------------------
+#
+# Their divisor is the number of elements less PyTorch's correction, and 0 for what is less.
+
+
+def _spread(name: str, decompose: Any, vjp: Any) -> Op:
+    return composite(
+        name,
+        lambda x, axes, divisor: (reduced_shape(x.shape, axes), x.dtype),
+        decompose,
+        vjp=vjp,
+        params=("axes", "divisor"),
+        wide=True,
+    )
+
+
+def _squares(x: Node, axes: tuple[int, ...], divisor: float) -> Node:
+    centred = x - mean(x, axes)
+    return sum(centred * centred, axes) / constant(divisor, x.dtype)
+
+
+def _variance_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...], divisor: float) -> Any:
+    return (g * ((x - mean(x, axes)) * (2.0 / divisor if divisor else math.nan)),)
+
+
+def _deviation_vjp(g: Node, out: Node, *args: Any) -> Any:
+    # Where all elements are equal there is a kink, of which PyTorch takes the middle.
+    flat = eq(out, zeros_like(out))
+    slope = where(flat, zeros_like(out), g / where(flat, zeros_like(out) + 1, out + out))
+    return _variance_vjp(slope, out, *args)
+
+
+variance = _spread("variance", _squares, _variance_vjp)
+"""variance(x, axes, divisor): the sum of squared distances from the mean over `axes`, divided."""
+deviation = _spread("deviation", lambda *args: sqrt(_squares(*args)), _deviation_vjp)
+"""deviation(x, axes, divisor): the root of `variance`."""

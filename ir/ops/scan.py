@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import BOOL, accumulator, from_numpy, int64
+from ..dtype import BOOL, accumulator, float32, from_numpy, int64
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -19,7 +19,8 @@ from .unary import abs, cast, exp, full_like, log, log1p, zeros_like
 
 
 def _accumulation(name: str, ufunc: Any, vjp: Any, **more: Any) -> Op:
-    """A cumulative fold that keeps the dtype; half types accumulate in float32."""
+    """A cumulative fold that keeps the dtype; half types accumulate in float32, and what is `wide`
+    of float32 in float64."""
 
     def infer(x: Node, axis: int) -> Aval:
         if x.dtype.category == BOOL:
@@ -27,8 +28,9 @@ def _accumulation(name: str, ufunc: Any, vjp: Any, **more: Any) -> Op:
         return x.shape, x.dtype
 
     def numpy(x: Any, axis: int) -> Any:
-        wide = accumulator(from_numpy(x.dtype)).np
-        return ufunc(x, axis=axis, dtype=wide).astype(x.dtype)
+        own = accumulator(from_numpy(x.dtype))
+        inner = np.float64 if own is float32 and more.get("wide") else own.np
+        return ufunc(x, axis=axis, dtype=inner).astype(x.dtype)
 
     return Op(name, Kind.SCAN, infer, params=("axis",), vjp=vjp, numpy=numpy, **more)
 
@@ -38,7 +40,7 @@ def _suffix_sum(x: Node, axis: int) -> Node:
 
 
 _cumsum = _accumulation(
-    "cumsum", np.cumsum, lambda g, out, x, axis: (_suffix_sum(g, axis),), onnx="CumSum"
+    "cumsum", np.cumsum, lambda g, out, x, axis: (_suffix_sum(g, axis),), onnx="CumSum", wide=True
 )
 
 
@@ -59,7 +61,7 @@ def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
     return (where(first, at_first, where(zero, zeros_like(x), elsewhere)),)
 
 
-_cumprod = _accumulation("cumprod", np.cumprod, _cumprod_vjp)
+_cumprod = _accumulation("cumprod", np.cumprod, _cumprod_vjp, wide=True)
 
 
 def cumprod(x: Node, axis: int) -> Node:
@@ -173,7 +175,7 @@ def _logcumsumexp_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
     return (part(maximum(g, zero)) - part(maximum(-g, zero)),)
 
 
-_logcumsumexp = _accumulation("logcumsumexp", np.logaddexp.accumulate, _logcumsumexp_vjp)
+_logcumsumexp = _accumulation("logcumsumexp", np.logaddexp.accumulate, _logcumsumexp_vjp, wide=True)
 
 
 def logcumsumexp(x: Node, axis: int) -> Node:

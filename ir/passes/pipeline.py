@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..node import Node
 from ..rewrite import rewrite
-from .legalize import decompose_composites, drop_markers
+from .legalize import decompose_composites, drop_markers, widen_long_sums
 from .simplify import RULES
 from .verify import verify
 
@@ -15,7 +15,7 @@ def lower_graph(roots: Sequence[Node], *, check: bool = False) -> list[Node]:
     """`roots` over primitives only, simplified. With `check` the graph is verified in between."""
     passes = (
         # First, so that no later pass meets an op without a kernel.
-        ("decompose", (drop_markers, decompose_composites)),
+        ("decompose", (drop_markers, widen_long_sums, decompose_composites)),
         # Together with decomposition's leftovers: constants and identities of derived gradients.
         ("simplify", RULES),
     )

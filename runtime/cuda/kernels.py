@@ -183,4 +183,12 @@ def _stored(key: str) -> Image | None:
     if content is None:
         return None
     about, _, binary = content.partition(b"\n")
-    return Image.read(binary, json.loads(about))
+    try:
+        image = Image.read(binary, json.loads(about))
+        counts = (image.shared, image.num_warps, image.scratch)
+        if not all(type(n) is int and n >= 0 for n in counts) or type(image.entry) is not str:
+            raise ValueError("an image of another form")
+    except (LookupError, TypeError, ValueError):
+        cache.discard("cubin", key)
+        return None
+    return image

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from tilewright.ir.dtype import DType, is_added
 from tilewright.ir.node import intern
 from tilewright.ir.shape import Size
 
-from .. import offline, plan
+from .. import files, offline, plan
 from ..segments import segment
 from .kernels import Image, suited
 
@@ -189,15 +188,10 @@ class _Writer:
             "program": self.program(package.program),
         }
         about["kernels"] = [self.kernel(i, kernel) for kernel, i in self.kernels.items()]
-        beside = Path(f"{path}.{os.getpid()}.tmp")
-        try:
-            with zipfile.ZipFile(beside, "w") as archive:
-                archive.writestr("program.json", json.dumps(about, indent=1))
-                for name, content in self.files.items():
-                    archive.writestr(name, content)
-            os.replace(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with files.whole(path) as file, zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("program.json", json.dumps(about, indent=1))
+            for name, content in self.files.items():
+                archive.writestr(name, content)
 
     def array(self, name: str, array: np.ndarray) -> str:
         # Those of ml_dtypes are no dtypes of the file format: bits are.

@@ -9,39 +9,138 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import pickle
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
 from tilewright import codegen, ir
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import Emitted, Schedule
+from tilewright.codegen.llvm.arguments import Arguments, Word
 from tilewright.codegen.structure import identity
 
 from .. import cache
 from . import host
 
 _KIND = "emitted"
+_FIELDS = {"code", "words", "phases", "workspace", "prepared"}
+_ENTRY = "define void @kernel("
 
 
 def load(kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted] | None:
     """What was kept for the members of a kernel."""
-    content = cache.load_bytes(_KIND, _key(kernel, schedule)) if cache.enabled() else None
-    # The cache answers for the bytes, the key for those who wrote them.
-    return None if content is None else pickle.loads(content)
+    if not cache.enabled():
+        return None
+    key = _key(kernel, schedule)
+    content = cache.load_bytes(_KIND, key)
+    if content is None:
+        return None
+    try:
+        return _parsed(content, _members(kernel))
+    except (LookupError, RecursionError, TypeError, ValueError):
+        # An entry that says something else than this version would write.
+        cache.discard(_KIND, key)
+        return None
 
 
 def keep(kernel: Kernel | Bundle, schedule: Schedule, emitted: Sequence[Emitted]) -> None:
     if cache.enabled() and not any(each.checks for each in emitted):
-        anonymous = [replace(each, name="kernel", notes="") for each in emitted]
-        cache.store_bytes(_KIND, _key(kernel, schedule), pickle.dumps(anonymous))
+        cache.store_bytes(_KIND, _key(kernel, schedule), _printed(emitted, _members(kernel)))
+
+
+# ---- as bytes --------------------------------------------------------------------------------
+#
+# A line of JSON, and behind it the texts and tables that it has the sizes of. Words of buffers and
+# of numbers follow from the kernel; those behind them are kept.
+
+
+def _printed(emitted: Sequence[Emitted], members: Sequence[Kernel]) -> bytes:
+    parts: dict[bytes, int] = {}
+
+    def place(content: bytes) -> int:
+        return parts.setdefault(content, len(parts))
+
+    said = [
+        {
+            "code": place(each.code.encode()),
+            "words": [
+                [w.role, place(w.value) if w.role == "table" else w.value]
+                for w in each.words[len(Arguments(kernel).words) :]
+            ],
+            "phases": each.phases,
+            "workspace": each.workspace,
+            "prepared": None if each.prepared is None else sorted(each.prepared),
+        }
+        for each, kernel in zip(emitted, members)
+    ]
+    line = json.dumps({"sizes": [*map(len, parts)], "members": said})
+    return b"\n".join([line.encode(), b"".join(parts)])
+
+
+def _parsed(content: bytes, members: Sequence[Kernel]) -> list[Emitted]:
+    """What `_printed` gave for kernels; an error of Python's if it can't have been that."""
+    line, _, rest = content.partition(b"\n")
+    said = json.loads(line)
+    _expect(type(said) is dict and set(said) == {"sizes", "members"})
+    _expect(len(said["members"]) == len(members))
+    ends = [0, *accumulate(map(_count, said["sizes"]))]
+    _expect(ends[-1] == len(rest))
+    parts = [rest[start:end] for start, end in pairwise(ends)]
+    codes: dict[int, str] = {}
+    found = []
+    for each, kernel in zip(said["members"], members):
+        _expect(type(each) is dict and set(each) == _FIELDS)
+        place = _count(each["code"])
+        code = codes.get(place) or codes.setdefault(place, parts[place].decode())
+        _expect(_ENTRY in code)
+        prepared = each["prepared"]
+        if prepared is not None:
+            _expect(all(_count(i) < len(kernel.inputs) for i in prepared))
+            prepared = frozenset(prepared)
+        found.append(
+            Emitted(
+                name="kernel",
+                code=code,
+                notes="",
+                words=(*Arguments(kernel).words, *[_word(parts, *w) for w in each["words"]]),
+                checks=(),
+                phases=tuple([_count(n, 1) for n in each["phases"]]),
+                workspace=_count(each["workspace"]),
+                prepared=prepared,
+            )
+        )
+    return found
+
+
+def _word(parts: Sequence[bytes], role: Any, value: Any) -> Word:
+    if role == "size":
+        _expect(type(value) is int and -(2**63) <= value < 2**63)
+        return Word(role, value)
+    if role == "table":
+        return Word(role, parts[_count(value)])
+    _expect(role == "workspace" and value is None)
+    return Word(role)
+
+
+def _count(said: Any, least: int = 0) -> int:
+    _expect(type(said) is int and least <= said < 2**63)
+    return int(said)
+
+
+def _expect(holds: bool) -> None:
+    if not holds:
+        raise ValueError("an entry of another form")
+
+
+def _members(kernel: Kernel | Bundle) -> Sequence[Kernel]:
+    return kernel.members if isinstance(kernel, Bundle) else (kernel,)
 
 
 def _key(kernel: Kernel | Bundle, schedule: Schedule) -> str:
-    members = kernel.members if isinstance(kernel, Bundle) else (kernel,)
     made_for = [_compiler(), repr(host.machine()), repr(schedule)]
-    return cache.digest("\n".join([*made_for, *map(identity, members)]))
+    return cache.digest("\n".join([*made_for, *map(identity, _members(kernel))]))
 
 
 @functools.cache

@@ -168,7 +168,13 @@ def link_all(
         if wanted:
             start = time.perf_counter()
             for key, image in _images(wanted).items():
-                found[key] = _linked[key] = _in_memory(key, image, symbols, imports or {})
+                try:
+                    made = _in_memory(key, image, symbols, imports or {})
+                except RuntimeError:  # an entry that is no code with these symbols
+                    cache.discard("llvm", key)
+                    image = _assembled({key: wanted[key]})[key]
+                    made = _in_memory(key, image, symbols, imports or {})
+                found[key] = _linked[key] = made
             statistics.seconds += time.perf_counter() - start
         return [found[k] for k in keys]
 
@@ -180,20 +186,23 @@ def _images(wanted: dict[str, str]) -> dict[str, bytes]:
         if image is not None:
             found[key] = image
     statistics.loaded += len(found)
-    missing = [k for k in wanted if k not in found]
-    statistics.compiled += len(missing)
-    if len(missing) < 2:
-        made = [assemble(wanted[k]) for k in missing]
+    return found | _assembled({k: code for k, code in wanted.items() if k not in found})
+
+
+def _assembled(wanted: dict[str, str]) -> dict[str, bytes]:
+    """Object code that is made, and kept."""
+    statistics.compiled += len(wanted)
+    if len(wanted) < 2:
+        found = {key: assemble(code) for key, code in wanted.items()}
     else:
         from concurrent.futures import ThreadPoolExecutor
 
         # The longest first, so that none of them is what the others wait for.
-        missing.sort(key=lambda k: -len(wanted[k]))
-        with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as threads:
-            made = list(threads.map(lambda k: assemble(wanted[k]), missing))
-    for key, image in zip(missing, made):
+        keys = sorted(wanted, key=lambda k: -len(wanted[k]))
+        with ThreadPoolExecutor(min(len(keys), os.cpu_count() or 1)) as threads:
+            found = dict(zip(keys, threads.map(lambda k: assemble(wanted[k]), keys)))
+    for key, image in found.items():
         cache.store_bytes("llvm", key, image)
-        found[key] = image
     return found
 
 

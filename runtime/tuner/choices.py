@@ -91,7 +91,7 @@ def table(device: str, versions: str) -> Table:
     try:
         with Database() as database:
             return Table(database.records(device, versions), "tuned")
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, TypeError, ValueError) as error:
         warnings.warn(
             f"tilewright can't read the tuning results in {place.default_path()}: {error}. Kernels "
             "get their default schedules",

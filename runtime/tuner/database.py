@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import cache
 from .key import Key, bucket
 from .place import default_path
 from .record import PRIOR, About, Found, Record, text_of
@@ -214,7 +215,8 @@ class Database:
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.parent.is_dir():
+                cache.make_private(self.path.parent)
             try:
                 self._connection = _connect(self.path)
             except sqlite3.DatabaseError as error:

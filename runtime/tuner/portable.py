@@ -9,13 +9,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from .. import files
 from .key import Key
 from .record import About, Found, Record
 
@@ -24,15 +23,11 @@ TITLE, FORMAT = "tuning results", 1
 
 def write(path: str | Path, records: Iterable[Record]) -> int:
     """Writes records, with the candidates that they have, in a fixed order; how many there were."""
-    path = Path(path)
     lines = [json.dumps(entry(r), sort_keys=False) for r in sorted(records, key=_order)]
     head = json.dumps({"tilewright": TITLE, "format": FORMAT})[:-1]
     text = f'{head}, "kernels": [\n' + ",\n".join(lines) + "\n]}\n"
-    handle, fresh = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.chmod(fresh, 0o644)
-    os.replace(fresh, path)
+    with files.whole(path) as file:
+        file.write(text.encode())
     return len(lines)
 
 

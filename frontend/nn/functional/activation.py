@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -139,7 +140,7 @@ def _glu(x: Node, dim: int) -> Node:
 
 def glu(input: Any, dim: int = -1) -> Any:
     """The first half along `dim` times the sigmoid of the second."""
-    return record(_glu, input, int(dim))
+    return record(_glu, input, operator.index(dim))
 
 
 def _along(op: Callable[..., Node], sign: int) -> Callable[..., Node]:
@@ -159,7 +160,7 @@ for _build, _name in ((_softmax, "softmax"), (_softmin, "softmin"), (_log_softma
 
 def _implicit(name: str, input: Any, dim: int | None) -> int:
     if dim is not None:
-        return int(dim)
+        return operator.index(dim)
     warnings.warn(
         f"Implicit dimension choice for {name} has been deprecated. Change the call to include "
         "dim=X as an argument.",

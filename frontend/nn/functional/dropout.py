@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 from tilewright.ir import ops
@@ -31,24 +32,41 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     return record_into(inplace, ops.dropout, input, *draw(), p)
 
 
-def _feature_dropout(x: Node, seed: Node, offset: Node, p: float, dims: int) -> Node:
-    # Without a batch dimension the channels come first.
-    lead = x.rank - dims
-    mask = (*x.shape[:lead], *(1 for _ in range(dims)))
+def _feature_dropout(x: Node, seed: Node, offset: Node, p: float, lead: int) -> Node:
+    mask = (*x.shape[:lead], *(1 for _ in range(x.rank - lead)))
     return x * keep_scale(seed, offset, mask, x.dtype, p)
 
 
 def _features(dims: int) -> Any:
     def function(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-        p = _check(p)
-        if input.dim() not in (dims + 1, dims + 2):
-            raise RuntimeError(
-                f"dropout{dims}d: Expected {dims + 1}D or {dims + 2}D input, but received a "
-                f"{input.dim()}D input{at_user_line()}"
+        p, rank = _check(p), input.dim()
+        if rank not in (dims + 1, dims + 2):
+            if dims == 1:
+                raise RuntimeError(
+                    f"dropout1d: Expected 2D or 3D input, but received a {rank}D input"
+                    f"{at_user_line()}"
+                )
+            warnings.warn(
+                f"dropout{dims}d: Received a {rank}-D input. Its first two dimensions are taken "
+                f"for batch and channels; {dims + 1}-D and {dims + 2}-D inputs are meant",
+                stacklevel=2,
+            )
+        elif dims == 2 and rank == 3:
+            warnings.warn(
+                "dropout2d: Received a 3-D input, which is taken for (N, C, L), not for an image "
+                "without a batch: use dropout1d, or unsqueeze(0)",
+                stacklevel=2,
             )
         if not training or p == 0.0:
             return input
-        return record_into(inplace, _feature_dropout, input, *draw(), p, dims)
+        # Without a batch dimension the channels come first; PyTorch's dropout2d always has one.
+        lead = 2 if dims == 2 or rank == dims + 2 else 1
+        if rank < lead:
+            raise RuntimeError(
+                f"dropout{dims}d: Feature dropout requires at least 2 dimensions in the input, got "
+                f"{rank}{at_user_line()}"
+            )
+        return record_into(inplace, _feature_dropout, input, *draw(), p, lead)
 
     function.__name__ = function.__qualname__ = f"dropout{dims}d"
     function.__doc__ = "In training each channel is zero with probability `p`, else x / (1 - p)."

@@ -63,7 +63,7 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Go on by one step (or to `epoch`), and set the groups' rates."""
-        if self._step_count == 1 and not self.optimizer.__dict__.get("_steps_taken"):
+        if self._step_count == 1 and self.optimizer.__dict__.get("_steps_taken") == 0:
             warnings.warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch "
                 "1.1.0 and later, you should call them in the opposite order: `optimizer.step()` "

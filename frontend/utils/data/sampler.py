@@ -10,6 +10,7 @@ from tilewright.ir.dtype import float64
 
 from ... import creation, random
 
+_BLOCK = 32  # indices drawn at a time, as many as PyTorch does
 T = TypeVar("T", covariant=True)
 
 
@@ -69,7 +70,12 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, left = len(self.data_source), self.num_samples
         if self.replacement:
-            yield from random.randint(n, (left,), generator=self.generator).tolist()
+            # In blocks, whatever their number, and by a generator that nothing else draws from.
+            generator = self.generator or _generator()
+            while left > 0:
+                count = min(left, _BLOCK)
+                yield from random.randint(n, (count,), generator=generator).tolist()
+                left -= count
             return
         while left > 0:
             yield from random.randperm(n, generator=self.generator).tolist()[:left]
@@ -77,6 +83,11 @@ class RandomSampler(Sampler[int]):
 
     def __len__(self) -> int:
         return self.num_samples
+
+
+def _generator() -> Any:
+    """A generator of its own, by a seed that the default one draws."""
+    return random.Generator().manual_seed(int(random.randint(2**62, ()).item()))
 
 
 class SubsetRandomSampler(Sampler[int]):

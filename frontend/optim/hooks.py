@@ -1,0 +1,108 @@
+"""Hooks of optimizers: called around steps, and when state is saved and loaded."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from ..autograd.hooks import RemovableHandle
+
+STEP_PRE, STEP_POST = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
+SAVE_PRE, SAVE_POST = "_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks"
+LOAD_PRE = "_optimizer_load_state_dict_pre_hooks"
+LOAD_POST = "_optimizer_load_state_dict_post_hooks"
+NAMES = (STEP_PRE, STEP_POST, SAVE_PRE, SAVE_POST, LOAD_PRE, LOAD_POST)
+"""The attributes that hold hooks by id; PyTorch's names."""
+
+
+class Hooked:
+    """The part of Optimizer that has hooks. Needs no `__init__`, which a subclass may leave out."""
+
+    _stepping = False  # inside of a step that has called its hooks
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "step" in vars(cls):
+            cls.step = with_hooks(vars(cls)["step"])  # type: ignore[attr-defined]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in NAMES:
+            return self.__dict__.setdefault(name, OrderedDict())
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _registered(
+        self, name: str, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        hooks = getattr(self, name)
+        handle = RemovableHandle(hooks)
+        hooks[handle.id] = hook
+        if prepend:
+            hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    def _hooks_of(self, name: str) -> list[Callable[..., Any]]:
+        return list(self.__dict__.get(name, {}).values())
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(optimizer, args, kwargs) before each step; a pair it returns replaces them."""
+        return self._registered(STEP_PRE, hook)
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call hook(optimizer, args, kwargs) after each step."""
+        return self._registered(STEP_POST, hook)
+
+    def register_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer) before the state is saved."""
+        return self._registered(SAVE_PRE, hook, prepend)
+
+    def register_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer, state_dict) with what was saved; what it returns replaces that."""
+        return self._registered(SAVE_POST, hook, prepend)
+
+    def register_load_state_dict_pre_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer, state_dict) before it is loaded; what it returns replaces it."""
+        return self._registered(LOAD_PRE, hook, prepend)
+
+    def register_load_state_dict_post_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(optimizer) when a state was loaded."""
+        return self._registered(LOAD_POST, hook, prepend)
+
+
+def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step, its hooks being called around it. A step that calls its base class's is one step."""
+
+    @functools.wraps(step)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        own = self.__dict__
+        if self._stepping or not (own.get(STEP_PRE) or own.get(STEP_POST)):
+            return step(self, *args, **kwargs)
+        own["_stepping"] = True
+        try:
+            args = (self, *args)
+            for hook in self._hooks_of(STEP_PRE):
+                replaced = hook(self, args, kwargs)
+                if replaced is not None:
+                    if not (isinstance(replaced, tuple) and len(replaced) == 2):
+                        raise RuntimeError(
+                            "a step pre-hook must return None or a tuple of (new_args, "
+                            f"new_kwargs), but got {replaced!r}"
+                        )
+                    args, kwargs = replaced
+            result = step(*args, **kwargs)
+            for hook in self._hooks_of(STEP_POST):
+                hook(self, args, kwargs)
+            return result
+        finally:
+            del own["_stepping"]
+
+    return call
