@@ -18,7 +18,7 @@ from tilewright.runtime import devices
 
 from . import devices as device_module
 from . import recording
-from .recording import Handle, SharedMemory, record
+from .recording import Handle, SharedMemory, record, record_fallible
 from .shaping import sizes
 
 
@@ -429,6 +429,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: A
 
 
 def _one_hot(index: Node, classes: int) -> Node:
+    index = ops.checked(ops.cast(index, dtypes.int64), classes, index.rank, "one-hot")
     line = ops.reshape(ops.iota(classes), (1,) * index.rank + (classes,))
     return ops.cast(ops.eq(ops.unsqueeze(index, index.rank), line), dtypes.int64)
 
@@ -437,4 +438,4 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     """int64 one-hot rows of the class indices in `tensor`."""
     if num_classes == -1:
         num_classes = int(tensor.max().item()) + 1
-    return record(_one_hot, tensor, int(num_classes))
+    return record_fallible(_one_hot, tensor, int(num_classes))

@@ -25,6 +25,7 @@ from .epoch import (
     clock,
     counted,
     drawn,
+    fallible,
     freed,
     handles,
     hooked,
@@ -64,7 +65,7 @@ def _calibrate() -> tuple[int, int]:
 
 _OF_AN_EPOCH: tuple[Any, ...] = (
     handles, leaves, storages, windows, variables, scalars, drawn, counted, freed, calls, mutated,
-    hooked,
+    hooked, fallible,
 )  # fmt: skip
 # What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
@@ -171,7 +172,7 @@ class _Outcome:
 
     avals: theirs. collects: which are places that collect gradients.
     tracked: those that can be differentiated later.
-    plans: what computes them together with others, by the tuple of these.
+    plans: what computes them together with others, by the tuples of these and of what can fail.
     """
 
     __slots__ = ("avals", "collects", "plans", "tracked")
@@ -180,7 +181,7 @@ class _Outcome:
         self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
         self.collects = [n.op is ops.variable for n in nodes]
         self.tracked = [i for i, n in enumerate(nodes) if n.requires_grad and not self.collects[i]]
-        self.plans: dict[tuple[Node, ...], plans.Plan] = {}
+        self.plans: dict[tuple[tuple[Node, ...], tuple[Node, ...]], plans.Plan] = {}
 
 
 _outcomes: dict[tuple[Node, ...], _Outcome] = {}
@@ -197,11 +198,12 @@ def _flush() -> Exception | None:
     histories = _histories(live, nodes, outcome) if outcome.tracked else {}
     kept = {i: h for i, h in histories.items() if not h.is_freed} if histories else {}
     extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
-    plan: plans.Plan | Apart | None = outcome.plans.get(extra)
-    if plan is None and (nodes or extra):
+    checked = tuple(fallible) if fallible else ()
+    plan: plans.Plan | Apart | None = outcome.plans.get((extra, checked))
+    if plan is None and (nodes or extra or checked):
         roots = (*nodes, *extra)
         try:
-            plan = outcome.plans[extra] = plans.plan_for(roots)
+            plan = outcome.plans[extra, checked] = plans.plan_for(roots, checked)
         except Exception as error:  # of the compiler: what it has no trouble with gets its values
             if debug.level():
                 print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
@@ -270,7 +272,7 @@ def _complete(
             values = incomplete.values
             if not donated:  # else leaves may be overwritten
                 values = _one_by_one(plan.recorded, buffers, values)
-            error = next((v for v in values if isinstance(v, Exception)), None)
+            error = next((v for v in values if isinstance(v, Exception)), incomplete.error)
             values = [Failed(v) if isinstance(v, Exception) else v for v in values]
     # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
     if kept and plan is not None:

@@ -39,6 +39,7 @@ from .epoch import (  # noqa: F401
     Storage,
     calls,
     clock,
+    fallible,
     handles,
     hooked,
     leaf,
@@ -211,6 +212,19 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
     if len(handles) > LIMIT:
         _overfull()
     return t
+
+
+def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
+    """As `record`, of a call that the values of its operands can make fail."""
+    return wrap(fallible_node_of(build, *args))
+
+
+def fallible_node_of(build: Callable[..., Any], *args: Any) -> Node:
+    """As `node_of`, of a call that the values of its operands can make fail: its checks are made
+    when the epoch ends, whether or not anything reads its result."""
+    node: Node = node_of(build, *args)
+    fallible[node] = None
+    return node
 
 
 def node_of(build: Callable[..., Any], *args: Any) -> Any:

@@ -18,7 +18,7 @@ from tilewright.ir.shape import Size
 
 from . import epoch, recording
 from .devices import device as Device
-from .epoch import Handle, clock, handles, mutated, scalars
+from .epoch import Handle, clock, fallible, handles, mutated, scalars
 from .flushing import BASE_COUNT
 from .generator import default_generator, signed
 from .guards import Unguarded
@@ -42,6 +42,7 @@ class Outcome:
         known one.
     written: (place, node, writes) of known tensors. overwritten: nodes whose values were.
     numbers: those it bound: "seed" or "offset" of the default generator, or (value,).
+    fallible: results that values can make fail.
     """
 
     result: Any
@@ -49,6 +50,7 @@ class Outcome:
     written: list[tuple[int, Node, int]]
     overwritten: list[Node]
     numbers: list[Any]
+    fallible: list[Node]
 
     def applies(self, known: Sequence[Any]) -> bool:
         """Whether what was written is still the memory of one tensor alone."""
@@ -67,6 +69,7 @@ class Outcome:
             known[place]._node = node
             known[place]._version += writes
         mutated.update(self.overwritten)
+        fallible.update(dict.fromkeys(self.fallible))
         tensors = []
         for each in self.made:
             if type(each) is int:
@@ -92,7 +95,7 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
     nodes, versions = [t._node for t in known], [(t._storage or t)._version for t in known]
     alone = [t._storage is None for t in known]
     counted, ambient = _counts(), _ambient()
-    first, bound, changed = len(handles), len(scalars), set(mutated)
+    first, bound, changed, checked = len(handles), len(scalars), set(mutated), set(fallible)
     seed, offset = default_generator._seed, default_generator._offset
     result = call()
     try:
@@ -129,7 +132,8 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
             if count > BASE_COUNT + 1 and id(t) not in allowed:  # one by the slice
                 raise Unguarded("it keeps a tensor that it doesn't return")
         overwritten = [n for n in mutated if n not in changed]
-        return result, Outcome(shape, made, written, overwritten, numbers)
+        failing = [n for n in fallible if n not in checked]
+        return result, Outcome(shape, made, written, overwritten, numbers, failing)
     except Unguarded as reason:
         reason.result = result
         raise

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
+from tilewright.ir.ops.check import made_alone, unmet
 
 from . import debug, devices
 from .arena import Arena
@@ -83,7 +84,7 @@ class Plan:
     runs, run_seconds: how often and how long it ran; compile_seconds: what it took to make.
     """
 
-    def __init__(self, roots: Sequence[Node]):
+    def __init__(self, roots: Sequence[Node], fallible: Sequence[Node] = ()):
         # The compiler is loaded when it is first needed: importing the package is fast without it.
         from tilewright.ir.passes.pipeline import lower_graph
 
@@ -91,10 +92,14 @@ class Plan:
 
         start = perf_counter()
         self.recorded = tuple(roots)
-        self.lowered = tuple(lower_graph(roots, check=debug.level() > 0))
+        lowered = lower_graph([*roots, *fallible], check=debug.level() > 0)
+        count = len(self.recorded)
+        checks = unmet(lowered[:count], lowered[count:])
+        self.lowered = (*lowered[:count], *map(made_alone, checks))
         self._crossings: dict[Node, int] = {}
         # As recorded: of what is computed from constants alone, rewriting loses the device.
-        self._places = [n.device or "cpu" for n in self.recorded]
+        self._places = [n.device or "cpu" for n in (*self.recorded, *checks)]
+        self._wanted = count if checks else None  # values of checks made alone are nobody's
         self.segments = segments_of(self.lowered, self._places, self._crossings)
         self._result_places = self._find_results()
         # Two tensors of one node get memory of their own, for either may be written to.
@@ -144,7 +149,7 @@ class Plan:
             if values is not None:
                 self.runs += 1
                 self.run_seconds += perf_counter() - start
-                return values
+                return values[: self._wanted]
         given = self._nothing_given
         if donated or into:
             given = self._given(tuple(donated), tuple(into))
@@ -159,8 +164,8 @@ class Plan:
             device = self.segments[self._result_places[place][0]].device
             values[place] = _copied(device, values[place], device.copied, failures)
         if failures:
-            raise Incomplete(values, failures[0])
-        return values
+            raise Incomplete(values[: self._wanted], failures[0])
+        return values[: self._wanted]
 
     def _run_all(
         self,
@@ -377,12 +382,13 @@ on_new: Callable[[Plan], None] | None = None
 """Is told of each new plan."""
 
 
-def plan_for(roots: tuple[Node, ...]) -> Plan:
-    """The plan that computes `roots`."""
+def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan:
+    """The plan that computes `roots`, and makes the checks of what `fallible` are computed from."""
     global _held
-    plan = _plans.get(roots)
+    key = (roots, fallible) if fallible else roots
+    plan = _plans.get(key)
     if plan is None:
-        plan = _plans[roots] = Plan(roots)
+        plan = _plans[key] = Plan(roots, fallible)
         _held += plan.launches
         if on_new is not None:
             on_new(plan)

@@ -18,7 +18,8 @@ from tilewright.ir.node import format_location
 from ..attention import roles
 from ..kernel import Dot, Kernel, Ordered, Scan, Sort
 from . import attention, columns, conv, points
-from .arguments import Check, Word
+from ..index import Check
+from .arguments import Word
 from .body import Body
 from .code import module_text
 from .dot import tiling, write

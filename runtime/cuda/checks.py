@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.codegen.triton.emitted import bad_position
+from tilewright.codegen.triton.emitted import failed
 
 from .copies import download
 
@@ -31,12 +31,12 @@ class Checks:
         self._launched[launcher] = None
 
     def make(self) -> None:
-        """Waits for the launches that can fail; IndexError for the first that did, which names
-        the user's line. Words are cleared, so that it is raised once."""
+        """Waits for the launches that can fail, and raises the error of the first that did, which
+        names the user's line. Words are cleared, so that it is raised once."""
         if not self._launched:
             return
         launched, self._launched = self._launched, {}
-        error: IndexError | None = None
+        error: Exception | None = None
         context = self.device.context
         for launcher in launched:
             checks, memory = launcher.emitted.checks, launcher.words
@@ -49,6 +49,6 @@ class Checks:
                 self.device.fill(memory, 0)
                 context.synchronize()  # so that launches in other streams come after it
                 first = int(np.flatnonzero(words)[0])
-                error = error or bad_position(checks[first], int(words[first]))
+                error = error or failed(checks[first], int(words[first]))
         if error is not None:
             raise error
