@@ -12,7 +12,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.shape import Size
+from tilewright.ir.shape import Size, check_storage
 from tilewright.ir.special import cast
 from tilewright.runtime import devices
 
@@ -205,6 +205,7 @@ def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any 
         )
     if dtype is None:
         dtype = dtypes.of_scalar(value, recording.default_dtype())
+    check_storage(target, dtype.itemsize)
     where = device_module.resolve(device)
     number = (
         ops.constant(value, dtype, where)

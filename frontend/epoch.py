@@ -74,7 +74,7 @@ class Handle(State):
     _chain: views.Chain | None = None
     _past: tuple[int, Node] | None = None
     _own: Handle | None = None
-    grad: Handle | None = None
+    _grad: Handle | None = None
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_hooks: dict[int, Callable[..., Any]] | None = None
     _grad_freed = False

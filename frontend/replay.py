@@ -95,9 +95,16 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
     nodes, versions = [t._node for t in known], [(t._storage or t)._version for t in known]
     alone = [t._storage is None for t in known]
     counted, ambient = _counts(), _ambient()
-    first, bound, changed, checked = len(handles), len(scalars), set(mutated), set(fallible)
+    first, bound, changed = len(handles), len(scalars), set(mutated)
     seed, offset = default_generator._seed, default_generator._offset
-    result = call()
+    before_it = dict(fallible)
+    fallible.clear()
+    try:
+        result = call()
+    finally:
+        failing = list(fallible)
+        fallible.clear()
+        fallible.update(before_it | dict.fromkeys(failing))
     try:
         if counted != _counts():
             raise Unguarded("it does more than record calls on tensors: it reads a value, makes a "
@@ -132,7 +139,6 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
             if count > BASE_COUNT + 1 and id(t) not in allowed:  # one by the slice
                 raise Unguarded("it keeps a tensor that it doesn't return")
         overwritten = [n for n in mutated if n not in changed]
-        failing = [n for n in fallible if n not in checked]
         return result, Outcome(shape, made, written, overwritten, numbers, failing)
     except Unguarded as reason:
         reason.result = result
@@ -149,7 +155,7 @@ def _number(place: int) -> Any:
 
 def _look(t: Any) -> tuple[Any, ...]:
     """What a call must leave as it is: all but the value."""
-    objects = (t.grad, t._hooks, t._post_hooks, t._history, t._own, t._chain)
+    objects = (t._grad, t._hooks, t._post_hooks, t._history, t._own, t._chain)
     buffer = (t._storage or t)._buffer
     return (t._meta(), t._requires_grad, id(buffer), *map(id, objects))
 

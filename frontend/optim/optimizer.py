@@ -103,10 +103,10 @@ class Optimizer:
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
-                    p.grad = None
-                elif p.grad is not None:
-                    p.grad.detach_()
-                    p.grad.zero_()
+                    p._grad = None
+                elif p._grad is not None:
+                    p._grad.detach_()
+                    p._grad.zero_()
 
     @threads.gives_way
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -125,7 +125,7 @@ class Optimizer:
         recording.set_grad_enabled(False)
         try:
             for group in self.param_groups:
-                params = [p for p in group["params"] if p.grad is not None]
+                params = [p for p in group["params"] if p._grad is not None]
                 if params:
                     self._step_group(group, params)
         finally:
