@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
@@ -14,7 +14,6 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 from tilewright.runtime import debug
 from tilewright.runtime import plan as plans
-from tilewright.runtime.device import OutOfMemoryError
 
 from . import epoch, interrupts, threads
 from .epoch import (
@@ -69,6 +68,7 @@ _OF_AN_EPOCH: tuple[Any, ...] = (
 )  # fmt: skip
 # What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
+Update = Callable[[], Iterable[Handle]]
 Refusal = Callable[[Node | None], Exception | None]
 """Why a node's value can't be computed now, or None if it can; of None, why nothing else can."""
 _refusal: Refusal | None = None
@@ -76,12 +76,16 @@ between: Callable[[], None] | None = None
 """Is called between two epochs, when nothing is half done."""
 
 
-def flush() -> None:
+def flush(update: Update | None = None) -> None:
     """Compute everything that is live, and begin a new epoch.
 
-    What can't be computed (an index out of range) is found out one by one: the rest gets its
-    values, and the first error is raised here and whenever its tensor is read again. After an
-    interrupt nothing is lost: what is still live is tried again next time.
+    Where something can't be computed (an index is out of range, there is no memory), the rest gets
+    its values, and the first error is raised here, once. A tensor that has no value raises it when
+    it is read; what was to be overwritten keeps its old value. After an interrupt nothing is lost:
+    what is still live is tried again next time.
+
+    update: the states that an optimizer writes. Its step is made as a whole or, if there is any
+        error, not at all: by then PyTorch's program would have raised.
     """
     threads.claim()
     _check(None)
@@ -90,7 +94,7 @@ def flush() -> None:
     grad = graph.grad_enabled()
     try:
         clock.holding = 1
-        error = _flush()
+        error = _flush(update)
     except BaseException:  # an interrupt, perhaps where the compiler had it changed
         graph.set_grad_enabled(grad)
         raise
@@ -110,10 +114,10 @@ def _check(node: Node | None) -> None:
         raise reason
 
 
-def end_step() -> None:
+def end_step(update: Update | None = None) -> None:
     """Begin a new epoch, where calls aren't only looked at."""
     if _refusal is None:
-        flush()
+        flush(update)
 
 
 def value_of(node: Node) -> Any:
@@ -187,7 +191,7 @@ class _Outcome:
 _outcomes: dict[tuple[Node, ...], _Outcome] = {}
 
 
-def _flush() -> Exception | None:
+def _flush(update: Update | None) -> Exception | None:
     if storages or windows:
         _forget_views()
     live, replaced = _live()
@@ -211,9 +215,9 @@ def _flush() -> Exception | None:
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()
     if not donated:
-        return _complete(plan, buffers, (), live, outcome, histories, kept)
+        return _complete(plan, buffers, (), live, outcome, histories, kept, update)
     with interrupts.deferred():
-        return _complete(plan, buffers, donated, live, outcome, histories, kept)
+        return _complete(plan, buffers, donated, live, outcome, histories, kept, update)
 
 
 class Apart:
@@ -244,15 +248,6 @@ def _value(root: Node, buffers: list[Any]) -> Any:
         return error.with_traceback(None)  # whose frames would keep memory
 
 
-def _one_by_one(roots: Sequence[Node], buffers: list[Any], values: Sequence[Any]) -> list[Any]:
-    """`values` of a run; what there wasn't enough memory for together is computed alone."""
-    out = list(values)
-    for i, value in enumerate(values):
-        if isinstance(value, OutOfMemoryError):
-            out[i] = _value(roots[i], buffers)
-    return out
-
-
 def _complete(
     plan: plans.Plan | Apart | None,
     buffers: list[Any],
@@ -261,23 +256,28 @@ def _complete(
     outcome: _Outcome,
     histories: dict[int, History],
     kept: dict[int, History],
+    update: Update | None,
 ) -> Exception | None:
     """Run the plan, and end the epoch with its values."""
-    error = None
+    error: Exception | None = None
     values: list[Any] = []
     if plan is not None:
         try:
             values = plan.run(buffers, scalars, donated)
         except plans.Incomplete as incomplete:
-            values = incomplete.values
-            if not donated:  # else leaves may be overwritten
-                values = _one_by_one(plan.recorded, buffers, values)
-            error = next((v for v in values if isinstance(v, Exception)), incomplete.error)
-            values = [Failed(v) if isinstance(v, Exception) else v for v in values]
+            error = incomplete.error
+            values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
+            if update is not None:
+                states = {id(t._storage or t) for t in update()}
+                undone = [i for i, s in enumerate(live) if id(s) in states]
+                for i in undone:
+                    values[i] = Failed(error)
     # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
     if kept and plan is not None:
         _surely(_keep_histories, kept, plan.recorded, values, live)
     _surely(_hand_out, live, outcome, histories, values, error is not None)
+    if error is not None:
+        _surely(_forget_failed_gradients)
     _surely(_end_epoch)
     return error
 
@@ -382,6 +382,14 @@ def _hand_out(
         s = live[i]
         if s._buffer is values[i]:
             s._history = histories[id(s)]
+
+
+def _forget_failed_gradients() -> None:
+    """A gradient that couldn't be computed is none: the next backward pass doesn't add to it."""
+    for t in variables:
+        grad = t._grad if isinstance(t, Handle) else None
+        if grad is not None and type((grad._storage or grad)._buffer) is Failed:
+            t._grad = None  # type: ignore[union-attr]
 
 
 def _end_epoch() -> None:

@@ -8,7 +8,7 @@ the device's arena at places fixed when the plan is made.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from tilewright.ir.ops.check import made_alone, unmet
 
 from . import debug, devices
 from .arena import Arena
-from .device import Bound, Device, OutOfMemoryError, Run
+from .device import Bound, Device, Run, told
 
 if TYPE_CHECKING:
     from tilewright.codegen.external import External
@@ -239,8 +239,8 @@ def _copied(
     try:
         return copy(value, source)
     except Exception as error:
-        failures.append(error)
-        return error
+        failures.append(told(error))
+        return failures[-1]
 
 
 _NO_RUN: tuple[Run | None, int] = (None, 0)
@@ -262,7 +262,7 @@ def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
             slots = Arena.of(device).slots(segment) if has_arena else blank.copy()
             for slot, make in makers:
                 slots[slot] = make()
-        except OutOfMemoryError:
+        except MemoryError:
             return None
         for slot, source in inputs:
             slots[slot] = buffers[source]
@@ -271,7 +271,10 @@ def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
                 device.meet([slots[slot] for slot, _ in inputs], ())
             except Exception:
                 return None
-        if run(slots, scalars) < count:
+        try:
+            if run(slots, scalars) < count:
+                return None
+        except MemoryError:
             return None
         return [slots[slot] for slot in results]
 
@@ -286,9 +289,15 @@ def run_segment(
     given: Sequence[tuple[int, int]],
     failures: list[Exception],
 ) -> list[Any]:
-    """The values of a segment's roots, or errors in their places, which `failures` gets too."""
+    """The values of a segment's roots, or errors in their places, which `failures` gets too.
+
+    All memory is taken before the first launch, and what was donated is overwritten by the last
+    ones, which don't fail. So a run that fails goes on with memory of its own (`_carry_on`), and
+    has changed nothing that was there before it.
+    """
     device = segment.device
     slots: list[Any] = [None] * len(segment.program.slots)
+    has_room = True
     try:
         if segment.arena_bytes:
             slots = Arena.of(device).slots(segment)
@@ -297,20 +306,15 @@ def run_segment(
         for slot, make in segment.makers:
             if slots[slot] is None:
                 slots[slot] = make()
-    except OutOfMemoryError as error:
-        failures.append(error)
-        for slot in (*dict(segment.makers), *segment.arena_slots):
-            if slots[slot] is None:
-                slots[slot] = error
+    except MemoryError:
+        has_room, slots = False, [None] * len(slots)
     for slot, source in segment.inputs:
         slots[slot] = buffers[source] if source < CROSSING else crossed[source]
     if device.concurrent and segment.launches:
         _meet(segment, slots, given, failures)
     launches, runs, done = segment.launches, segment.runs, 0
-    count = len(launches)
+    count = 0 if failures or not has_room else len(launches)
     try:
-        if failures:  # in an earlier segment, or for want of memory
-            raise failures[0]
         while done < count:
             run, together = runs.get(done, _NO_RUN)
             if run is not None:
@@ -322,9 +326,14 @@ def run_segment(
             launch([slots[i] for i in used], [scalars[n] for n in numbers])
             done += 1
     except Exception as error:
-        first = None if failures else error
-        failures.append(error)
-        _carry_on(segment, slots, scalars, done, first)
+        failures.append(told(error))
+    if done < len(launches) or not has_room:
+        error = failures[-1] if count else None
+        written = {i for step in segment.program.steps[:done] for i in step.outputs}
+        for slot, _ in given:
+            if slot not in written:
+                slots[slot] = None
+        _carry_on(segment, slots, scalars, done, error, failures)
     if segment.plain:
         return [slots[slot] for slot, _, _ in segment.results]
     out = []
@@ -349,31 +358,49 @@ def _meet(
         except Exception as error:
             failures.append(error)
             slots[slot] = error
-    segment.device.meet((), [slots[slot] for slot, _ in given])
+    segment.device.meet((), [slots[slot] for slot, _ in given if slots[slot] is not None])
 
 
 def _carry_on(
-    segment: Segment, slots: list[Any], scalars: Sequence[Any], at: int, error: Exception | None
+    segment: Segment,
+    slots: list[Any],
+    scalars: Sequence[Any],
+    at: int,
+    error: Exception | None,
+    failures: list[Exception],
 ) -> None:
     """The launches from `at` on, of which that one met `error`, if any: an error takes the place of
-    what can't be computed.
+    what can't be computed. Slots that have no memory get it when they are written, and temporaries
+    are dropped when nothing reads them any more."""
+    device, steps = segment.device, segment.program.steps
+    metas = {slot: meta for slot, (_, meta) in segment.arena_slots.items()}
+    makers = dict(segment.makers)
+    makers |= {slot: device.maker(meta.shape, meta.dtype) for slot, meta in metas.items()}
+    last = {slot: k for k, (_, used, _) in enumerate(segment.launches) for slot in used}
 
-    A run is not begun again, for it may have overwritten what was donated to it.
-    """
+    def give_memory(wanted: Iterable[int]) -> None:
+        for slot in wanted:
+            if slots[slot] is None and slot in makers:
+                slots[slot] = makers[slot]()
+
     for k in range(at, len(segment.launches)):
         launch, used, numbers = segment.launches[k]
-        outputs = segment.program.steps[k].outputs
-        bound = [slots[i] for i in used]
         failure: Exception | None = error if k == at else None
-        failure = failure or next((b for b in bound if isinstance(b, Exception)), None)
+        failure = failure or next((s for i in used if isinstance(s := slots[i], Exception)), None)
         if failure is None:
             try:
-                launch(bound, [scalars[n] for n in numbers])
+                give_memory(used)
+                launch([slots[i] for i in used], [scalars[n] for n in numbers])
             except Exception as other:
-                failure = other
+                failure = told(other)
+                failures.append(failure)
         if failure is not None:
-            for i in outputs:
+            for i in steps[k].outputs:
                 slots[i] = failure
+        for slot in used:
+            if slot in metas and last[slot] == k:
+                slots[slot] = None
+    give_memory(slot for slot, _, _ in segment.results)  # of those without an element
 
 
 _plans: dict[Any, Plan] = {}

@@ -123,19 +123,41 @@ class Optimizer:
                 loss = closure()
         enabled = recording.is_grad_enabled()
         recording.set_grad_enabled(False)
+        updated: list[Any] = []
         try:
             for group in self.param_groups:
                 params = [p for p in group["params"] if p._grad is not None]
                 if params:
                     self._step_group(group, params)
+                    updated += params
         finally:
             recording.set_grad_enabled(enabled)
         # The epoch ends here whatever else is pending, so every step is cut at the same place.
-        recording.end_step()
+        try:
+            recording.end_step(lambda: self._written(updated))
+        except Exception:
+            self._take_back(updated)
+            raise
         if self._post_hooks:
             for hook in list(self._post_hooks.values()):
                 hook(self, (closure,), {})
         return loss
+
+    def _written(self, params: list[Any]) -> list[Any]:
+        """The tensors that a step of `params` writes."""
+        states = [v for p in params for v in self.state.get(p, {}).values()]
+        return [*params, *filter(_is_tensor, states)]
+
+    def _take_back(self, params: list[Any]) -> None:
+        """Have the states of `params` be as before a step that failed, whose writes are undone."""
+        for p in params:
+            state = self.state.get(p, {})
+            if "step" in state:
+                state["step"] -= 1
+            for name in [n for n, v in state.items() if _is_tensor(v) and v._is_failed()]:
+                del state[name]
+            if not state.get("step", True):
+                del self.state[p]
 
     def _step_group(self, group: dict[str, Any], params: list[Any]) -> None:
         get = self.state.get
@@ -245,6 +267,10 @@ class Optimizer:
                 if key != "params":
                     text += f"    {key}: {group[key]}\n"
         return text + ")"
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
 
 
 def _packed(state: dict[str, Any]) -> dict[str, Any]:
