@@ -102,10 +102,6 @@ class Tensor(Handle):
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
 
-    def _is_failed(self) -> bool:
-        """Whether the tensor has no value, because computing it raised an error."""
-        return type((self._storage or self)._buffer) is epoch.Failed
-
     def _set_grad(self, value: Any) -> None:
         if value is not None:
             _check_grad(self, value)

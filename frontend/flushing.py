@@ -14,6 +14,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 from tilewright.runtime import debug
 from tilewright.runtime import plan as plans
+from tilewright.runtime.device import told
 
 from . import epoch, interrupts, threads
 from .epoch import (
@@ -211,7 +212,7 @@ def _flush(update: Update | None) -> Exception | None:
         except Exception as error:  # of the compiler: what it has no trouble with gets its values
             if debug.level():
                 print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
-            plan = Apart(roots)
+            plan = Apart(roots, checked)
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()
     if not donated:
@@ -224,15 +225,17 @@ class Apart:
     """Values that can't be compiled together: each by itself, as a plan does it. If none can be,
     all are as they were."""
 
-    def __init__(self, roots: tuple[Node, ...]):
-        self.recorded = roots
+    def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
+        self.recorded, self.fallible = roots, fallible
 
     def run(self, buffers: list[Any], scalars: list[Any], donated: Sequence[Any] = ()) -> list[Any]:
         values = [_value(root, buffers) for root in self.recorded]
         errors = [v for v in values if isinstance(v, Exception)]
-        if len(errors) == len(values):
+        if len(errors) == len(values) and not any(isinstance(e, MemoryError) for e in errors):
             del values, errors  # the frame is in the error's traceback
-            return plans.plan_for(self.recorded).run(buffers, scalars)
+            return plans.plan_for(self.recorded, self.fallible).run(buffers, scalars)
+        checked = [_value(root, buffers) for root in self.fallible]
+        errors += [v for v in checked if isinstance(v, Exception)]
         if errors:
             raise plans.Incomplete(values, errors[0])
         return values
@@ -245,7 +248,7 @@ def _value(root: Node, buffers: list[Any]) -> Any:
     except plans.Incomplete as incomplete:
         return incomplete.error
     except Exception as error:
-        return error.with_traceback(None)  # whose frames would keep memory
+        return told(error.with_traceback(None))  # whose frames would keep memory
 
 
 def _complete(

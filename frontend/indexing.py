@@ -67,6 +67,7 @@ def setitem(t: Any, key: Any, value: Any) -> None:
     value = as_handle(value, t)  # only now: reading a mask would compute a number on the host
     node = recording.fallible_node_of(_put, permuted, value, *indices, axis, "set")
     assign(permuted, node)
+    recording.settle()  # so that op by op an error is raised here
 
 
 def _fit(value: Node, shape: tuple[int, ...], dtype: dtypes.DType) -> Node:
@@ -293,7 +294,7 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
     return record_fallible(_index_select, input, int(dim), index)
 
 
-def _gather_dim(x: Node, dim: int, index: Node, failure: str) -> Node:
+def _gather_dim(x: Node, dim: int, index: Node) -> Node:
     axis = normalize_axis(dim, x.rank)
     if index.rank != x.rank:
         raise RuntimeError(
@@ -301,18 +302,24 @@ def _gather_dim(x: Node, dim: int, index: Node, failure: str) -> Node:
         )
     if not x.rank:
         return x
-    return take_along(x, positions(index, x.shape[axis], axis, failure), axis)
+    return take_along(x, positions(index, x.shape[axis], axis, "element"), axis)
 
 
 def gather(input: Any, dim: int, index: Any) -> Any:
     """out[i][j][k] = input[i][index[i][j][k]][k] (for dim 1)."""
-    return record_fallible(_gather_dim, input, int(dim), index, "element")
+    return record_fallible(_gather_dim, input, int(dim), index)
 
 
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     if dim is None:
         input, dim, indices = shaping.reshape(input, -1), 0, shaping.reshape(indices, -1)
-    return record_fallible(_gather_dim, input, int(dim), indices, "index")
+    return record(_take_along, input, int(dim), indices)
+
+
+def _take_along(x: Node, dim: int, index: Node) -> Node:
+    """PyTorch takes these positions modulo the size: none is out of range."""
+    size = x.shape[normalize_axis(dim, x.rank)] if x.rank else 1
+    return _gather_dim(x, dim, ops.remainder(index, ops.full_like(index, max(size, 1))))
 
 
 def take(input: Any, index: Any) -> Any:

@@ -427,7 +427,9 @@ def bernoulli_(self: Any, p: Any = 0.5, *, generator: Any = None) -> Any:
     else:
         build = _bernoulli_constant
         node = recording.node_of(build, *drawn, _probability(p), tuple(shape), dtype)
-    return recording.assign(self, node)
+    recording.assign(self, node)
+    recording.settle()  # so that op by op an error is raised here
+    return self
 
 
 def _transformed(name: str, transform: Callable[..., Node]) -> Callable[..., Any]:

@@ -162,8 +162,8 @@ def wrap_all(nodes: Sequence[Node]) -> list[Any]:
 
 
 def settle() -> None:
-    """End the epoch if it has grown too large: after a block that held it."""
-    if len(handles) > LIMIT:
+    """End the epoch if it has grown too large: after a block that held it, or after a write."""
+    if len(handles) > LIMIT or LIMIT <= 0:
         _overfull()
 
 

@@ -301,7 +301,7 @@ def same(text: str, kernel: Kernel | Bundle) -> Kernel | Bundle:
 def positions(kernel: Kernel) -> list[Any]:
     """What `describe` leaves out of positions that are data."""
     indices = [i for v in kernel.values for i in v.indices()] + [s.offset for s in kernel.stores]
-    return [(d.size, d.axis, d.loc) for d in dimensions(indices) if isinstance(d, Data)]
+    return [d.check for d in dimensions(indices) if isinstance(d, Data)]
 
 
 def through_xdsl(text: str) -> str:

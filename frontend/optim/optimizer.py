@@ -138,6 +138,8 @@ class Optimizer:
         except Exception:
             self._take_back(updated)
             raise
+        finally:
+            _begun.clear()
         if self._post_hooks:
             for hook in list(self._post_hooks.values()):
                 hook(self, (closure,), {})
@@ -154,7 +156,7 @@ class Optimizer:
             state = self.state.get(p, {})
             if "step" in state:
                 state["step"] -= 1
-            for name in [n for n, v in state.items() if _is_tensor(v) and v._is_failed()]:
+            for name in [n for n, v in state.items() if any(v is b for b in _begun)]:
                 del state[name]
             if not state.get("step", True):
                 del self.state[p]
@@ -269,6 +271,9 @@ class Optimizer:
         return text + ")"
 
 
+_begun: list[Any] = []  # tensors of states that the current step has made
+
+
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
@@ -303,7 +308,9 @@ def zeros_for(p: Any, value: float = 0.0) -> Any:
     array = np.zeros(tuple(shape), dtype=dtype.np)
     if value:
         array += dtype.np.type(value)
-    return creation._upload(array, dtype, device)
+    made = creation._upload(array, dtype, device)
+    _begun.append(made)
+    return made
 
 
 def wide(p: Any) -> DType:

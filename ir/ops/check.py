@@ -99,7 +99,25 @@ def _bounds(node: Node) -> tuple[float, float]:
         (a, b), (c, d) = map(bounds, operands)
         choose = min if op.name == "minimum" else max
         return choose(a, c), choose(b, d)
+    if op.name == "remainder" and bounds(operands[1])[0] > 0:
+        return 0, bounds(operands[1])[1] - 1
+    if op.name in ("add", "sub", "mul") and node.dtype is int64:
+        return _arithmetic(op.name, bounds(operands[0]), bounds(operands[1]))
     return _UNKNOWN
+
+
+def _arithmetic(
+    name: str, x: tuple[float, float], y: tuple[float, float]
+) -> tuple[float, float]:
+    if math.inf in (*map(abs, x), *map(abs, y)):
+        return _UNKNOWN
+    (a, b), (c, d) = x, y
+    if name == "mul":
+        ends = [p * q for p in x for q in y]
+        low, high = min(ends), max(ends)
+    else:
+        low, high = (a + c, b + d) if name == "add" else (a - d, b - c)
+    return (low, high) if -(1 << 63) <= low and high < 1 << 63 else _UNKNOWN
 
 
 def _union(all_bounds: Iterable[tuple[float, float]]) -> tuple[float, float]:
