@@ -18,7 +18,7 @@ from tilewright.runtime import devices
 
 from . import devices as device_module
 from . import recording
-from .recording import Handle, SharedMemory, record, record_fallible
+from .recording import Handle, SharedMemory, record_fallible
 from .shaping import sizes
 
 

@@ -225,9 +225,7 @@ def _index(x: Node, *args: Any) -> Node:
 
 
 def _positions(x: Node, indices: Sequence[Node], axis: int) -> list[Node]:
-    return [
-        positions(i, x.shape[axis + k], axis + k, "index") for k, i in enumerate(indices)
-    ]
+    return [positions(i, x.shape[axis + k], axis + k, "index") for k, i in enumerate(indices)]
 
 
 def _gather(t: Any, advanced: list[tuple[int, Any]]) -> Any:

@@ -286,7 +286,7 @@ def _are_weights(p: Node, failure: str) -> Node:
 
 
 def _have_sum(p: Node, failure: str) -> Node:
-    """A check that each row has a weight that isn't zero; what is negative or NaN isn't told here."""
+    """A check that each row has a weight that isn't zero."""
     return ops.require(ops.any(ops.ne(p, ops.full_like(p, 0)), (p.rank - 1,)), failure)
 
 

@@ -20,7 +20,7 @@ class Failure:
     wraps: bool = False
 
     def at(self, index: int, axis: int, size: int, line: str) -> Exception:
-        """The error for `index`, which isn't in 0 <= index < size, in the user's `line`, if that is known."""
+        """The error for `index`, which isn't in 0 <= index < size, in a `line` of the user's."""
         if self.wraps and index < 0:
             index -= size
         text = self.text.format(index=index, axis=axis, size=size)
@@ -50,9 +50,7 @@ FAILURES = {
         RuntimeError, "invalid multinomial distribution (sum of probabilities <= 0)"
     ),
     "bernoulli": Failure(RuntimeError, "Expected p_in >= 0 && p_in <= 1 to be true, but got false"),
-    "cross entropy input": Failure(
-        RuntimeError, "all elements of input should be between 0 and 1"
-    ),
+    "cross entropy input": Failure(RuntimeError, "all elements of input should be between 0 and 1"),
     "cross entropy target": Failure(
         RuntimeError, "all elements of target should be between 0 and 1"
     ),

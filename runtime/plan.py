@@ -328,12 +328,12 @@ def run_segment(
     except Exception as error:
         failures.append(told(error))
     if done < len(launches) or not has_room:
-        error = failures[-1] if count else None
+        met = failures[-1] if count else None
         written = {i for step in segment.program.steps[:done] for i in step.outputs}
         for slot, _ in given:
             if slot not in written:
                 slots[slot] = None
-        _carry_on(segment, slots, scalars, done, error, failures)
+        _carry_on(segment, slots, scalars, done, met, failures)
     if segment.plain:
         return [slots[slot] for slot, _, _ in segment.results]
     out = []

@@ -147,16 +147,20 @@ def test_on_each_engine(env: dict[str, str], run_python: Any) -> None:
 
 
 @pytest.mark.triton
-@pytest.mark.parametrize("name", ["gather", "index of equal elements", "cross_entropy", "bernoulli"])
+@pytest.mark.parametrize(
+    "name", ["gather", "index of equal elements", "cross_entropy", "bernoulli"]
+)
 def test_in_a_kernel_of_triton(name: str) -> None:
     pytest.importorskip("triton")
-    given = {k: v.to("interpret") if isinstance(v, tw.Tensor) else v for k, v in setting(tw).items()}
+    given = {
+        k: v.to("interpret") if isinstance(v, tw.Tensor) else v for k, v in setting(tw).items()
+    }
     given["L"] = lambda data: tw.tensor(data, device="interpret")
     if name == "index of equal elements":
         program = 'torch.ones(4, device="interpret")[L([9])].sum()'
     else:
         program = WRONG[name]
-    with pytest.raises((IndexError, RuntimeError), match="out of bounds|p_in >= 0"):
+    with pytest.raises((IndexError, RuntimeError), match=r"out of bounds|p_in >= 0"):
         eval(program, given)
         recording.flush()
 
@@ -339,3 +343,15 @@ def test_a_captured_graph_is_checked(fake: FakeCuda) -> None:
             with pytest.raises(IndexError, match="index 7"):
                 y.tolist()
         assert y.tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.triton
+def test_all_checks_are_read_by_one_copy(fake: FakeCuda) -> None:
+    x = tw.arange(4.0, device="cuda")
+    one, two = (tw.zeros(n, dtype=tw.int64, device="cuda") for n in (2, 3))
+    for _ in range(2):
+        before = fake.calls["cuMemcpyDtoHAsync_v2"]
+        picked = x[one].sum() + x.flip(0)[two].prod()
+        tw.nn.functional.one_hot(two, 2)
+        picked.item()
+    assert fake.calls["cuMemcpyDtoHAsync_v2"] - before == 2

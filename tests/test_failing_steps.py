@@ -1,4 +1,4 @@
-"""Programs that go on after a step that failed: for want of memory, or for a value that is wrong."""
+"""Programs that go on after a step that failed: for want of memory, or for a wrong value."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_two_models_and_values_that_are_read_late(torch: Any) -> None:
 
 
 def test_gradients_of_the_good_batches_are_kept(torch: Any) -> None:
-    """Of several batches that are added up, one is too large, which is seen when its loss is read."""
+    """Of several batches that are added up one is too large: seen when its loss is read."""
 
     def run(lib: Any) -> list[Any]:
         net = model(lib)

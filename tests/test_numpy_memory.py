@@ -9,8 +9,8 @@ import pytest
 from kernels import DEVICE, WHERE, apply, at, buffer, const, load, run
 
 from tilewright.codegen.index import (
-    Check,
     Axis,
+    Check,
     Data,
     constant,
     data,

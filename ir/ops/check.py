@@ -106,9 +106,7 @@ def _bounds(node: Node) -> tuple[float, float]:
     return _UNKNOWN
 
 
-def _arithmetic(
-    name: str, x: tuple[float, float], y: tuple[float, float]
-) -> tuple[float, float]:
+def _arithmetic(name: str, x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
     if math.inf in (*map(abs, x), *map(abs, y)):
         return _UNKNOWN
     (a, b), (c, d) = x, y
@@ -117,7 +115,7 @@ def _arithmetic(
         low, high = min(ends), max(ends)
     else:
         low, high = (a + c, b + d) if name == "add" else (a - d, b - c)
-    return (low, high) if -(1 << 63) <= low and high < 1 << 63 else _UNKNOWN
+    return (low, high) if low >= -(1 << 63) and high < 1 << 63 else _UNKNOWN
 
 
 def _union(all_bounds: Iterable[tuple[float, float]]) -> tuple[float, float]:

@@ -321,8 +321,7 @@ class _Reader:
                 value = tuple(value)
             arguments.append(Argument(name, kind, role, value))
         checks: Any = tuple(
-            Check(size, axis, tuple(loc), failure)
-            for size, axis, loc, failure in about["checks"]
+            Check(size, axis, tuple(loc), failure) for size, axis, loc, failure in about["checks"]
         )
         emitted = Emitted(
             about["name"], "", (), "", tuple(arguments), {}, about["grid"], 0, 0, checks

@@ -80,7 +80,9 @@ def embedding(
         padding_idx %= count
     if max_norm is not None:
         with recording.grad_mode(False):
-            node = recording.fallible_node_of(_renorm, weight, input, float(max_norm), float(norm_type))
+            node = recording.fallible_node_of(
+                _renorm, weight, input, float(max_norm), float(norm_type)
+            )
             recording.assign(weight, node)
     return record_fallible(_embedding, input, weight, -1 if padding_idx is None else padding_idx)
 

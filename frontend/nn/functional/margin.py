@@ -109,7 +109,9 @@ def multilabel_margin_loss(
 
     target: int64, as many as classes: those listed, then -1 if they are fewer.
     """
-    return record_fallible(_multilabel_margin, input, target, _reduction(reduction, size_average, reduce))
+    return record_fallible(
+        _multilabel_margin, input, target, _reduction(reduction, size_average, reduce)
+    )
 
 
 def _multilabel(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
