@@ -66,7 +66,7 @@ class Checks:
             self.device.fill(page.memory, 0)
             self._page = weakref.ref(page)
         found = Words(page, page.used, count)
-        page.used += count
+        page.used += count + count % 2  # kernels expect addresses that are multiples of 16
         return found
 
     def expect(self, launcher: Launcher) -> None:
