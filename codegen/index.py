@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilewright.ir.failure import FAILURES
+from tilewright.ir.node import format_location
+
 if TYPE_CHECKING:
     from .kernel import Value
 
@@ -42,16 +45,31 @@ class Mod:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """An int64 value computed by the kernel and used as a position in 0 <= position < size.
+class Check:
+    """What is said of a value that isn't in 0 <= value < size: failure is the name of the error
+    (ir/failure.py), axis the dimension indexed, loc the user's line."""
 
-    loc is the user's line, for the error when a value is out of range; axis the dimension indexed.
-    """
-
-    value: Value
     size: int
     axis: int
     loc: tuple[str, int]
+    failure: str = "position"
+
+    def error(self, value: int) -> Exception:
+        where = format_location(self.loc) if self.loc[0] else ""
+        return FAILURES[self.failure].at(value, self.axis, self.size, where)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """An int64 value computed by the kernel and used as a position in 0 <= position < size, which
+    is checked."""
+
+    value: Value
+    check: Check
+
+    @property
+    def size(self) -> int:
+        return self.check.size
 
 
 Atom = Axis | FloorDiv | Mod | Data

@@ -31,7 +31,7 @@ from . import index as ix
 from . import movement
 from .contraction import Term, contraction
 from .domain import Domain, Place, along
-from .index import Axis, Data, Index
+from .index import Axis, Check, Data, Index
 from .kernel import (
     Apply,
     Buffer,
@@ -349,14 +349,21 @@ class Lowering:
             positions.append(self.data_index(value, x.shape[dim], dim, node))
         return (yield x, (*place[:axis], *positions, *place[axis + placed :]))
 
-    def data_index(self, value: Value, size: int, dim: int, node: Node) -> Index:
+    def _check(self, node: Node, place: Place) -> Rule:
+        size, axis, failure = node.attrs
+        value = yield node.operands[0], place
+        return self._position(self.data_index(value, size, axis, node, failure))
+
+    def data_index(
+        self, value: Value, size: int, dim: int, node: Node, failure: str = "position"
+    ) -> Index:
         """The index that an integer value stands for, in dimension `dim` of `size` elements."""
         known = _as_index(value)
         if known is not None:
             low, high = known.bounds()
             if low >= 0 and high < size:
                 return known
-        return ix.data(Data(value, size, dim, node.loc))
+        return ix.data(Data(value, Check(size, dim, node.loc, failure)))
 
     # Folds.
 
@@ -539,6 +546,7 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
     Kind.ELEMENTWISE: Lowering._elementwise,
     Kind.MOVEMENT: Lowering._movement,
     Kind.GATHER: Lowering._gather,
+    Kind.CHECK: Lowering._check,
     Kind.REDUCE: Lowering._reduce,
     Kind.SCAN: Lowering._scan,
     Kind.CONTRACTION: Lowering._contraction,

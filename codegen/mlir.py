@@ -237,8 +237,10 @@ class _Printer:
         found = dimensions(indices)
         for atom in found:
             if isinstance(atom, Data) and atom not in self.names:
-                size = {"size": Integer(atom.size), "axis": Integer(atom.axis)}
-                self.define(atom, "twk.data", size, INDEX, [atom.value], FileLocation(*atom.loc))
+                check = atom.check
+                about: dict[str, Attribute] = {"size": Integer(check.size)}
+                about |= {"axis": Integer(check.axis), "failure": check.failure}
+                self.define(atom, "twk.data", about, INDEX, [atom.value], FileLocation(*check.loc))
         attributes["at"] = format_map(indices, {atom: self.name(atom) for atom in found})
         return found
 

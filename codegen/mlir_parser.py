@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.ir import ops as _ops  # noqa: F401  fills REGISTRY
 from tilewright.ir.dtype import BY_MLIR, DType
+from tilewright.ir.failure import FAILURES
 from tilewright.ir.mlir.lexer import Position as Place
 from tilewright.ir.mlir.lexer import Source
 from tilewright.ir.mlir.parser import ISOLATED, parse
@@ -31,7 +32,7 @@ from tilewright.ir.mlir.values import from_constant_attribute
 from tilewright.ir.op import REGISTRY, Kind, Op
 
 from .affine import parse_map
-from .index import Axis, Data, Index
+from .index import Axis, Check, Data, Index
 from .kernel import (
     Apply,
     Buffer,
@@ -291,7 +292,11 @@ class _Scope:
         # Text that states no line of a program is itself where the position was written.
         where = fields.where
         line = file_and_line(fields.op.loc) or (where.source.filename, where.line)
-        return Data(fields.value(), fields.size("size"), fields.size("axis"), line)
+        name = fields.string("failure")
+        if name not in FAILURES:
+            fields.where.fail(f"the name of a failure, one of {', '.join(FAILURES)}", name)
+        check = Check(fields.size("size"), fields.size("axis"), line, name)
+        return Data(fields.value(), check)
 
     def load(self, fields: _Fields) -> Load:
         return Load(fields.buffer(), fields.index(), fields.result_dtype())

@@ -156,7 +156,7 @@ def _kind(node: Node) -> int:
         # The copy that a scatter updates is told from others by a number of no meaning here.
         attrs = () if node.op is initial else node.attrs
         # A position that is data is reported with its line.
-        loc = node.loc if node.op.kind in (Kind.GATHER, Kind.SCATTER) else None
+        loc = node.loc if node.op.kind in (Kind.GATHER, Kind.SCATTER, Kind.CHECK) else None
         found = node.memo["form"] = _known((node.op, attrs, node.shape, node.dtype, loc))
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from .promotion import to
 from .recording import Handle, record, resolve
 
 _fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # what Python has there for an instance
-_OWN = {"grad", *(name for kind in Handle.__mro__[:-1] for name in vars(kind))}
+_OWN = {name for kind in Handle.__mro__[:-1] for name in vars(kind)}
 
 
 class Attributes(Mirror):
@@ -125,6 +126,13 @@ class Tensor(Handle):
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
+
+    def _set_grad(self, value: Any) -> None:
+        if value is not None:
+            _check_grad(self, value)
+        self._grad = value
+
+    grad = property(attrgetter("_grad"), _set_grad, doc="The gradient of a leaf, or None.")
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Begin (or stop) to collect gradients in `.grad`."""
@@ -601,6 +609,34 @@ class Tensor(Handle):
 
     def __delitem__(self, key: Any) -> None:
         raise TypeError("Tensor does not support deleting items")
+
+
+def _check_grad(t: Any, value: Any) -> None:
+    """Raise unless `value` may be the gradient of `t`."""
+    if not isinstance(value, Handle):
+        raise TypeError(
+            "assigned grad expected to be a Tensor or None but got grad of type "
+            f"{type(value).__name__}{at_user_line()}"
+        )
+    if value is t:
+        raise RuntimeError(f"can't assign Variable as its own grad{at_user_line()}")
+    (shape, dtype, device), (own, kind, where) = value._meta(), t._meta()
+    if tuple(shape) != tuple(own):
+        raise RuntimeError(
+            f"attempting to assign a gradient of size '{list(shape)}' to a tensor of size "
+            f"'{list(own)}'. Please ensure that the gradient and the tensor are the same size"
+            f"{at_user_line()}"
+        )
+    if dtype is not kind:
+        raise RuntimeError(
+            f"attempting to assign a gradient with dtype '{dtype}' to a tensor with dtype "
+            f"'{kind}'. The gradient must match the tensor's{at_user_line()}"
+        )
+    if device != where:
+        raise RuntimeError(
+            f"attempting to assign a gradient on {device} to a tensor on {where}. Please ensure "
+            f"that the gradient and the tensor are on the same device{at_user_line()}"
+        )
 
 
 def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:

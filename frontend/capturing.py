@@ -18,7 +18,18 @@ from tilewright.runtime import devices
 from tilewright.runtime import plan as plans
 
 from . import flushing, recording
-from .epoch import Failed, Handle, Storage, clock, counted, drawn, leaves, scalars, storage_of
+from .epoch import (
+    Failed,
+    Handle,
+    Storage,
+    clock,
+    counted,
+    drawn,
+    fallible,
+    leaves,
+    scalars,
+    storage_of,
+)
 from .generator import default_generator, signed
 from .saved import History
 
@@ -33,7 +44,7 @@ class Program:
     """
 
     def __init__(self, roots: tuple[Node, ...]):
-        self.plan = plans.plan_for(roots)
+        self.plan = plans.plan_for(roots, tuple(filter(_is_of_gpu, fallible)))
         self.plan.hasten()
         self.sources: list[Any] = [
             buffer if state is None else state for state, _, buffer in leaves
@@ -240,7 +251,8 @@ def _host_values(
     values: list[Any] = [None] * len(roots)
     if host:
         try:
-            plan = plans.plan_for(tuple([roots[i] for i in host]))
+            checked = tuple([n for n in fallible if not _is_of_gpu(n)])
+            plan = plans.plan_for(tuple([roots[i] for i in host]), checked)
             found = plan.run([buffer for _, _, buffer in leaves], scalars)
         except plans.Incomplete as incomplete:
             raise incomplete.error from None

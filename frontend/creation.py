@@ -13,13 +13,13 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.shape import Size
+from tilewright.ir.shape import Size, check_storage
 from tilewright.ir.special import cast
 from tilewright.runtime import devices
 
 from . import devices as device_module
 from . import recording
-from .recording import Handle, SharedMemory, record
+from .recording import Handle, SharedMemory, record_fallible
 from .shaping import sizes
 
 
@@ -247,6 +247,7 @@ def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any 
     if dtype is None:
         dtype = dtypes.of_scalar(value, recording.default_dtype())
     dtype = recording.named_dtype(dtype)
+    check_storage(target, dtype.itemsize)
     where = device_module.resolve(device)
     number = (
         ops.constant(value, dtype, where)
@@ -490,6 +491,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: A
 
 
 def _one_hot(index: Node, classes: int) -> Node:
+    index = ops.checked(ops.cast(index, dtypes.int64), classes, index.rank, "one-hot")
     line = ops.reshape(ops.iota(classes), (1,) * index.rank + (classes,))
     return ops.cast(ops.eq(ops.unsqueeze(index, index.rank), line), dtypes.int64)
 
@@ -498,4 +500,4 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     """int64 one-hot rows of the class indices in `tensor`."""
     if num_classes == -1:
         num_classes = int(tensor.max().item()) + 1
-    return record(_one_hot, tensor, int(num_classes))
+    return record_fallible(_one_hot, tensor, int(num_classes))

@@ -417,6 +417,11 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
 
 
 def _where(condition: Node, a: Node, b: Node) -> Node:
+    if condition.dtype not in (dtypes.bool_, dtypes.uint8):
+        raise RuntimeError(
+            "where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype}{at_user_line()}"
+        )
     a, b = promoted(a, b)
     return ops.where(truth(condition), a, b)
 

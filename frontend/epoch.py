@@ -79,7 +79,7 @@ class Handle(State):
     _writes = 0
     _past: tuple[int, Node] | None = None
     _root: Root | None = None
-    grad: Handle | None = None
+    _grad: Handle | None = None
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_hooks: dict[int, Callable[..., Any]] | None = None
     _grad_freed = False
@@ -151,6 +151,7 @@ mutated: set[Node] = set()  # values that were overwritten, for the check in bac
 freed: list[tuple[Node, int]] = []  # roots of backward passes and how many handles there were
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
 calls: list[Any] = []  # contexts of autograd.Function calls
+fallible: dict[Node, None] = {}  # results of calls that values can make fail, in their order
 
 tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by grad mode and casts
 sites: dict[Any, set[Any]] = {}  # numbers met at a place

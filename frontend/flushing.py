@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from sys import getrefcount
 from typing import Any
@@ -14,7 +14,7 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.runtime import debug
 from tilewright.runtime import plan as plans
-from tilewright.runtime.device import OutOfMemoryError
+from tilewright.runtime.device import told
 
 from . import epoch, interrupts, threads
 from .epoch import (
@@ -25,6 +25,7 @@ from .epoch import (
     clock,
     counted,
     drawn,
+    fallible,
     freed,
     handles,
     hooked,
@@ -64,10 +65,11 @@ def _calibrate() -> tuple[int, int]:
 
 _OF_AN_EPOCH: tuple[Any, ...] = (
     handles, leaves, storages, windows, variables, scalars, drawn, counted, freed, calls, mutated,
-    hooked,
+    hooked, fallible,
 )  # fmt: skip
 # What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
+Update = Callable[[], Iterable[Handle]]
 Refusal = Callable[[Node | None], Exception | None]
 """Why a node's value can't be computed now, or None if it can; of None, why nothing else can."""
 _refusal: Refusal | None = None
@@ -75,12 +77,16 @@ between: Callable[[], None] | None = None
 """Is called between two epochs, when nothing is half done."""
 
 
-def flush() -> None:
+def flush(update: Update | None = None) -> None:
     """Compute everything that is live, and begin a new epoch.
 
-    What can't be computed (an index out of range) is found out one by one: the rest gets its
-    values, and the first error is raised here and whenever its tensor is read again. After an
-    interrupt nothing is lost: what is still live is tried again next time.
+    Where something can't be computed (an index is out of range, there is no memory), the rest gets
+    its values, and the first error is raised here, once. A tensor that has no value raises it when
+    it is read; what was to be overwritten keeps its old value. After an interrupt nothing is lost:
+    what is still live is tried again next time.
+
+    update: the states that an optimizer writes. Its step is made as a whole or, if there is any
+        error, not at all: by then PyTorch's program would have raised.
     """
     threads.claim()
     _check(None)
@@ -89,7 +95,7 @@ def flush() -> None:
     grad = graph.grad_enabled()
     try:
         clock.holding = 1
-        error = _flush()
+        error = _flush(update)
     except BaseException:  # an interrupt, perhaps where the compiler had it changed
         graph.set_grad_enabled(grad)
         raise
@@ -109,10 +115,10 @@ def _check(node: Node | None) -> None:
         raise reason
 
 
-def end_step() -> None:
+def end_step(update: Update | None = None) -> None:
     """Begin a new epoch, where calls aren't only looked at."""
     if _refusal is None:
-        flush()
+        flush(update)
 
 
 def value_of(node: Node) -> Any:
@@ -171,7 +177,7 @@ class _Outcome:
 
     avals: theirs. collects: which are places that collect gradients.
     tracked: those that can be differentiated later.
-    plans: what computes them together with others, by the tuple of these.
+    plans: what computes them together with others, by the tuples of these and of what can fail.
     """
 
     __slots__ = ("avals", "collects", "plans", "tracked")
@@ -180,13 +186,13 @@ class _Outcome:
         self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
         self.collects = [n.op is ops.variable for n in nodes]
         self.tracked = [i for i, n in enumerate(nodes) if n.requires_grad and not self.collects[i]]
-        self.plans: dict[tuple[Node, ...], plans.Plan] = {}
+        self.plans: dict[tuple[tuple[Node, ...], tuple[Node, ...]], plans.Plan] = {}
 
 
 _outcomes: dict[tuple[Node, ...], _Outcome] = {}
 
 
-def _flush() -> Exception | None:
+def _flush(update: Update | None) -> Exception | None:
     if storages or windows:
         _forget_views()
     live, replaced = _live()
@@ -197,36 +203,39 @@ def _flush() -> Exception | None:
     histories = _histories(live, nodes, outcome) if outcome.tracked else {}
     kept = {i: h for i, h in histories.items() if not h.is_freed} if histories else {}
     extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
-    plan: plans.Plan | Apart | None = outcome.plans.get(extra)
-    if plan is None and (nodes or extra):
+    checked = tuple(fallible) if fallible else ()
+    plan: plans.Plan | Apart | None = outcome.plans.get((extra, checked))
+    if plan is None and (nodes or extra or checked):
         roots = (*nodes, *extra)
         try:
-            plan = outcome.plans[extra] = plans.plan_for(roots)
+            plan = outcome.plans[extra, checked] = plans.plan_for(roots, checked)
         except Exception as error:  # of the compiler: what it has no trouble with gets its values
             if debug.level():
                 print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
-            plan = Apart(roots)
+            plan = Apart(roots, checked)
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()
     if not donated:
-        return _complete(plan, buffers, (), live, outcome, histories, kept)
+        return _complete(plan, buffers, (), live, outcome, histories, kept, update)
     with interrupts.deferred():
-        return _complete(plan, buffers, donated, live, outcome, histories, kept)
+        return _complete(plan, buffers, donated, live, outcome, histories, kept, update)
 
 
 class Apart:
     """Values that can't be compiled together: each by itself, as a plan does it. If none can be,
     all are as they were."""
 
-    def __init__(self, roots: tuple[Node, ...]):
-        self.recorded = roots
+    def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
+        self.recorded, self.fallible = roots, fallible
 
     def run(self, buffers: list[Any], scalars: list[Any], donated: Sequence[Any] = ()) -> list[Any]:
         values = [_value(root, buffers) for root in self.recorded]
         errors = [v for v in values if isinstance(v, Exception)]
-        if len(errors) == len(values):
+        if len(errors) == len(values) and not any(isinstance(e, MemoryError) for e in errors):
             del values, errors  # the frame is in the error's traceback
-            return plans.plan_for(self.recorded).run(buffers, scalars)
+            return plans.plan_for(self.recorded, self.fallible).run(buffers, scalars)
+        checked = [_value(root, buffers) for root in self.fallible]
+        errors += [v for v in checked if isinstance(v, Exception)]
         if errors:
             raise plans.Incomplete(values, errors[0])
         return values
@@ -239,16 +248,7 @@ def _value(root: Node, buffers: list[Any]) -> Any:
     except plans.Incomplete as incomplete:
         return incomplete.error
     except Exception as error:
-        return error.with_traceback(None)  # whose frames would keep memory
-
-
-def _one_by_one(roots: Sequence[Node], buffers: list[Any], values: Sequence[Any]) -> list[Any]:
-    """`values` of a run; what there wasn't enough memory for together is computed alone."""
-    out = list(values)
-    for i, value in enumerate(values):
-        if isinstance(value, OutOfMemoryError):
-            out[i] = _value(roots[i], buffers)
-    return out
+        return told(error.with_traceback(None))  # whose frames would keep memory
 
 
 def _complete(
@@ -259,23 +259,28 @@ def _complete(
     outcome: _Outcome,
     histories: dict[int, History],
     kept: dict[int, History],
+    update: Update | None,
 ) -> Exception | None:
     """Run the plan, and end the epoch with its values."""
-    error = None
+    error: Exception | None = None
     values: list[Any] = []
     if plan is not None:
         try:
             values = plan.run(buffers, scalars, donated)
         except plans.Incomplete as incomplete:
-            values = incomplete.values
-            if not donated:  # else leaves may be overwritten
-                values = _one_by_one(plan.recorded, buffers, values)
-            error = next((v for v in values if isinstance(v, Exception)), None)
-            values = [Failed(v) if isinstance(v, Exception) else v for v in values]
+            error = incomplete.error
+            values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
+            if update is not None:
+                states = {id(t._storage or t) for t in update()}
+                undone = [i for i, s in enumerate(live) if id(s) in states]
+                for i in undone:
+                    values[i] = Failed(error)
     # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
     if kept and plan is not None:
         _surely(_keep_histories, kept, plan.recorded, values, live)
     _surely(_hand_out, live, outcome, histories, values, error is not None)
+    if error is not None:
+        _surely(_forget_failed_gradients)
     _surely(_end_epoch)
     return error
 
@@ -380,6 +385,14 @@ def _hand_out(
         s = live[i]
         if s._buffer is values[i]:
             s._history = histories[id(s)]
+
+
+def _forget_failed_gradients() -> None:
+    """A gradient that couldn't be computed is none: the next backward pass doesn't add to it."""
+    for t in variables:
+        grad = t._grad if isinstance(t, Handle) else None
+        if grad is not None and type((grad._storage or grad)._buffer) is Failed:
+            t._grad = None  # type: ignore[union-attr]
 
 
 def _end_epoch() -> None:

@@ -10,8 +10,9 @@ import numpy as np
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
-from tilewright.ir.location import at_user_line
-from tilewright.ir.node import Node
+from tilewright.ir.failure import FAILURES, Failure
+from tilewright.ir.location import at_user_line, user_location
+from tilewright.ir.node import Node, format_location
 from tilewright.ir.shape import broadcast, normalize_axis
 
 from . import recording, shaping
@@ -19,7 +20,7 @@ from .counting import nonzero
 from .creation import from_buffer
 from .elementwise import as_handle
 from .promotion import to
-from .recording import Handle, assign, record
+from .recording import Handle, assign, record, record_fallible
 from .reduction import take_along
 
 
@@ -65,8 +66,9 @@ def setitem(t: Any, key: Any, value: Any) -> None:
         return
     permuted, indices, axis, _ = _prepare(base, advanced)
     value = as_handle(value, t)  # only now: reading a mask would compute a number on the host
-    node = recording.node_of(_put, permuted, value, *indices, axis, "set")
+    node = recording.fallible_node_of(_put, permuted, value, *indices, axis, "set")
     assign(permuted, node)
+    recording.settle()  # so that op by op an error is raised here
 
 
 def _fit(value: Node, shape: tuple[int, ...], dtype: dtypes.DType) -> Node:
@@ -206,12 +208,12 @@ def _near(index: Any, t: Any) -> Any:
 _NOT_AN_INDEX = "tensors used as indices must be long, int, byte or bool tensors"
 
 
-def positions(index: Node, size: int) -> Node:
-    """int64 positions counted from the front."""
+def positions(index: Node, size: int, axis: int, failure: str) -> Node:
+    """int64 positions in the dimension `axis` of `size`, counted from the front and checked; see
+    ir/failure.py for what is said where one is out of range, and which are counted from the end."""
     if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
         raise IndexError(_NOT_AN_INDEX + at_user_line())
-    index = to(index, dtypes.int64)
-    return ops.where(index < 0, index + size, index)
+    return ops.checked(to(index, dtypes.int64), size, axis, failure)
 
 
 def _index(x: Node, *args: Any) -> Node:
@@ -220,14 +222,14 @@ def _index(x: Node, *args: Any) -> Node:
 
 
 def _positions(x: Node, indices: Sequence[Node], axis: int) -> list[Node]:
-    return [positions(i, x.shape[axis + k]) for k, i in enumerate(indices)]
+    return [positions(i, x.shape[axis + k], axis + k, "index") for k, i in enumerate(indices)]
 
 
 def _gather(t: Any, advanced: list[tuple[int, Any]]) -> Any:
     permuted, indices, axis, _ = _prepare(t, advanced)
     if _is_shared(t) and not any(i.requires_grad for i in indices):
         return _picked(permuted, indices, axis)
-    return record(_index, permuted, *indices, axis)
+    return record_fallible(_index, permuted, *indices, axis)
 
 
 def _is_shared(t: Any) -> bool:
@@ -238,22 +240,25 @@ def _is_shared(t: Any) -> bool:
     return not pending and shared is not None and buffer is not None and not shared.released()
 
 
-def _picked(t: Any, indices: Sequence[Any], axis: int) -> Any:
+def _picked(t: Any, indices: Sequence[Any], axis: int, failure: str = "index") -> Any:
     """t[..., *indices, ...] now: what is picked is copied, not all of the memory before it."""
     array, at = t._array(), []
     for k, index in enumerate(indices):
         if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
             raise IndexError(_NOT_AN_INDEX + at_user_line())
         at.append(index.detach().cpu()._array().astype(np.int64))
-        size = array.shape[axis + k]
-        wrong = at[-1][(at[-1] < -size) | (at[-1] >= size)]
-        if wrong.size:
-            raise IndexError(
-                f"index {wrong.flat[0]} is out of bounds for dimension {axis + k} with size "
-                f"{size}{at_user_line()}"
-            )
+        _check_now(at[-1], array.shape[axis + k], axis + k, FAILURES[failure])
     picked = array[(*(slice(None),) * axis, *at)]
     return from_buffer(np.array(picked, copy=True, order="C"), t.dtype)
+
+
+def _check_now(index: np.ndarray, size: int, axis: int, failure: Failure) -> None:
+    first = -size if failure.wraps else 0
+    wrong = index[(index < first) | (index >= size)]
+    if wrong.size:
+        value = int(wrong.flat[0])
+        shown = value + size if value < 0 and failure.wraps else value
+        raise failure.at(shown, axis, size, format_location(user_location()))
 
 
 def _put(x: Node, value: Node, *args: Any) -> Node:
@@ -273,14 +278,15 @@ def _index_select(x: Node, dim: int, index: Node) -> Node:
         raise IndexError(f"index_select(): Index is supposed to be a vector{at_user_line()}")
     if not x.rank:
         return x
-    return ops.gather(x, positions(ops.reshape(index, (-1,)), x.shape[axis]), axis)
+    at = positions(ops.reshape(index, (-1,)), x.shape[axis], axis, "row")
+    return ops.gather(x, at, axis)
 
 
 def index_select(input: Any, dim: int, index: Any) -> Any:
     """The slices `index` (1-d) of dimension `dim`."""
     if input.dim() and index.dim() == 1 and _is_shared(input):
-        return _picked(input, [index], normalize_axis(int(dim), input.dim()))
-    return record(_index_select, input, int(dim), index)
+        return _picked(input, [index], normalize_axis(int(dim), input.dim()), "row")
+    return record_fallible(_index_select, input, int(dim), index)
 
 
 def _gather_dim(x: Node, dim: int, index: Node) -> Node:
@@ -291,19 +297,19 @@ def _gather_dim(x: Node, dim: int, index: Node) -> Node:
         )
     if not x.rank:
         return x
-    return take_along(x, positions(index, x.shape[axis]), axis)
+    return take_along(x, positions(index, x.shape[axis], axis, "element"), axis)
 
 
 def gather(input: Any, dim: int, index: Any) -> Any:
     """out[i][j][k] = input[i][index[i][j][k]][k] (for dim 1)."""
-    return record(_gather_dim, input, int(dim), index)
+    return record_fallible(_gather_dim, input, int(dim), index)
 
 
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     """`gather` along `dim` of what is broadcast in the other dimensions; of the flattened tensors
     without `dim`."""
     if dim is None:
-        return gather(shaping.reshape(input, -1), 0, shaping.reshape(indices, -1))
+        input, dim, indices = shaping.reshape(input, -1), 0, shaping.reshape(indices, -1)
     if indices.dtype is not dtypes.int64:
         raise RuntimeError(
             f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype}"
@@ -316,7 +322,7 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
             f"indices{at_user_line()}"
         )
     if not input.dim():
-        return gather(input, dim, indices)
+        return record(_take_along, input, dim, indices)
     axis = normalize_axis(dim, input.dim())
 
     def beside(t: Any, size: int) -> tuple[int, ...]:
@@ -326,7 +332,13 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     shape[axis] = input.shape[axis]
     source = shaping.expand(input, shape)
     shape[axis] = indices.shape[axis]
-    return gather(source, axis, shaping.expand(indices, shape))
+    return record(_take_along, source, axis, shaping.expand(indices, shape))
+
+
+def _take_along(x: Node, dim: int, index: Node) -> Node:
+    """PyTorch takes these positions modulo the size: none is out of range."""
+    size = x.shape[normalize_axis(dim, x.rank)] if x.rank else 1
+    return _gather_dim(x, dim, ops.remainder(index, ops.full_like(index, max(size, 1))))
 
 
 def take(input: Any, index: Any) -> Any:
@@ -349,7 +361,7 @@ def _grid(index: Node, axis: int) -> list[Node]:
 
 def _scatter(x: Node, dim: int, index: Node, src: Node, mode: str) -> Node:
     axis = normalize_axis(dim, x.rank)
-    index = positions(index, x.shape[axis] if x.rank else 1)
+    index = positions(index, x.shape[axis] if x.rank else 1, axis, "element")
     if src.rank == 0:
         src = ops.expand(to(src, x.dtype), index.shape)
     if src.rank:
@@ -378,12 +390,12 @@ def scatter(
     """A copy of `input` with out[i][index[i][j]] = src[i][j] (for dim 1)."""
     mode = "set" if reduce is None else _REDUCTIONS[reduce]
     source = as_handle(value if src is None else src, input)
-    return record(_scatter, input, int(dim), index, source, mode)
+    return record_fallible(_scatter, input, int(dim), index, source, mode)
 
 
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
     """A copy of `input` with src added at the places that `index` names."""
-    return record(_scatter, input, int(dim), index, src, "add")
+    return record_fallible(_scatter, input, int(dim), index, src, "add")
 
 
 def scatter_reduce(
@@ -395,34 +407,36 @@ def scatter_reduce(
             f"scatter_reduce with reduce={reduce!r}, include_self={include_self} is not "
             f"implemented{at_user_line()}"
         )
-    return record(_scatter, input, int(dim), index, src, _REDUCTIONS[reduce])
+    return record_fallible(_scatter, input, int(dim), index, src, _REDUCTIONS[reduce])
 
 
-def _index_put(mode: str) -> Callable[..., Node]:
+def _index_put(mode: str, failure: str) -> Callable[..., Node]:
     def build(x: Node, dim: int, index: Node, source: Node) -> Node:
         axis = normalize_axis(dim, x.rank)
         shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
-        where = positions(index, x.shape[axis])
+        where = positions(index, x.shape[axis], axis, failure)
         return ops.scatter(x, _fit(source, shape, x.dtype), where, axis, mode)
 
     return build
 
 
-_index_add, _index_copy = _index_put("add"), _index_put("set")
+_index_add, _index_copy = _index_put("add", "element"), _index_put("set", "position")
+_index_fill = _index_put("set", "index")
 
 
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
     """A copy of `input` with alpha * source added to the slices `index` of `dim`."""
-    return record(_index_add, input, int(dim), index, source if alpha == 1 else source * alpha)
+    source = source if alpha == 1 else source * alpha
+    return record_fallible(_index_add, input, int(dim), index, source)
 
 
 def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
     """A copy of `input` with the slices `index` of `dim` replaced."""
-    return record(_index_copy, input, int(dim), index, source)
+    return record_fallible(_index_copy, input, int(dim), index, source)
 
 
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
-    return record(_index_copy, input, int(dim), index, as_handle(value, input))
+    return record_fallible(_index_fill, input, int(dim), index, as_handle(value, input))
 
 
 def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
@@ -435,7 +449,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
             )
     base, advanced = _basic(input, tuple(indices))
     permuted, index, axis, _ = _prepare(base, advanced)
-    return record(
+    return record_fallible(
         _put, permuted, as_handle(values, input), *index, axis, "add" if accumulate else "set"
     )
 

@@ -234,6 +234,7 @@ def bernoulli(
             raise RuntimeError(
                 f"Expected a floating point tensor of probabilities, got {dtype}{at_user_line()}"
             )
+        recording.fallible_node_of(ops.within_unit, input, "bernoulli")
         return into(out, record(_bernoulli, seed_, offset, input, tuple(shape), dtype))
     t = record(_bernoulli_constant, seed_, offset, _probability(p), tuple(shape), dtype)
     return into(out, t)
@@ -277,9 +278,24 @@ def normal(
             raise TypeError(f"normal() of two numbers needs a size{at_user_line()}")
         shape, where = sizes((size,)), device_module.resolve(device)
     dtype = _float_dtype("normal", dtype)
+    if isinstance(std, Handle):
+        recording.fallible_node_of(_not_negative, std, "normal")
     parameters = [v if isinstance(v, Handle) else float(v) for v in (mean, std)]
     t = record(_normal, *two_draws(generator, where), *parameters, shape, dtype)
     return into(out, finished(t, requires_grad))
+
+
+def _not_negative(x: Node, failure: str) -> Node:
+    return ops.require(x >= 0, failure)
+
+
+def _are_weights(p: Node, failure: str) -> Node:
+    return ops.require(ops.bitwise_and(p >= 0, p < math.inf), failure)
+
+
+def _have_sum(p: Node, failure: str) -> Node:
+    """A check that each row has a weight that isn't zero."""
+    return ops.require(ops.any(ops.ne(p, ops.full_like(p, 0)), (p.rank - 1,)), failure)
 
 
 def _multinomial(seed: Node, offset: Node, p: Node, count: int, replacement: bool) -> Node:
@@ -333,6 +349,8 @@ def multinomial(
             f"{at_user_line()}"
         )
     drawn = draw(generator, input._meta()[2])
+    recording.fallible_node_of(_are_weights, input, "multinomial")
+    recording.fallible_node_of(_have_sum, input, "multinomial sum")
     return into(out, record(_multinomial, *drawn, input, int(num_samples), bool(replacement)))
 
 
@@ -412,11 +430,14 @@ def bernoulli_(self: Any, p: Any = 0.5, *, generator: Any = None) -> Any:
     shape, dtype, where = self._meta()
     drawn = draw(generator, where)
     if isinstance(p, Handle):
+        recording.fallible_node_of(ops.within_unit, p, "bernoulli")
         node = recording.node_of(_bernoulli, *drawn, p, tuple(shape), dtype)
     else:
         build = _bernoulli_constant
         node = recording.node_of(build, *drawn, _probability(p), tuple(shape), dtype)
-    return recording.assign(self, node)
+    recording.assign(self, node)
+    recording.settle()  # so that op by op an error is raised here
+    return self
 
 
 def _transformed(name: str, transform: Callable[..., Node]) -> Callable[..., Any]:

@@ -39,6 +39,7 @@ from .epoch import (  # noqa: F401
     Storage,
     calls,
     clock,
+    fallible,
     handles,
     hooked,
     leaf,
@@ -161,8 +162,8 @@ def wrap_all(nodes: Sequence[Node]) -> list[Any]:
 
 
 def settle() -> None:
-    """End the epoch if it has grown too large: after a block that held it."""
-    if len(handles) > LIMIT:
+    """End the epoch if it has grown too large: after a block that held it, or after a write."""
+    if len(handles) > LIMIT or LIMIT <= 0:
         _overfull()
 
 
@@ -222,6 +223,19 @@ def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any
     if inplace:
         return assign(input, node_of(build, input, *args))
     return record(build, input, *args)
+
+
+def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
+    """As `record`, of a call that the values of its operands can make fail."""
+    return wrap(fallible_node_of(build, *args))
+
+
+def fallible_node_of(build: Callable[..., Any], *args: Any) -> Node:
+    """As `node_of`, of a call that the values of its operands can make fail: its checks are made
+    when the epoch ends, whether or not anything reads its result."""
+    node: Node = node_of(build, *args)
+    fallible[node] = None
+    return node
 
 
 def node_of(build: Callable[..., Any], *args: Any) -> Any:

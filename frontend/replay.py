@@ -18,7 +18,7 @@ from tilewright.ir.shape import Size
 
 from . import epoch, recording
 from .devices import device as Device
-from .epoch import Handle, clock, handles, mutated, scalars
+from .epoch import Handle, clock, fallible, handles, mutated, scalars
 from .flushing import BASE_COUNT
 from .generator import default_generator, signed
 from .guards import Unguarded
@@ -42,6 +42,7 @@ class Outcome:
         known one.
     written: (place, node, writes) of known tensors. overwritten: nodes whose values were.
     numbers: those it bound: "seed" or "offset" of the default generator, or (value,).
+    fallible: results that values can make fail.
     """
 
     result: Any
@@ -49,6 +50,7 @@ class Outcome:
     written: list[tuple[int, Node, int]]
     overwritten: list[Node]
     numbers: list[Any]
+    fallible: list[Node]
 
     def applies(self, known: Sequence[Any]) -> bool:
         """Whether what was written is still the memory of one tensor alone."""
@@ -67,6 +69,7 @@ class Outcome:
             known[place]._node = node
             known[place]._version += writes
         mutated.update(self.overwritten)
+        fallible.update(dict.fromkeys(self.fallible))
         tensors = []
         for each in self.made:
             if type(each) is int:
@@ -94,7 +97,14 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
     counted, ambient = _counts(), _ambient()
     first, bound, changed = len(handles), len(scalars), set(mutated)
     seed, offset = default_generator._seed, default_generator._offset
-    result = call()
+    before_it = dict(fallible)
+    fallible.clear()
+    try:
+        result = call()
+    finally:
+        failing = list(fallible)
+        fallible.clear()
+        fallible.update(before_it | dict.fromkeys(failing))
     try:
         if counted != _counts():
             raise Unguarded("it does more than record calls on tensors: it reads a value, makes a "
@@ -129,7 +139,7 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
             if count > BASE_COUNT + 1 and id(t) not in allowed:  # one by the slice
                 raise Unguarded("it keeps a tensor that it doesn't return")
         overwritten = [n for n in mutated if n not in changed]
-        return result, Outcome(shape, made, written, overwritten, numbers)
+        return result, Outcome(shape, made, written, overwritten, numbers, failing)
     except Unguarded as reason:
         reason.result = result
         raise
@@ -145,7 +155,7 @@ def _number(place: int) -> Any:
 
 def _look(t: Any) -> tuple[Any, ...]:
     """What a call must leave as it is: all but the value."""
-    objects = (t.grad, t._hooks, t._post_hooks, t._history, epoch.source_of(t), t._chain)
+    objects = (t._grad, t._hooks, t._post_hooks, t._history, epoch.source_of(t), t._chain)
     buffer = (t._storage or t)._buffer
     return (t._meta(), t._requires_grad, id(buffer), *map(id, objects))
 

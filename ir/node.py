@@ -16,7 +16,7 @@ from typing import Any
 from .dtype import DType
 from .location import at_user_line, user_location
 from .op import Kind, Op
-from .shape import Size
+from .shape import Size, check_storage
 
 
 class Node:
@@ -210,6 +210,8 @@ def intern(
     node.operands = operands
     node.attrs = attrs
     node.shape, node.dtype = op.infer(*operands, *attrs)
+    if op.kind not in _VIEWS:
+        check_storage(node.shape, node.dtype.itemsize)
     node.device = device or _common_device(op, operands)
     node.requires_grad = op.name == "variable" or (
         _MODE.grad and tracks and node.dtype.is_floating_point and _passes_gradient(op)
@@ -221,6 +223,10 @@ def intern(
     if shared is not None and not tracks:
         shared[key] = node
     return node
+
+
+_VIEWS = (Kind.MOVEMENT, Kind.MARKER)
+"""Kinds of nodes that may have more elements than any memory: an `expand` has none of its own."""
 
 
 def recorded_as(node: Node) -> tuple[bool, str | None]:

@@ -29,6 +29,7 @@ class Kind(enum.Enum):
     CONTRACTION = "contraction"  # sums of products: matmul, convolution and its gradients
     GATHER = "gather"  # reads at positions that are data
     SCATTER = "scatter"  # writes at positions that are data
+    CHECK = "check"  # positions that are data, of which each must be in range
     SCAN = "scan"  # sequential along one axis: cumulative sums, sorting
     ATTENTION = "attention"  # contractions around a softmax; decomposed where no template is
     LOOP = "loop"  # one step for each place of a leading axis, each from the states before it

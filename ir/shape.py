@@ -20,6 +20,14 @@ class Size(tuple[int, ...]):
         return f"torch.Size([{', '.join(map(str, self))}])"
 
 
+def check_storage(shape: Sequence[int], itemsize: int) -> None:
+    """RuntimeError for a shape whose elements can't be counted in bytes: no memory is as large."""
+    if math.prod(shape) * itemsize >= 1 << 63:
+        raise RuntimeError(
+            f"Storage size calculation overflowed with sizes={list(shape)}{at_user_line()}"
+        )
+
+
 def broadcast(*shapes: Sequence[int]) -> Size:
     """The common shape of `shapes` by NumPy's rules; RuntimeError if there is none."""
     rank = max(map(len, shapes), default=0)

@@ -31,8 +31,16 @@ Run = Callable[[list[Any], Sequence[Any]], int]
 didn't is to be made again by itself, which raises its error."""
 
 
-class OutOfMemoryError(RuntimeError):
+class OutOfMemoryError(RuntimeError, MemoryError):
     """A device has no memory left for a buffer."""
+
+
+def told(error: Exception) -> Exception:
+    """The error of a launch or an allocation as it is raised: NumPy's and Python's own ones for
+    want of memory have the class that PyTorch's have."""
+    if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
+        return OutOfMemoryError(f"DefaultCPUAllocator: can't allocate memory: {error}")
+    return error
 
 
 class Arrival(Protocol):

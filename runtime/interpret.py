@@ -15,7 +15,7 @@ from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import INTERPRET
 from tilewright.codegen.triton import Emitted, emit
-from tilewright.codegen.triton.emitted import bad_position
+from tilewright.codegen.triton.emitted import failed
 
 from .device import Launch
 from .host import HostDevice
@@ -85,6 +85,6 @@ def bind(emitted: Emitted) -> Launch:
             raise (error if emitted.function is None else emitted.failure(error)) from error
         for check, word in zip(emitted.checks, errors.tolist()):
             if word:
-                raise bad_position(check, word)
+                raise failed(check, word)
 
     return launch

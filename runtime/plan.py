@@ -8,17 +8,18 @@ the device's arena at places fixed when the plan is made.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
+from tilewright.ir.ops.check import made_alone, unmet
 
 from . import debug, devices
 from .arena import Arena
-from .device import Bound, Device, OutOfMemoryError, Run
+from .device import Bound, Device, Run, told
 
 if TYPE_CHECKING:
     from tilewright.codegen.external import External
@@ -83,7 +84,7 @@ class Plan:
     runs, run_seconds: how often and how long it ran; compile_seconds: what it took to make.
     """
 
-    def __init__(self, roots: Sequence[Node]):
+    def __init__(self, roots: Sequence[Node], fallible: Sequence[Node] = ()):
         # The compiler is loaded when it is first needed: importing the package is fast without it.
         from tilewright.ir.passes.pipeline import lower_graph
 
@@ -91,10 +92,14 @@ class Plan:
 
         start = perf_counter()
         self.recorded = tuple(roots)
-        self.lowered = tuple(lower_graph(roots, check=debug.level() > 0))
+        lowered = lower_graph([*roots, *fallible], check=debug.level() > 0)
+        count = len(self.recorded)
+        checks = unmet(lowered[:count], lowered[count:])
+        self.lowered = (*lowered[:count], *map(made_alone, checks))
         self._crossings: dict[Node, int] = {}
         # As recorded: of what is computed from constants alone, rewriting loses the device.
-        self._places = [n.device or "cpu" for n in self.recorded]
+        self._places = [n.device or "cpu" for n in (*self.recorded, *checks)]
+        self._wanted = count if checks else None  # values of checks made alone are nobody's
         self.segments = segments_of(self.lowered, self._places, self._crossings)
         self._result_places = self._find_results()
         # Two tensors of one node get memory of their own, for either may be written to.
@@ -144,7 +149,7 @@ class Plan:
             if values is not None:
                 self.runs += 1
                 self.run_seconds += perf_counter() - start
-                return values
+                return values[: self._wanted]
         given = self._nothing_given
         if donated or into:
             given = self._given(tuple(donated), tuple(into))
@@ -159,8 +164,8 @@ class Plan:
             device = self.segments[self._result_places[place][0]].device
             values[place] = _copied(device, values[place], device.copied, failures)
         if failures:
-            raise Incomplete(values, failures[0])
-        return values
+            raise Incomplete(values[: self._wanted], failures[0])
+        return values[: self._wanted]
 
     def _run_all(
         self,
@@ -234,8 +239,8 @@ def _copied(
     try:
         return copy(value, source)
     except Exception as error:
-        failures.append(error)
-        return error
+        failures.append(told(error))
+        return failures[-1]
 
 
 _NO_RUN: tuple[Run | None, int] = (None, 0)
@@ -257,7 +262,7 @@ def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
             slots = Arena.of(device).slots(segment) if has_arena else blank.copy()
             for slot, make in makers:
                 slots[slot] = make()
-        except OutOfMemoryError:
+        except MemoryError:
             return None
         for slot, source in inputs:
             slots[slot] = buffers[source]
@@ -266,7 +271,10 @@ def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
                 device.meet([slots[slot] for slot, _ in inputs], ())
             except Exception:
                 return None
-        if run(slots, scalars) < count:
+        try:
+            if run(slots, scalars) < count:
+                return None
+        except MemoryError:
             return None
         return [slots[slot] for slot in results]
 
@@ -281,9 +289,15 @@ def run_segment(
     given: Sequence[tuple[int, int]],
     failures: list[Exception],
 ) -> list[Any]:
-    """The values of a segment's roots, or errors in their places, which `failures` gets too."""
+    """The values of a segment's roots, or errors in their places, which `failures` gets too.
+
+    All memory is taken before the first launch, and what was donated is overwritten by the last
+    ones, which don't fail. So a run that fails goes on with memory of its own (`_carry_on`), and
+    has changed nothing that was there before it.
+    """
     device = segment.device
     slots: list[Any] = [None] * len(segment.program.slots)
+    has_room = True
     try:
         if segment.arena_bytes:
             slots = Arena.of(device).slots(segment)
@@ -292,20 +306,15 @@ def run_segment(
         for slot, make in segment.makers:
             if slots[slot] is None:
                 slots[slot] = make()
-    except OutOfMemoryError as error:
-        failures.append(error)
-        for slot in (*dict(segment.makers), *segment.arena_slots):
-            if slots[slot] is None:
-                slots[slot] = error
+    except MemoryError:
+        has_room, slots = False, [None] * len(slots)
     for slot, source in segment.inputs:
         slots[slot] = buffers[source] if source < CROSSING else crossed[source]
     if device.concurrent and segment.launches:
         _meet(segment, slots, given, failures)
     launches, runs, done = segment.launches, segment.runs, 0
-    count = len(launches)
+    count = 0 if failures or not has_room else len(launches)
     try:
-        if failures:  # in an earlier segment, or for want of memory
-            raise failures[0]
         while done < count:
             run, together = runs.get(done, _NO_RUN)
             if run is not None:
@@ -317,9 +326,14 @@ def run_segment(
             launch([slots[i] for i in used], [scalars[n] for n in numbers])
             done += 1
     except Exception as error:
-        first = None if failures else error
-        failures.append(error)
-        _carry_on(segment, slots, scalars, done, first)
+        failures.append(told(error))
+    if done < len(launches) or not has_room:
+        met = failures[-1] if count else None
+        written = {i for step in segment.program.steps[:done] for i in step.outputs}
+        for slot, _ in given:
+            if slot not in written:
+                slots[slot] = None
+        _carry_on(segment, slots, scalars, done, met, failures)
     if segment.plain:
         return [slots[slot] for slot, _, _ in segment.results]
     out = []
@@ -344,31 +358,49 @@ def _meet(
         except Exception as error:
             failures.append(error)
             slots[slot] = error
-    segment.device.meet((), [slots[slot] for slot, _ in given])
+    segment.device.meet((), [slots[slot] for slot, _ in given if slots[slot] is not None])
 
 
 def _carry_on(
-    segment: Segment, slots: list[Any], scalars: Sequence[Any], at: int, error: Exception | None
+    segment: Segment,
+    slots: list[Any],
+    scalars: Sequence[Any],
+    at: int,
+    error: Exception | None,
+    failures: list[Exception],
 ) -> None:
     """The launches from `at` on, of which that one met `error`, if any: an error takes the place of
-    what can't be computed.
+    what can't be computed. Slots that have no memory get it when they are written, and temporaries
+    are dropped when nothing reads them any more."""
+    device, steps = segment.device, segment.program.steps
+    metas = {slot: meta for slot, (_, meta) in segment.arena_slots.items()}
+    makers = dict(segment.makers)
+    makers |= {slot: device.maker(meta.shape, meta.dtype) for slot, meta in metas.items()}
+    last = {slot: k for k, (_, used, _) in enumerate(segment.launches) for slot in used}
 
-    A run is not begun again, for it may have overwritten what was donated to it.
-    """
+    def give_memory(wanted: Iterable[int]) -> None:
+        for slot in wanted:
+            if slots[slot] is None and slot in makers:
+                slots[slot] = makers[slot]()
+
     for k in range(at, len(segment.launches)):
         launch, used, numbers = segment.launches[k]
-        outputs = segment.program.steps[k].outputs
-        bound = [slots[i] for i in used]
         failure: Exception | None = error if k == at else None
-        failure = failure or next((b for b in bound if isinstance(b, Exception)), None)
+        failure = failure or next((s for i in used if isinstance(s := slots[i], Exception)), None)
         if failure is None:
             try:
-                launch(bound, [scalars[n] for n in numbers])
+                give_memory(used)
+                launch([slots[i] for i in used], [scalars[n] for n in numbers])
             except Exception as other:
-                failure = other
+                failure = told(other)
+                failures.append(failure)
         if failure is not None:
-            for i in outputs:
+            for i in steps[k].outputs:
                 slots[i] = failure
+        for slot in used:
+            if slot in metas and last[slot] == k:
+                slots[slot] = None
+    give_memory(slot for slot, _, _ in segment.results)  # of those without an element
 
 
 _plans: dict[Any, Plan] = {}
@@ -377,12 +409,13 @@ on_new: Callable[[Plan], None] | None = None
 """Is told of each new plan."""
 
 
-def plan_for(roots: tuple[Node, ...]) -> Plan:
-    """The plan that computes `roots`."""
+def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan:
+    """The plan that computes `roots`, and makes the checks of what `fallible` are computed from."""
     global _held
-    plan = _plans.get(roots)
+    key = (roots, fallible) if fallible else roots
+    plan = _plans.get(key)
     if plan is None:
-        plan = _plans[roots] = Plan(roots)
+        plan = _plans[key] = Plan(roots, fallible)
         _held += plan.launches
         if on_new is not None:
             on_new(plan)

@@ -17,7 +17,7 @@ from test_numpy_folds import softmax_kernel
 from test_numpy_memory import gather_kernel, pad_kernel
 
 from tilewright.codegen.affine import dimensions
-from tilewright.codegen.index import Axis, Data, FloorDiv, Index, Mod, constant, data, of
+from tilewright.codegen.index import Axis, Check, Data, FloorDiv, Index, Mod, constant, data, of
 from tilewright.codegen.kernel import (
     Apply,
     Bundle,
@@ -116,8 +116,8 @@ def divisions() -> Kernel:
 
 def gathered_twice() -> Kernel:
     """A position that is read at a position, in a quotient."""
-    inner = Data(load(buffer("i", (6,), dt.int64), of(P)), 4, 0, WHERE)
-    outer = Data(load(buffer("j", (4,), dt.int64), data(inner)), 12, 1, ("other.py", 9))
+    inner = Data(load(buffer("i", (6,), dt.int64), of(P)), Check(4, 0, WHERE))
+    outer = Data(load(buffer("j", (4,), dt.int64), data(inner)), Check(12, 1, ("other.py", 9)))
     quotient = Index(((FloorDiv(data(outer), 4), 3),))
     return row(load(buffer("x", (9,)), quotient + data(inner) * 0 + 2))
 
@@ -205,7 +205,7 @@ def grouped_dot() -> Kernel:
 
 
 def update(mode: str = "add", grouped: bool = False) -> Kernel:
-    place = data(Data(load(buffer("i", (5,), dt.int64), of(R)), 4, 0, WHERE))
+    place = data(Data(load(buffer("i", (5,), dt.int64), of(R)), Check(4, 0, WHERE)))
     value = load(buffer("g", (5, 6)), at((R, P), (5, 6)))
     return Kernel(
         "update",
@@ -301,7 +301,7 @@ def same(text: str, kernel: Kernel | Bundle) -> Kernel | Bundle:
 def positions(kernel: Kernel) -> list[Any]:
     """What `describe` leaves out of positions that are data."""
     indices = [i for v in kernel.values for i in v.indices()] + [s.offset for s in kernel.stores]
-    return [(d.size, d.axis, d.loc) for d in dimensions(indices) if isinstance(d, Data)]
+    return [d.check for d in dimensions(indices) if isinstance(d, Data)]
 
 
 def through_xdsl(text: str) -> str:

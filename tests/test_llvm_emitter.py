@@ -19,7 +19,7 @@ from kernels import WHERE, apply, at, buffer, const, load, run
 
 pytest.importorskip("llvmlite")
 
-from tilewright.codegen.index import Axis, Data, data, of
+from tilewright.codegen.index import Axis, Check, Data, data, of
 from tilewright.codegen.kernel import (
     Buffer,
     Bundle,
@@ -191,7 +191,7 @@ def test_the_first_bad_position_is_told_with_the_users_line() -> None:
     n = 200_000
     p = Axis("p0", n)
     index, table, y = buffer("in0", (n,), dt.int64), buffer("in1", (10,)), buffer("out0", (n,))
-    place = data(Data(Load(index, of(p), dt.int64), 10, 0, WHERE))
+    place = data(Data(Load(index, of(p), dt.int64), Check(10, 0, WHERE)))
     kernel = Kernel("g", (p,), (), (Store(y, of(p), Load(table, place, dt.float32)),))
     run_it = DEVICE.compile(kernel)
     positions = np.zeros(n, np.int64)

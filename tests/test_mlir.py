@@ -146,7 +146,7 @@ def indexing() -> list[Node]:
     j = ops.iota(4)
     taken = ops.gather(x, i, j, 1)
     modes = [ops.scatter(x, taken, i, j, 1, mode) for mode in ("set", "add", "mul", "max", "min")]
-    return [taken, *modes]
+    return [taken, *modes, ops.checked(i, 6, 1, "index")]
 
 
 def scans() -> list[Node]:

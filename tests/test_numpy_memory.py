@@ -10,6 +10,7 @@ from kernels import DEVICE, WHERE, apply, at, buffer, const, load, run
 
 from tilewright.codegen.index import (
     Axis,
+    Check,
     Data,
     constant,
     data,
@@ -77,7 +78,7 @@ def gather_kernel(count: int = 6, rows: int = 5, width: int = 4) -> Kernel:
     p, d = Axis("p", count), Axis("d", width)
     x, i = buffer("x", (rows, width)), buffer("i", (count,), dt.int64)
     y = buffer("y", (count, width))
-    place = data(Data(load(i, of(p)), rows, 0, WHERE))
+    place = data(Data(load(i, of(p)), Check(rows, 0, WHERE)))
     return Kernel(
         "gather",
         (p, d),
@@ -95,30 +96,30 @@ def check_gather() -> None:
     # Columns, and an index that is the same everywhere.
     p, d = Axis("p", 5), Axis("d", 3)
     x, i, y = buffer("x", (5, 7)), buffer("i", (3,), dt.int64), buffer("y", (5, 3))
-    place = data(Data(load(i, of(d)), 7, 1, WHERE))
+    place = data(Data(load(i, of(d)), Check(7, 1, WHERE)))
     run(
         Kernel("columns", (p, d), (), (Store(y, at((p, d), (5, 3)), load(x, of(p) * 7 + place)),)),
         i=np.array([6, 0, 3]),
     )
-    each = data(Data(load(buffer("i", (5, 3), dt.int64), at((p, d), (5, 3))), 7, 1, WHERE))
+    each = data(Data(load(buffer("i", (5, 3), dt.int64), at((p, d), (5, 3))), Check(7, 1, WHERE)))
     run(
         Kernel("each", (p, d), (), (Store(y, at((p, d), (5, 3)), load(x, of(p) * 7 + each)),)),
         i=np.arange(15) % 7,
     )
-    both = data(Data(load(buffer("j", (5,), dt.int64), of(p)), 5, 0, WHERE)) * 7 + place
+    both = data(Data(load(buffer("j", (5,), dt.int64), of(p)), Check(5, 0, WHERE))) * 7 + place
     run(
         Kernel("both", (p, d), (), (Store(y, at((p, d), (5, 3)), load(x, both)),)),
         i=np.array([6, 0, 3]),
         j=np.array([4, 4, 0, 1, 2]),
     )
-    one = data(Data(load(buffer("i", (1,), dt.int64), constant(0)), 5, 0, WHERE))
+    one = data(Data(load(buffer("i", (1,), dt.int64), constant(0)), Check(5, 0, WHERE)))
     y = buffer("y", (7,))
     e = Axis("e", 7)
     run(Kernel("row", (e,), (), (Store(y, of(e), load(x, one * 7 + of(e))),)), i=np.array([3]))
     y = buffer("y", ())
     run(Kernel("item", (), (), (Store(y, constant(0), load(x, one * 7 + 2)),)), i=np.array([3]))
-    split = floordiv(data(Data(load(i, of(d)), 12, 0, WHERE)), 4)
-    rest = mod(data(Data(load(i, of(d)), 12, 0, WHERE)), 4)
+    split = floordiv(data(Data(load(i, of(d)), Check(12, 0, WHERE))), 4)
+    rest = mod(data(Data(load(i, of(d)), Check(12, 0, WHERE))), 4)
     y = buffer("y", (3,))
     run(
         Kernel("split", (d,), (), (Store(y, of(d), load(x, split * 7 + rest)),)),
@@ -142,7 +143,7 @@ def test_gather_from_a_guarded_position() -> None:
     """Where the guard does not look, a position may be anything."""
     p = Axis("p", 6)
     x, i, y = buffer("x", (5,)), buffer("i", (4,), dt.int64), buffer("y", (6,))
-    place = data(Data(load(i, of(p) - 1), 5, 0, WHERE))
+    place = data(Data(load(i, of(p) - 1), Check(5, 0, WHERE)))
     for conditions in (
         (Condition(of(p) - 1, 0, 4),),
         (Condition(of(p), 1, 5), Condition(floordiv(of(p), 2), 1, 3)),
@@ -151,7 +152,7 @@ def test_gather_from_a_guarded_position() -> None:
         kernel = Kernel("guarded", (p,), (), (Store(y, of(p), inside),))
         run(kernel, i=np.array([0, 4, 2, 1]))
     i = buffer("i", (6,), dt.int64)
-    place = data(Data(load(i, of(p)), 5, 0, WHERE))
+    place = data(Data(load(i, of(p)), Check(5, 0, WHERE)))
     odd = Condition(mod(of(p) * 3, 2), 1, 2)
     ragged = Condition(mod(of(p) * of(p).terms[0][1] + 1, 3), 0, 2)
     inside = Guard((odd, ragged), load(x, place), const(7.0), dt.float32)
@@ -244,7 +245,7 @@ def test_update(mode: str, dtype: DType, width: int) -> None:
         buffer("g", (9, width), dtype),
         buffer("y", (4, width), dtype),
     )
-    place = data(Data(load(i, of(r)), 4, 0, WHERE))
+    place = data(Data(load(i, of(r)), Check(4, 0, WHERE)))
     value = load(g, at((r, d), (9, width)))
     kernel = Kernel("update", (d,), (r,), (Store(y, place * width + of(d), value, mode),))
     run(kernel, i=np.array([0, 3, 3, 1, 0, 3, 1, 3, 0]))
@@ -261,7 +262,7 @@ def test_update_many_rows() -> None:
         buffer("g", (count, width)),
         buffer("y", (rows, width)),
     )
-    place = data(Data(load(i, of(r)), rows, 0, WHERE))
+    place = data(Data(load(i, of(r)), Check(rows, 0, WHERE)))
     value = load(g, at((r, d), (count, width)))
     kernel = Kernel("update", (d,), (r,), (Store(y, place * width + of(d), value, "add"),))
     for index in (rng.integers(0, rows, count), rng.integers(0, 2, count), np.zeros(count)):
@@ -278,7 +279,7 @@ def test_update_many_rows() -> None:
 def test_update_out_of_range() -> None:
     r = Axis("r", 3)
     i, y = buffer("i", (3,), dt.int64), buffer("y", (4,))
-    place = data(Data(load(i, of(r)), 4, 1, WHERE))
+    place = data(Data(load(i, of(r)), Check(4, 1, WHERE)))
     kernel = Kernel("update", (), (r,), (Store(y, place, const(1.0), "add"),))
     with pytest.raises(
         IndexError, match=r"index 4 is out of bounds for dimension 1 with size 4 \(train"

@@ -42,10 +42,10 @@ def test_an_error_in_a_value_leaves_the_rest_usable() -> None:
 def test_what_the_compiler_fails_on_leaves_the_rest_usable(monkeypatch: Any) -> None:
     make = plans.Plan
 
-    def refuse(roots: Any) -> Any:
+    def refuse(roots: Any, fallible: Any) -> Any:
         if any(n.op.name == "sinh" for n in reachable(roots)):
             raise RuntimeError("no such instruction")
-        return make(roots)
+        return make(roots, fallible)
 
     monkeypatch.setattr(plans, "Plan", refuse)
     x = tw.arange(3.0)
@@ -66,7 +66,7 @@ def test_what_the_compiler_fails_on_leaves_the_rest_usable(monkeypatch: Any) -> 
 def test_a_value_is_tried_again_if_nothing_could_be_compiled(monkeypatch: Any) -> None:
     """The disk may have been full."""
 
-    def refuse(roots: Any) -> Any:
+    def refuse(roots: Any, fallible: Any) -> Any:
         raise OSError("no space left on device")
 
     value = tw.arange(3.0).cosh()

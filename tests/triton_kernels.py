@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.index import Axis, Data, Index, constant, data, linearize, of
+from tilewright.codegen.index import Axis, Check, Data, Index, constant, data, linearize, of
 from tilewright.codegen.kernel import (
     Apply,
     Buffer,
@@ -133,7 +133,7 @@ def ordered(rows: int, length: int, run: int = 0, dtype: DType = dt.int64) -> Ke
 def gather(rows: int, table: int, width: int) -> Kernel:
     """y[p, q] = x[i[p], q]."""
     p, q = Axis("p0", rows), Axis("p1", width)
-    row = data(Data(load(array("i", (rows,), dt.int64), of(p)), table, 0, WHERE))
+    row = data(Data(load(array("i", (rows,), dt.int64), of(p)), Check(table, 0, WHERE)))
     value = load(array("x", (table, width)), at((table, width), row, q))
     return Kernel(
         "gather", (p, q), (), (Store(array("y", (rows, width)), at((rows, width), p, q), value),)
@@ -145,7 +145,7 @@ def update(
 ) -> Kernel:
     """y[i[r], p] = or += or … g[r, p] for each r in order; grouped: equal i are neighbours."""
     p, r = Axis("p0", width), Axis("r0", count)
-    row = data(Data(load(array("i", (count,), dt.int64), of(r)), rows, 0, WHERE))
+    row = data(Data(load(array("i", (count,), dt.int64), of(r)), Check(rows, 0, WHERE)))
     value = load(array("g", (count, width), dtype), at((count, width), r, p))
     target = at((rows, width), row, p)
     return Kernel(

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.ir.dtype import DType
 
+from ..index import Check
 from ..kernel import Buffer, Kernel, Scalar
 
 
@@ -23,15 +24,6 @@ class Word:
     role: str
     value: Any = None
     dtype: DType | None = None
-
-
-@dataclass(frozen=True)
-class Check:
-    """What may go wrong: a position out of range, or (without size) a division by zero."""
-
-    size: int | None
-    axis: int
-    loc: tuple[str, int]
 
 
 class Arguments:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..analysis import Analysis
-from ..index import Axis
+from ..index import Axis, Check
 from ..kernel import Buffer, Kernel, Scalar, Value
 from ..structure import SMALL
-from .arguments import Arguments, Check
+from .arguments import Arguments
 from .code import Code, Level
 from .form import Form
 from .machine import Machine

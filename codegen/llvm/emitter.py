@@ -16,9 +16,10 @@ from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
 
 from ..attention import roles
+from ..index import Check
 from ..kernel import Dot, Kernel, Ordered, Scan, Sort
 from . import attention, columns, conv, points
-from .arguments import Check, Word
+from .arguments import Word
 from .body import Body
 from .code import module_text
 from .dot import tiling, write

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.dtype import BOOL
 
-from .arguments import Check
+from ..index import Check
 from .machine import CannotLower
 from .positions import fail
 from .types import Ref, constant, suffix, vector
@@ -29,7 +29,7 @@ def division(c: Context) -> Ref:
     if c.value.may_fail:
         zero = c.compare("icmp eq", b, c.like(0))
         fail_at = constant(0, "i64", zero.lanes)
-        fail(c.body, zero, fail_at, Check(None, 0, ("", 0)), c.mask, c.at)
+        fail(c.body, zero, fail_at, Check(0, 0, ("", 0), "division"), c.mask, c.at)
         safe = c.select(zero, c.like(1), b)
     if not c.signed:
         return c.binary("udiv" if name == "floor_divide" else "urem", a, safe)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..index import Atom, Axis, Data, FloorDiv, Index, Mod, walk
-from .arguments import Check
+from ..index import Atom, Axis, Check, Data, FloorDiv, Index, Mod, walk
 from .body import Body, Mask
 from .code import Level
 from .types import Ref, constant
@@ -199,7 +198,7 @@ def data(body: Body, atom: Data, mask: Mask | None) -> Ref:
         size = body.size(atom.size, ("data size", atom))
         fits = code.compare("icmp ult", value, size, level)
         bad = code.binary("xor", fits, constant(True, "i1", fits.lanes), level)
-        fail(body, bad, value, Check(atom.size, atom.axis, atom.loc), mask, level)
+        fail(body, bad, value, atom.check, mask, level)
         return code.select(fits, value, constant(0, "i64", value.lanes), level)
 
     return code.once(("data", atom, mask.number if mask else 0), level, make)

@@ -57,9 +57,10 @@ def data(e: Emission, atom: Data, context: Context) -> Array:
     mask = context.mask
 
     def check() -> Array:
-        size, where = e.argument("n", atom.size), e.argument("where", atom.loc)
+        size = e.argument("n", atom.size)
+        error = e.argument("error", atom.check.error, atom.check)
         masked = "" if mask is None else f", {mask.name}"
-        call = f"support.check({value.name}, {size}, {atom.axis}, {where}{masked})"
+        call = f"support.check({value.name}, {size}, {error}{masked})"
         reads = (value,) if mask is None else (value, mask)
         # It may be its argument itself.
         return e.let(call, np.int64, value.extent, reads, stem="at_", by_rows=True, alias=value)

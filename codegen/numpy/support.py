@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,9 @@ __all__ = [
 ]
 
 
-def check(index: Any, size: int, axis: int, where: tuple[str, int], mask: Any = None) -> Any:
-    """`index`, if every element (where `mask` holds) lies in 0 <= index < size.
+def check(index: Any, size: int, error: Any, mask: Any = None) -> Any:
+    """`index`, if every element (where `mask` holds) lies in 0 <= index < size; else error(value)
+    is raised.
 
     With a mask the others are brought into range: nothing is read through them.
     """
@@ -42,12 +42,7 @@ def check(index: Any, size: int, axis: int, where: tuple[str, int], mask: Any = 
     if mask is not None:
         bad = bad & mask
     if bad.any():
-        value = np.broadcast_to(index, bad.shape)[bad][0]
-        file, line = where
-        raise IndexError(
-            f"index {value} is out of bounds for dimension {axis} with size {size} "
-            f"({os.path.basename(file)}:{line})"
-        )
+        raise error(int(np.broadcast_to(index, bad.shape)[bad][0]))
     return np.clip(index, 0, max(size - 1, 0))
 
 

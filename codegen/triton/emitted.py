@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.ir.dtype import NARROW, DType
-from tilewright.ir.node import format_location
 
-from ..index import Data
+from ..index import Check
 
 POINTER = {
     "bool": "*i8",
@@ -100,7 +99,7 @@ class Emitted:
     grid: int | tuple[int, ...]
     num_warps: int
     num_stages: int
-    checks: tuple[Data, ...] = field(default=())
+    checks: tuple[Check, ...] = field(default=())
     aligned: bool = True
     plain: Emitted | None = None
     function: Any = None
@@ -164,9 +163,6 @@ class Emitted:
         return replace(self, constexprs=constexprs, aligned=False)
 
 
-def bad_position(check: Data, word: int) -> IndexError:
-    """The error for a position that `checks` recorded as `word`."""
-    return IndexError(
-        f"index {(word - 1) // 2} is out of bounds for dimension {check.axis} "
-        f"with size {check.size} ({format_location(check.loc)})"
-    )
+def failed(check: Check, word: int) -> Exception:
+    """The error for what a launch recorded of a check as `word`."""
+    return check.error((word - 1) // 2)

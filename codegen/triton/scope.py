@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..analysis import Analysis
-from ..index import Axis, Data, FloorDiv, Index, walk
+from ..index import Axis, Check, Data, FloorDiv, Index, walk
 from ..kernel import Condition, Kernel, Store, Value
 from .emitted import Argument
 from .sizes import Sizes
@@ -67,7 +67,7 @@ class Body:
     sizes: Sizes
     tf32: bool = False
     names: Names = field(default_factory=Names)
-    checks: list[Data] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
     matrices: list[Argument] = field(default_factory=list)
     fold: Callable[[Scope, Value, Guards], Ref] | None = None
 
@@ -289,7 +289,7 @@ class Scope:
             exists = " & ".join(masks) or "tl.full((), True, tl.int1)"
             size = home.body.sizes.argument(atom.size)
             word = len(home.body.checks)
-            home.body.checks.append(atom)
+            home.body.checks.append(atom.check)
             errors = f"errors + {word}" if word else "errors"
             safe = home.assign(
                 "at",

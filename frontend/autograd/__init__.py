@@ -141,11 +141,11 @@ def _end_earlier_step(create_graph: bool) -> None:
 def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
     if t._hooks and t.is_leaf:
         node = call_hooks(t._hooks, node)
-    held = t.grad
+    held = t._grad
     if held is None:
-        t.grad = recording.wrap(node)
+        t._grad = recording.wrap(node)
     elif create_graph:
-        t.grad = held + recording.wrap(node)
+        t._grad = held + recording.wrap(node)
     else:
         with recording.grad_mode(False):
             recording.assign(held, ops.add(resolve(held), node))

@@ -115,7 +115,7 @@ def keep_grad(t: Any) -> None:
     def store(g: Any) -> None:
         target = owner()
         if target is not None:
-            target.grad = g if target.grad is None else target.grad + g
+            target._grad = g if target._grad is None else target._grad + g
 
     t._hooks[RETAINED] = store
     _watch(t)

@@ -314,10 +314,10 @@ class Module(State):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters (or make them zero)."""
         for parameter in self.parameters():
-            if parameter.grad is None:
+            if parameter._grad is None:
                 continue
             if set_to_none:
-                parameter.grad = None
+                parameter._grad = None
             else:
                 parameter.grad.detach_()
                 parameter.grad.zero_()
@@ -337,8 +337,8 @@ class Module(State):
                         continue
                     seen.add(id(value))
                     moved.append((value, fn(value)))
-                    if value.grad is not None:
-                        value.grad = fn(value.grad)
+                    if value._grad is not None:
+                        value._grad = fn(value._grad)
         recording.flush()
         for value, new in moved:
             if new is not value:

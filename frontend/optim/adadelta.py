@@ -69,7 +69,7 @@ class Adadelta(Optimizer):
         )  # fmt: skip
         lr = scalars(params[0], states, lambda _: (number(rate),))
         columns = (params, [s["square_avg"] for s in states], [s["acc_delta"] for s in states])
-        stepped(_adadelta, attrs, lr, *columns, [p.grad for p in params], written=3)
+        stepped(_adadelta, attrs, lr, *columns, [p._grad for p in params], written=3)
 
 
 def _adadelta(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:

@@ -65,7 +65,7 @@ class Adagrad(Optimizer):
         lr, decay = group["lr"], group["lr_decay"]
         attrs = (float(group["weight_decay"]), float(group["eps"]), bool(group["maximize"]))
         rate = scalars(params[0], states, lambda step: (number(lr) / (1 + (step - 1) * decay),))
-        columns = (params, [s["sum"] for s in states], [p.grad for p in params])
+        columns = (params, [s["sum"] for s in states], [p._grad for p in params])
         stepped(_adagrad, attrs, rate, *columns, written=2)
 
 

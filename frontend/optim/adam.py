@@ -91,7 +91,7 @@ class Adam(Optimizer):
             columns.append([s["max_exp_avg_sq"] for s in states])
         written = len(columns)
         at_step = scalars(params[0], states, numbers)
-        stepped(_adam, attrs, at_step, *columns, [p.grad for p in params], written=written)
+        stepped(_adam, attrs, at_step, *columns, [p._grad for p in params], written=written)
 
 
 class AdamW(Adam):

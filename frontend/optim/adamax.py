@@ -69,7 +69,7 @@ class Adamax(Optimizer):
         )  # fmt: skip
         size = scalars(params[0], states, lambda step: (number(rate) / (1 - beta1**step),))
         columns = (params, [s["exp_avg"] for s in states], [s["exp_inf"] for s in states])
-        stepped(_adamax, attrs, size, *columns, [p.grad for p in params], written=3)
+        stepped(_adamax, attrs, size, *columns, [p._grad for p in params], written=3)
 
 
 def _adamax(attrs: Any, count: int, step_size: Node, *nodes: Node) -> tuple[Node, ...]:

@@ -87,7 +87,7 @@ class NAdam(Optimizer):
         at_step = scalars(params[0], states, numbers)
         names = ("exp_avg", "exp_avg_sq", "mu_product")
         columns = [params, *([s[name] for s in states] for name in names)]
-        stepped(_nadam, attrs, at_step, *columns, [p.grad for p in params], written=4)
+        stepped(_nadam, attrs, at_step, *columns, [p._grad for p in params], written=4)
 
 
 def _nadam(

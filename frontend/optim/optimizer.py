@@ -101,10 +101,10 @@ class Optimizer(Hooked):
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none:
-                    p.grad = None
-                elif p.grad is not None:
-                    p.grad.detach_()
-                    p.grad.zero_()
+                    p._grad = None
+                elif p._grad is not None:
+                    p._grad.detach_()
+                    p._grad.zero_()
 
     @with_hooks
     @threads.gives_way
@@ -119,16 +119,40 @@ class Optimizer(Hooked):
                 loss = closure()
         enabled = recording.is_grad_enabled()
         recording.set_grad_enabled(False)
+        updated: list[Any] = []
         try:
             for group in self.param_groups:
-                params = [p for p in group["params"] if p.grad is not None]
+                params = [p for p in group["params"] if p._grad is not None]
                 if params:
                     self._step_group(group, params)
+                    updated += params
         finally:
             recording.set_grad_enabled(enabled)
         # The epoch ends here whatever else is pending, so every step is cut at the same place.
-        recording.end_step()
+        try:
+            recording.end_step(lambda: self._written(updated))
+        except Exception:
+            self._take_back(updated)
+            raise
+        finally:
+            _begun.clear()
         return loss
+
+    def _written(self, params: list[Any]) -> list[Any]:
+        """The tensors that a step of `params` writes."""
+        states = [v for p in params for v in self.state.get(p, {}).values()]
+        return [*params, *filter(_is_tensor, states)]
+
+    def _take_back(self, params: list[Any]) -> None:
+        """Have the states of `params` be as before a step that failed, whose writes are undone."""
+        for p in params:
+            state = self.state.get(p, {})
+            if "step" in state:
+                state["step"] -= 1
+            for name in [n for n, v in state.items() if any(v is b for b in _begun)]:
+                del state[name]
+            if not state.get("step", True):
+                del self.state[p]
 
     def _step_group(self, group: dict[str, Any], params: list[Any]) -> None:
         get = self.state.get
@@ -241,6 +265,13 @@ class Optimizer(Hooked):
         return text + ")"
 
 
+_begun: list[Any] = []  # tensors of states that the current step has made
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)
+
+
 def _packed(state: dict[str, Any]) -> dict[str, Any]:
     """PyTorch keeps step counts as 0-d tensors, of float64 where that is the default dtype; here
     they are numbers until saved."""
@@ -273,7 +304,9 @@ def zeros_for(p: Any, value: float = 0.0) -> Any:
     array = np.zeros(tuple(shape), dtype=dtype.np)
     if value:
         array += dtype.np.type(value)
-    return creation._upload(array, dtype, device)
+    made = creation._upload(array, dtype, device)
+    _begun.append(made)
+    return made
 
 
 def wide(p: Any) -> DType:

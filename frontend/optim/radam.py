@@ -87,7 +87,7 @@ class RAdam(Optimizer):
 
         at_step = scalars(params[0], states, numbers)
         columns = (params, [s["exp_avg"] for s in states], [s["exp_avg_sq"] for s in states])
-        stepped(_radam, attrs, at_step, *columns, [p.grad for p in params], written=3)
+        stepped(_radam, attrs, at_step, *columns, [p._grad for p in params], written=3)
 
 
 def _radam(

@@ -79,7 +79,7 @@ class RMSprop(Optimizer):
             columns.append([s["grad_avg"] for s in states])
         lr = scalars(params[0], states, lambda _: (number(rate),))
         written = len(columns)
-        stepped(_rmsprop, attrs, lr, *columns, [p.grad for p in params], written=written)
+        stepped(_rmsprop, attrs, lr, *columns, [p._grad for p in params], written=written)
 
 
 def _rmsprop(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:

@@ -57,7 +57,7 @@ class Rprop(Optimizer):
         )  # fmt: skip
         scalars(params[0], states, lambda _: ())  # counts
         columns = (params, [s["prev"] for s in states], [s["step_size"] for s in states])
-        stepped(_rprop, attrs, (), *columns, [p.grad for p in params], written=3)
+        stepped(_rprop, attrs, (), *columns, [p._grad for p in params], written=3)
 
 
 def _rprop(attrs: Any, count: int, *nodes: Node) -> tuple[Node, ...]:

@@ -66,7 +66,7 @@ class SGD(Optimizer):
             momentum, dampening, float(group["weight_decay"]), bool(group["nesterov"]),
             bool(group["maximize"]),
         )  # fmt: skip
-        grads = [p.grad for p in params]
+        grads = [p._grad for p in params]
         rate = group["lr"]
         lr = scalars(params[0], (), lambda _: (number(rate),))
         if not momentum:
@@ -87,7 +87,7 @@ class SGD(Optimizer):
             if some:
                 ps = [p for p, _ in some]
                 buffers = [s["momentum_buffer"] for _, s in some]
-                stepped(_sgd, (*attrs, first), lr, ps, buffers, [p.grad for p in ps], written=2)
+                stepped(_sgd, (*attrs, first), lr, ps, buffers, [p._grad for p in ps], written=2)
 
 
 def _sgd(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:

@@ -62,6 +62,7 @@ from .binary import (
     sub,
     zeta,
 )
+from .check import check, checked, made_alone, require, unmet, within_unit
 from .classification import (
     cross_entropy,
     nll_loss,

@@ -17,6 +17,7 @@ from ..op import Aval
 from ..shape import Size
 from .activation import log_softmax, logsumexp
 from .binary import ne
+from .check import checked
 from .composite import composite, require_float
 from .gather import gather, take_along
 from .generate import constant
@@ -95,7 +96,8 @@ def _pick(x: Node, target: Node, weight: Sequence[Node], ignore_index: int) -> _
     axis = _class_axis(x)
     at = unsqueeze(target, axis)
     valid = ne(at, full_like(at, ignore_index))
-    index = where(valid, at, zeros_like(at))
+    classes = weight[0].shape[0] if weight else x.shape[axis]
+    index = checked(where(valid, at, zeros_like(at)), classes, axis, "target")
     each = gather(weight[0], index, 0) if weight else constant(1, x.dtype)
     return _Picked(axis, valid, index, where(valid, each, constant(0, x.dtype)))
 

@@ -20,7 +20,7 @@ from .. import debug
 from ..arena import Arena
 from ..device import Arrival, Bound, Device, Launch, Run
 from ..tuner import place
-from .checks import Checks
+from .checks import Checks, Words
 from .context import BorrowedStream, Context, Event, Stream
 from .copies import Upload, download, enqueue_download
 from .fallback import HostLaunch
@@ -229,7 +229,7 @@ class Cuda(Device):
             )
         return Launcher(self, emitted, function, partial(self._unaligned, emitted))
 
-    def _unaligned(self, emitted: Emitted, words: Memory | None) -> Launcher:
+    def _unaligned(self, emitted: Emitted, words: Words | None) -> Launcher:
         other = emitted.unaligned()
         (function,) = self.kernels.load_all([other])
         assert function is not None, "the aligned one had enough shared memory"
@@ -245,7 +245,7 @@ class Cuda(Device):
                 )
             return function
 
-        def unaligned(words: Memory | None) -> Launcher:
+        def unaligned(words: Words | None) -> Launcher:
             if kernel.unaligned is None:  # only in loops buffers are rows, at any address
                 raise RuntimeError(
                     f"kernel {kernel.name} was compiled for memory at multiples of 16 bytes, and "

@@ -26,6 +26,7 @@ from .kernels import Function
 from .memory import Buffer, Memory
 
 if TYPE_CHECKING:
+    from .checks import Words
     from .device import Cuda
 
 _FORMATS = {
@@ -110,8 +111,8 @@ class Launcher:
         device: Cuda,
         emitted: Emitted,
         function: Function,
-        unaligned: Callable[[Memory | None], Launcher] | None = None,
-        words: Memory | None = None,
+        unaligned: Callable[[Words | None], Launcher] | None = None,
+        words: Words | None = None,
     ):
         self.device, self.emitted, self.words = device, emitted, words
         self.block = Block([a.type for a in emitted.arguments])
@@ -149,9 +150,14 @@ class Launcher:
             elif each.role == "pointers":
                 self._pointers = at, each.value
             else:
-                memory = self._table(each.value) if each.role == "table" else self._errors()
+                if each.role == "table":
+                    memory = self._table(each.value)
+                    self._values[at] = memory.pointer
+                else:
+                    self.words = self.words or device.checks.words(len(emitted.checks))
+                    memory = self.words.page.memory
+                    self._values[at] = self.words.pointer
                 self.constants.append(memory)
-                self._values[at] = memory.pointer
         self._values += [0, 0]
         if self.constants and device.concurrent:
             device.context.synchronize()  # so that they are there for launches in any stream
@@ -266,10 +272,3 @@ class Launcher:
         memory = self.device.pool.allocate(values.nbytes, "tables of kernels")
         self.device.upload.copy(values, memory.pointer)
         return memory
-
-    def _errors(self) -> Memory:
-        if self.words is None:
-            size = 8 * len(self.emitted.checks)
-            self.words = self.device.pool.allocate(size, "tables of kernels")
-            self.device.fill(self.words, 0)
-        return self.words

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.codegen.external import External
-from tilewright.codegen.index import Data
+from tilewright.codegen.index import Check
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.program import Loop, Program, Slot, Step, launched
 from tilewright.codegen.schedule import Schedule, default_schedule
@@ -230,7 +230,7 @@ class _Writer:
             "name": emitted.name,
             "grid": emitted.grid,
             "arguments": arguments,
-            "checks": [[c.size, c.axis, list(c.loc)] for c in emitted.checks],
+            "checks": [[c.size, c.axis, list(c.loc), c.failure] for c in emitted.checks],
         }
         for field in ("image", "unaligned"):
             image: Image | None = getattr(kernel, field)
@@ -315,8 +315,7 @@ class _Reader:
                 value = tuple(value)
             arguments.append(Argument(name, kind, role, value))
         checks: Any = tuple(
-            Data(None, size, axis, tuple(loc))  # type: ignore[arg-type]
-            for size, axis, loc in about["checks"]
+            Check(size, axis, tuple(loc), failure) for size, axis, loc, failure in about["checks"]
         )
         emitted = Emitted(
             about["name"], "", (), "", tuple(arguments), {}, about["grid"], 0, 0, checks

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import ctypes
 import functools
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -239,13 +238,7 @@ class Native:
                 break
         for place, check in zip(self.errors, self.checks):
             if held[place]:
-                if check.size is None:
-                    raise RuntimeError("ZeroDivisionError: integer division by zero")
-                file, line = check.loc
-                raise IndexError(
-                    f"index {held[place + 1]} is out of bounds for dimension {check.axis} "
-                    f"with size {check.size} ({os.path.basename(file)}:{line})"
-                )
+                raise check.error(int(held[place + 1]))
 
 
 def _run(launches: Sequence[Bound]) -> Run:

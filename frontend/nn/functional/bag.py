@@ -11,7 +11,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ...promotion import to
-from ...recording import record
+from ...recording import record_fallible
 from .linear import _embedding, _indices
 
 
@@ -40,7 +40,7 @@ def _embedding_bag(
         bag, bags = _bags(offsets, index.shape[0], last)
         bag = ops.reshape(bag, index.shape)
     index = _indices(index)
-    rows = _embedding(index, weight, padding)
+    rows = _embedding(index, weight, padding, "element")
     real = ops.ne(index, ops.full_like(index, padding))  # no index is negative
     column = ops.unsqueeze(real, 1)
     shape = (bags, weight.shape[1])
@@ -107,7 +107,7 @@ def embedding_bag(
         )
     if padding_idx is not None:
         padding_idx %= weight.shape[0]
-    return record(
+    return record_fallible(
         _embedding_bag, input, weight, offsets, per_sample_weights, mode,
         bool(include_last_offset), -1 if padding_idx is None else padding_idx,
     )  # fmt: skip

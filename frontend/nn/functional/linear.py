@@ -13,7 +13,7 @@ from tilewright.ir.shape import normalize_axis
 from ... import recording
 from ...creation import one_hot
 from ...promotion import to
-from ...recording import record
+from ...recording import record, record_fallible
 
 __all__ = ["bilinear", "cosine_similarity", "embedding", "linear", "normalize", "one_hot",
            "pairwise_distance"]  # fmt: skip
@@ -80,9 +80,11 @@ def embedding(
         padding_idx %= count
     if max_norm is not None:
         with recording.grad_mode(False):
-            node = recording.node_of(_renorm, weight, input, float(max_norm), float(norm_type))
+            node = recording.fallible_node_of(
+                _renorm, weight, input, float(max_norm), float(norm_type)
+            )
             recording.assign(weight, node)
-    return record(_embedding, input, weight, -1 if padding_idx is None else padding_idx)
+    return record_fallible(_embedding, input, weight, -1 if padding_idx is None else padding_idx)
 
 
 def _indices(index: Node) -> Node:
@@ -94,10 +96,10 @@ def _indices(index: Node) -> Node:
     return to(index, int64)
 
 
-def _embedding(index: Node, weight: Node, padding_idx: int) -> Node:
+def _embedding(index: Node, weight: Node, padding_idx: int, failure: str = "row") -> Node:
     if weight.rank != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {tuple(weight.shape)}{at_user_line()}")
-    index = _indices(index)
+    index = ops.checked(_indices(index), weight.shape[0], 0, failure)
     rows = ops.gather(weight, index, 0)
     if padding_idx < 0 or not rows.requires_grad:
         return rows
@@ -108,7 +110,7 @@ def _embedding(index: Node, weight: Node, padding_idx: int) -> Node:
 
 def _renorm(weight: Node, index: Node, max_norm: float, p: float) -> Node:
     """Rows at `index` scaled to p-norm max_norm where theirs is larger."""
-    index = ops.reshape(_indices(index), (-1,))
+    index = ops.checked(ops.reshape(_indices(index), (-1,)), weight.shape[0], 0, "row")
     rows = ops.gather(weight, index, 0)
     power = ops.full_like(rows, p)
     total = ops.sum(ops.pow(ops.abs(rows), power), (1,))

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
 
 from ...promotion import floating, promoted
-from ...recording import record
+from ...recording import fallible_node_of, node_of, record, record_fallible, wrap
 
 
 def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
@@ -133,7 +133,7 @@ def cross_entropy(
         if size_average is None and reduce is None
         else _reduction(reduction, size_average, reduce)
     )
-    return record(
+    return record_fallible(
         ops.cross_entropy, input, target, weight, ignore_index, float(label_smoothing), name
     )
 
@@ -166,7 +166,7 @@ def linear_cross_entropy(
         raise RuntimeError(
             f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}{at_user_line()}"
         )
-    return record(
+    return record_fallible(
         ops.linear_cross_entropy, input, linear_weight, target, linear_bias, weight,
         -100 if ignore_index is None else ignore_index, float(label_smoothing), reduction,
     )  # fmt: skip
@@ -183,7 +183,7 @@ def nll_loss(
 ) -> Any:
     """-input[target] of log-probabilities input[n, c, …] or input[c], reduced."""
     name = _reduction(reduction, size_average, reduce)
-    return record(ops.nll_loss, input, target, weight, ignore_index, name)
+    return record_fallible(ops.nll_loss, input, target, weight, ignore_index, name)
 
 
 def _bce(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
@@ -204,7 +204,11 @@ def binary_cross_entropy(
     reduction: str = "mean",
 ) -> Any:
     """-(target log(input) + (1 - target) log(1 - input)) of probabilities, reduced."""
-    return record(_bce, input, target, weight, _reduction(reduction, size_average, reduce))
+    name = _reduction(reduction, size_average, reduce)
+    loss = node_of(_bce, input, target, weight, name)
+    fallible_node_of(ops.within_unit, input, "cross entropy input")
+    fallible_node_of(ops.within_unit, target, "cross entropy target")
+    return wrap(loss)
 
 
 def _bce_logits(

@@ -11,7 +11,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ...promotion import to
-from ...recording import record
+from ...recording import record, record_fallible
 from .linear import pairwise_distance
 from .loss import _reduced, _reduction
 
@@ -35,6 +35,7 @@ def _multi_margin(
             f"{tuple(target.shape)}{at_user_line()}"
         )
     n, classes = x.shape
+    target = ops.checked(target, classes, 1, "class")
     place = ops.unsqueeze(target, 1)
     loss = ops.maximum(margin - ops.take_along(x, place, 1) + x, ops.full_like(x, 0))
     if p == 2:
@@ -63,7 +64,7 @@ def multi_margin_loss(
     if p not in (1, 2):
         raise ValueError(f"only p == 1 and p == 2 supported{at_user_line()}")
     name = _reduction(reduction, size_average, reduce)
-    return record(_multi_margin, input, target, weight, int(p), float(margin), name)
+    return record_fallible(_multi_margin, input, target, weight, int(p), float(margin), name)
 
 
 def _multilabel_margin(x: Node, target: Node, reduction: str) -> Node:
@@ -83,7 +84,9 @@ def _multilabel_margin(x: Node, target: Node, reduction: str) -> Node:
     # What comes behind the first -1 of a row is no class.
     ended = ops.cast(ops.cumsum(ops.cast(target < 0, int64), 1), bool_)
     listed = ops.logical_not(ended)
-    scores = ops.take_along(x, ops.maximum(target, ops.full_like(target, 0)), 1)
+    ends = ops.eq(target, ops.full_like(target, -1))
+    place = ops.checked(ops.where(ends, ops.full_like(target, 0), target), classes, 1, "class")
+    scores = ops.take_along(x, place, 1)
     named = ops.bitwise_and(
         ops.eq(ops.unsqueeze(target, 2), ops.iota(classes)), ops.unsqueeze(listed, 2)
     )
@@ -106,7 +109,9 @@ def multilabel_margin_loss(
 
     target: int64, as many as classes: those listed, then -1 if they are fewer.
     """
-    return record(_multilabel_margin, input, target, _reduction(reduction, size_average, reduce))
+    return record_fallible(
+        _multilabel_margin, input, target, _reduction(reduction, size_average, reduce)
+    )
 
 
 def _multilabel(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:

@@ -29,6 +29,12 @@ def gather(e: Exporter, t: Traced, x: str, *indices: str) -> str:
     return e.add("Transpose", found, perm=back)
 
 
+@form(ops.check)
+def check(e: Exporter, t: Traced, index: str) -> str:
+    """Runtimes check positions themselves, where they read."""
+    return index
+
+
 @form(ops.scatter)
 def scatter(e: Exporter, t: Traced, base: str, values: str, *indices: str) -> str:
     axis, mode = t.attrs

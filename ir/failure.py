@@ -1,0 +1,60 @@
+"""What is said of a value that an op doesn't allow, found when the graph runs.
+
+A check carries the name of its failure, which prints, parses and travels to other processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The class of an error, and its text in terms of {index}, {axis} and {size}.
+
+    wraps: whether positions that are checked were counted from the end where they are negative.
+    """
+
+    error: type[Exception]
+    text: str
+    wraps: bool = False
+
+    def at(self, index: int, axis: int, size: int, line: str) -> Exception:
+        """The error for `index`, which isn't in 0 <= index < size, in a `line` of the user's."""
+        if self.wraps and index < 0:
+            index -= size
+        text = self.text.format(index=index, axis=axis, size=size)
+        return self.error(f"{text} ({line})" if line else text)
+
+
+_OUT_OF_BOUNDS = "index {index} is out of bounds for dimension {axis} with size {size}"
+
+FAILURES = {
+    "position": Failure(IndexError, _OUT_OF_BOUNDS),
+    "index": Failure(IndexError, _OUT_OF_BOUNDS, wraps=True),
+    "element": Failure(RuntimeError, _OUT_OF_BOUNDS),
+    "row": Failure(
+        IndexError, "index out of range in self: {index} in dimension {axis} with size {size}"
+    ),
+    "division": Failure(RuntimeError, "ZeroDivisionError: integer division by zero"),
+    "target": Failure(IndexError, "Target {index} is out of bounds."),
+    "class": Failure(RuntimeError, "target out of range: {index} of {size} classes"),
+    "one-hot": Failure(
+        RuntimeError,
+        "Class values must be non-negative and smaller than num_classes: {index} of {size}",
+    ),
+    "multinomial": Failure(
+        RuntimeError, "probability tensor contains either `inf`, `nan` or element < 0"
+    ),
+    "multinomial sum": Failure(
+        RuntimeError, "invalid multinomial distribution (sum of probabilities <= 0)"
+    ),
+    "bernoulli": Failure(RuntimeError, "Expected p_in >= 0 && p_in <= 1 to be true, but got false"),
+    "cross entropy input": Failure(RuntimeError, "all elements of input should be between 0 and 1"),
+    "cross entropy target": Failure(
+        RuntimeError, "all elements of target should be between 0 and 1"
+    ),
+    "normal": Failure(RuntimeError, "normal expects all elements of std >= 0.0"),
+    "poisson": Failure(RuntimeError, "invalid Poisson rate, expected rate to be non-negative"),
+}
+"""By name."""

@@ -1,0 +1,185 @@
+"""Checks: what values must be for an op to mean anything, as nodes of the graph.
+
+A check runs whenever the op that it belongs to would have run: where nothing reads the op's value,
+`unmet` finds the checks that are still to be made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from ..dtype import BOOL, int64
+from ..failure import FAILURES
+from ..node import Node, reachable
+from ..op import Aval, Kind, Op
+from .binary import bitwise_and
+from .generate import constant, constant_value, iota
+from .ternary import where
+from .unary import full_like
+
+
+def _infer(index: Node, size: int, axis: int, failure: str) -> Aval:
+    if index.dtype is not int64:
+        raise TypeError(f"check: expected int64, got {index.dtype}")
+    return index.shape, int64
+
+
+def _numpy(index, size: int, axis: int, failure: str):
+    bad = index[(index < 0) | (index >= size)]
+    if bad.size:
+        raise FAILURES[failure].at(int(bad.flat[0]), axis, size, "evaluated")
+    return index
+
+
+check = Op("check", Kind.CHECK, _infer, params=("size", "axis", "failure"), numpy=_numpy)
+"""check(index, size, axis, failure): index, of which every element is in 0 <= index < size; the
+error when the graph runs is that of `failure`."""
+
+
+def checked(index: Node, size: int, axis: int, failure: str) -> Node:
+    """`index`, positions in a dimension of `size`; those known to be right aren't checked."""
+    if FAILURES[failure].wraps:
+        low, _ = bounds(index)
+        if low < 0:
+            index = where(index < 0, index + size, index)
+    low, high = bounds(index)
+    if 0 in index.shape or (low >= 0 and high < size):
+        return index
+    return check(index, size, axis, failure)
+
+
+def within_unit(x: Node, failure: str) -> Node:
+    """A check that each element is a probability: in [0, 1], and no NaN."""
+    return require(bitwise_and(x >= 0, x <= 1), failure)
+
+
+def require(holds: Node, failure: str) -> Node:
+    """A check that each element of `holds` is true."""
+    zero = constant(0, int64)
+    return check(where(holds, zero, constant(1, int64)), 1, 0, failure)
+
+
+def bounds(node: Node) -> tuple[float, float]:
+    """The least and the largest integer that an element of `node` may be, for all that is known
+    when it is recorded."""
+    found: tuple[float, float] | None = node.memo.get("bounds")
+    if found is None:
+        found = node.memo["bounds"] = _bounds(node)
+    return found
+
+
+_UNKNOWN = -math.inf, math.inf
+_KEEPS = ("expand", "reshape", "permute", "slice", "flip", "detach", "clone", "variable", "cat")
+
+
+def _bounds(node: Node) -> tuple[float, float]:
+    op, operands = node.op, node.operands
+    if node.dtype.category == BOOL:
+        return 0, 1
+    if op is iota:
+        return 0, node.shape[0] - 1
+    if op.kind is Kind.CONSTANT and node.dtype is int64:
+        value = int(constant_value(node))
+        return value, value
+    if op.name in ("argmax", "argmin"):
+        axes = node.attrs[0]
+        return 0, math.prod(operands[0].shape[a] for a in axes) - 1
+    if op.name == "argsort":
+        return 0, operands[0].shape[node.attrs[0]] - 1
+    if op is check:
+        return 0, node.attrs[0] - 1
+    if op.name == "cast" and operands[0].dtype.category <= int64.category:
+        return bounds(operands[0])
+    if op.name in _KEEPS:
+        return _union(map(bounds, operands))
+    if op is where:
+        return _union(map(bounds, operands[1:]))
+    if op.name in ("minimum", "maximum"):
+        (a, b), (c, d) = map(bounds, operands)
+        choose = min if op.name == "minimum" else max
+        return choose(a, c), choose(b, d)
+    if op.name == "remainder" and bounds(operands[1])[0] > 0:
+        return 0, bounds(operands[1])[1] - 1
+    if op.name in ("add", "sub", "mul") and node.dtype is int64:
+        return _arithmetic(op.name, bounds(operands[0]), bounds(operands[1]))
+    return _UNKNOWN
+
+
+def _arithmetic(name: str, x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
+    if math.inf in (*map(abs, x), *map(abs, y)):
+        return _UNKNOWN
+    (a, b), (c, d) = x, y
+    if name == "mul":
+        ends = [p * q for p in x for q in y]
+        low, high = min(ends), max(ends)
+    else:
+        low, high = (a + c, b + d) if name == "add" else (a - d, b - c)
+    return (low, high) if low >= -(1 << 63) and high < 1 << 63 else _UNKNOWN
+
+
+def _union(all_bounds: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    lows, highs = zip(*all_bounds, strict=True)
+    return min(lows), max(highs)
+
+
+# ---- which checks nothing else makes ---------------------------------------------------------
+
+
+def unmet(roots: Sequence[Node], fallible: Sequence[Node]) -> list[Node]:
+    """The checks that belong to `fallible`, and that computing `roots` doesn't make for all their
+    elements; all of it lowered to primitives."""
+    wanted = [n for n in reachable(fallible) if n.op is check and not _holds(n)]
+    if not wanted:
+        return []
+    whole = _computed_whole(roots)
+    return [n for n in wanted if n not in whole]
+
+
+def _holds(node: Node) -> bool:
+    """Whether a check is known to hold, of values that are the same in every run."""
+    low, high = bounds(node.operands[0])
+    return low >= 0 and high < node.attrs[0]
+
+
+def _computed_whole(roots: Sequence[Node]) -> set[Node]:
+    """Nodes of which every element is evaluated when `roots` are. What is only looked at in places,
+    or not at all, is left out in doubt."""
+    whole: set[Node] = set()
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in whole and 0 not in node.shape:
+            whole.add(node)
+            stack += _read_whole(node)
+    return whole
+
+
+def _read_whole(node: Node) -> Sequence[Node]:
+    """The operands of which a node reads every element."""
+    op, operands = node.op, node.operands
+    if op.kind in (Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.CHECK, Kind.TRANSFER):
+        return operands
+    if op.kind is Kind.MOVEMENT and op.name in ("expand", "reshape", "permute", "flip", "cat"):
+        return operands
+    if op.kind is Kind.CONTRACTION and not op.convolution:
+        return operands
+    if op.kind is Kind.SCATTER:
+        return operands
+    if op.kind is Kind.GATHER and _varies(operands[0]):
+        return operands[1:]
+    return ()
+
+
+def _varies(node: Node) -> bool:
+    """Whether an element of `node` can't be had without the place that it is at."""
+    while node.op.name in ("reshape", "permute"):
+        node = node.operands[0]
+    if node.op.kind is Kind.ELEMENTWISE:
+        return any(o.shape == node.shape and _varies(o) for o in node.operands)
+    return node.op.kind not in (Kind.CONSTANT, Kind.MOVEMENT) and bool(node.shape)
+
+
+def made_alone(node: Node) -> Node:
+    """What is to be computed for a check that nothing else makes."""
+    return node < full_like(node, 0)
