@@ -125,8 +125,6 @@ class _Cutter:
             self.anchors.update({memory(o) for o in tensors} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
-            if node.op is sum_op and is_fold(node) and _is_widened_product(node.operands[0]):
-                self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
             if node.op is grouped_scatter:
                 # Each program reads positions again and again, to see where groups begin and end.
                 self.anchors.update({memory(i) for i in node.operands[2:]} - self.leaves)
@@ -273,14 +271,6 @@ class _Cutter:
             found.append(self.nodes[low.bit_length() - 1])
             bits ^= low
         return found
-
-
-def _is_widened_product(node: Node) -> bool:
-    """Whether a node is a contraction of half types, cast to the type it is summed in."""
-    if node.op is not cast:
-        return False
-    product = memory(node.operands[0])
-    return is_dot(product) and accumulator(product.dtype) is node.dtype
 
 
 def _moved(node: Node) -> Node:

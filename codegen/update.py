@@ -18,7 +18,7 @@ from .movement import narrow
 
 
 def lower_update(
-    node: Node, buffer: Buffer, source: Callable[[Node], Buffer | None]
+    node: Node, buffer: Buffer, source: Callable[[Node], Buffer | None], rounds: bool = True
 ) -> tuple[Kernel, Lowering]:
     """The kernel that updates `buffer`, which holds the base of the scatter `node`.
 
@@ -27,7 +27,7 @@ def lower_update(
     """
     base, values = node.operands[:2]
     mode = node.attrs[1]
-    lowering = Lowering(Domain(tuple(values.shape)), source)
+    lowering = Lowering(Domain(tuple(values.shape)), source, rounds)
     lowering.nodes[node] = None
     where, parallel, ordered = _places(node, lowering)
     offset = ix.linearize(where, contiguous_strides(base.shape))

@@ -25,11 +25,14 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import node as graph
 from tilewright.ir import ops
+from tilewright.ir.dtype import HALVES, float32
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.ops.composite import widen
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
+from .rounding import built
 
 # What other modules need of recording they find here, wherever it is written.
 from .epoch import (  # noqa: F401
@@ -235,7 +238,7 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
             _refuse(build, args)
         if clock.casts is not None:
             nodes = clock.casts(build, nodes)
-        result = build(*nodes)
+        result = built(build, nodes)
         if type(result) is tuple:
             result = tuple([_own(r, build, nodes) for r in result])
         else:
@@ -316,9 +319,14 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     dtype = scalar_dtype(node.dtype, value)
     if not dtype.is_floating_point and build in floating_builds:
         dtype = _default_dtype
-    other = number((build, node, kind, swapped), value, dtype)
+    wide = float32 if dtype in HALVES and build in scaling_builds else dtype
+    other = number((build, node, kind, swapped), value, wide)
     nodes = (other, node) if swapped else (node, other)
-    result = _own(build(*nodes), build, nodes)
+    if wide is dtype:
+        result = build(*nodes)
+    else:
+        result = ops.cast(build(*map(widen, nodes)), dtype)
+    result = _own(result, build, nodes)
     if exact and other.op is not ops.scalar:
         _table[key] = result
     return result
@@ -338,6 +346,8 @@ def number(
 
 
 floating_builds: set[Callable[..., Any]] = set()  # set by promotion
+scaling_builds: set[Callable[..., Any]] = set()
+"""Builders that take a number beside a half as it is, as PyTorch's do; other ones round it."""
 
 
 def scalar_dtype(

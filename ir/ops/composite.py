@@ -18,8 +18,12 @@ from .unary import cast
 
 
 def as_dtype(x: Node, dtype: DType) -> Node:
-    """`x` in `dtype`, itself if it has it already."""
-    return x if x.dtype is dtype else cast(x, dtype)
+    """`x` in `dtype`: itself if it has it already, and what was widened as it was before."""
+    if x.dtype is dtype:
+        return x
+    if x.op is cast and x.operands[0].dtype is dtype and accumulator(dtype) is x.dtype:
+        return x.operands[0]
+    return cast(x, dtype)
 
 
 def widen(x: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from ..node import Node, format_location, grad_mode, set_location
 from ..op import Kind
+from ..ops.composite import as_dtype, widen
 from ..ops.movement import sum_to
 
 
@@ -75,7 +76,13 @@ def _differentiable(roots: Collection[Node], stops: set[Node]) -> list[Node]:
 def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     """Cotangents of the operands, each of its operand's shape."""
     op = node.op
-    parts = NotImplemented if op.vjp is None else op.vjp(g, node, *node.operands, *node.attrs)
+    if op.vjp is None:
+        parts = NotImplemented
+    elif op.kind is Kind.ELEMENTWISE:
+        # A cotangent is one op to PyTorch, so halves are rounded at its end alone.
+        parts = op.vjp(widen(g), widen(node), *map(widen, node.operands), *node.attrs)
+    else:
+        parts = op.vjp(g, node, *node.operands, *node.attrs)
     if parts is NotImplemented:
         if op.decompose is None:
             raise NotImplementedError(
@@ -86,7 +93,7 @@ def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     if op.kind is not Kind.ELEMENTWISE:
         return parts
     return tuple(
-        None if part is None else sum_to(part, operand.shape)
+        None if part is None else sum_to(as_dtype(part, operand.dtype), operand.shape)
         for part, operand in zip(parts, node.operands, strict=True)
     )
 
