@@ -1,6 +1,6 @@
-"""Measurements that take a process of their own: importing, the first step, peak memory.
+"""Measurements that take a process of their own: importing, the first step, peak memory, growth.
 
-    python bench/processes.py import|first|peak tilewright|torch [MODEL]
+    python bench/processes.py import|first|peak|growth tilewright|torch [ARGUMENT ...]
 
 prints one JSON object. `measure` runs that in a child process.
 """
@@ -90,9 +90,16 @@ def _peak(framework: str, model: str) -> dict[str, float]:
     return {"mb": peak, "step_mb": peak - before}
 
 
+def _growth(framework: str, name: str, rounds: str) -> dict[str, float]:
+    import growth
+
+    return growth.grown(framework, name, rounds)
+
+
 def main() -> None:
     what, *arguments = sys.argv[1:]
-    print(json.dumps({"import": _import, "first": _first, "peak": _peak}[what](*arguments)))
+    kinds = {"import": _import, "first": _first, "peak": _peak, "growth": _growth}
+    print(json.dumps(kinds[what](*arguments)))
 
 
 if __name__ == "__main__":

@@ -152,12 +152,7 @@ class Tensor(Handle):
     def data(self, value: Any) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"expected a Tensor, got {type(value).__name__}{at_user_line()}")
-        wants = self.requires_grad and self.is_leaf
-        source = value.detach()
-        self._storage, self._chain, self._node = source._storage, source._chain, None
-        self._aval = source._meta()
-        self._buffer = self._history = self._shared = None
-        self._requires_grad = wants
+        recording.set_data(self, value.detach())
 
     def detach(self) -> Any:
         """The same memory without the history."""

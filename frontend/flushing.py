@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.runtime import debug
 from tilewright.runtime import plan as plans
@@ -38,8 +38,8 @@ from .epoch import (
 )
 from .saved import (
     History,
-    ancestors,
     derive,
+    differentiable,
     has_calls,
     placeholder,
     reads_of,
@@ -453,14 +453,15 @@ def _is_freed(state: Any, node: Node) -> bool:
     through = getattr(state, "_grad_freed", False)
     if not through and freed:
         seen_at = next((i for i, t in enumerate(handles) if t is state or t._storage is state), 0)
-        through = any(seen_at < count and node in ancestors(root) for root, count in freed)
+        through = any(seen_at < count and node in differentiable(root) for root, count in freed)
     return through and saves(node)
 
 
 def _freed_history(node: Node) -> History:
     """The history of a tensor whose graph a backward pass has used up."""
-    history = History(node, clock.number, (), is_freed=True)
-    history.reach([variables[place] for place in history.places])
+    history = History(node, clock.number, ())
+    history.targets = {n: variables[n.attrs[0]] for n in history.variables}
+    history.free()
     return history
 
 
@@ -489,7 +490,12 @@ def overwritten(nodes: Any) -> list[Node]:
 
 
 def _is_constant(node: Node) -> bool:
-    return all(n.op.kind is not Kind.LEAF and n.op is not ops.variable for n in ancestors(node))
+    found: bool | None = node.memo.get("constant")
+    if found is None:
+        inside = reachable([node])
+        found = all(n.op.kind is not Kind.LEAF and n.op is not ops.variable for n in inside)
+        node.memo["constant"] = found
+    return found
 
 
 def _keep_histories(

@@ -59,7 +59,7 @@ from .epoch import (  # noqa: F401
     variables,
 )
 from .flushing import clear_tables, end_step, flush, mark_freed, overwritten, unevaluated  # noqa: F401
-from .writing import adopt, assign, assign_all, revalued  # noqa: F401
+from .writing import adopt, assign, assign_all, revalued, set_data  # noqa: F401
 
 if TYPE_CHECKING:
     from .amp.casts import Casts

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node, intern, reachable
 from tilewright.ir.op import Kind
+from tilewright.ir.passes import autodiff
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.shape import Size
 
@@ -77,10 +78,11 @@ def placeholder(like: Node) -> Node:
 
 
 def has_calls(root: Node) -> bool:
-    """Whether a user-written derivative is in the graph of `root`."""
+    """Whether a gradient of `root` goes through a user-written derivative."""
     found = root.memo.get("calls")
     if found is None:
-        found = root.memo["calls"] = any(n.op.name == "function_call" for n in reachable([root]))
+        found = any(n.op.name == "function_call" for n in differentiable(root))
+        root.memo["calls"] = found
     return found
 
 
@@ -153,11 +155,15 @@ def value_node(node: Node) -> Node:
     return node
 
 
-def ancestors(root: Node) -> frozenset[Node]:
-    """The nodes of the graph of `root`, itself included."""
-    found = root.memo.get("ancestors")
+def differentiable(root: Node) -> frozenset[Node]:
+    """The nodes that a gradient of `root` can reach, itself included.
+
+    What lies behind a `detach` is read by `root`, but is not among them: a backward pass neither
+    uses it up nor goes on to it.
+    """
+    found = root.memo.get("differentiable")
     if found is None:
-        found = root.memo["ancestors"] = frozenset(reachable([root]))
+        found = root.memo["differentiable"] = frozenset(autodiff.differentiable([root]))
     return found
 
 
@@ -167,7 +173,7 @@ class History:
 
     saved, leaf_values: node -> (what holds its value, its owner then, the owner's version then).
     targets: variable node -> the leaf tensor that collects its gradient, or the history it goes
-        on to.
+        on to. Variables behind a `detach` have none: a history must not hold those before it.
     hooks: node -> dictionaries of hooks that see its gradient; shared by the epoch's histories.
     overwritten: nodes among the saved that were changed in place before the epoch was over.
     is_captured: whether what it saved is memory of a graph, which each replay writes anew.
@@ -185,15 +191,21 @@ class History:
     call_contexts: dict[Node, Any] = field(default_factory=dict)
     hooks: dict[Node, list[dict[int, Any]]] = field(default_factory=dict)
     overwritten: frozenset[Node] = frozenset()
-    reached: tuple[weakref.ref[Any], ...] = ()  # the leaf tensors its gradient went to, once freed
+    _reached: tuple[weakref.ref[Any], ...] | None = None  # the leaf tensors, once looked for
 
     def _inputs(self) -> list[Node]:
         found = self.node.memo.get("inputs")
         if found is None:
-            found = self.node.memo["inputs"] = [
-                n
-                for n in reachable([self.node])
-                if n.op.kind is Kind.LEAF or n.op is ops.variable or n.op.name == "function_call"
+            known = [n for n in reachable([self.node]) if n.op.kind is Kind.LEAF]
+            found = self.node.memo["inputs"] = known
+        return found
+
+    def _ends(self) -> list[Node]:
+        found = self.node.memo.get("ends")
+        if found is None:
+            inside = sorted(differentiable(self.node), key=lambda n: n.seq)
+            found = self.node.memo["ends"] = [
+                n for n in inside if n.op is ops.variable or n.op.name == "function_call"
             ]
         return found
 
@@ -207,19 +219,11 @@ class History:
 
     @property
     def variables(self) -> list[Node]:
-        return [n for n in self._inputs() if n.op is ops.variable]
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """The numbers of its variables."""
-        found = self.node.memo.get("places")
-        if found is None:
-            found = self.node.memo["places"] = tuple(n.attrs[0] for n in self.variables)
-        return found
+        return [n for n in self._ends() if n.op is ops.variable]
 
     @property
     def calls(self) -> list[Node]:
-        return [n for n in self._inputs() if n.op.name == "function_call"]
+        return [n for n in self._ends() if n.op.name == "function_call"]
 
     def keep(
         self,
@@ -233,30 +237,51 @@ class History:
         self.saved, self.leaf_values, self.scalar_values = saved, leaves, scalars
         self.targets, self.call_contexts, self.overwritten = variables, calls, overwritten
 
-    def leaf_tensors(self) -> list[Any]:
-        """The leaf tensors that a gradient through here goes to."""
-        if self.is_freed:
-            return [t for ref in self.reached if (t := ref()) is not None]
-        return _leaf_tensors(self.targets.values())
+    def before(self) -> list[History]:
+        """The histories that a gradient goes on to from here."""
+        return [t for t in self.targets.values() if isinstance(t, History)]
 
-    def reach(self, targets: Iterable[Any]) -> None:
-        """Remember of `targets` the leaf tensors alone, and no longer than they are there."""
-        self.reached = tuple(map(weakref.ref, _leaf_tensors(targets)))
+    def leaf_tensors(self) -> list[Any]:
+        """The leaf tensors that a gradient through here goes to, as long as they are there."""
+        if self._reached is None:
+            for history in earliest_first(self, lambda h: h._reached is None):
+                history._reached = _leaf_tensors(history.targets.values())
+        assert self._reached is not None
+        return [t for ref in self._reached if (t := ref()) is not None]
 
     def free(self) -> None:
         """Let go of everything; a second backward pass through here is an error."""
         if self.is_freed:
             return
-        self.reach(self.targets.values())
+        self.leaf_tensors()  # all that is kept
         self.is_freed = True
         self.saved, self.leaf_values, self.scalar_values = {}, {}, {}
         self.targets, self.call_contexts, self.hooks = {}, {}, {}
 
 
-def _leaf_tensors(targets: Iterable[Any]) -> list[Any]:
+def _leaf_tensors(targets: Iterable[Any]) -> tuple[weakref.ref[Any], ...]:
     """The leaf tensors among `targets`, and those that the histories among them go on to."""
-    found: dict[int, Any] = {}
+    found: dict[int, weakref.ref[Any]] = {}  # a tensor has one: tensors aren't compared
     for target in targets:
-        for t in target.leaf_tensors() if isinstance(target, History) else (target,):
-            found[id(t)] = t
-    return list(found.values())
+        known = target._reached or () if isinstance(target, History) else (weakref.ref(target),)
+        for ref in known:
+            found[id(ref)] = ref
+    return tuple(found.values())
+
+
+def earliest_first(history: History, is_open: Callable[[History], bool]) -> Iterator[History]:
+    """`history` and those before it that are open, each after the ones before it.
+
+    Who takes one closes it, so each is met once, however many ways lead to it. The walk doesn't
+    recurse: a state that is carried on makes a chain that is longer than Python's stack is deep.
+    """
+    stack = [history]
+    while stack:
+        latest = stack[-1]
+        earlier = [h for h in latest.before() if is_open(h)] if is_open(latest) else []
+        if earlier:
+            stack.extend(earlier)
+            continue
+        stack.pop()
+        if is_open(latest):
+            yield latest

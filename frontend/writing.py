@@ -11,6 +11,7 @@ from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, grad_mode, intern
+from tilewright.ir.shape import contiguous_strides
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
@@ -216,3 +217,35 @@ def adopt(t: Any, source: Any) -> None:
         t._buffer, t._shared = state._buffer, state._shared
     t._aval = source._meta()
     t._version += 1
+
+
+def set_data(t: Any, source: Any) -> None:
+    """Have `t` look at the memory of `source`, a detached tensor, and keep its history: a leaf
+    stays a leaf, and a computed tensor is differentiated as before."""
+    shares = t._storage is source._storage and t._storage is not None
+    if shares and t.shape == source.shape and _layout(t) == _layout(source):
+        return  # `t.data -= x` ends with this, after its write
+    wants, is_leaf = t.requires_grad, t.is_leaf
+    own = None
+    if wants and not is_leaf:
+        own = t._own or _alias(t)
+    elif wants and shares:
+        epoch.set_requires_grad(t, False)  # its memory is no longer that of the leaf
+    t._node = t._buffer = t._history = t._shared = None
+    t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
+    t._requires_grad, t._own = wants and is_leaf, own
+    if own is not None:
+        t._chain = views.chained(t._chain, views.OWN, ())
+
+
+def _layout(t: Any) -> views.Layout:
+    if t._chain is None:
+        return tuple(t.shape), contiguous_strides(t.shape), 0
+    return t._chain.layout  # type: ignore[no-any-return]
+
+
+def _alias(t: Any) -> Any:
+    """Another handle of what `t` is."""
+    alias = object.__new__(epoch.tensor_type)
+    alias._storage, alias._chain, alias._aval = epoch.storage_of(t), t._chain, t._meta()
+    return alias

@@ -17,7 +17,16 @@ from tilewright.ir.rewrite import substitute
 
 from .. import epoch, recording
 from ..flushing import saves
-from ..saved import Derivation, History, ancestors, derive, derive_all, placeholder, value_node
+from ..saved import (
+    Derivation,
+    History,
+    derive,
+    derive_all,
+    differentiable,
+    earliest_first,
+    placeholder,
+    value_node,
+)
 from . import anomaly
 
 TWICE = (
@@ -102,6 +111,7 @@ class _Pass:
     found: gradients by the id of their tensor. wanted: the only tensors asked for, if not all
         leaves.
     pending: histories to go through, and the gradients of their nodes. used: those gone through.
+    needed: whether a history leads to what is wanted.
     """
 
     def __init__(self, wanted: Sequence[Any] | None, create_graph: bool):
@@ -111,6 +121,7 @@ class _Pass:
         self.found: dict[int, tuple[Any, Node]] = {}
         self.pending: dict[History, Node] = {}
         self.used: list[History] = []
+        self.needed: dict[History, bool] = {}
 
     def add(self, t: Any, g: Node) -> None:
         if self.wanted is None or id(t) in self.wanted:
@@ -201,6 +212,13 @@ class _Pass:
     def _is_needed(self, history: History) -> bool:
         if self.wanted is None:
             return True
+        for each in earliest_first(history, lambda h: h not in self.needed):
+            self.needed[each] = self._leads_on(each)
+        return self.needed[history]
+
+    def _leads_on(self, history: History) -> bool:
+        """Whether `history` leads to what is wanted; of those before it that is known."""
+        assert self.wanted is not None
         if any(id(t) in self.wanted for t in history.leaf_tensors()):
             return True
         if any(_node_in(t, history) not in (None, history.node) for t in self.tensors):
@@ -210,11 +228,7 @@ class _Pass:
                 own is not None and own.epoch < history.epoch
                 for own in map(_history_of, self.tensors)
             )
-        return any(
-            isinstance(target, History)
-            and (_history_wanted(target, self.tensors) or self._is_needed(target))
-            for target in history.targets.values()
-        )
+        return any(self.needed[h] or _history_wanted(h, self.tensors) for h in history.before())
 
     def _through_batch(self, batch: dict[History, Node], epoch: int) -> None:
         inner = {}
@@ -296,7 +310,7 @@ def _hooks_of(history: History) -> dict[Node, list[dict[int, Any]]]:
     """The hooks on the way of a gradient through `history`."""
     if not history.hooks:
         return {}
-    inside = ancestors(history.node)
+    inside = differentiable(history.node)
     return {n: hooks for n, hooks in history.hooks.items() if n in inside}
 
 
@@ -327,12 +341,12 @@ def _node_in(t: Any, history: History) -> Node | None:
         node = t._past[1]
     else:
         return None
-    return node if node in ancestors(history.node) else None
+    return node if node in differentiable(history.node) else None
 
 
 def _is_inside(node: Node, batch: Iterable[History]) -> bool:
     """Whether `node` is on the way to another history's node."""
-    return any(h.node is not node and node in ancestors(h.node) for h in batch)
+    return any(h.node is not node and node in differentiable(h.node) for h in batch)
 
 
 def _joined(first: dict[Node, Any], second: dict[Node, Any]) -> dict[Node, Any]:

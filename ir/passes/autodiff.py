@@ -40,7 +40,7 @@ def _pullback(
 ) -> dict[Node, Node]:
     cotangents = dict(seeds)
     found: dict[Node, Node] = {}
-    for node in reversed(_differentiable(seeds, stops)):
+    for node in reversed(differentiable(seeds, stops)):
         g = cotangents.pop(node, None)
         if g is None:
             continue
@@ -59,7 +59,7 @@ def _pullback(
     return found
 
 
-def _differentiable(roots: Collection[Node], stops: set[Node]) -> list[Node]:
+def differentiable(roots: Collection[Node], stops: Collection[Node] = ()) -> list[Node]:
     """The nodes a gradient can flow through, operands first."""
     seen: set[Node] = set()
     stack = [r for r in roots if r.requires_grad]

@@ -1,0 +1,157 @@
+"""How time grows with what was recorded: loops that nothing reads before their end, training steps.
+
+    python bench/growth.py [--json FILE] [--most ROUNDS] [NAME ...]
+
+Each figure is that of a fresh process with empty caches: recording, compilation and run together.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+import processes
+import timing
+
+ROUNDS = (10, 30, 100, 300, 1000)
+
+
+def laplace(torch: Any, rounds: int) -> Any:
+    x = torch.arange(1024.0).reshape(32, 32)
+    for _ in range(rounds):
+        x[1:-1, 1:-1] = (x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:]) / 4
+    return x.sum()
+
+
+def wave(torch: Any, rounds: int) -> Any:
+    u = torch.arange(100.0).sin()
+    v = torch.zeros(100)
+    for _ in range(rounds):
+        v[1:-1] += 0.1 * (u[2:] - 2 * u[1:-1] + u[:-2])
+        u = u + 0.1 * v
+    return u.sum()
+
+
+def rolls(torch: Any, rounds: int) -> Any:
+    y = torch.arange(64.0).cos()
+    for j in range(rounds):
+        y = 0.6 * y.roll(j) + 0.4 * y.flip(0)
+    return y.square().sum()
+
+
+def prefixes(torch: Any, rounds: int) -> Any:
+    x = torch.ones(50)
+    for _ in range(rounds):
+        x[1:] += x[:-1] * 0.01
+    return x.sum()
+
+
+def butterflies(torch: Any, rounds: int) -> Any:
+    x = torch.arange(64.0).sin()
+    for _ in range(rounds):
+        e, o = x[::2], x[1::2]
+        x = torch.cat([e + o, e - o]) * 0.7
+    return x.square().sum()
+
+
+def tiles(torch: Any, rounds: int) -> Any:
+    """A picture of many, as torchvision's make_grid copies them."""
+    wide = math.isqrt(rounds - 1) + 1
+    grid = torch.zeros(3, 10 * wide, 10 * wide)
+    for k in range(rounds):
+        i, j = divmod(k, wide)
+        image = torch.full((3, 8, 8), float(k))
+        grid.narrow(1, 10 * i, 8).narrow(2, 10 * j, 8).copy_(image)
+    return grid.sum()
+
+
+def truncated(torch: Any, rounds: int) -> Any:
+    """Truncated backpropagation through time, a step for each round, its loss read."""
+    model = torch.nn.LSTM(8, 8)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.linspace(-0.4, 0.4, p.numel()).reshape(p.shape))
+    state = (torch.zeros(1, 2, 8),) * 2
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x, total = torch.linspace(-1, 1, 80).reshape(5, 2, 8), 0.0
+    for _ in range(rounds):
+        state = tuple(s.detach() for s in state)
+        optimizer.zero_grad()
+        out, state = model(x, state)
+        loss = out.pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    return torch.tensor(total)
+
+
+LOOPS: dict[str, Callable[[Any, int], Any]] = {
+    "Laplace, 32x32": laplace,
+    "wave, 100": wave,
+    "rolls and flips, 64": rolls,
+    "prefix updates, 50": prefixes,
+    "butterflies of cat, 64": butterflies,
+    "tiles of a picture": tiles,
+    "truncated LSTM steps": truncated,
+}
+
+
+def grown(framework: str, name: str, rounds: str) -> dict[str, float]:
+    """Seconds that a loop takes in this process, and its result."""
+    torch = importlib.import_module(framework)
+    for part in ("nn", "optim"):
+        importlib.import_module(f"{framework}.{part}")
+    torch.zeros(1).add(1).item()  # the engine is loaded
+    start = time.perf_counter()
+    result = LOOPS[name](torch, int(rounds)).item()
+    return {"s": time.perf_counter() - start, "result": result}
+
+
+def _row(name: str, rounds: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as cache:
+        ours = processes.measure("growth", "tilewright", name, str(rounds), cache=cache)
+        warm = processes.measure("growth", "tilewright", name, str(rounds), cache=cache)
+    theirs = processes.measure("growth", "torch", name, str(rounds))
+    if not math.isclose(ours["result"], theirs["result"], rel_tol=1e-3):
+        raise AssertionError(f"{name}: {ours['result']} differs from {theirs['result']}")
+    return {
+        "loop": name,
+        "rounds": rounds,
+        "cold, s": ours["s"],
+        "disk cache warm, s": warm["s"],
+        "torch, s": theirs["s"],
+    }
+
+
+def main() -> None:
+    parser = timing.parser(__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="parts of names of loops")
+    parser.add_argument("--most", type=int, default=ROUNDS[-1], help="the most rounds")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for name in LOOPS:
+        if options.names and not any(part in name for part in options.names):
+            continue
+        before = None
+        for rounds in (r for r in ROUNDS if r <= options.most):
+            row = _row(name, rounds)
+            if before is not None:  # 1 is linear
+                times = math.log(row["cold, s"] / before["cold, s"])
+                row["exponent"] = times / math.log(rounds / before["rounds"])
+            rows.append(row)
+            timing.save(rows, options)
+            before = row
+    columns = ("loop", "rounds", "cold, s", "disk cache warm, s", "torch, s", "exponent")
+    timing.report(rows, columns, options)
+
+
+if __name__ == "__main__":
+    main()

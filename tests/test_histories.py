@@ -1,0 +1,270 @@
+"""What a tensor keeps of how it was computed: no more than gradients flow through."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+
+
+def same(ours: Any, theirs: Any) -> None:
+    assert ours.requires_grad == theirs.requires_grad
+    assert ours.is_leaf == theirs.is_leaf
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=2e-5, atol=1e-6)
+
+
+# ---- detached values are not used up -----------------------------------------------------------
+
+
+def generator_and_critic(lib: Any) -> list[Any]:
+    """A GAN's step: the critic learns from a detached sample, then the generator from the same."""
+    w = lib.tensor([0.1, -0.2, 0.3], requires_grad=True)
+    v = lib.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    learns = lib.optim.SGD([v], lr=0.1)
+    generates = lib.optim.SGD([w], lr=0.1)
+    for _ in range(3):
+        sample = w.exp()
+        learns.zero_grad()
+        (v * sample.detach()).sum().backward()
+        learns.step()
+        generates.zero_grad()
+        (v.detach() * sample).sum().backward()
+        generates.step()
+    return [w, v, w.grad, v.grad]
+
+
+def detached_and_read(lib: Any) -> list[Any]:
+    w = lib.tensor([0.5, 1.5], requires_grad=True)
+    y = w.exp()
+    z = (y.detach() * w).tanh()
+    z.sum().backward()
+    seen = [float(w.grad.sum())]
+    y.sum().backward()
+    seen.append(float(w.grad.sum()))
+    return [w, lib.tensor(seen)]
+
+
+def second_derivative_behind_detach(lib: Any) -> list[Any]:
+    """The forward graph is recorded again, with what it reads behind a detach."""
+    w = lib.tensor([0.5, 1.5], requires_grad=True)
+    state = (w * 2).exp()
+    state.sum().item()
+    y = (state.detach() * w * w).sum() + state.sum()
+    y.item()
+    (g,) = lib.autograd.grad(y, [w], create_graph=True)
+    g.pow(2).sum().backward()
+    return [w, w.grad, g]
+
+
+@pytest.mark.parametrize(
+    "program", [generator_and_critic, detached_and_read, second_derivative_behind_detach]
+)
+def test_a_detached_value_is_not_used_up(program: Any, torch: Any) -> None:
+    for ours, theirs in zip(program(tw), program(torch), strict=True):
+        same(ours, theirs)
+
+
+def test_a_graph_is_used_up_by_gradients_alone(torch: Any) -> None:
+    def program(lib: Any) -> None:
+        w = lib.tensor([0.5, 1.5], requires_grad=True)
+        y = w.exp()
+        (y * y.detach()).sum().backward()
+        y.sum().item()  # another epoch
+        y.sum().backward()
+
+    for lib in (tw, torch):
+        with pytest.raises(RuntimeError, match="second time"):
+            program(lib)
+
+
+# ---- a step does not pay for those before it ---------------------------------------------------
+
+
+def counted(steps: Iterator[Any]) -> list[int]:
+    """How many Python functions each step calls."""
+    counts = []
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            counts[-1] += 1
+
+    before = sys.getprofile()
+    try:
+        while True:
+            counts.append(0)
+            sys.setprofile(count)
+            done = next(steps, steps)
+            sys.setprofile(None)
+            if done is steps:
+                return counts[:-1]
+    finally:
+        sys.setprofile(before)
+
+
+def truncated_with_an_optimizer() -> Iterator[Any]:
+    model = tw.nn.LSTM(4, 4)
+    optimizer = tw.optim.SGD(model.parameters(), lr=0.1)
+    state = (tw.zeros(1, 2, 4),) * 2
+    x = tw.linspace(-1, 1, 24).reshape(3, 2, 4)
+    while True:
+        state = tuple(s.detach() for s in state)
+        optimizer.zero_grad()
+        out, state = model(x, state)
+        loss = out.pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        yield loss.item()
+
+
+def truncated_by_hand() -> Iterator[Any]:
+    w, u = (tw.full((4, 4), 0.1 * i, requires_grad=True) for i in (1, 2))
+    h = c = tw.ones(2, 4)
+    while True:
+        h, c = h.detach(), c.detach()
+        h, c = (h @ w + c).tanh(), (c @ u - h).tanh()
+        loss = (h * c).sum()
+        value = loss.item()
+        loss.backward()
+        with tw.no_grad():
+            for p in (w, u):
+                p -= 0.1 * p.grad
+                p.grad = None
+        yield value
+
+
+def written_derivative() -> Iterator[Any]:
+    class Product(tw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, a: Any, b: Any) -> Any:
+            ctx.save_for_backward(a, b)
+            return a * b
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            a, b = ctx.saved_tensors
+            return g * b, g * a
+
+    w = tw.tensor([0.5, 0.6], requires_grad=True)
+    s = tw.ones(2)
+    while True:
+        s = Product.apply(w, s.detach()) + 1
+        s = Product.apply(s, s) * 0.2
+        loss = s.sum()
+        value = loss.item()
+        loss.backward()
+        w.grad = None
+        yield value
+
+
+def carried_with_its_graph() -> Iterator[Any]:
+    """Nothing is detached and nothing asked for: the graph grows, the steps don't."""
+    w = tw.tensor([0.5, 0.6], requires_grad=True)
+    a, b, total = tw.ones(2), tw.full((2,), 2.0), 0
+    while True:
+        a, b = (a * w + b).tanh(), (b * w - a).tanh()
+        total = total + a.sum()
+        yield total.item()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        truncated_with_an_optimizer,
+        truncated_by_hand,
+        written_derivative,
+        carried_with_its_graph,
+    ],
+)
+def test_a_step_costs_what_the_one_before_did(
+    program: Callable[[], Iterator[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = program()
+    for _ in range(20):
+        next(steps)
+    counts = counted(next(steps) for _ in range(20))
+    # A look at all tables comes every 16 epochs.
+    assert max(counts) <= 1.5 * min(counts)
+
+
+def test_a_gradient_of_a_long_chain_enters_each_history_once(torch: Any) -> None:
+    def program(lib: Any, steps: int) -> Any:
+        w = lib.tensor([0.5, 0.6], requires_grad=True)
+        a, b = lib.ones(2), lib.full((2,), 2.0)
+        first = None
+        for _ in range(steps):
+            a, b = (a * w + b).tanh(), (b * w - a).tanh()
+            a.sum().item()
+            first = a if first is None else first
+        return lib.autograd.grad((a + b).sum(), [w, first])
+
+    for ours, theirs in zip(program(tw, 30), program(torch, 30), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-4)
+    program(tw, 1500)  # deeper than Python's stack
+
+
+# ---- .data -------------------------------------------------------------------------------------
+
+
+UPDATES: dict[str, Callable[[Any], None]] = {
+    "isub": lambda p: exec("p.data -= 0.1 * p.grad", {"p": p}),
+    "set": lambda p: setattr(p, "data", p.data - 0.1 * p.grad),
+    "sub_": lambda p: p.data.sub_(0.1 * p.grad),
+    "index": lambda p: p.data.__setitem__(slice(None), p.data - 0.1 * p.grad),
+    "view": lambda p: setattr(p, "data", (p.data.view(-1) - 0.1 * p.grad.view(-1)).view(p.shape)),
+    "flat": lambda p: exec("flat = p.data.view(-1); flat -= 0.1 * p.grad.view(-1)", {"p": p}),
+}
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_net_that_is_trained_by_hand(update: str, grad: bool, reads: bool, torch: Any) -> None:
+    def program(lib: Any) -> list[Any]:
+        model = lib.nn.Sequential(lib.nn.Linear(3, 4), lib.nn.Tanh(), lib.nn.Linear(4, 2))
+        with lib.no_grad():
+            for p in model.parameters():
+                p.copy_(lib.arange(float(p.numel())).reshape(p.shape) * 0.1)
+        for _ in range(4):
+            loss = model(lib.ones(4, 3)).pow(2).sum()
+            loss.backward()
+            with lib.set_grad_enabled(grad):
+                for p in model.parameters():
+                    UPDATES[update](p)
+                    p.grad.zero_()
+            if reads:
+                loss.item()
+        return list(model.parameters())
+
+    for ours, theirs in zip(program(tw), program(torch), strict=True):
+        assert type(ours) is tw.nn.Parameter
+        same(ours, theirs)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_data_of_other_memory(reads: bool, torch: Any) -> None:
+    def program(lib: Any) -> list[Any]:
+        p = lib.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+        q = lib.tensor([[5.0, 6.0], [7.0, 8.0]], requires_grad=True)
+        y = 3 * (p - q).tanh()
+        if reads:
+            y.sum().item()
+        p.data = p.data.t()  # another view of its own memory
+        p.data, q.data = q.data, p.data
+        y.data = lib.full((2, 2), 0.5)  # a computed tensor keeps its history
+        (y * y).sum().backward()
+        (p * p * q).sum().backward()
+        with lib.no_grad():
+            p -= p.grad
+            q.data *= 2
+        p.data = q.data[:1]
+        p.data.mul_(3)
+        return [p, q, q.grad, y]
+
+    for ours, theirs in zip(program(tw), program(torch), strict=True):
+        same(ours, theirs)
