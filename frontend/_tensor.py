@@ -20,7 +20,6 @@ from . import elementwise, epoch, indexing, interchange, recording, shaping, vie
 from .devices import device as Device
 from .grad_fn import GradFn
 from .pinning import is_pinned, pinned
-from .promotion import to
 from .recording import Handle, record, resolve
 
 
@@ -384,7 +383,7 @@ class Tensor(Handle):
                 fetched = non_blocking and name == "cpu"
                 result = record(ops.copy_to, result, name, *(False,) * fetched)
         if dtype is not None and dtype is not result.dtype:
-            result = record(to, result, dtype)
+            result = record(ops.cast, result, dtype)
         return shaping.clone(self) if copy and result is self else result
 
     def cpu(self) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -93,15 +94,27 @@ class Program:
             dtype = main if choose.random() < 0.8 else choose.choice(DTYPES)
             self.leaves[f"x{i}"] = array, dtype
             names.append(f"x{i}")
-        self.full = ["x0"]
+        full = ["x0"]
+        used: Counter[str] = Counter()
         for i in range(choose.randint(3, 12)):
-            x = choose.choice(self.full[-3:])
-            y = choose.choice(names[-5:] if choose.random() < 0.7 else names)
             text = choose.choice(sorted(templates))
-            text = text.format(x=x, y=y, dtype=choose.choice((main, main, *DTYPES)))
+            each = Counter({"x": text.count("{x}"), "y": text.count("{y}")})
+
+            def free(found: list[str], uses: int) -> list[str]:
+                # A gradient is a sum over uses: that of two has the same bits in any order.
+                return [n for n in found if not gradient or used[n] + uses <= 2]
+
+            x, y = free(full[-3:], each["x"]), free(names[-5:], each["y"])
+            if not x or not y or (gradient and x == y):
+                continue
+            first = choose.choice(x)
+            second = choose.choice([n for n in y if not gradient or n != first])
+            used += Counter({first: each["x"], second: each["y"]})
+            text = text.format(x=first, y=second, dtype=choose.choice((main, main, *DTYPES)))
             self.lines.append((f"v{i}", text))
             names.append(f"v{i}")
-            self.full.append(f"v{i}")
+            full.append(f"v{i}")
+        self.ends = [n for n in full if n[0] == "v" and used[n] < 2]
         self.gradient = gradient
         self.reads = {name for name, _ in self.lines if choose.random() < 0.4}
 
@@ -117,8 +130,7 @@ class Program:
             if name in read:
                 found[name] = bits(scope[name])
         if self.gradient:
-            loss = sum(scope[n].float().sum() for n, _ in self.lines[-2:])
-            loss.backward()
+            sum(scope[n].float().sum() for n in self.ends).backward()
             for name in self.leaves:
                 if scope[name].grad is not None:
                     found[f"{name}.grad"] = bits(scope[name].grad)

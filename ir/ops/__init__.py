@@ -220,6 +220,7 @@ from .unary import (
     atan,
     atanh,
     bitcast,
+    widened,
     bitwise_not,
     cast,
     ceil,

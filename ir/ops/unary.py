@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..dtype import BOOL, FLOAT, DType, bool_
+from ..dtype import BOOL, FLOAT, DType, accumulator, bool_
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -330,6 +330,20 @@ cast = Op(
     float8=True,
 )
 """The value in another dtype. The emitters write it from the dtypes on both sides."""
+
+
+widened = Op(
+    "widened",
+    Kind.ELEMENTWISE,
+    lambda x: (x.shape, accumulator(x.dtype)),
+    vjp=lambda g, out, x: (cast(g, x.dtype),),
+    numpy="special.cast({0}, np_dtype)",
+    error=0,
+    float8=True,
+)
+"""What a record reads of a half: the same number in float32. It is a cast when compiled; but what
+is asked of it is rounded for each record by itself, while a cast is the user's, who has a tensor
+there whose cotangents are added in float32."""
 
 
 def _bitcast_infer(x: Node, dtype: DType) -> Aval:

@@ -14,7 +14,7 @@ from .. import ops
 from ..dtype import FLOAT
 from ..node import Node
 from ..op import Kind
-from ..ops.unary import cast
+from ..ops.unary import cast, widened
 from ..reference import evaluate
 
 
@@ -69,7 +69,9 @@ def fold_identity_arithmetic(node: Node) -> Node | None:
 
 
 def fold_casts(node: Node) -> Node | None:
-    """A cast to the same dtype."""
+    """A cast to the same dtype; and what records read of halves is a cast."""
+    if node.op is widened:
+        return cast(node.operands[0], node.dtype)
     if node.op is cast and node.operands[0].dtype is node.dtype:
         return node.operands[0]
     return None
