@@ -29,6 +29,7 @@ from tilewright.ir.dtype import HALVES, float32
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.ops.composite import widen
+from tilewright.ir.special import cast as cast_number
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
@@ -319,7 +320,9 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     dtype = scalar_dtype(node.dtype, value)
     if not dtype.is_floating_point and build in floating_builds:
         dtype = _default_dtype
-    wide = float32 if dtype in HALVES and build in scaling_builds else dtype
+    wide = dtype
+    if dtype in HALVES and build in scaling_builds and float(cast_number(value, dtype.np)) != value:
+        wide = float32
     other = number((build, node, kind, swapped), value, wide)
     nodes = (other, node) if swapped else (node, other)
     if wide is dtype:
