@@ -102,9 +102,9 @@ class Program:
                 continue
             first = choose.choice(x)
             second = choose.choice([n for n in y if not gradient or n != first])
-            if gradient and (text, first) in seen:
+            if gradient and seen & {(text, first), (text, second)}:
                 continue  # equal expressions are one tensor, with the uses of both
-            seen.add((text, first))
+            seen |= {(text, first), (text, second)}
             used += Counter({first: each["x"], second: each["y"]})
             text = text.format(x=first, y=second, dtype=choose.choice((main, main, *DTYPES)))
             self.lines.append((f"v{i}", text))
