@@ -11,14 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir.dtype import FLOAT8, NARROW, accumulator
+from tilewright.ir.dtype import FLOAT8, NARROW
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
 from tilewright.ir.ops.binary import add
 from tilewright.ir.ops.generate import random_bits, scalar
-from tilewright.ir.ops.reduce import sum_op
-from tilewright.ir.ops.unary import cast
 
 from . import index as ix
 from . import movement

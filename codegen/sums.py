@@ -33,7 +33,11 @@ class SumVectors:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op not in (ops.matmul, ops.matmul_wide) or not self.target.vector_sums or node.shape[-1] != 1:
+        if (
+            node.op not in (ops.matmul, ops.matmul_wide)
+            or not self.target.vector_sums
+            or node.shape[-1] != 1
+        ):
             return None
         a, b = node.operands
         if math.prod(node.shape) * a.shape[-1] <= _FEW or not a.dtype.is_floating_point:

@@ -94,7 +94,9 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
 def _batches(a: Any, b: Any) -> None:
     _ranks("bmm", a, b, 3, 3)
     if a.shape[0] != b.shape[0]:
-        raise RuntimeError(f"bmm: batch sizes differ: {a.shape[0]} and {b.shape[0]}{at_user_line()}")
+        raise RuntimeError(
+            f"bmm: batch sizes differ: {a.shape[0]} and {b.shape[0]}{at_user_line()}"
+        )
 
 
 def mv(input: Any, vec: Any) -> Any:

@@ -33,7 +33,6 @@ from tilewright.ir.special import cast as cast_number
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
-from .rounding import built
 
 # What other modules need of recording they find here, wherever it is written.
 from .epoch import (  # noqa: F401
@@ -60,6 +59,7 @@ from .epoch import (  # noqa: F401
     variables,
 )
 from .flushing import clear_tables, end_step, flush, mark_freed, overwritten, unevaluated  # noqa: F401
+from .rounding import built
 from .writing import adopt, assign, assign_all, revalued, set_data  # noqa: F401
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .cuda.device import Cuda
 
 _devices: dict[str, Device] = {}
-_rounding = {"tf32": False, "tf32_convolutions": True}  # of CUDA devices
-_halves = {"rounds_halves": True}  # of all
+_rounding: dict[str, Any] = {"tf32": False, "tf32_convolutions": True}  # of CUDA devices
+_halves: dict[str, Any] = {"rounds_halves": True}  # of all
 
 
 def flag(name: str) -> bool:

@@ -63,6 +63,8 @@ SMOOTH = (
     "tw.full_like({x}, 0.3).exp() * {x}",
     "tw.atan2({x}, {y})",
 )
+
+
 class Program:
     """lines: (name, text); leaves: the arrays by name."""
 
@@ -86,16 +88,17 @@ class Program:
             names.append(f"x{i}")
         full = ["x0"]
         used: Counter[str] = Counter()
+
+        def free(found: list[str], uses: int) -> list[str]:
+            # A gradient is a sum over uses: that of two has the same bits in any order.
+            return [n for n in found if not gradient or used[n] + uses <= 2]
+
         if gradient:  # without aliases, and without a tensor that one call uses in several ways
             templates = [t for t in templates if "lerp" not in t and ".to(tw" not in t]
         seen: set[Any] = set()
         for i in range(choose.randint(3, 12)):
             text = choose.choice(sorted(templates))
             each = Counter({"x": text.count("{x}"), "y": text.count("{y}")})
-
-            def free(found: list[str], uses: int) -> list[str]:
-                # A gradient is a sum over uses: that of two has the same bits in any order.
-                return [n for n in found if not gradient or used[n] + uses <= 2]
 
             x, y = free(full[-3:], each["x"]), free(names[-5:], each["y"])
             if not x or not y or (gradient and x == y):
@@ -105,7 +108,8 @@ class Program:
             if gradient and seen & {(text, first), (text, second)}:
                 continue  # equal expressions are one tensor, with the uses of both
             seen |= {(text, first), (text, second)}
-            used += Counter({first: each["x"], second: each["y"]})
+            used[first] += each["x"]
+            used[second] += each["y"]
             text = text.format(x=first, y=second, dtype=choose.choice((main, main, *DTYPES)))
             self.lines.append((f"v{i}", text))
             names.append(f"v{i}")
@@ -115,7 +119,7 @@ class Program:
         self.reads = {name for name, _ in self.lines if choose.random() < 0.4}
 
     def run(self, lib: Any, read: Collection[str] = (), device: str = "cpu") -> dict[str, Any]:
-        """The values of all lines, and the gradients, as arrays; those in `read` are read at once."""
+        """The bits of all lines, and of gradients; those of `read` are read at once."""
         scope: dict[str, Any] = {"tw": lib}
         for name, (array, dtype) in self.leaves.items():
             t = lib.tensor(array).to(device).to(getattr(lib, dtype)).detach()

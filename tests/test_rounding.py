@@ -1,4 +1,4 @@
-"""What is rounded when: halves after each op, as in PyTorch, and no bit by what else is computed."""
+"""What is rounded when: halves after each op, as in PyTorch; no bit by what else is computed."""
 
 from __future__ import annotations
 
@@ -162,9 +162,7 @@ def test_composites_are_as_accurate_as_those_of_pytorch(
     leaves = [torch.tensor(v).to(getattr(torch, dtype)).float().numpy() for v in leaves]
 
     def values(lib: Any, kind: str) -> list[np.ndarray | None]:
-        x, w, b = (
-            lib.tensor(v).to(getattr(lib, kind)).detach().requires_grad_() for v in leaves
-        )
+        x, w, b = (lib.tensor(v).to(getattr(lib, kind)).detach().requires_grad_() for v in leaves)
         y = COMPOSITES[name](lib, x, w, b)
         seed = np.resize(leaves[0], tuple(y.shape))
         y.backward(lib.tensor(seed).to(getattr(lib, kind)))

@@ -90,8 +90,8 @@ class Emitted:
     plain: the same kernel without tensor descriptors, whose memory has to be aligned.
     function: the triton.JITFunction of a kernel that the user wrote.
     contracts: whether the compiler may make one operation of a product and a sum: in attention,
-        which is one op to the user, and in kernels of the user's. Anywhere else a value would depend
-        on what it is computed with.
+        which is one op to the user, and in kernels of the user's. Elsewhere a value would depend on
+        what it is computed with.
     """
 
     name: str

@@ -220,7 +220,6 @@ from .unary import (
     atan,
     atanh,
     bitcast,
-    widened,
     bitwise_not,
     cast,
     ceil,
@@ -257,5 +256,6 @@ from .unary import (
     tan,
     tanh,
     trunc,
+    widened,
     zeros_like,
 )

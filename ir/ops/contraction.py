@@ -69,6 +69,7 @@ matmul = Op(
 """a[..., m, k] @ b[..., k, n] with broadcast batches; half types accumulate in float32. Of float8,
 also one of each kind, the result is float32."""
 
+
 def _in_float32(op: Op, vjp: Any = None) -> Op:
     """The record of a product whose result stays in the float32 that half types are summed in."""
 
@@ -91,9 +92,7 @@ def _in_float32(op: Op, vjp: Any = None) -> Op:
     )
 
 
-matmul_wide = _in_float32(
-    matmul, lambda g, out, a, b: _matmul_vjp(as_dtype(g, a.dtype), out, a, b)
-)
+matmul_wide = _in_float32(matmul, lambda g, out, a, b: _matmul_vjp(as_dtype(g, a.dtype), out, a, b))
 
 
 def product(a: Node, b: Node) -> Node:

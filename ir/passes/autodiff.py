@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from ..node import Node, format_location, grad_mode, set_location
 from ..op import Kind
@@ -89,12 +90,11 @@ def differentiable(roots: Collection[Node], stops: Collection[Node] = ()) -> lis
 def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     """Cotangents of the operands, each of its operand's shape."""
     op = node.op
-    if op.vjp is None:
-        parts = NotImplemented
-    elif op.kind is Kind.ELEMENTWISE:
+    parts: Any = NotImplemented
+    if op.vjp is not None and op.kind is Kind.ELEMENTWISE:
         # A cotangent is one op to PyTorch, so halves are rounded at its end alone.
         parts = op.vjp(widen(g), widen(node), *map(widen, node.operands), *node.attrs)
-    else:
+    elif op.vjp is not None:
         parts = op.vjp(g, node, *node.operands, *node.attrs)
     if parts is NotImplemented:
         if op.decompose is None:
