@@ -39,8 +39,7 @@ from tilewright.ir.ops.attention import (
     kept_scale,
     masked_scores,
 )
-from tilewright.ir.ops.composite import widen
-from tilewright.ir.ops.contraction import matmul
+from tilewright.ir.ops.contraction import product
 from tilewright.ir.ops.movement import transpose
 
 from . import index as ix
@@ -92,12 +91,13 @@ def lower_attention(
     anchors: Sequence[Node],
     buffer: Callable[[Node], Buffer],
     source: Callable[[Node], Buffer | None],
+    rounds: bool = True,
 ) -> tuple[Kernel, Lowering]:
     """The kernel of `anchors`: records of attention of the same operands, or such a record through
     movement that only changes where its elements are stored."""
     bases = [_base(anchor) for anchor in anchors]
     by_key = all(base.op in (attention_key_grad, attention_value_grad) for base in bases)
-    template = _Template(bases[0], source, by_key)
+    template = _Template(bases[0], source, by_key, rounds)
     stores = tuple(template.store(anchor, buffer(anchor)) for anchor in anchors)
     domain = template.lowering.domain
     return Kernel("", domain.parallel, domain.reduction, stores), template.lowering
@@ -112,7 +112,9 @@ def _base(anchor: Node) -> Node:
 class _Template:
     """The values of one kernel. Batch axes of one point are left out; no other axis has one."""
 
-    def __init__(self, node: Node, source: Callable[[Node], Buffer | None], by_key: bool):
+    def __init__(
+        self, node: Node, source: Callable[[Node], Buffer | None], by_key: bool, rounds: bool
+    ):
         self.args = a = attention_args(*node.operands, *node.attrs)
         *batch, rows, keys = a.scores_shape
         rank = len(batch)
@@ -120,7 +122,7 @@ class _Template:
         domain = Domain(shape, tuple(range(rank if a.rows else rank + 1, len(shape))))
         self.batch: Place = tuple(map(ix.of, domain.axes[:rank]))
         self.i, self.j, self.e, self.c = domain.axes[rank:]
-        self.lowering = Lowering(domain, source)
+        self.lowering = Lowering(domain, source, rounds)
         self.wide = accumulator(a.q.dtype)
         self.scale = self.lowering.constant(a.scale, self.wide)
         self.q = self.apply(_MUL, self.at(a.q, self.i, self.e), self.scale)
@@ -148,7 +150,7 @@ class _Template:
         before = set_location(loc)
         try:
             with grad_mode(False):
-                products = widen(matmul(a.q, transpose(a.k)))
+                products = product(a.q, transpose(a.k))
                 scores, kept = masked_scores(a, products, by_key), kept_scale(a, self.wide)
         finally:
             set_location(before)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import accumulator
 from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Aval, Kind, Op
 from tilewright.ir.shape import Size
@@ -52,7 +53,8 @@ def _op(of: Op, params: tuple[str, ...] = ()) -> Op:
     def infer(a: Node, b: Node, *attrs: Any) -> Aval:
         own, more = attrs[: len(of.params)], attrs[len(of.params) :]
         n, channels, *rest = of(first(a), first(b), *own).shape
-        return Size((*more, n, *rest, channels)), a.dtype
+        parted = any(p != 1 for p in more)  # what is added up isn't rounded
+        return Size((*more, n, *rest, channels)), accumulator(a.dtype) if parted else a.dtype
 
     params = (*of.params, *params)
     return Op(f"{of.name}_last", Kind.CONTRACTION, infer, params, convolution=of.convolution)
@@ -85,7 +87,7 @@ def held(node: Node) -> list[Node]:
     """The operands of one of `CHANNELS_LAST` that have to be in memory as it reads them."""
     taps = node.attrs[0] if node.op is conv_weight_grad_last else node.operands[1].shape[1:-1]
     if set(taps) == {1}:  # a product of matrices reads places as well
-        return [o for o in node.operands if is_vector(o.shape[-1], node.dtype)]
+        return [o for o in node.operands if is_vector(o.shape[-1], o.dtype)]
     return [o for o in node.operands if o.shape[-1] % VECTOR == 0]
 
 
@@ -259,7 +261,7 @@ class _Turned:
         inner = math.prod(g.shape[:-1])
         parts = SplitProducts(self.target).parts(node, sizes, inner, g.shape[0])
         products = intern(conv_weight_grad_last, (g, x), (*attrs, parts), loc=node.loc)
-        total = total_of_parts(products, 0, products.shape[1:])
+        total = total_of_parts(products, 0, products.shape[1:], node.dtype)
         total = ops.slice_axis(total, 0, 0, outputs)
         return first(total if packed is None else packed.unpacked(total))
 

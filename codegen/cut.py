@@ -12,14 +12,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.ir.dtype import FLOAT8, NARROW, accumulator
+from tilewright.ir.dtype import FLOAT8, NARROW
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
 from tilewright.ir.ops.binary import add
 from tilewright.ir.ops.generate import random_bits, scalar
-from tilewright.ir.ops.reduce import sum_op
-from tilewright.ir.ops.unary import cast
 
 from . import index as ix
 from . import movement
@@ -130,8 +128,6 @@ class _Cutter:
             self.anchors.update({memory(o) for o in tensors} - self.leaves)
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
-            if node.op is sum_op and is_fold(node) and _is_widened_product(node.operands[0]):
-                self.anchors.add(node.operands[0])  # kept as it was summed, not rounded
             if node.op is overwrite and reads_elsewhere(node, memory(node.operands[0].operands[0])):
                 # Computed before anything is overwritten.
                 self.anchors.update({memory(node.operands[1])} - self.leaves)
@@ -316,14 +312,6 @@ class _Cutter:
             found.append(self.nodes[low.bit_length() - 1])
             bits ^= low
         return found
-
-
-def _is_widened_product(node: Node) -> bool:
-    """Whether a node is a contraction of half types, cast to the type it is summed in."""
-    if node.op is not cast:
-        return False
-    product = memory(node.operands[0])
-    return is_dot(product) and accumulator(product.dtype) is node.dtype
 
 
 def _moved(node: Node) -> Node:

@@ -176,21 +176,21 @@ class Partition:
     def _template(self, form: Form) -> Template:
         """A kernel for the anchors of a form."""
         anchors, outputs, source = form.anchors, form.outputs, form.source
-        last = anchors[-1]
+        last, rounds = anchors[-1], self.target.rounds_halves
         if last.op.kind in (Kind.LOOP, Kind.EXTERNAL):
             lowering = Lowering(Domain(tuple(last.shape)), source)
             lowering.nodes[last] = None
             return self._made(last.op.kind.value, Kernel("", (), (), ()), lowering, form)
         if last.op.kind is Kind.SCATTER:
-            kernel, lowering = lower_update(last, form.buffer(last), source)
+            kernel, lowering = lower_update(last, form.buffer(last), source, rounds)
             return self._made("update", kernel, lowering, form)
         if attention_base(last) is not None:
-            kernel, lowering = lower_attention(outputs, form.buffer, source)
+            kernel, lowering = lower_attention(outputs, form.buffer, source, rounds)
             return self._made("tiled", kernel, lowering, form)
         failure = CannotFuse(last, "no iteration space fits")
         kind = kind_of(anchors)
         for domain in domains(anchors, outputs, kind, source, self.target):
-            lowering = Lowering(domain, source, MOST_PLACES if len(anchors) > 1 else None)
+            lowering = Lowering(domain, source, rounds, MOST_PLACES if len(anchors) > 1 else None)
             try:
                 stores = tuple(lowering.store(o, form.buffer(o)) for o in outputs)
             except CannotFuse as error:

@@ -15,7 +15,9 @@ and a matmul with a bias is a store of dot(a[m, k], b[k, n]) + bias[n] over para
 softmax is that of the matmul, it is over parallel m and reduction n, k: dots over k, folds over n.
 
 Types of values: bool, integers, float32 and float64. Half types exist in memory only: a Load
-widens them to float32, a Store rounds, and a cast to one inside of an expression is Apply(cast).
+widens them to float32, a Store rounds, and so does Apply(cast), which stands behind each op on a
+half type within an expression. No engine contracts or reorders values, so each has the same bits in
+whatever kernel it is computed.
 Buffers are contiguous; a buffer is addressed by an element offset.
 """
 

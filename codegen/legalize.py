@@ -83,7 +83,7 @@ def turn_products(roots: Sequence[Node]) -> list[Node]:
             product = node.operands[0] if node.op.name == "permute" else node
             if (
                 product is not node
-                and product.op in (ops.matmul, ops.matmul_fast)
+                and product.op in (ops.matmul, ops.matmul_fast, ops.matmul_wide)
                 and readers[product] == 1
                 and product not in kept
                 and node.attrs[0] == (*range(node.rank - 2), node.rank - 1, node.rank - 2)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType, accumulator, float32
+from tilewright.ir.dtype import HALVES, DType, accumulator
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.composite import as_dtype
 from tilewright.ir.passes.autodiff import decomposed
 
 from .target import Target
@@ -56,6 +57,7 @@ class SplitFolds:
         size = x.shape[axis] // parts
         if parts < 2 or length // parts < least:
             return None
+        x = as_dtype(x, accumulator(x.dtype))  # sums of parts are not rounded
         even = ops.slice_axis(x, axis, 0, parts * size)
         cut = ops.reshape(even, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
         within = sorted(axis + 1 if a == axis else a + (a > axis) for a in axes)
@@ -67,7 +69,7 @@ class SplitFolds:
             rest = ops.slice_axis(x, axis, parts * size, x.shape[axis])
             others = tuple(a for a in axes if a != axis)
             partial = ops.cat([partial, node.op(rest, others) if others else rest], axis)
-        return ops.reshape(node.op(partial, (axis,)), node.shape)
+        return as_dtype(ops.reshape(node.op(partial, (axis,)), node.shape), node.dtype)
 
     def _enough(self, points: int, length: int) -> int:
         """Parts that fill the machine, or as many as a part has elements."""
@@ -183,7 +185,7 @@ class SplitProducts:
     def __call__(self, node: Node) -> Node | None:
         if 0 in node.shape:
             return None
-        if node.op in (ops.matmul, ops.matmul_fast):
+        if node.op in (ops.matmul, ops.matmul_fast, ops.matmul_wide):
             return self._matmul(node)
         return self._weight_grad(node) if node.op is ops.conv_weight_grad else None
 
@@ -198,8 +200,8 @@ class SplitProducts:
         left = ops.reshape(a, (*a.shape[:-1], parts, size))
         left = ops.permute(left, (*range(a.rank - 2), a.rank - 1, a.rank - 2, a.rank))
         right = ops.reshape(b, (*b.shape[:-2], parts, size, columns))
-        products = node.op(left, right)
-        return total_of_parts(products, products.rank - 3, node.shape)
+        products = (ops.matmul_wide if node.dtype in HALVES else node.op)(left, right)
+        return total_of_parts(products, products.rank - 3, node.shape, node.dtype)
 
     def _weight_grad(self, node: Node) -> Node | None:
         """The parts of the batch as groups of channels."""
@@ -217,8 +219,10 @@ class SplitProducts:
             turned = ops.permute(cut, (1, 0, *range(2, cut.rank)))
             return ops.reshape(turned, (count // parts, parts * channels, *rest))
 
-        products = ops.conv_weight_grad(apart(g), apart(x), *attrs, parts * groups)
-        return total_of_parts(ops.reshape(products, (parts, *node.shape)), 0, node.shape)
+        op = ops.conv_weight_grad_wide if node.dtype in HALVES else node.op
+        products = op(apart(g), apart(x), *attrs, parts * groups)
+        whole = ops.reshape(products, (parts, *node.shape))
+        return total_of_parts(whole, 0, node.shape, node.dtype)
 
     def parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
         """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: those that
@@ -247,15 +251,10 @@ class SplitProducts:
         return max(products, read) + added
 
 
-def total_of_parts(products: Node, axis: int, shape: Sequence[int]) -> Node:
-    """The sum of `products` along an axis, of `shape`; in float32 and rounded then."""
-    dtype = products.dtype
-    if products.shape[axis] == 1:
-        return ops.reshape(products, shape)
-    if dtype is not float32:
-        products = ops.cast(products, float32)
-    total = ops.reshape(ops.sum(products, (axis,)), shape)
-    return total if dtype is float32 else ops.cast(total, dtype)
+def total_of_parts(products: Node, axis: int, shape: Sequence[int], dtype: DType) -> Node:
+    """The sum of `products`, which aren't rounded, along an axis."""
+    total = products if products.shape[axis] == 1 else ops.sum(products, (axis,))
+    return as_dtype(ops.reshape(total, shape), dtype)
 
 
 _TILES = ((128, 256), (256, 128), (128, 128), (128, 64), (64, 128), (64, 64))

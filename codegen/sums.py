@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import accumulator
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
-from tilewright.ir.ops.composite import as_dtype, widen
+from tilewright.ir.ops.composite import as_dtype
 
 from .target import Target
 
@@ -21,6 +22,10 @@ _OUTPUTS = 8
 """The most channels that a depthwise convolution makes of each of its input."""
 
 
+def _wide(x: Node) -> Node:
+    return as_dtype(x, accumulator(x.dtype))
+
+
 @dataclass(frozen=True)
 class SumVectors:
     """A matrix times a vector folds the rows of the matrix."""
@@ -28,14 +33,18 @@ class SumVectors:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op is not ops.matmul or not self.target.vector_sums or node.shape[-1] != 1:
+        if (
+            node.op not in (ops.matmul, ops.matmul_wide)
+            or not self.target.vector_sums
+            or node.shape[-1] != 1
+        ):
             return None
         a, b = node.operands
         if math.prod(node.shape) * a.shape[-1] <= _FEW or not a.dtype.is_floating_point:
             return None
         turned = ops.permute(b, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
         whole = (*node.shape[:-1], a.shape[-1])
-        products = ops.expand(widen(a), whole) * ops.expand(widen(turned), whole)
+        products = ops.expand(_wide(a), whole) * ops.expand(_wide(turned), whole)
         return as_dtype(ops.sum(products, (node.rank - 1,)), node.dtype)
 
 
@@ -77,7 +86,7 @@ def _weight_grad(node: Node) -> Node:
     kernel, strides, padding, dilation, _ = node.attrs
     seen = _windows(x, kernel, strides, padding, dilation)
     each = ops.reshape(g, (*g.shape, *(1 for _ in kernel)))
-    products = widen(seen) * ops.expand(widen(each), seen.shape)
+    products = _wide(seen) * ops.expand(_wide(each), seen.shape)
     summed = ops.sum(products, (0, *range(2, x.rank)))
     return as_dtype(ops.reshape(summed, node.shape), node.dtype)
 
@@ -89,7 +98,7 @@ def _summed(x: Node, w: Node, strides: Any, padding: Any, dilation: Any) -> Node
     seen = ops.unsqueeze(_windows(x, kernel, strides, padding, dilation), 2)
     whole = (*seen.shape[:2], each, *seen.shape[3:])
     taps = ops.reshape(w, (1, count, each, *(1 for _ in kernel), *kernel))
-    products = ops.expand(widen(seen), whole) * ops.expand(widen(taps), whole)
+    products = ops.expand(_wide(seen), whole) * ops.expand(_wide(taps), whole)
     summed = ops.sum(products, tuple(range(x.rank + 1, seen.rank)))
     out = (x.shape[0], w.shape[0], *seen.shape[3 : x.rank + 1])
     return as_dtype(ops.reshape(summed, out), x.dtype)

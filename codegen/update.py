@@ -20,7 +20,7 @@ from .writes import overwrite, place_of
 
 
 def lower_update(
-    node: Node, buffer: Buffer, source: Callable[[Node], Buffer | None]
+    node: Node, buffer: Buffer, source: Callable[[Node], Buffer | None], rounds: bool = True
 ) -> tuple[Kernel, Lowering]:
     """The kernel that updates `buffer`, which holds the base of `node`.
 
@@ -29,7 +29,7 @@ def lower_update(
     """
     base, values = node.operands[:2]
     mode = "set" if node.op is overwrite else node.attrs[1]
-    lowering = Lowering(Domain(tuple(values.shape)), source)
+    lowering = Lowering(Domain(tuple(values.shape)), source, rounds)
     lowering.nodes[node] = None
     place = lowering.domain.place(values.shape)
     assert place is not None

@@ -58,7 +58,12 @@ from .devices import device, get_default_device, set_default_device
 from .functions import *  # noqa: F403  (its __all__ is made of the op tables)
 from .functions import __all__ as _functions
 from .interchange import from_dlpack
-from .precision import get_float32_matmul_precision, set_float32_matmul_precision
+from .precision import (
+    get_float32_matmul_precision,
+    get_half_rounding,
+    set_float32_matmul_precision,
+    set_half_rounding,
+)
 from .printing import set_printoptions
 from .promotion import promote_types
 from .recording import default_dtype as get_default_dtype

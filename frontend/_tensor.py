@@ -22,7 +22,6 @@ from .devices import device as Device
 from .grad_fn import GradFn
 from .mirror import Mirror
 from .pinning import is_pinned, pinned
-from .promotion import to
 from .recording import Handle, record, resolve
 
 _fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # what Python has there for an instance
@@ -438,7 +437,7 @@ class Tensor(Handle):
         if dtype is not None:
             dtype = recording.named_dtype(dtype)
             if dtype is not result.dtype:
-                result = record(to, result, dtype)
+                result = record(ops.cast, result, dtype)
         return shaping.clone(self) if copy and result is self else result
 
     def cpu(self) -> Any:

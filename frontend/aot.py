@@ -57,7 +57,7 @@ def compile(
     call = Call(model, args, kwargs)
     found = call.record()
     roots = list(found.outputs.values())
-    program = compile_graph(lower_graph(roots), gpu(target))
+    program = compile_graph(lower_graph(roots), runtime_devices.switched(gpu(target)))
     # The inputs are resolved first, so they are the first leaves.
     used = sorted(leaf.attrs[0] for leaf in program.leaves)
     package = packed.pack(

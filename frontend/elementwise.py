@@ -15,7 +15,17 @@ from tilewright.ir.op import Kind
 
 from . import recording
 from .grad_fn import named
-from .promotion import can_cast, floating, on_float, promoted, promoting, promoting_float, to
+from .promotion import (
+    beside,
+    can_cast,
+    floating,
+    on_float,
+    promoted,
+    promoting,
+    promoting_float,
+    result_dtype,
+    to,
+)
 from .recording import Handle, record
 
 # ---- one operand -----------------------------------------------------------------------------
@@ -276,6 +286,7 @@ BINARY = {
     "bitwise_right_shift": promoting(ops.shift_right),
 }
 
+recording.scaling_builds.update((_mul, BINARY["div"]))
 
 # Those that take no numbers, only tensors.
 OF_TENSORS = frozenset(
@@ -283,8 +294,9 @@ OF_TENSORS = frozenset(
 )
 
 
-def as_handle(value: Any, like: Handle | None = None) -> Any:
-    """`value` as a tensor: itself, or a 0-d one that holds a number."""
+def as_handle(value: Any, like: Handle | None = None, wide: bool = False) -> Any:
+    """`value` as a tensor: itself, or a 0-d one that holds a number, `wide` of float32 beside
+    halves."""
     if isinstance(value, Handle):
         return value
     if isinstance(value, (np.generic, np.ndarray)) and not value.ndim:
@@ -298,12 +310,13 @@ def as_handle(value: Any, like: Handle | None = None) -> Any:
             ops.constant(value, dtypes.of_scalar(value, recording.default_dtype()))
         )
     node = recording.resolve(like)
-    key = (as_handle, node, value, type(value))
+    key = (as_handle, node, value, type(value), wide)
     exact = recording.is_exact(value)
     found = recording.lookup(key) if exact else None
     if found is None:
         dtype = recording.scalar_dtype(node.dtype, value)
-        found = recording.number((as_handle, node, type(value)), value, dtype)
+        dtype = dtypes.accumulator(dtype) if wide else dtype
+        found = recording.number((as_handle, node, type(value), wide), value, dtype)
         if exact and found.op is not ops.scalar:
             recording.remember(key, found)
     return recording.wrap(found)
@@ -314,9 +327,23 @@ def as_handle(value: Any, like: Handle | None = None) -> Any:
 
 def add(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Any:
     """input + alpha * other."""
+    if alpha != 1 and _are_floats(input, other):
+        return into(out, record(_add_scaled, input, other, as_handle(alpha, other, wide=True)))
     if alpha != 1:
         other = _scaled(input, other, alpha)
     return into(out, input + other)
+
+
+def _are_floats(*given: Any) -> bool:
+    return all(isinstance(t, Handle) and t.dtype.is_floating_point for t in given)
+
+
+def _add_scaled(a: Node, b: Node, alpha: Node) -> Node:
+    return _add(a, b * to(alpha, b.dtype))
+
+
+def _sub_scaled(a: Node, b: Node, alpha: Node) -> Node:
+    return _sub(a, b * to(alpha, b.dtype))
 
 
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
@@ -338,6 +365,8 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
 
 def sub(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Any:
     """input - alpha * other."""
+    if alpha != 1 and _are_floats(input, other):
+        return into(out, record(_sub_scaled, input, other, as_handle(alpha, other, wide=True)))
     if alpha != 1:
         other = _scaled(input, other, alpha)
     return into(out, input - other)
@@ -428,12 +457,28 @@ def _where(condition: Node, a: Node, b: Node) -> Node:
 
 def lerp(input: Any, end: Any, weight: Any) -> Any:
     """input + weight * (end - input)."""
-    return input + weight * (end - input)
+    return record(_lerp, input, end, as_handle(weight, input, wide=True))
+
+
+def _lerp(a: Node, b: Node, weight: Node) -> Node:
+    dtype = result_dtype(a, b)
+    a, b, weight = (to(n, dtype) for n in beside(a, b, weight))
+    return a + weight * (b - a)
 
 
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
     """input + value * tensor1 * tensor2."""
-    return input + (tensor1 * tensor2 if value == 1 else tensor1 * tensor2 * value)
+    return record(_addcmul, input, tensor1, tensor2, as_handle(value, input, wide=True))
+
+
+def _addcmul(x: Node, a: Node, b: Node, value: Node) -> Node:
+    return _plus_scaled(_mul, x, a, b, value)
+
+
+def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
+    x, a, b, value = beside(x, a, b, value)
+    term = op(a, b)
+    return _add(x, _mul(term, to(value, term.dtype) if term.dtype.is_floating_point else value))
 
 
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
@@ -443,7 +488,11 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
             "Integer division with addcdiv is no longer supported; convert the tensors to floats"
             f"{at_user_line()}"
         )
-    return input + (tensor1 / tensor2 if value == 1 else tensor1 / tensor2 * value)
+    return record(_addcdiv, input, tensor1, tensor2, as_handle(value, input, wide=True))
+
+
+def _addcdiv(x: Node, a: Node, b: Node, value: Node) -> Node:
+    return _plus_scaled(BINARY["div"], x, a, b, value)
 
 
 def nan_to_num(input: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:

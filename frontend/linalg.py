@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +16,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
 from . import shaping
-from .elementwise import into
+from .elementwise import as_handle, into
 from .norms import matrix_norm, norm, vector_norm  # noqa: F401  (of torch.linalg)
 from .promotion import to
 from .recording import Handle, lowered, record
@@ -89,12 +89,16 @@ def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
 
 
 def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
-    _ranks("bmm", input, mat2, 3, 3)
-    if input.shape[0] != mat2.shape[0]:
-        raise RuntimeError(
-            f"bmm: batch sizes differ: {input.shape[0]} and {mat2.shape[0]}{at_user_line()}"
-        )
+    _batches(input, mat2)
     return matmul(input, mat2, out=out)
+
+
+def _batches(a: Any, b: Any) -> None:
+    _ranks("bmm", a, b, 3, 3)
+    if a.shape[0] != b.shape[0]:
+        raise RuntimeError(
+            f"bmm: batch sizes differ: {a.shape[0]} and {b.shape[0]}{at_user_line()}"
+        )
 
 
 def mv(input: Any, vec: Any) -> Any:
@@ -117,27 +121,46 @@ def outer(input: Any, vec2: Any) -> Any:
     return input.unsqueeze(1) * vec2
 
 
-def _added(input: Any, product: Any, beta: float, alpha: float) -> Any:
-    return (input if beta == 1 else input * beta) + (product if alpha == 1 else product * alpha)
+def _sum(op: Callable[..., Node]) -> Callable[..., Node]:
+    """The builder of a product with an addend; `lowered` has done for it what autocast does."""
+
+    def build(c: Node, a: Node, b: Node, beta: Any, alpha: Any) -> Node:
+        if c.dtype is not b.dtype:
+            raise RuntimeError(
+                f"{op.__name__}: expected an addend of the factors' dtype, got {c.dtype} and "
+                f"{b.dtype}{at_user_line()}"
+            )
+        return op(c, a, b, beta, alpha)
+
+    return build
+
+
+_addmm, _baddbmm, _addmv = _sum(ops.addmm), _sum(ops.baddbmm), _sum(ops.addmv)
+_addr, _addbmm = _sum(ops.addr), _sum(ops.addbmm)
+
+
+def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
+    factors = (f if f in (0, 1) else as_handle(f, c, wide=True) for f in (beta, alpha))
+    return record(build, c, a, b, *factors)
 
 
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * mat1 @ mat2."""
     input, mat1, mat2 = lowered("addmm", input, mat1, mat2)
-    product = mm(mat1, mat2)
-    return _added(input, product, beta, alpha)
+    _ranks("mm", mat1, mat2, 2, 2)
+    return _added(_addmm, input, mat1, mat2, beta, alpha)
 
 
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     input, batch1, batch2 = lowered("baddbmm", input, batch1, batch2)
-    product = bmm(batch1, batch2)
-    return _added(input, product, beta, alpha)
+    _batches(batch1, batch2)
+    return _added(_baddbmm, input, batch1, batch2, beta, alpha)
 
 
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     input, mat, vec = lowered("addmv", input, mat, vec)
-    product = mv(mat, vec)
-    return _added(input, product, beta, alpha)
+    _ranks("mv", mat, vec, 2, 1)
+    return _added(_addmv, input, mat, vec, beta, alpha)
 
 
 def _einsum(*args: Any) -> Node:
@@ -388,16 +411,15 @@ def vdot(input: Any, other: Any) -> Any:
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * vec1 vec2^T."""
     input, vec1, vec2 = lowered("addr", input, vec1, vec2)
-    product = outer(vec1, vec2)
-    return _added(input, product, beta, alpha)
+    _ranks("outer", vec1, vec2, 1, 1)
+    return _added(_addr, input, vec1, vec2, beta, alpha)
 
 
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * (the sum of the products of a batch)."""
     input, batch1, batch2 = lowered("addbmm", input, batch1, batch2)
-    products = bmm(batch1, batch2)
-    product = products.sum(0, dtype=products.dtype)
-    return _added(input, product, beta, alpha)
+    _batches(batch1, batch2)
+    return _added(_addbmm, input, batch1, batch2, beta, alpha)
 
 
 def chain_matmul(*matrices: Any, out: Any = None) -> Any:

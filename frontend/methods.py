@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 
@@ -23,7 +24,7 @@ from . import (
 )
 from ._tensor import Tensor
 from .grad_fn import named
-from .promotion import can_cast, to
+from .promotion import can_cast
 from .recording import binary, clock, record, resolve, unary
 
 NO_NUMBERS = elementwise.OF_TENSORS | {"logaddexp", "logaddexp2", "heaviside"}
@@ -138,7 +139,7 @@ def _become(method: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _cast(dtype: DType) -> Callable[..., Any]:
     def method(self: Any, memory_format: Any = None) -> Any:
-        return self if self.dtype is dtype else record(to, self, dtype)
+        return self if self.dtype is dtype else record(ops.cast, self, dtype)
 
     return method
 

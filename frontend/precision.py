@@ -1,4 +1,5 @@
-"""How precisely float32 is multiplied on GPUs. Nothing else is ever rounded to save time."""
+"""How precisely float32 is multiplied on GPUs, and whether half types are rounded within kernels.
+Nothing else is ever rounded to save time."""
 
 from __future__ import annotations
 
@@ -12,9 +13,13 @@ _convolutions = True
 
 
 def _allow(**allowed: bool) -> None:
+    _forget_plans()
+    devices.allow_tf32(**allowed)
+
+
+def _forget_plans() -> None:
     recording.flush()
     flushing.clear_tables()  # plans keep to what was allowed when they were made
-    devices.allow_tf32(**allowed)
 
 
 def set_float32_matmul_precision(precision: str) -> None:
@@ -46,3 +51,25 @@ def set_convolutions_tf32(allowed: bool) -> None:
 def get_convolutions_tf32() -> bool:
     """What was set, True by default, as in PyTorch."""
     return _convolutions
+
+
+_rounds_halves = True
+
+
+def set_half_rounding(each_op: bool) -> None:
+    """Whether each op on float16 or bfloat16 rounds its result, as in PyTorch: True by default.
+
+    False: what a kernel uses at once of what it computes stays in float32. That is faster and more
+    precise, but a value then depends on which others are in memory, and so on what was read; an
+    overflow shows only where a value is stored.
+    """
+    global _rounds_halves
+    if bool(each_op) != _rounds_halves:
+        _forget_plans()
+        devices.round_halves(bool(each_op))
+    _rounds_halves = bool(each_op)
+
+
+def get_half_rounding() -> bool:
+    """What was set, True by default."""
+    return _rounds_halves

@@ -8,6 +8,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
+from tilewright.ir.ops.composite import as_dtype
 
 from . import recording
 
@@ -65,7 +66,9 @@ def beside(*nodes: Node) -> tuple[Node, ...]:
 
 
 def to(node: Node, dtype: DType) -> Node:
-    return node if node.dtype is dtype else ops.cast(node, recording.named_dtype(dtype))
+    """`node` as a call reads it; `ops.cast` is the call that gives the user a tensor of `dtype`."""
+    wide = node.dtype in dtypes.HALVES and dtype is dtypes.float32
+    return ops.widened(node) if wide else as_dtype(node, recording.named_dtype(dtype))
 
 
 def floating(node: Node) -> Node:

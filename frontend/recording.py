@@ -25,8 +25,11 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import node as graph
 from tilewright.ir import ops
+from tilewright.ir.dtype import HALVES, float32
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.ops.composite import widen
+from tilewright.ir.special import cast as cast_number
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
@@ -57,6 +60,7 @@ from .epoch import (  # noqa: F401
     variables,
 )
 from .flushing import clear_tables, end_step, flush, mark_freed, overwritten, unevaluated  # noqa: F401
+from .rounding import built
 from .writing import adopt, assign, assign_all, revalued, set_data  # noqa: F401
 
 if TYPE_CHECKING:
@@ -261,7 +265,7 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
         if clock.casts is not None:
             nodes = clock.casts(build, nodes)
         try:
-            result = build(*nodes)
+            result = built(build, nodes)
         except AttributeError:
             _refuse_others(build, args)
             raise
@@ -355,9 +359,16 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     dtype = scalar_dtype(node.dtype, value)
     if not dtype.is_floating_point and build in floating_builds:
         dtype = _default_dtype
-    other = number((build, node, kind, swapped), value, dtype)
+    wide = dtype
+    if dtype in HALVES and build in scaling_builds and float(cast_number(value, dtype.np)) != value:
+        wide = float32
+    other = number((build, node, kind, swapped), value, wide)
     nodes = (other, node) if swapped else (node, other)
-    result = _own(build(*nodes), build, nodes)
+    if wide is dtype:
+        result = build(*nodes)
+    else:
+        result = ops.cast(build(*map(widen, nodes)), dtype)
+    result = _own(result, build, nodes)
     if exact and other.op is not ops.scalar:
         _table[key] = result
     return result
@@ -377,6 +388,8 @@ def number(
 
 
 floating_builds: set[Callable[..., Any]] = set()  # set by promotion
+scaling_builds: set[Callable[..., Any]] = set()
+"""Builders that take a number beside a half as it is, as PyTorch's do; other ones round it."""
 
 
 def scalar_dtype(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.ir import ops
@@ -68,12 +68,26 @@ def _is_fixed(node: Node) -> bool:
     return node.device is None and all(n.op is not ops.scalar for n in reachable((node,)))
 
 
-def placeholder(like: Node) -> Node:
-    """A stand-in for a cotangent that is not known yet."""
-    found: Node | None = like.memo.get("placeholder")
+def placeholder(like: Node, number: int = 0) -> Node:
+    """A stand-in for a cotangent that is not known yet, the one of this number among several."""
+    found: Node | None = like.memo.get(("placeholder", number))
     if found is None:
-        found = intern(ops.leaf, (), (-1, Size(like.shape), like.dtype), like.device)
-        like.memo["placeholder"] = found
+        found = intern(ops.leaf, (), (-1 - number, Size(like.shape), like.dtype), like.device)
+        like.memo["placeholder", number] = found
+    return found
+
+
+def derive_together(nodes: tuple[Node, ...]) -> Derivation:
+    """The gradients with respect to every variable, given the cotangents of all of `nodes`, whose
+    placeholders are numbered in their order; cached on the first."""
+    if len(nodes) == 1:
+        return derive(nodes[0], placeholder(nodes[0]))
+    found = nodes[0].memo.get(("gradients", nodes))
+    if found is None:
+        found = derive_all({node: placeholder(node, i) for i, node in enumerate(nodes)}, False)
+        # What is a value of one graph may be computed for the gradient of another, and isn't kept.
+        kept = dict.fromkeys(n for node in nodes for n in derive(node, placeholder(node)).saved)
+        found = nodes[0].memo["gradients", nodes] = replace(found, saved=tuple(kept))
     return found
 
 
@@ -252,6 +266,10 @@ class History:
     def before(self) -> list[History]:
         """The histories that a gradient goes on to from here."""
         return [t for t in self.targets.values() if isinstance(t, History)]
+
+    def values(self) -> tuple[dict[Node, Any], ...]:
+        """All that was kept, by node."""
+        return self.saved, self.leaf_values, self.scalar_values
 
     def leaf_tensors(self) -> list[Any]:
         """The leaf tensors that a gradient through here goes to, as long as they are there."""

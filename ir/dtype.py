@@ -61,7 +61,9 @@ float64 = DType("float64", "f64", FLOAT, np.float64)
 
 FLOAT8 = (float8_e4m3fn, float8_e5m2)
 """Held, moved, converted and multiplied as matrices; other arithmetic is done in a wider dtype."""
-NARROW = (float16, bfloat16, *FLOAT8)
+HALVES = (float16, bfloat16)
+"""Each op on them is computed in float32 and its result rounded."""
+NARROW = (*HALVES, *FLOAT8)
 """Floats that exist in memory only: arithmetic with them is done in float32."""
 ALL = (
     bool_, uint8, uint32, uint64, int8, int16, int32, int64,

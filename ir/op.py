@@ -57,6 +57,9 @@ class Op:
     step(*operands, *attrs) -> nodes, for loops: one step; see `ir/loop.py`.
     domain: the open interval from which float test inputs are drawn, for each operand alike.
     cost: arithmetic per output element, in units of one add.
+    error: how far the result of an elementwise op may be from the true one, in units of the last
+        place: 0 if it has no more digits than its operands, 0.5 if it is rounded to nearest (so
+        that all engines agree on it), more where functions are approximated.
     float8: whether it takes operands of float8, as all ops do that only move elements.
     divides: whether integers that are divided by zero have no result, which is an error.
     convolution: whether a contraction is a convolution or a gradient of one, whose float32 PyTorch
@@ -78,6 +81,7 @@ class Op:
     step: Callable[..., tuple[Node, ...]] | None = None
     domain: tuple[float, float] = (-3.0, 3.0)
     cost: int = 1
+    error: float = 0.5
     commutative: bool = False
     float8: bool = False
     divides: bool = False

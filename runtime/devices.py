@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from .cuda.device import Cuda
 
 _devices: dict[str, Device] = {}
-_rounding = {"tf32": False, "tf32_convolutions": True}
+_rounding: dict[str, Any] = {"tf32": False, "tf32_convolutions": True}  # of CUDA devices
+_halves: dict[str, Any] = {"rounds_halves": True}  # of all
 
 
 def flag(name: str) -> bool:
@@ -40,7 +41,7 @@ def _cuda(number: int) -> Cuda:
 
     # What TW_EAGER=1 runs op by op raises its errors in place, as does PyTorch's own switch.
     made = Cuda(number, blocking=flag("CUDA_LAUNCH_BLOCKING") or flag("TW_EAGER"))
-    made.target = _rounded(made.target)
+    made.target = replace(made.target, **_rounding, **_halves)
     return made
 
 
@@ -50,11 +51,19 @@ def allow_tf32(**allowed: bool) -> None:
     _rounding.update(allowed)
     for name, device in _devices.items():
         if name.startswith("cuda"):
-            device.target = _rounded(device.target)
+            device.target = replace(device.target, **_rounding)
 
 
-def _rounded(target: Target) -> Target:
-    return replace(target, tf32=_rounding["tf32"], tf32_convolutions=_rounding["tf32_convolutions"])
+def round_halves(each: bool) -> None:
+    """Whether plans that are made from now on round each result of a half type."""
+    _halves["rounds_halves"] = each
+    for device in _devices.values():
+        device.target = switched(device.target)
+
+
+def switched(target: Target) -> Target:
+    """`target` with what is switched for all devices."""
+    return replace(target, **_halves)
 
 
 _FACTORIES: dict[str, Callable[[], Device]] = {"cpu": _cpu, "interpret": _interpret}
@@ -70,6 +79,7 @@ def get(name: str) -> Device:
             found = _cuda(int(number))
         elif name in _FACTORIES:
             found = _FACTORIES[name]()
+            found.target = switched(found.target)
         else:
             known = ", ".join(names())
             raise RuntimeError(f"no device {name!r} on this machine: expected one of {known}")

@@ -42,6 +42,7 @@ class Request:
     divisible: dict[str, int]
     num_warps: int
     num_stages: int
+    contracts: bool
     target: str
 
 
@@ -96,6 +97,7 @@ def request(emitted: Emitted, target: str) -> Request:
         divisible=emitted.divisible,
         num_warps=emitted.num_warps,
         num_stages=emitted.num_stages,
+        contracts=emitted.contracts,
         target=target,
     )
 
@@ -122,11 +124,10 @@ def compile_request(asked: Request) -> Compiled:
         {(names.index(n),): v for n, v in asked.constexprs.items()},
         {(names.index(n),): [["tt.divisibility", d]] for n, d in asked.divisible.items()},
     )
-    # Contraction is asked for by name: the default differs between Triton's versions.
     options = {
         "num_warps": asked.num_warps,
         "num_stages": asked.num_stages,
-        "enable_fp_fusion": True,
+        "enable_fp_fusion": asked.contracts,
     }
     with LOCK:
         compiled = triton.compile(source, target=_gpu(asked.target), options=options)

@@ -310,6 +310,7 @@ def torch_conv(t: Any, x: Any, w: Any) -> Any:
 
 CONTRACTED = [
     case("matmul", ops.matmul, T("matmul"), real(2, 1, 3, 4), real(5, 4, 2)),
+    case("matmul_wide", ops.matmul_wide, T("matmul"), real(3, 4), real(4, 2)),
     case("matmul empty", ops.matmul, T("matmul"), real(3, 0), real(0, 2)),
     case(
         "conv", lambda x, w: ops.conv(x, w, *CONV), torch_conv, real(2, 4, 5, 6), real(6, 2, 3, 2)

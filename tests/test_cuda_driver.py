@@ -102,7 +102,7 @@ def test_graphs_of_a_lost_device_end_in_silence(
 def test_a_kernel_has_its_own_name_in_the_binary(fake: FakeCuda) -> None:
     """One that the user wrote may have another there, by `repr` of triton.jit."""
     loaded = devices.get("cuda:0").kernels
-    asked = offline.Request("named", "", "", {}, {}, {}, 4, 1, "sm_90")
+    asked = offline.Request("named", "", "", {}, {}, {}, 4, 1, False, "sm_90")
     found = kernels.Image(image(asked), 0, 4, 0, entry="named")
     again = kernels.Image.read(found.binary, found.numbers())
     assert loaded.load("kernel", again) is not None

@@ -68,7 +68,7 @@ def theirs(emitted, values):
     options = {
         "num_warps": emitted.num_warps,
         "num_stages": emitted.num_stages,
-        "enable_fp_fusion": True,
+        "enable_fp_fusion": emitted.contracts,
     }
     compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
     compiled[(emitted.grid, 1, 1)](*values, *emitted.constexprs.values())

@@ -143,51 +143,24 @@ done:
 
 @routine("add")
 def _add(c: Context) -> Ref:
-    op = "fadd contract" if c.floating else "or" if c.dtype.category == BOOL else "add"
+    op = "fadd" if c.floating else "or" if c.dtype.category == BOOL else "add"
     return c.binary(op, *c.args)
 
 
 @routine("sub")
 def _sub(c: Context) -> Ref:
-    return c.binary("fsub contract" if c.floating else "sub", *c.args)
+    return c.binary("fsub" if c.floating else "sub", *c.args)
 
 
 @routine("mul")
 def _mul(c: Context) -> Ref:
-    op = "fmul contract" if c.floating else "and" if c.dtype.category == BOOL else "mul"
+    op = "fmul" if c.floating else "and" if c.dtype.category == BOOL else "mul"
     return c.binary(op, *c.args)
 
 
 @routine("div")
 def _div(c: Context) -> Ref:
-    return _scaled(c) if _has_one_divisor(c) else c.binary("fdiv", *c.args)
-
-
-def _has_one_divisor(c: Context) -> bool:
-    """Whether all lanes are divided by one number, as in softmax, and what is divided is rounded
-    more than once: then so may the quotient be."""
-    dividend, divisor = c.given
-    value = c.value.args[0]
-    rough = isinstance(value, Apply) and math.has(value.op.llvm or value.op.name, dividend.type)
-    return rough and dividend.type == "float" and divisor.lanes < dividend.lanes
-
-
-def _scaled(c: Context) -> Ref:
-    """x / y as x k (1 / (y k)), 1.5 ulp: divisions are made once for all lanes. k is 1, or a power
-    of two that keeps the reciprocal a normal number."""
-    (x, y), code = c.given, c.code
-    at = c.body.level_of(c.value.args[1], c.mask)
-
-    def make() -> tuple[Ref, Ref]:
-        size = code.intrinsic("fabs", [y], at)
-        large = code.compare("fcmp ogt", size, constant(2.0**126, y.type), at)
-        small = code.compare("fcmp olt", size, constant(2.0**-126, y.type), at)
-        k = code.select(small, constant(2.0**64, y.type), constant(1, y.type), at)
-        k = code.select(large, constant(2.0**-64, y.type), k, at)
-        return k, code.binary("fdiv", constant(1, y.type), code.binary("fmul", y, k, at), at)
-
-    k, reciprocal = code.once(("reciprocal", y), at, make)
-    return c.binary("fmul", c.binary("fmul", x, k), reciprocal)
+    return c.binary("fdiv", *c.args)
 
 
 @routine("neg")

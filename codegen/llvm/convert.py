@@ -54,21 +54,32 @@ def to_memory(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
 
 
 def _bfloat_bits(body: Body, ref: Ref, at: Level) -> Ref:
+    code = body.code
+    bits = code.convert("bitcast", _bfloat(body, ref, at), "i32", at)
+    high = code.binary("lshr", bits, constant(16, "i32", ref.lanes), at)
+    return code.convert("trunc", high, "i16", at)
+
+
+def _bfloat(body: Body, ref: Ref, at: Level) -> Ref:
+    """A float32 with the digits of a bfloat16."""
     code, lanes = body.code, ref.lanes
     bits = code.convert("bitcast", ref, "i32", at)
     high = code.binary("lshr", bits, constant(16, "i32", lanes), at)
     odd = code.binary("and", high, constant(1, "i32", lanes), at)
     half = code.binary("add", odd, constant(0x7FFF, "i32", lanes), at)
-    rounded = code.binary(
-        "lshr", code.binary("add", bits, half, at), constant(16, "i32", lanes), at
-    )
+    rounded = code.binary("add", bits, half, at)
+    # A NaN whose digits overflow would become a number.
     nan = code.compare("fcmp uno", ref, ref, at)
-    quiet = code.binary("or", high, constant(0x40, "i32", lanes), at)
-    return code.convert("trunc", code.select(nan, quiet, rounded, at), "i16", at)
+    quiet = code.binary("or", bits, constant(0x400000, "i32", lanes), at)
+    kept = code.select(nan, quiet, rounded, at)
+    kept = code.binary("and", kept, constant(-0x10000, "i32", lanes), at)
+    return code.convert("bitcast", kept, "float", at)
 
 
 def rounded(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
     """A float32 rounded to a narrow type and back."""
+    if dtype is bfloat16:
+        return _bfloat(body, ref, at)
     return from_memory(body, to_memory(body, ref, dtype, at), dtype, at)
 
 

@@ -88,6 +88,9 @@ class Emitted:
     aligned: whether all buffers are at multiples of 16 bytes.
     plain: the same kernel without tensor descriptors, whose memory has to be aligned.
     function: the triton.JITFunction of a kernel that the user wrote.
+    contracts: whether the compiler may make one operation of a product and a sum: in attention,
+        which is one op to the user, and in kernels of the user's. Elsewhere a value would depend on
+        what it is computed with.
     """
 
     name: str
@@ -103,6 +106,7 @@ class Emitted:
     aligned: bool = True
     plain: Emitted | None = None
     function: Any = None
+    contracts: bool = False
 
     @property
     def programs(self) -> tuple[int, int, int]:

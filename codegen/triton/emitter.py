@@ -61,6 +61,7 @@ def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emit
         num_stages=schedule.num_stages,
         checks=tuple(body.checks),
         plain=emit_kernel(kernel, replace(schedule, persistent=0)) if schedule.persistent else None,
+        contracts=form is attention,
     )
 
 

@@ -22,6 +22,7 @@ from ..saved import (
     History,
     derive,
     derive_all,
+    derive_together,
     differentiable,
     earliest_first,
     placeholder,
@@ -180,7 +181,9 @@ class _Pass:
     def through_histories(self) -> None:
         while self.pending:
             latest = max(h.epoch for h in self.pending)
-            batch = {h: g for h, g in self.pending.items() if h.epoch == latest}
+            # Whoever is read first in the epochs behind is reached last by gradients.
+            reached = reversed(self.pending.items())
+            batch = {h: g for h, g in reached if h.epoch == latest}
             for history in batch:
                 del self.pending[history]
             inner = self._wanted_in(batch)
@@ -244,18 +247,42 @@ class _Pass:
         if batch and (special or self.create_graph):
             self._again(batch, inner)
             return
-        for history, g in batch.items():
-            self._through_saved(history, g)
+        if batch:
+            self._through_saved(batch)
 
-    def _through_saved(self, history: History, g: Node) -> None:
-        """By the derivation made when the epoch ended, over the values it saved."""
-        derivation = derive(history.node, placeholder(history.node))
-        mapping = {derivation.seed: g}
+    def _through_saved(self, batch: dict[History, Node]) -> None:
+        """By derivations over the values that the epoch saved. Cotangents are added in the order in
+        which they would be if the epoch weren't over: on top of what a target has already."""
+        targets = {n: t for history in batch for n, t in history.targets.items()}
+        begun = self._begun(targets)
+        given = {history.node: g for history, g in batch.items()} | begun
+        derivation = derive_together(tuple(given))
+        mapping = {placeholder(n, i): g for i, (n, g) in enumerate(given.items())}
         for node in derivation.saved:
-            mapping[node] = _saved_value(history, node)
+            mapping[node] = _saved_value(batch, node)
         grads = _instantiate(tuple(derivation.grads.values()), mapping)
         for node, grad in zip(derivation.grads, grads, strict=True):
-            self.arrive(history.targets[node], grad)
+            if node in begun:
+                self._forget(targets[node])
+            self.arrive(targets[node], grad)
+
+    def _begun(self, targets: dict[Node, Any]) -> dict[Node, Node]:
+        """Of each target that has a gradient already one variable, and that gradient."""
+        found: dict[int, tuple[Node, Node]] = {}
+        for node, target in targets.items():
+            if isinstance(target, History):
+                g = self.pending.get(target)
+            else:
+                g = self.found.get(id(target), (None, None))[1]
+            if g is not None:
+                found.setdefault(id(target), (node, g))
+        return dict(found.values())
+
+    def _forget(self, target: Any) -> None:
+        if isinstance(target, History):
+            del self.pending[target]
+        else:
+            del self.found[id(target)]
 
     def _again(self, batch: dict[History, Node], inner: dict[Node, Any]) -> None:
         """Record the forward graphs again in this epoch, from their leaves, and go through
@@ -399,8 +426,10 @@ def _instantiate(grads: tuple[Node, ...], mapping: dict[Node, Node]) -> tuple[No
     return found
 
 
-def _saved_value(history: History, node: Node) -> Node:
+def _saved_value(batch: Iterable[History], node: Node) -> Node:
+    """The value of a node that one of the histories has kept."""
     value = value_node(node)
+    history = next(h for h in batch if any(value in kept for kept in h.values()))
     if value.op is ops.scalar:
         return recording.scalar(history.scalar_values[value], value.dtype, value.device)
     held = history.saved.get(value) or history.leaf_values[value]

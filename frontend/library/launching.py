@@ -384,6 +384,7 @@ class _Recorder:
             num_warps=options[0],
             num_stages=options[1],
             function=function,
+            contracts=True,
         )
 
 

@@ -71,8 +71,11 @@ from .contraction import (
     conv,
     conv_input_grad,
     conv_weight_grad,
+    conv_weight_grad_wide,
     matmul,
     matmul_fast,
+    matmul_wide,
+    product,
 )
 from .external import external
 from .gather import (
@@ -262,5 +265,6 @@ from .unary import (
     tan,
     tanh,
     trunc,
+    widened,
     zeros_like,
 )

@@ -29,6 +29,7 @@ from .unary import (
     isinf,
     log,
     log1p,
+    reciprocal,
     relu,
     sigmoid,
     sign,
@@ -57,7 +58,7 @@ def _softmax(x: Node, axis: int) -> Node:
         return x
     axes = _axes(x, axis)
     e = exp(x - max(x, axes))
-    return e / sum(e, axes)
+    return e * reciprocal(sum(e, axes))  # one division a row; the sum is 1 at least
 
 
 def _softmax_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:

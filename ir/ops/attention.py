@@ -15,7 +15,7 @@ from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast
 from .binary import bitwise_and, eq
 from .composite import as_dtype, composite, like_first, require_float, widen
-from .contraction import matmul
+from .contraction import matmul, product
 from .generate import constant, iota
 from .movement import reshape, sum_to, transpose
 from .random import keep_scale
@@ -166,7 +166,7 @@ def _dropped(a: AttentionArgs, x: Node) -> Node:
 
 def _scores(a: AttentionArgs) -> Node:
     # The query is scaled before the product, whose terms a float16 may not hold otherwise.
-    return masked_scores(a, widen(matmul(a.q * a.scale, transpose(a.k))))
+    return masked_scores(a, product(a.q, transpose(a.k)) * a.scale)
 
 
 def _weights(a: AttentionArgs) -> Node:
@@ -242,15 +242,19 @@ def _scores_grad(a: AttentionArgs) -> Node:
     """The cotangent of the scores, as q's dtype. Weights come from the scores again, as in the
     forward pass, with which they are shared; a template has them from the rows' logsumexp."""
     _, delta, g = a.rows
-    back = _dropped(a, widen(matmul(g, transpose(a.v))))
+    back = _dropped(a, product(g, transpose(a.v)))
     return as_dtype(_weights(a) * (back - delta), a.q.dtype)
 
 
 attention_query_grad = _gradient(
-    "attention_query_grad", "q", lambda a: matmul(_scores_grad(a), a.k) * a.scale
+    "attention_query_grad",
+    "q",
+    lambda a: as_dtype(product(_scores_grad(a), a.k) * a.scale, a.q.dtype),
 )
 attention_key_grad = _gradient(
-    "attention_key_grad", "k", lambda a: matmul(transpose(_scores_grad(a)), a.q * a.scale)
+    "attention_key_grad",
+    "k",
+    lambda a: as_dtype(product(transpose(_scores_grad(a)), a.q) * a.scale, a.k.dtype),
 )
 attention_value_grad = _gradient(
     "attention_value_grad",

@@ -102,6 +102,7 @@ pow = _arithmetic(
     onnx="Pow",
     domain=(0.4, 2.5),
     cost=30,
+    error=2,
 )
 floor_divide = _arithmetic(
     "floor_divide",
@@ -111,6 +112,7 @@ floor_divide = _arithmetic(
     domain=(0.4, 3),
     cost=8,
     divides=True,
+    error=1,
 )
 remainder = _arithmetic(
     "remainder",
@@ -120,6 +122,7 @@ remainder = _arithmetic(
     domain=(0.4, 3),
     cost=8,
     divides=True,
+    error=1,
 )
 fmod = _arithmetic(
     "fmod",
@@ -146,12 +149,14 @@ atan2 = _float_arithmetic(
     _atan2_vjp,
     domain=(0.4, 3),
     cost=30,
+    error=2,
 )
 copysign = _float_arithmetic(
     "copysign",
     "np.copysign({0}, {1})",
     "tw_copysign({0}, {1})",
     lambda g, out, a, b: (g * sign(a) * sign(out), zeros_like(b)),
+    error=0,
 )
 
 
@@ -168,6 +173,7 @@ zeta = _float_arithmetic(
     _zeta_vjp,
     domain=(1.5, 4),
     cost=200,
+    error=4,
 )
 """Hurwitz's zeta(s, x), the sum over k >= 0 of (x + k)^-s."""
 
@@ -211,6 +217,7 @@ maximum = _arithmetic(
     "tw_maximum({0}, {1})",
     _extremum_vjp(gt),
     onnx="Max",
+    error=0,
     commutative=True,
 )
 minimum = _arithmetic(
@@ -219,6 +226,7 @@ minimum = _arithmetic(
     "tw_minimum({0}, {1})",
     _extremum_vjp(lt),
     onnx="Min",
+    error=0,
     commutative=True,
 )
 

@@ -9,22 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..dtype import FLOAT, DType, accumulator
+from ..dtype import FLOAT, NARROW, DType
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
 from .movement import sum_to
-from .unary import cast
+from .unary import cast, widened
 
 
 def as_dtype(x: Node, dtype: DType) -> Node:
-    """`x` in `dtype`, itself if it has it already."""
-    return x if x.dtype is dtype else cast(x, dtype)
+    """`x` in `dtype`: itself if it has it already, and what was widened as it was before."""
+    if x.dtype is dtype:
+        return x
+    if x.op is widened and x.operands[0].dtype is dtype:
+        return x.operands[0]
+    return cast(x, dtype)
 
 
 def widen(x: Any) -> Any:
     """A node of a half type in float32; anything else as it is."""
-    return as_dtype(x, accumulator(x.dtype)) if isinstance(x, Node) else x
+    return widened(x) if isinstance(x, Node) and x.dtype in NARROW else x
 
 
 def require_float(name: str, *operands: Node) -> None:

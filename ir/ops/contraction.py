@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import FLOAT8, accumulator, float32, from_numpy
+from ..dtype import FLOAT8, HALVES, accumulator, float32, from_numpy
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast, require_positive
+from .composite import as_dtype
 from .movement import sum_to, transpose, window_count
 
 
@@ -67,6 +68,37 @@ matmul = Op(
 )
 """a[..., m, k] @ b[..., k, n] with broadcast batches; half types accumulate in float32. Of float8,
 also one of each kind, the result is float32."""
+
+
+def _in_float32(op: Op, vjp: Any = None) -> Op:
+    """The record of a product whose result stays in the float32 that half types are summed in."""
+
+    def infer(*args: Any) -> Aval:
+        shape, dtype = op.infer(*args)
+        return shape, accumulator(dtype)
+
+    def numpy(a: Any, b: Any, *attrs: Any) -> Any:
+        assert callable(op.numpy)
+        return op.numpy(_wide(a), _wide(b), *attrs)
+
+    return Op(
+        f"{op.name}_wide",
+        Kind.CONTRACTION,
+        infer,
+        op.params,
+        vjp=vjp,
+        numpy=numpy,
+        convolution=op.convolution,
+    )
+
+
+matmul_wide = _in_float32(matmul, lambda g, out, a, b: _matmul_vjp(as_dtype(g, a.dtype), out, a, b))
+
+
+def product(a: Node, b: Node) -> Node:
+    """a @ b as it is summed: of half types in float32."""
+    return matmul_wide(a, b) if a.dtype in HALVES else matmul(a, b)
+
 
 matmul_fast = Op(
     "matmul_fast",
@@ -258,3 +290,5 @@ conv_weight_grad = Op(
     convolution=True,
 )
 """The adjoint of `conv` in w: (g[n, o, *out], x[n, c, *in]) -> [o, c / groups, *kernel]."""
+
+conv_weight_grad_wide = _in_float32(conv_weight_grad)

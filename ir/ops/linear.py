@@ -1,6 +1,7 @@
 """Affine maps: the layer `linear`, and PyTorch's products with an addend.
 
-Matmuls read half types as they are (the templates accumulate in float32), so nothing is widened.
+Matmuls read half types as they are and sum in float32; what is added to them is added there, and
+the whole is rounded once.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size
-from .contraction import matmul
+from .composite import as_dtype, widen
+from .contraction import matmul, product
 from .movement import reshape, sum_to, transpose, unsqueeze
 from .reduce import sum
 
@@ -44,9 +46,10 @@ def _rows(x: Node) -> Node:
 
 
 def _linear(x: Node, weight: Node, *bias: Node) -> Node:
-    y = matmul(_rows(x), transpose(weight))
     if bias:
-        y = y + bias[0]
+        y = as_dtype(product(_rows(x), transpose(weight)) + widen(bias[0]), x.dtype)
+    else:
+        y = matmul(_rows(x), transpose(weight))
     return reshape(y, (*x.shape[:-1], weight.shape[0]))
 
 
@@ -87,46 +90,46 @@ def outer(x: Node, y: Node) -> Node:
     return unsqueeze(x, 1) * unsqueeze(y, 0)
 
 
-def _plus(addend: Node, product: Node, beta: float, alpha: float) -> Node:
-    """beta addend + alpha product; with beta 0 the addend is ignored, even its NaN."""
-    if alpha != 1:
-        product = product * alpha
-    if beta == 0:
-        return product
-    return (addend if beta == 1 else addend * beta) + product
+def _plus(addend: Node, summed: Node, beta: float, alpha: float) -> Node:
+    """beta addend + alpha summed; with beta 0 the addend is ignored, even its NaN."""
+    total = summed if alpha == 1 else summed * alpha
+    if beta != 0:
+        wide = widen(addend)
+        total = (wide if beta == 1 else wide * beta) + total
+    return as_dtype(total, addend.dtype)
 
 
 def addmm(c: Node, a: Node, b: Node, beta: float = 1, alpha: float = 1) -> Node:
     """beta c + alpha (a[m, k] @ b[k, n])."""
-    return _plus(c, matmul(a, b), beta, alpha)
+    return _plus(c, product(a, b), beta, alpha)
 
 
 def addmv(c: Node, a: Node, x: Node, beta: float = 1, alpha: float = 1) -> Node:
     """beta c + alpha (a[m, k] @ x[k])."""
-    return _plus(c, mv(a, x), beta, alpha)
+    return _plus(c, reshape(product(a, unsqueeze(x, 1)), (a.shape[0],)), beta, alpha)
 
 
 def addr(c: Node, x: Node, y: Node, beta: float = 1, alpha: float = 1) -> Node:
     """beta c + alpha x y^T for vectors x[m] and y[n]."""
-    return _plus(c, outer(x, y), beta, alpha)
+    return _plus(c, outer(widen(x), widen(y)), beta, alpha)
 
 
 def baddbmm(c: Node, a: Node, b: Node, beta: float = 1, alpha: float = 1) -> Node:
     """beta c + alpha (a[n, m, k] @ b[n, k, p])."""
-    return _plus(c, matmul(a, b), beta, alpha)
+    return _plus(c, product(a, b), beta, alpha)
 
 
 def addbmm(c: Node, a: Node, b: Node, beta: float = 1, alpha: float = 1) -> Node:
     """beta c + alpha times the sum over the batch of a[n, m, k] @ b[n, k, p]."""
-    product = sum(matmul(a, b), (0,))
-    return _plus(c, reshape(product, product.shape[1:]), beta, alpha)
+    total = sum(product(a, b), (0,))
+    return _plus(c, reshape(total, total.shape[1:]), beta, alpha)
 
 
 def bilinear(x: Node, y: Node, weight: Node, bias: Node | None = None) -> Node:
     """x[..., i] and y[..., j] to x^T weight[o, i, j] y + bias[o] of shape [..., o]."""
     out, left, right = weight.shape
     a, b = _rows(x), _rows(y)
-    half = matmul(a, reshape(transpose(weight, 0, 1), (left, out * right)))
-    product = reshape(half, (a.shape[0], out, right)) * unsqueeze(b, 1)
-    z = reshape(sum(product, (2,)), (*x.shape[:-1], out))
-    return z if bias is None else z + bias
+    half = product(a, reshape(transpose(weight, 0, 1), (left, out * right)))
+    terms = reshape(half, (a.shape[0], out, right)) * unsqueeze(widen(b), 1)
+    z = reshape(sum(terms, (2,)), (*x.shape[:-1], out))
+    return as_dtype(z if bias is None else z + widen(bias), x.dtype)

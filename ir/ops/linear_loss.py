@@ -23,7 +23,7 @@ from .classification import (
     mean_divisor,
 )
 from .composite import as_dtype, require_float, widen
-from .contraction import matmul
+from .contraction import matmul, product
 from .linear import linear
 from .loss import check_reduction
 from .movement import cat, expand, reshape, slice_axis, transpose
@@ -169,7 +169,7 @@ def _gradient(which: str, combined: Callable[[_Args], Node]) -> Op:
 
 _input_grad = _gradient("x", lambda a: cat([matmul(d, a.w) for _, d in _scores_grads(a)], 0))
 _weight_grad = _gradient(
-    "w", lambda a: _total(matmul(transpose(d), b.x) for b, d in _scores_grads(a))
+    "w", lambda a: _total(product(transpose(d), b.x) for b, d in _scores_grads(a))
 )
 _bias_grad = _gradient(
     "bias", lambda a: reshape(_total(sum(d, (0,)) for _, d in _scores_grads(a)), a.w.shape[:1])

@@ -34,5 +34,6 @@ where = Op(
     numpy="np.where({0}, {1}, {2})",
     triton="tl.where({0}, {1}, {2})",
     onnx="Where",
+    error=0,
     float8=True,
 )

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..dtype import BOOL, FLOAT, DType, bool_
+from ..dtype import BOOL, FLOAT, DType, accumulator, bool_
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -48,7 +48,7 @@ def _float_unary(name: str, numpy: str, triton: str, vjp: Any, **more: Any) -> O
         vjp=lambda g, out, x: (vjp(g, out, x),),
         numpy=numpy,
         triton=triton,
-        **{"cost": 12, **more},
+        **{"cost": 12, "error": 2, **more},
     )
 
 
@@ -61,6 +61,7 @@ def _step(name: str, numpy: str, triton: str, **more: Any) -> Op:
         vjp=lambda g, out, x: (zeros_like(x),),
         numpy=numpy,
         triton=triton,
+        error=0,
         **more,
     )
 
@@ -94,6 +95,7 @@ neg = Op(
     numpy="-{0}",
     triton="tw_neg({0})",
     onnx="Neg",
+    error=0,
 )
 abs = Op(
     "abs",
@@ -103,6 +105,7 @@ abs = Op(
     numpy="np.abs({0})",
     triton="tl.abs({0})",
     onnx="Abs",
+    error=0,
     float8=True,
 )
 sign = _step("sign", "special.sign({0})", "tw_sign({0})", onnx="Sign")
@@ -146,6 +149,7 @@ sqrt = _float_unary(
     onnx="Sqrt",
     domain=(0.1, 4),
     cost=4,
+    error=0.5,
 )
 rsqrt = _float_unary(
     "rsqrt",
@@ -163,6 +167,7 @@ reciprocal = _float_unary(
     onnx="Reciprocal",
     domain=(0.3, 4),
     cost=4,
+    error=0.5,
 )
 sin = _float_unary("sin", "np.sin({0})", "tl.sin({0})", lambda g, out, x: g * cos(x), onnx="Sin")
 cos = _float_unary("cos", "np.cos({0})", "tl.cos({0})", lambda g, out, x: -g * sin(x), onnx="Cos")
@@ -284,6 +289,7 @@ relu = Op(
     numpy="np.maximum({0}, 0)",
     triton="tw_relu({0})",
     onnx="Relu",
+    error=0,
 )
 
 isnan = _predicate("isnan", "np.isnan({0})", "{0} != {0}", onnx="IsNaN", float8=True)
@@ -324,6 +330,20 @@ cast = Op(
     float8=True,
 )
 """The value in another dtype. The emitters write it from the dtypes on both sides."""
+
+
+widened = Op(
+    "widened",
+    Kind.ELEMENTWISE,
+    lambda x: (x.shape, accumulator(x.dtype)),
+    vjp=lambda g, out, x: (cast(g, x.dtype),),
+    numpy="special.cast({0}, np_dtype)",
+    error=0,
+    float8=True,
+)
+"""What a record reads of a half: the same number in float32. It is a cast when compiled; but what
+is asked of it is rounded for each record by itself, while a cast is the user's, who has a tensor
+there whose cotangents are added in float32."""
 
 
 def _bitcast_infer(x: Node, dtype: DType) -> Aval:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from ..node import Node, format_location, grad_mode, set_location
 from ..op import Kind
+from ..ops.composite import as_dtype, widen
 from ..ops.movement import sum_to
+from ..ops.unary import widened
 
 
 def pullback(
@@ -36,7 +39,10 @@ def _pullback(
     targets: set[Node],
     stops: set[Node],
     hooks: Mapping[Node, Callable[[Node], Node]],
+    within: bool = False,
 ) -> dict[Node, Node]:
+    """within: whether it is one record that is differentiated, whose halves are rounded at its ends
+    alone; otherwise each cotangent that arrives at a half is rounded before it is added."""
     cotangents = dict(seeds)
     found: dict[Node, Node] = {}
     for node in reversed(differentiable(seeds, stops)):
@@ -53,29 +59,43 @@ def _pullback(
         for operand, part in zip(node.operands, _vjp(node, g), strict=True):
             if part is None or not operand.requires_grad:
                 continue
+            if operand.op is widened and operand not in targets and not within:
+                operand = operand.operands[0]
+                part = as_dtype(part, operand.dtype)
             before = cotangents.get(operand)
             cotangents[operand] = part if before is None else before + part
     return found
 
 
 def differentiable(roots: Collection[Node], stops: Collection[Node] = ()) -> list[Node]:
-    """The nodes a gradient can flow through, operands first."""
-    seen: set[Node] = set()
-    stack = [r for r in roots if r.requires_grad]
+    """The nodes a gradient can flow through, operands first.
+
+    The order is that of the graph alone, so gradients are added up in one order whatever was
+    recorded before: a node may be older than what its program computes before it.
+    """
+    found: dict[Node, None] = {}
+    stack = [(r, False) for r in reversed(list(roots)) if r.requires_grad]
     while stack:
-        node = stack.pop()
-        if node in seen:
+        node, ready = stack.pop()
+        if node in found:
             continue
-        seen.add(node)
-        if node not in stops:
-            stack.extend(o for o in node.operands if o.requires_grad)
-    return sorted(seen, key=lambda n: n.seq)
+        if ready or node in stops:
+            found[node] = None
+            continue
+        stack.append((node, True))
+        stack.extend((o, False) for o in reversed(node.operands) if o.requires_grad)
+    return list(found)
 
 
 def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     """Cotangents of the operands, each of its operand's shape."""
     op = node.op
-    parts = NotImplemented if op.vjp is None else op.vjp(g, node, *node.operands, *node.attrs)
+    parts: Any = NotImplemented
+    if op.vjp is not None and op.kind is Kind.ELEMENTWISE:
+        # A cotangent is one op to PyTorch, so halves are rounded at its end alone.
+        parts = op.vjp(widen(g), widen(node), *map(widen, node.operands), *node.attrs)
+    elif op.vjp is not None:
+        parts = op.vjp(g, node, *node.operands, *node.attrs)
     if parts is NotImplemented:
         if op.decompose is None:
             raise NotImplementedError(
@@ -86,7 +106,7 @@ def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     if op.kind is not Kind.ELEMENTWISE:
         return parts
     return tuple(
-        None if part is None else sum_to(part, operand.shape)
+        None if part is None else sum_to(as_dtype(part, operand.dtype), operand.shape)
         for part, operand in zip(parts, node.operands, strict=True)
     )
 
@@ -94,7 +114,7 @@ def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
 def through_decomposition(node: Node, g: Node) -> tuple[Node | None, ...]:
     """The cotangents of a composite's operands as those of its decomposition."""
     inner = decomposed(node)
-    found = _pullback({inner: g}, set(node.operands), set(node.operands), {})
+    found = _pullback({inner: g}, set(node.operands), set(node.operands), {}, within=True)
     return tuple(found.get(o) for o in node.operands)
 
 

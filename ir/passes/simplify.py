@@ -14,7 +14,7 @@ from .. import ops
 from ..dtype import FLOAT
 from ..node import Node
 from ..op import Kind
-from ..ops.unary import cast
+from ..ops.unary import cast, widened
 from ..reference import evaluate
 
 
@@ -30,8 +30,10 @@ def _fill(value: Any, like: Node) -> Node:
 
 
 def fold_constants(node: Node) -> Node | None:
-    """An elementwise op on constants is a constant."""
+    """An elementwise op on constants is a constant, where every engine gives that one."""
     if node.op.kind is not Kind.ELEMENTWISE:
+        return None
+    if node.op.error > 0.5 and node.dtype.is_floating_point:
         return None
     values = []
     for operand in node.operands:
@@ -67,7 +69,9 @@ def fold_identity_arithmetic(node: Node) -> Node | None:
 
 
 def fold_casts(node: Node) -> Node | None:
-    """A cast to the same dtype."""
+    """A cast to the same dtype; and what records read of halves is a cast."""
+    if node.op is widened:
+        return cast(node.operands[0], node.dtype)
     if node.op is cast and node.operands[0].dtype is node.dtype:
         return node.operands[0]
     return None

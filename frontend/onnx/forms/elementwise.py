@@ -135,7 +135,7 @@ def _float32() -> DType:
     return float32
 
 
-@form(ops.cast)
+@form(ops.cast, ops.widened)
 def _cast(e: Exporter, t: Traced, x: str) -> str:
     return e.cast(x, t.dtype)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, float32
 
 from ..align import Traced, across
 from ..exporter import Exporter, form
@@ -17,10 +16,10 @@ def _linear(e: Exporter, t: Traced, x: str, weight: str, *bias: str) -> str:
     return e.add("Add", product, *bias) if bias else product
 
 
-@form(ops.matmul, ops.matmul_fast)
+@form(ops.matmul, ops.matmul_fast, ops.matmul_wide)
 def _matmul(e: Exporter, t: Traced, *operands: str) -> str:
-    if t.operands[0].dtype in FLOAT8:
-        operands = tuple(e.cast(x, float32) for x in operands)
+    if t.operands[0].dtype is not t.dtype:
+        operands = tuple(e.cast(x, t.dtype) for x in operands)
     return e.add("MatMul", *operands)
 
 

@@ -1,0 +1,62 @@
+"""A call on half types rounds once, as in PyTorch, however many ops it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir.dtype import HALVES
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
+from tilewright.ir.ops.composite import as_dtype, widen
+from tilewright.ir.passes.autodiff import decomposed
+from tilewright.ir.rewrite import above
+
+_WIDENED = (Kind.ELEMENTWISE, Kind.REDUCE, Kind.MOVEMENT, Kind.GATHER, Kind.CONSTANT, Kind.GENERATE)
+"""What is computed in float32 at no cost but arithmetic. Products are not: they read halves."""
+
+
+def built(build: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """What `build` makes of nodes and attrs. If a half type would be rounded on the way, the way is
+    made in float32 and its end is rounded."""
+    result = build(*args)
+    nodes = {a: a for a in args if isinstance(a, Node)}
+    if all(n.dtype not in HALVES for n in nodes):
+        return result
+    results: tuple[Node, ...] = result if type(result) is tuple else (result,)
+    steps = above(results, nodes)
+    if not _rounds_on_the_way(steps) or not all(map(_may_widen, steps)):
+        return result
+    wide = build(*map(widen, args))
+    if type(result) is tuple:
+        return tuple(as_dtype(w, r.dtype) for w, r in zip(wide, result, strict=True))
+    return as_dtype(wide, result.dtype)
+
+
+def _rounds_on_the_way(steps: Sequence[Node]) -> bool:
+    """Whether one of `steps` rounds what is made of what another one has rounded."""
+    rounded: set[Node] = set()
+    for node in steps:
+        again = any(o in rounded for o in node.operands)
+        rounds = _rounds(node)
+        if again and rounds:
+            return True
+        if again or rounds:
+            rounded.add(node)
+    return False
+
+
+def _rounds(node: Node) -> bool:
+    """Whether `node` is a half that isn't exact. Integers that become halves are not meant: PyTorch
+    converts them before it computes anything."""
+    if node.dtype not in HALVES:
+        return False
+    if node.op.kind is Kind.ELEMENTWISE:
+        return node.op.error > 0 and node.operands[0].dtype.is_floating_point
+    return node.op.kind is Kind.COMPOSITE or node.op.name in ("sum", "prod")
+
+
+def _may_widen(node: Node) -> bool:
+    if node.op.kind is not Kind.COMPOSITE:
+        return node.op.kind in _WIDENED
+    return all(map(_may_widen, above([decomposed(node)], {o: o for o in node.operands})))
