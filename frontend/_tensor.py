@@ -47,6 +47,7 @@ class Tensor(Handle):
         out: Any = recording._new(cls)
         storage = recording.storage_of(self)
         out._storage, out._chain, out._aval = storage, self._chain, self._meta()
+        out._root, out._writes = self._root, self._writes
         return out
 
     # ---- what it is --------------------------------------------------------------------------
@@ -87,8 +88,8 @@ class Tensor(Handle):
             return self._requires_grad or self._history is not None
         if self._requires_grad:
             return True
-        if self._own is not None:
-            return self._own.requires_grad  # type: ignore[attr-defined]
+        if self._root is not None and (source := epoch.source_of(self)) is not None:
+            return source.requires_grad
         if storage._node is not None:
             base = storage._node.requires_grad
         else:
@@ -146,7 +147,7 @@ class Tensor(Handle):
 
     @property
     def data(self) -> Any:
-        return self.detach()
+        return recording.view(self, views.DATA)
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -224,8 +225,11 @@ class Tensor(Handle):
         return shaping.permute(self, range(self.dim() - 1, -1, -1))
 
     @property
-    def mT(self) -> Any:
-        return shaping.transpose(self, -2, -1)
+    def real(self) -> Any:
+        """The tensor itself: numbers are real here."""
+        return self
+
+    mT, mH, H = property(shaping.mT), property(shaping.mH), property(shaping.H)
 
     # ---- reading values ----------------------------------------------------------------------
 

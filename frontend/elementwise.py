@@ -91,10 +91,6 @@ def _frac(x: Node) -> Node:
     return x - ops.trunc(x)
 
 
-def _positive(x: Node) -> Node:
-    return x
-
-
 def _deg2rad(x: Node) -> Node:
     return floating(x) * 0.017453292519943295
 
@@ -142,7 +138,6 @@ UNARY = {
     "isfinite": _isfinite,
     "logical_not": _logical_not,
     "bitwise_not": _invert,
-    "positive": _positive,
     "deg2rad": _deg2rad,
     "rad2deg": _rad2deg,
 }

@@ -51,9 +51,13 @@ class State:
 
 
 class Storage(State):
-    """Memory that several tensors look at. `_views` are those with a node in this epoch."""
+    """Memory that several tensors look at. `_views` are those with a node in this epoch.
+
+    _writes: counts in-place writes, but those through `.data`.
+    """
 
     _views: list[Handle]
+    _writes = 0
     _leaf_owner: Handle | None = None  # the tensor that collects gradients, if it is a leaf
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -65,16 +69,16 @@ class Storage(State):
 class Handle(State):
     """The state of a Tensor: itself, or a storage and a chain of views of it.
 
-    _version: of a view, its storage's when it was made.
+    _writes: its root's, or its storage's, when it was made.
     _past: (epoch, node) of a view that required a gradient when its last epoch ended.
-    _own: a tensor with the history of one that shares its memory but not its history, such as
-        `y = x.detach()` after `y.mul_(w)`; the value is that of the memory.
+    _root: what it is or looks at that has a history of its own; None if that is its storage's.
     """
 
     _storage: Storage | None = None
     _chain: views.Chain | None = None
+    _writes = 0
     _past: tuple[int, Node] | None = None
-    _own: Handle | None = None
+    _root: Root | None = None
     grad: Handle | None = None
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_hooks: dict[int, Callable[..., Any]] | None = None
@@ -83,6 +87,40 @@ class Handle(State):
     if TYPE_CHECKING:  # what Tensor adds, for modules that know a Handle only
 
         def __getattr__(self, name: str) -> Any: ...
+
+
+class Root:
+    """A detached tensor, or a leaf that shares its memory, as the base of its views: they have
+    another history than that memory.
+
+    depth: how many links of their chains lead to it. own: a tensor with that history, once a value
+    with a gradient was written, as after `y = x.detach(); y.mul_(w)`; the value is that of the
+    memory. leaf: what collects the gradient, if it is a leaf that requires one. _writes: counts
+    writes through it and its views.
+    """
+
+    __slots__ = ("_writes", "depth", "leaf", "own")
+
+    def __init__(self, depth: int):
+        self.depth, self._writes = depth, 0
+        self.own: Handle | None = None
+        self.leaf: weakref.ref[Handle] | None = None
+
+    def source(self) -> Handle | None:
+        """Where the gradients of its views go."""
+        if self.own is not None:
+            return self.own
+        leaf = None if self.leaf is None else self.leaf()
+        return leaf if leaf is not None and leaf._requires_grad else None
+
+
+def source_of(t: Any) -> Handle | None:
+    """The tensor whose history `t`, which looks at a detached one, has; None if it has none."""
+    root = t._root
+    source = None if root is None else root.source()
+    if source is None or source is t or any(v.detaches for v, _ in t._chain.links[root.depth :]):
+        return None
+    return source
 
 
 tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
@@ -166,7 +204,7 @@ def resolve(t: Any) -> Node:
         and storage._node is None
         and getrefcount(storage) == 3  # `t`, the local name and the argument
         and (t._chain is None or t._chain.only_detaches)
-        and t._own is None
+        and source_of(t) is None
     ):
         _keep_alone(t, storage)
         storage = None
@@ -179,8 +217,10 @@ def resolve(t: Any) -> Node:
         found = _window(t, storage)
         if found is not None:
             return found
-    node = _view_node(t, storage, resolve_state(storage))
-    if storage._shared is None:
+    base = resolve_state(storage)
+    outdated = t._chain is not None and t._chain.multiple is not None and _outdated(t, base)
+    node = _view_node(t, storage, base)
+    if storage._shared is None and not outdated:
         t._node = node
         storage._views.append(t)
     return node
@@ -196,7 +236,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
     if (
         clock.looking  # the graph is to show what is read, and from where
         or t._requires_grad
-        or t._own is not None
+        or source_of(t) is not None
         or storage._requires_grad
         or storage._history is not None
         or buffer.__class__ in _NONE
@@ -244,13 +284,10 @@ def _keep_alone(t: Any, storage: Storage) -> None:
     t._buffer, t._aval = storage._buffer, storage._aval
     t._version, t._shared = storage._version, storage._shared
     t._history = storage._history if t._chain is None else None
-    t._storage = t._chain = None
+    t._storage = t._chain = t._root = None
 
 
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
-    chain = t._chain
-    if chain is not None and chain.multiple is not None and t._version != storage._version:
-        _check_up_to_date(chain, base)
     node = base.memo.get(t._chain)
     if node is None:
         # The view was taken before: the grad mode of now doesn't matter to it.
@@ -262,17 +299,25 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
         base.memo[t._chain] = node
     if t._requires_grad and storage._leaf_owner is not t:
         node = variable(node, t)
-    if t._own is not None:
-        history = resolve(t._own)
+    source = None if t._root is None else source_of(t)
+    if source is not None:
+        history = resolve(source)
         with grad_mode(True):
-            node = ops.with_value(history, node)
+            for kind, attrs in t._chain.links[t._root.depth :]:
+                history = kind.node(history, *attrs)
+            if history.requires_grad:
+                node = ops.with_value(history, node)
     return node
 
 
-def _check_up_to_date(chain: views.Chain, base: Node) -> None:
-    """RuntimeError for one of several views whose base was written to, as in PyTorch."""
-    if base.requires_grad and not chain.detaches and graph.grad_enabled():
-        assert chain.multiple is not None
+def _outdated(t: Any, base: Node) -> bool:
+    """Whether `t`, one of several views, was taken before a write to its base; that is an error
+    where a gradient is at stake, as in PyTorch."""
+    chain = t._chain
+    tracked = base.requires_grad if t._root is None else source_of(t) is not None
+    if not tracked or t._writes == (t._root or t._storage)._writes:
+        return False
+    if graph.grad_enabled():
         raise RuntimeError(
             f"Output of {chain.multiple.name}() is a view and its base or another view of its base "
             "has been modified inplace. This view is the output of a function that returns "
@@ -280,6 +325,7 @@ def _check_up_to_date(chain: views.Chain, base: Node) -> None:
             "Take the view again after the write, or write out of place"
             f"{at_user_line()}"
         )
+    return True
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
@@ -398,6 +444,11 @@ def set_requires_grad(t: Any, enabled: bool) -> None:
         state._history = None
     if len(states) == 2:
         storage._leaf_owner = t if enabled else None
+    elif t._chain is not None:
+        depth = len(t._chain.links)
+        if t._root is None or t._root.depth != depth:
+            t._root = Root(depth)
+        t._root.leaf = weakref.ref(t) if enabled else None
     old = t._node
     if old is None:
         return

@@ -22,7 +22,7 @@ class GradFn:
     @staticmethod
     def of(node: Node, chain: views.Chain | None = None) -> GradFn:
         """The call that computed `node`, or the last view of `chain`; across the ends of epochs."""
-        if chain is not None and chain.view not in (views.DETACH, views.OWN):
+        if chain is not None and not chain.view.detaches:
             return GradFn(node, chain.view)
         while node.op is ops.variable:
             target = recording.variable_target(node.attrs[0])

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir.dtype import DType, is_added
 from tilewright.ir.location import at_user_line
-from tilewright.ir.shape import Size
+from tilewright.ir.shape import Size, contiguous_strides
 from tilewright.runtime import devices
 
 from . import recording, shaping, views
@@ -64,8 +64,9 @@ def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
         found = kind.layout((array.shape, strides, 0), *attrs)
         if found is None:
             # No strides describe it; nobody can write through what is only read here.
-            array = np.reshape(array, attrs[0])
-            continue
+            array = np.ascontiguousarray(array)
+            found = kind.layout((array.shape, contiguous_strides(array.shape), 0), *attrs)
+            assert found is not None, "of what is contiguous there are strides"
         shape, strides, offset = found
         start = array.__array_interface__["data"][0] + offset * array.itemsize
         window = _Window(array, start, shape, tuple(s * array.itemsize for s in strides))

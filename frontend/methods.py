@@ -68,7 +68,7 @@ def _install() -> None:
         "__matmul__": lambda a, b: linalg.matmul(a, b),
         "__rmatmul__": lambda a, b: linalg.matmul(b, a),
         "__neg__": getattr(Tensor, "neg"),  # noqa: B009
-        "__pos__": lambda self: self,
+        "__pos__": shaping.positive,
         "__abs__": getattr(Tensor, "abs"),  # noqa: B009
         "__invert__": getattr(Tensor, "bitwise_not"),  # noqa: B009
         "__hash__": object.__hash__,
@@ -172,8 +172,8 @@ METHODS_OF_FUNCTIONS: dict[str, tuple[Any, str]] = {
         shaping,
         "reshape view_as reshape_as flatten ravel unflatten permute transpose t movedim squeeze "
         "unsqueeze expand expand_as broadcast_to narrow select unbind split chunk tensor_split "
-        "unfold contiguous clone adjoint split_with_sizes sum_to_size diagonal as_strided unsafe_split "
-        "unsafe_chunk",
+        "unfold contiguous clone adjoint split_with_sizes sum_to_size diagonal as_strided "
+        "unsafe_split unsafe_chunk positive",
     ),
     **_of(
         copying,

@@ -507,13 +507,15 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     v._storage = storage
     v._chain = views.chained(parent, kind, attrs)
     v._aval = (node.shape, node.dtype, node.device or "cpu")
-    v._version = storage._version
     if storage._shared is None:
         v._node = node
         storage._views.append(v)
         _append(v)
-    if t._own is not None and graph.grad_enabled():
-        v._own = view(t._own, kind, *attrs)
+    if kind.detaches:
+        v._root = epoch.Root(len(v._chain.links))
+    elif t._root is not None:
+        v._root = t._root
+    v._writes = (v._root or storage)._writes
     if len(handles) > LIMIT:
         _overfull()
     return v
@@ -529,7 +531,7 @@ def _is_unread(t: Any) -> bool:
         or state._history is not None
         or state._requires_grad
         or t._requires_grad
-        or t._own is not None
+        or (t._root is not None and epoch.source_of(t) is not None)
     ):
         return False
     threads.claim()
@@ -541,7 +543,11 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     v = _new(tensor_type)
     v._storage = t._storage or storage_of(t)
     v._chain = chain
-    v._version = v._storage._version
+    if chain.view.detaches:
+        v._root = epoch.Root(len(chain.links))
+    elif t._root is not None:
+        v._root = t._root
+    v._writes = (v._root or v._storage)._writes
     _, dtype, device = t._aval
     v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
     return v
@@ -549,7 +555,7 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
 
 def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
     threads.claim()
-    if kind is views.DETACH:  # of what is out of date too
+    if kind.detaches:  # of what is out of date too
         with graph.grad_mode(False):
             source = resolve(t)
     else:
@@ -629,7 +635,7 @@ def _remember_view(key: Any, source: Any, result: Any) -> None:
     ]
     # Only what stands in this epoch's nodes: not the views of memory that NumPy shares.
     if (
-        source._own is None
+        epoch.source_of(source) is None
         and source._node is key[1]
         and all(node is not None for node, _, _ in made)
     ):
@@ -644,7 +650,9 @@ def view_again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any
     v = _new(tensor_type)
     v._storage = storage
     v._chain = chain
-    v._version = storage._version
+    if source._root is not None:
+        v._root = source._root
+    v._writes = (v._root or storage)._writes
     v._node = node
     storage._views.append(v)
     _append(v)

@@ -145,7 +145,7 @@ def _number(place: int) -> Any:
 
 def _look(t: Any) -> tuple[Any, ...]:
     """What a call must leave as it is: all but the value."""
-    objects = (t.grad, t._hooks, t._post_hooks, t._history, t._own, t._chain)
+    objects = (t.grad, t._hooks, t._post_hooks, t._history, epoch.source_of(t), t._chain)
     buffer = (t._storage or t)._buffer
     return (t._meta(), t._requires_grad, id(buffer), *map(id, objects))
 
@@ -168,7 +168,11 @@ def _made(tensors: list[Any], known: Sequence[Any], alone: Sequence[bool]) -> li
         storage = t._storage
         if id(t) in places:
             made.append(places[id(t)])
-        elif type(t) is not recording.tensor_type or t._node is None or t._own is not None:
+        elif (
+            type(t) is not recording.tensor_type
+            or t._node is None
+            or epoch.source_of(t) is not None
+        ):
             raise Unguarded("it returns a tensor that no call on tensors made")
         elif storage is None:
             made.append(t._node)

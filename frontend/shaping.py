@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
@@ -97,7 +98,8 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 
 def ravel(input: Any) -> Any:
-    return reshape(input, -1)
+    """All elements as a vector: a view of contiguous memory, else a copy."""
+    return view_(contiguous(input), -1)
 
 
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
@@ -220,7 +222,7 @@ def broadcast_to(input: Any, shape: Sequence[int]) -> Any:
 
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
     shape = broadcast(*(x.shape for x in tensors))
-    return tuple(expand(x, shape) for x in tensors)
+    return tuple(x if x.shape == shape else expand(x, shape) for x in tensors)
 
 
 def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
@@ -424,16 +426,17 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = 
         )
     if offset < 0:
         raise RuntimeError(f"Tensor: invalid storage offset {offset}{at_user_line()}")
-    chain = input._chain
-    base = input.shape if chain is None else chain.base
-    count = math.prod(base)
-    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-    if 0 not in shape and last >= count:
+    whole, start = input, 0 if storage_offset is None else offset - input.storage_offset()
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else -1
+    if not input.is_contiguous() or start < 0 or start + last >= input.numel():
+        whole, start = _whole(input), offset
+    if last >= 0 and start + last >= whole.numel():
         raise RuntimeError(
             f"as_strided: sizes {list(shape)}, strides {list(strides)}, storage offset {offset} "
-            f"need a storage of {last + 1} elements, and it has {count}{at_user_line()}"
+            f"need a storage of {start + last + 1} elements, and it has {whole.numel()}"
+            f"{at_user_line()}"
         )
-    return view(_whole(input), views.AS_STRIDED, shape, strides, offset)
+    return view(whole, views.AS_STRIDED, shape, strides, start)
 
 
 def _whole(t: Any) -> Any:
@@ -441,9 +444,18 @@ def _whole(t: Any) -> Any:
     chain = t._chain
     if chain is None:
         return t
+    if chain.multiple is not None:
+        recording.resolve(t)  # an error if it is out of date
     whole = recording._new(recording.tensor_type)
     whole._storage, whole._aval = t._storage, (chain.base, *t._meta()[1:])
-    return whole.detach() if chain.detaches else whole
+    if chain.detaches:
+        whole = whole.detach()
+    if t.requires_grad and not whole.requires_grad:
+        raise NotImplementedError(
+            "as_strided of a part of memory which alone requires a gradient, beyond that part, is "
+            f"not implemented{at_user_line()}"
+        )
+    return whole
 
 
 def contiguous(input: Any, memory_format: Any = None) -> Any:
@@ -460,9 +472,39 @@ def _identity(x: Node) -> Node:
     return x
 
 
-def adjoint(input: Any) -> Any:
-    """The last two dimensions swapped (numbers are real here)."""
-    return transpose(input, -2, -1)
+def _swapped(name: str) -> Callable[[Any], Any]:
+    def swap(input: Any) -> Any:
+        """The last two dimensions swapped (numbers are real here)."""
+        if not input.dim():
+            return input
+        if input.dim() == 1:
+            raise RuntimeError(
+                f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D "
+                f"tensor.{at_user_line()}"
+            )
+        return transpose(input, -2, -1)
+
+    return swap
+
+
+adjoint, mT, mH = _swapped("adjoint()"), _swapped("mT"), _swapped("mH")
+
+
+def H(input: Any) -> Any:
+    """The transpose of a matrix (numbers are real here)."""
+    if input.dim() not in (0, 2):
+        raise RuntimeError(
+            f"tensor.H is only supported on matrices (2-D tensors). Got {input.dim()}-D "
+            f"tensor.{at_user_line()}"
+        )
+    return mH(input)
+
+
+def positive(input: Any) -> Any:
+    """The tensor itself."""
+    if input.dtype is bool_:
+        raise RuntimeError(f"The `+` operator, on a bool tensor is not supported.{at_user_line()}")
+    return input
 
 
 def sum_to_size(input: Any, *size: Any) -> Any:
@@ -486,6 +528,7 @@ def become(t: Any, seen: Any) -> Any:
             f"{at_user_line()}"
         )
     t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
+    t._root, t._writes = seen._root, seen._writes
     if t._node is not None:
         t._storage._views.append(t)
     return t

@@ -22,12 +22,13 @@ class View:
 
     moves: whether it shows the elements of a node elsewhere, nothing more.
     multiple: whether one call gives several of them, which PyTorch doesn't let be written to where
-        a gradient is at stake.
+        a gradient is at stake. detaches: whether it is without the history.
     """
 
     name: str
     moves = False
     multiple = False
+    detaches = False
 
     def __reduce__(self) -> str:
         return self.name.upper()
@@ -174,17 +175,21 @@ class _Expand(View):
     def layout(self, source: Layout, shape: tuple[int, ...]) -> Layout:
         sizes, strides, offset = source
         lead = len(shape) - len(sizes)
+        if not sizes:
+            return tuple(shape), (0,) * lead, offset
         out = [
             0 if shape[lead + i] != size else stride
             for i, (size, stride) in enumerate(zip(sizes, strides, strict=True))
         ]
-        for size in reversed(shape[:lead]):
-            inner = len(shape) - len(out)
-            out.insert(0, 0 if size != 1 else shape[inner] * out[0] if out else 1)
+        for i in reversed(range(lead)):
+            out.insert(0, 0 if shape[i] != 1 else shape[i + 1] * out[0])
         return tuple(shape), tuple(out), offset
 
+    def write(self, x: Node, value: Node, shape: tuple[int, ...]) -> Node:
+        return ops.reshape(value, x.shape)  # with dimensions of size 1 in front
+
     def repeats(self, source: Layout, shape: tuple[int, ...]) -> bool:
-        return numel(shape) > numel(source[0])
+        return numel(shape) != numel(source[0])
 
 
 class _Windows(View):
@@ -224,22 +229,25 @@ class _Diagonal(View):
 
 
 class _Strided(View):
-    """Any strides of the memory, whatever was seen of it before."""
+    """Any strides of what is contiguous; the offset counts from where that begins."""
 
     name = "as_strided"
 
     def node(self, x: Node, *layout: Any) -> Node:
         return ops.strided(x, *layout)
 
-    def layout(self, source: Layout, *layout: Any) -> Layout:
-        return layout  # type: ignore[return-value]
+    def layout(self, source: Layout, shape: Any, strides: Any, offset: int) -> Layout | None:
+        return (shape, strides, source[2] + offset) if is_contiguous(*source[:2]) else None
 
     def repeats(self, source: Layout, *layout: Any) -> bool:
         return True
 
 
 class _Detach(View):
-    name = "detach"
+    detaches = True
+
+    def __init__(self, name: str):
+        self.name = name
 
     def node(self, x: Node) -> Node:
         return ops.detach(x) if x.requires_grad else x
@@ -251,30 +259,20 @@ class _Detach(View):
         return ops.with_value(x, value) if x.requires_grad else value
 
 
-class _Own(View):
-    """Marks a view that has got a history of its own; it sees the same."""
-
-    name = "own"
-
-    def node(self, x: Node) -> Node:
-        return x
-
-    def layout(self, source: Layout) -> Layout:
+class _Alias(_Reshape):
+    def layout(self, source: Layout, shape: tuple[int, ...]) -> Layout:
         return source
-
-    def write(self, x: Node, value: Node) -> Node:
-        return value
 
 
 RESHAPE, PERMUTE, SLICE = _Reshape(), _Permute(), _Slice()
-EXPAND, WINDOWS, DETACH = _Expand(), _Windows(), _Detach()
+EXPAND, WINDOWS = _Expand(), _Windows()
+DETACH, DATA = _Detach("detach"), _Detach("data")  # what is written to `.data` counts as no write
 DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
 # The same views under the names by which they are called.
 VIEW = _Reshape("view")
 SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Squeeze("select"), _Unsqueeze("unsqueeze")
 UNFOLD = WINDOWS
-OWN = _Own()
-ALIAS = _Reshape("alias")
+ALIAS = _Alias("alias")
 TRANSPOSE, T = _Permute("transpose"), _Permute("t")
 SPLIT = _Slice("split", multiple=True)
 SPLIT_WITH_SIZES = _Slice("split_with_sizes", multiple=True)
@@ -288,14 +286,16 @@ class Chain:
     and keep what is known of them.
     links: (view, attrs) from the base outwards. layout: in a contiguous base; None if no strides
     give it. size: the shape, where the layout is known. only_detaches: whether it sees every
-    element as the base has it; detaches: whether a detach() is among its links. repeats: whether
-    it may see an element twice. multiple: the first link that is one of several views, or None.
+    element as the base has it; detaches: whether a detach() is among its links, is_data: `.data`.
+    repeats: whether it may see an element twice. multiple: the last link that is one of several
+    views, or None.
     """
 
     __slots__ = (
         "attrs",
         "base",
         "detaches",
+        "is_data",
         "layout",
         "links",
         "multiple",
@@ -324,11 +324,12 @@ class Chain:
             self.base, source = parent, (tuple(parent), contiguous_strides(parent), 0)
             self.links = ((view, attrs),)
             self.repeats, self.multiple = False, None
-        if self.multiple is None and view.multiple:
-            self.multiple = view
+        if view.multiple or view.detaches:
+            self.multiple = view if view.multiple else None
         self.repeats = self.repeats or (source is not None and view.repeats(source, *attrs))
-        self.detaches = any(v is DETACH for v, _ in self.links)
-        self.only_detaches = all(v is DETACH for v, _ in self.links)
+        self.detaches = any(v.detaches for v, _ in self.links)
+        self.only_detaches = all(v.detaches for v, _ in self.links)
+        self.is_data = any(v is DATA for v, _ in self.links)
         self.layout = None if source is None else view.layout(source, *attrs)
         self.size = None if self.layout is None else Size(self.layout[0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from tilewright.runtime import devices
 from . import epoch, flushing, threads, views
 from .epoch import (
     Handle,
+    Root,
     Storage,
     clock,
     handles,
@@ -111,35 +113,42 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     owner = leaf_tensor(base) if base.requires_grad else None
     recorded = graph.grad_enabled()
     through_detach = t._chain is not None and t._chain.detaches
-    if through_detach and recorded and (value.requires_grad or t._own is not None):
-        _write_history(t, value)
-        value = ops.detach(value) if value.requires_grad else value
-    if (
-        recorded
-        and t._chain is not None
-        and t._chain.multiple is not None
-        and not through_detach
-        and (base.requires_grad or value.requires_grad)
-    ):
-        raise RuntimeError(
-            f"Output of {t._chain.multiple.name}() is a view and is being modified inplace. This "
-            "view is the output of a function that returns multiple views. Such functions do not "
-            "allow the output views to be modified inplace. You should replace the inplace "
-            f"operation by an out-of-place one.{at_user_line()}"
-        )
-    if owner is not None:
-        if recorded and not through_detach:
+    history = None
+    if recorded:
+        source = None if t._root is None else t._root.source()
+        leaf = source is not None and source._requires_grad
+        tracked = value.requires_grad or source is not None
+        if not through_detach:
+            leaf, tracked = leaf or owner is not None, tracked or base.requires_grad
+        if leaf:
             raise RuntimeError(
                 "a view of a leaf Variable that requires grad is being used in an in-place "
                 f"operation{at_user_line()}"
             )
+        if tracked and t._chain is not None and t._chain.multiple is not None:
+            raise RuntimeError(
+                f"Output of {t._chain.multiple.name}() is a view and is being modified inplace. "
+                "This view is the output of a function that returns multiple views. Such functions "
+                "do not allow the output views to be modified inplace. You should replace the "
+                f"inplace operation by an out-of-place one.{at_user_line()}"
+            )
+        if through_detach and tracked:
+            history = value
+            value = ops.detach(value) if value.requires_grad else value
+    if owner is not None:
         # The leaf stays a leaf: only its value changes.
         with grad_mode(False):
             new = views.write(base, t._chain, value)
         new = variable(new, owner)
     else:
         new = _with_history(base, views.write(base, t._chain, value))
+    if history is not None:
+        _write_history(t, history)
     storage._version += 1
+    if t._root is not None:
+        t._root._writes += 1
+    if t._chain is None or not t._chain.is_data:
+        storage._writes += 1
     mutated.update(n for n in before if value_node(n) not in read)
     if storage._shared is not None:
         _write_through(storage, new)
@@ -153,16 +162,22 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
 
 
 def _write_history(t: Any, value: Node) -> None:
-    """Give `t` the history of `value`: its memory is that of tensors with other histories."""
-    if t._own is not None:
-        assign(t._own, value)
-        return
-    own = object.__new__(epoch.tensor_type)
-    own._node = value
-    handles.append(own)
-    t._own = own
-    assert t._chain is not None, "a write through detach()"
-    t._chain = views.chained(t._chain, views.OWN, ())
+    """Write `value` to the history of the detached tensor that `t` is or looks at: its memory is
+    that of tensors with other histories."""
+    links, root = t._chain.links, t._root
+    if root is None or any(v.detaches for v, _ in links[root.depth :]):
+        root = t._root = Root(len(links))  # a view that was taken without grad mode
+    if root.own is None:
+        own = object.__new__(epoch.tensor_type)
+        own._node = resolve_state(t._storage)
+        for view, attrs in links[: root.depth]:
+            own._node = view.node(own._node, *attrs)
+        handles.append(own)
+        root.own = own
+    base, chain = resolve(root.own), None
+    for view, attrs in links[root.depth :]:
+        chain = views.chained(chain or base.shape, view, attrs)
+    assign(root.own, views.write(base, chain, value))
 
 
 def _write_through(state: Any, node: Node) -> None:
@@ -225,7 +240,7 @@ def adopt(t: Any, source: Any) -> None:
     that."""
     state = source if source._storage is None else source._storage
     t._node = t._history = t._shared = t._buffer = None
-    t._storage, t._chain = source._storage, source._chain
+    t._storage, t._chain, t._root = source._storage, source._chain, source._root
     if t._storage is None:
         t._buffer, t._shared = state._buffer, state._shared
     t._aval = source._meta()
@@ -241,14 +256,15 @@ def set_data(t: Any, source: Any) -> None:
     wants, is_leaf = t.requires_grad, t.is_leaf
     own = None
     if wants and not is_leaf:
-        own = t._own or _alias(t)
+        own = _alias(t)
     elif wants and shares:
         epoch.set_requires_grad(t, False)  # its memory is no longer that of the leaf
     t._node = t._buffer = t._history = t._shared = None
     t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
-    t._requires_grad, t._own = wants and is_leaf, own
-    if own is not None:
-        t._chain = views.chained(t._chain, views.OWN, ())
+    t._requires_grad, t._root = wants and is_leaf, Root(len(source._chain.links))
+    t._root.own = own
+    if t._requires_grad:
+        t._root.leaf = weakref.ref(t)
 
 
 def _layout(t: Any) -> views.Layout:
@@ -261,4 +277,5 @@ def _alias(t: Any) -> Any:
     """Another handle of what `t` is."""
     alias = object.__new__(epoch.tensor_type)
     alias._storage, alias._chain, alias._aval = epoch.storage_of(t), t._chain, t._meta()
+    alias._root, alias._writes = t._root, t._writes
     return alias

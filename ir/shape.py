@@ -79,6 +79,16 @@ def infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
     return Size(sizes)
 
 
+def require_positive(name: str, **numbers: Sequence[int]) -> None:
+    """RuntimeError for a stride or a dilation of windows that isn't larger than zero."""
+    for what, values in numbers.items():
+        if any(v <= 0 for v in values):
+            raise RuntimeError(
+                f"{name}: {what} should be greater than zero, but got {list(values)}"
+                f"{at_user_line()}"
+            )
+
+
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, in elements."""
     strides, step = [], 1
@@ -91,30 +101,28 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 def reshape_strides(
     shape: Sequence[int], strides: Sequence[int], target: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """Strides by which memory of (shape, strides) is viewed as `target`; None if it can't be."""
+    """Strides by which memory of (shape, strides) is viewed as `target`; None if it can't be.
+
+    A dimension of size 1 gets the stride that it would have if it were a larger one: that of the
+    dimensions behind it, as in PyTorch.
+    """
     if math.prod(target) == 0:
-        return contiguous_strides(target)
-    # Runs of source dimensions that lie contiguously in memory, as (elements, innermost stride).
-    runs: list[list[int]] = []
-    for size, stride in zip(shape, strides, strict=True):
-        if size == 1:
-            continue
-        if runs and runs[-1][1] == size * stride:
-            runs[-1] = [runs[-1][0] * size, stride]
+        return tuple(strides) if tuple(shape) == tuple(target) else contiguous_strides(target)
+    # Runs of source dimensions that lie contiguously in memory, from the last one: [elements,
+    # innermost stride].
+    runs = [[1, strides[-1] if strides else 1]]
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size == 1 or stride == runs[-1][0] * runs[-1][1]:
+            runs[-1][0] *= size
         else:
             runs.append([size, stride])
     out: list[int] = []
-    run = 0
-    left = runs[0][0] if runs else 1
-    for size in target:
-        if size == 1:
-            out.append(1 if not out else out[-1])
-            continue
-        if left == 1:
-            run += 1
-            left = runs[run][0]
-        if left % size:
+    run, taken = 0, 1
+    for size in reversed(target):
+        if size != 1 and taken == runs[run][0]:
+            run, taken = run + 1, 1
+        out.append(taken * runs[run][1])
+        taken *= size
+        if runs[run][0] % taken:
             return None
-        left //= size
-        out.append(left * runs[run][1])
-    return tuple(out)
+    return tuple(reversed(out))

@@ -214,6 +214,33 @@ MOVED = [
         lambda t, x: x.unfold(1, 3, 2),
         real(2, 8),
     ),
+    case("diagonal", along(ops.diagonal, 1, 0, 1), T("diagonal", 1), real(3, 5)),
+    case(
+        "diagonal of a batch",
+        along(ops.diagonal, -1, 2, 0),
+        lambda t, x: t.diagonal(x, -1, 2, 0),
+        real(3, 2, 4),
+    ),
+    case(
+        "set_diagonal",
+        lambda x, v: ops.set_diagonal(x, v, -1, 2, 0),
+        lambda t, x, v: t.diagonal_scatter(x, v, -1, 2, 0),
+        *(real(3, 2, 4), real(2, 3)),
+    ),
+    case(
+        "strided",
+        along(ops.strided, (2, 3), (5, 2), 1),
+        lambda t, x: x.as_strided((2, 3), (5, 2), 1),
+        real(3, 4),
+    ),
+    case(
+        "set_strided",
+        lambda x, v: ops.set_strided(x, v, (2, 3), (5, 2), 1),
+        lambda t, x, v: (
+            x.reshape(-1).index_put((t.tensor([[1, 3, 5], [6, 8, 10]]),), v).reshape(3, 4)
+        ),
+        *(real(3, 4), real(2, 3)),
+    ),
     case(
         "gather",
         lambda x, i, j: ops.gather(x, i, j, 0),

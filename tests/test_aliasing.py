@@ -549,16 +549,6 @@ def test_pickles_of_views_are_small_enough_to_load_elsewhere(
     assert io.BytesIO is not None
 
 
-def test_the_diagonal_is_a_copy() -> None:
-    """PyTorch's is a view; the docstring says that ours isn't."""
-    x = tw.zeros(2, 2)
-    x.diagonal().add_(1)
-    assert x.tolist() == [[0, 0], [0, 0]]
-    assert "copy" in (tw.diagonal.__doc__ or "")
-    x.fill_diagonal_(3)
-    assert x.tolist() == [[3, 0], [0, 3]]
-
-
 def test_rows_of_memory_that_numpy_sees_are_picked_at_the_call() -> None:
     array = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
     data, before = tw.from_numpy(array), array.copy()

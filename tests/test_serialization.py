@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
+import random
 import zipfile
 from collections import OrderedDict
 
@@ -174,6 +176,146 @@ def test_damaged_files(tmp_path):
         tw.load(tmp_path / "missing.pt")
     with pytest.raises(RuntimeError, match="Parent directory"):
         tw.save(1, tmp_path / "none" / "a.pt")
+
+
+LAYOUTS = {
+    "step": lambda x: x[::2],
+    "columns": lambda x: x[:, 1::2],
+    "transposed": lambda x: x.t(),
+    "row": lambda x: x[2],
+    "expand": lambda x: x[:1].expand(5, 6),
+    "expand in the middle": lambda x: x[1:, None].expand(3, 2, 6),
+    "diagonal": lambda x: x.diagonal(1),
+    "unfold": lambda x: x.unfold(1, 3, 2),
+    "strided": lambda x: x.as_strided((2, 3), (7, 2), 3),
+    "permuted part": lambda x: x[1:3].t(),
+    "empty": lambda x: x[4:],
+    "number": lambda x: x[1, 2],
+}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("writer", ["ours", "theirs"])
+def test_strides_and_sharing(torch, tmp_path, writer, legacy):
+    if writer == "ours" and legacy:
+        pytest.skip("ours are zip files")
+    m = tw if writer == "ours" else torch
+    x = m.arange(24.0).reshape(4, 6)
+    saved = {name: layout(x) for name, layout in LAYOUTS.items()} | {"x": x}
+    saved["bits"] = m.ones(3).to(m.bfloat16)[1:]
+    options = {"_use_new_zipfile_serialization": False} if legacy else {}
+    m.save(saved, tmp_path / "a.pt", **options)
+    for lib in (tw, torch):
+        state = lib.load(tmp_path / "a.pt")
+        for name, t in saved.items():
+            got = state[name]
+            assert got.tolist() == t.tolist() and tuple(got.shape) == tuple(t.shape), name
+            if t.numel():
+                assert got.stride() == t.stride(), name
+                assert got.storage_offset() == t.storage_offset(), name
+        state["x"].add_(100)
+        for name, layout in LAYOUTS.items():
+            assert state[name].tolist() == layout(state["x"]).tolist(), name
+        state["step"][1, 2] = -1.0
+        assert state["x"][2, 2].item() == -1 and state["row"][2].item() == -1
+
+
+def test_a_repeated_element_takes_no_memory(torch, tmp_path):
+    for m in (tw, torch):
+        m.save(
+            {"x": m.ones(1).expand(10**11), "y": m.zeros(2, 1).expand(2, 10**10)}, tmp_path / "a"
+        )
+        assert os.path.getsize(tmp_path / "a") < 4000
+        state = tw.load(tmp_path / "a")
+        assert state["x"].shape == (10**11,) and state["x"].stride() == (0,)
+        assert state["x"][12345].item() == 1 and state["y"][:, 7].tolist() == [0, 0]
+
+
+def test_files_of_the_older_format(torch, tmp_path):
+    path = tmp_path / "a.pt"
+    torch.save(everything(torch), path, _use_new_zipfile_serialization=False)
+    check(tw.load(path), tw)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    state = {"net": net.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    found, ours = tw.load(path), model()
+    ours.load_state_dict(found["net"])
+    tw.optim.Adam(ours.parameters()).load_state_dict(found["optimizer"])
+    assert ours[0].weight.tolist() == net[0].weight.tolist()
+    with open(path, "wb") as file:  # two in one file
+        for number in (1, 2):
+            torch.save(torch.ones(number), file, _use_new_zipfile_serialization=False)
+    with open(path, "rb") as file:
+        assert [tw.load(file).tolist() for _ in range(2)] == [[1], [1, 1]]
+    torch.save([os.system], path, _use_new_zipfile_serialization=False)
+    with pytest.raises(tw.serialization.UnpicklingError, match="system"):
+        tw.load(path)
+
+
+def files_of(lib):
+    """Small files in each format."""
+    shared = lib.arange(12.0).reshape(3, 4)
+    data = {"w": shared, "v": shared[::2].t(), "p": lib.nn.Parameter(lib.ones(2)), "n": [1, "é"]}
+    for options in ({},) if lib is tw else ({}, {"_use_new_zipfile_serialization": False}):
+        buffer = io.BytesIO()
+        lib.save(data, buffer, **options)
+        yield buffer.getvalue()
+
+
+def damaged(whole, choose):
+    kind = choose.choice(("cut", "flip", "flip", "flip", "insert", "drop", "zero"))
+    at = choose.randrange(len(whole))
+    if kind == "cut":
+        return whole[:at]
+    if kind == "insert":
+        return whole[:at] + bytes(choose.randrange(256) for _ in range(9)) + whole[at:]
+    if kind == "drop":
+        return whole[:at] + whole[at + choose.randrange(1, 40) :]
+    out = bytearray(whole)
+    for _ in range(choose.choice((1, 1, 3))):
+        at = choose.randrange(len(out))
+        out[at] = 0 if kind == "zero" else choose.randrange(256)
+    return bytes(out)
+
+
+def load_or_refuse(file):
+    """Whether a file is refused, as files are; what it holds can be read otherwise."""
+    try:
+        found = tw.load(io.BytesIO(file))
+    except (RuntimeError, pickle.UnpicklingError):
+        return True
+    for t in found.values() if isinstance(found, dict) else ():
+        if isinstance(t, tw.Tensor) and t.numel() < 1000:
+            t.tolist()
+    return False
+
+
+@pytest.mark.parametrize("lib", ["tilewright", "torch"])
+def test_damaged_bytes(request, lib):
+    m = tw if lib == "tilewright" else request.getfixturevalue("torch")
+    refused = 0
+    for number, whole in enumerate(files_of(m)):
+        choose = random.Random(number)
+        refused += sum(load_or_refuse(damaged(whole, choose)) for _ in range(120))
+    assert refused > 60
+
+
+def test_members_that_are_missing(torch):
+    for m in (tw, torch):
+        whole = next(iter(files_of(m)))
+        names = zipfile.ZipFile(io.BytesIO(whole)).namelist()
+        for gone in names:
+            buffer = io.BytesIO()
+            with zipfile.ZipFile(io.BytesIO(whole)) as old, zipfile.ZipFile(buffer, "w") as new:
+                for name in names:
+                    if name != gone:
+                        new.writestr(name, old.read(name))
+            if gone.endswith("data.pkl") or gone.rpartition("/")[2].isdigit():
+                with pytest.raises(RuntimeError, match=r"data\.pkl|damaged"):
+                    tw.load(io.BytesIO(buffer.getvalue()))
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path):

@@ -5,12 +5,12 @@ and one raw buffer `data/<number>` for each storage. PyTorch reads what is saved
 PyTorch saved is read here, by the same names of classes (`torch._utils._rebuild_tensor_v2`, …).
 """
 
-from .reading import (
+from .reading import load
+from .unpickling import (
     UnpicklingError,
     add_safe_globals,
     clear_safe_globals,
     get_safe_globals,
-    load,
     safe_globals,
 )
 from .writing import save

@@ -14,7 +14,7 @@ from ..dtype import FLOAT8, accumulator, float32, from_numpy
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
-from ..shape import Size, broadcast
+from ..shape import Size, broadcast, require_positive
 from .movement import sum_to, transpose, window_count
 
 
@@ -102,6 +102,7 @@ def _conv_infer(x: Node, w: Node, stride: Any, padding: Any, dilation: Any, grou
             f"{w.shape[1] * groups} input channels (and a multiple of {groups} output channels), "
             f"got input {tuple(x.shape)}{at_user_line()}"
         )
+    require_positive("conv", stride=stride, dilation=dilation)
     out = [
         conv_output_size(*each)
         for each in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, strict=True)

@@ -14,7 +14,7 @@ import numpy as np
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
-from ..shape import Size, broadcast, infer_reshape
+from ..shape import Size, broadcast, infer_reshape, require_positive
 
 
 def _reshape_infer(x: Node, shape: tuple[int, ...]) -> Aval:
@@ -272,6 +272,7 @@ def window_count(size: int, window: int, step: int, dilation: int) -> int:
 
 
 def _windows_infer(x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any) -> Aval:
+    require_positive("windows", stride=steps, dilation=dilations)
     out = list(x.shape)
     for axis, *rest in zip(axes, sizes, steps, dilations, strict=True):
         out[axis] = window_count(x.shape[axis], *rest)

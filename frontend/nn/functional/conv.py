@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.shape import require_positive
 
 from ...recording import record
 
@@ -131,6 +132,7 @@ def _transpose_builder(dims: int) -> Callable[..., Node]:
         *bias, stride, padding, output_padding, groups, dilation = args
         x, alone = _batched(dims, x, f"conv_transpose{dims}d")
         _check_dtypes(x, weight, bias)
+        require_positive(f"conv_transpose{dims}d", stride=stride, dilation=dilation)
         size = []
         for n, k, s, p, extra, d in zip(
             x.shape[2:], weight.shape[2:], stride, padding, output_padding, dilation, strict=True
@@ -274,6 +276,7 @@ def unfold(
 
 
 def _fold(x: Node, output_size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Node:
+    require_positive("fold", stride=stride, dilation=dilation)
     alone = x.rank == 2
     if alone:
         x = ops.unsqueeze(x, 0)

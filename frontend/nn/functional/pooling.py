@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.shape import require_positive
 
 from ...recording import record
 from .conv import tuple_of
@@ -27,6 +28,7 @@ def _padding(
 ) -> tuple[tuple[int, int], ...]:
     dims = len(kernel)
     _check(name, dims, x)
+    require_positive(name, stride=stride, dilation=dilation)
     for k, p in zip(kernel, padding, strict=True):
         if p < 0 or p > k // 2:
             raise RuntimeError(

@@ -1,0 +1,153 @@
+"""Files of PyTorch's format before 1.6: a row of pickles, then the storages.
+
+The pickles: a magic number, the version of the protocol, facts of the machine, the object, and the
+keys of its storages; then for each key the number of its elements in 8 bytes, and the elements.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.location import at_user_line
+
+from .rebuilding import Loaded, UnpicklingError, loaded, storage_id
+from .unpickling import Unpickler
+
+MAGIC = 0x1950A86A20F9469CFC6C
+PROTOCOL = 1001
+
+
+class _Anything:
+    """Stands for whatever a pickle builds, while only its storages are looked for."""
+
+    def __new__(cls, *args: Any, **options: Any) -> _Anything:
+        return super().__new__(cls)
+
+    def __init__(self, *args: Any, **options: Any):
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        pass
+
+    extend = add = append
+
+
+class _Bounded:
+    """A file of which no more is asked than there is: a number in it may be anything."""
+
+    def __init__(self, file: Any, end: int):
+        self.file, self.end = file, end
+        self.readline = file.readline
+
+    def read(self, size: int) -> bytes:
+        return self.file.read(min(size, self.end - self.file.tell()))
+
+
+class _Scan(Unpickler):
+    """Goes through a pickle without building anything of it but storage types."""
+
+    dispatch = dict(Unpickler.dispatch)
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in ("torch", "torch.storage") and name.endswith("Storage"):
+            return super().find_class(module, name)
+        return _Anything
+
+    def load_build(self) -> None:
+        self.stack.pop()
+
+    dispatch[b"b"[0]] = load_build
+
+
+def read_legacy(file: Any, path: Any, move: Callable[[str], str], weights_only: bool) -> Any:
+    """The object in a file of that format; RuntimeError for a file of none."""
+    start = file.tell()
+    size = file.seek(0, os.SEEK_END) - start
+    file.seek(start)
+    bounded = _Bounded(file, start + size)
+
+    def plain() -> Any:
+        return Unpickler(bounded, True, _no_storage).read(path)
+
+    try:
+        known = plain() == MAGIC
+    except Exception:
+        known = False
+    if not known:
+        raise RuntimeError(
+            f"load: {path!s} ({size} bytes) is not a complete file of torch.save: it has no zip "
+            "directory at its end, nor the number that PyTorch's older format begins with. It was "
+            f"torn while it was written or copied, or is of another kind{at_user_line()}"
+        )
+    version, facts = plain(), plain()
+    if version != PROTOCOL or not isinstance(facts, dict):
+        raise RuntimeError(
+            f"load: {path!s} has version {version!r:.40} of the older format; {PROTOCOL} is "
+            f"known{at_user_line()}"
+        )
+    swapped = bool(facts.get("little_endian", True)) != (sys.byteorder == "little")
+    types: dict[Any, tuple[Any, str]] = {}
+
+    def note(saved: Any) -> Any:
+        if isinstance(saved, tuple) and saved[:1] == ("module",):
+            return _Anything
+        key, dtype, location = storage_id(saved, path)
+        types[key] = dtype, location
+        return _Anything()
+
+    begin = file.tell()
+    _Scan(bounded, True, note).read(path)
+    keys = plain()
+    if not isinstance(keys, list) or any(k not in types for k in keys):
+        raise RuntimeError(f"load: {path!s} is damaged: its list of storages{at_user_line()}")
+    found: dict[Any, Loaded] = {}
+    for key in keys:
+        dtype, location = types[key]
+        item = 1 if dtype is None else dtype.itemsize
+        count = int.from_bytes(file.read(8), "big" if swapped else "little")
+        left = size - (file.tell() - start)
+        if count * item > left:
+            raise RuntimeError(
+                f"load: {path!s} is damaged: a storage of {count * item} bytes where {left} are "
+                f"left{at_user_line()}"
+            )
+        raw = np.frombuffer(bytearray(file.read(count * item)), dtype=np.uint8)
+        found[key] = loaded(raw, dtype, move(location), swapped)
+    end = file.tell()
+    file.seek(begin)
+
+    def storage(saved: Any) -> Any:
+        if isinstance(saved, tuple) and saved[:1] == ("module",) and len(saved) > 1:
+            return saved[1]  # a class, with its source
+        key, _dtype, _ = storage_id(saved, path)
+        view = saved[5] if len(saved) == 6 else None
+        if key not in found:
+            raise RuntimeError(f"load: {path!s} is damaged: no storage {key!r}{at_user_line()}")
+        return found[key] if view is None else _part(found[key], view, path)
+
+    result = Unpickler(bounded, weights_only, storage).read(path)
+    file.seek(end)
+    return result
+
+
+def _no_storage(saved: Any) -> Any:
+    raise UnpicklingError("a storage where none can be")
+
+
+def _part(storage: Loaded, view: Any, path: Any) -> Loaded:
+    """A copy of a part of a storage, which PyTorch of old told apart."""
+    if not isinstance(view, tuple) or len(view) != 3:
+        raise UnpicklingError(f"load: {path!s} refers to no storage: {view!r:.80}{at_user_line()}")
+    _, offset, size = view
+    return Loaded(storage.array[offset : offset + size].copy(), storage.dtype, storage.device)

@@ -1,0 +1,120 @@
+"""Tensors from the storages of a file, whose memory they share."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.shape import contiguous_strides
+
+from .. import creation, shaping
+
+
+class UnpicklingError(pickle.UnpicklingError):
+    """A file holds what `load` refuses to build."""
+
+
+class Loaded:
+    """A storage of the file; the tensors that refer to it share its memory."""
+
+    def __init__(self, array: np.ndarray, dtype: DType | None, device: str):
+        self.array, self.dtype, self.device = array, dtype, device
+        self.owners: dict[DType, Any] = {}  # a contiguous tensor of all of it, by dtype
+
+    def elements(self, dtype: DType) -> np.ndarray:
+        if self.array.nbytes % dtype.itemsize:
+            raise RuntimeError(
+                f"load: a storage of {self.array.nbytes} bytes holds no whole number of elements "
+                f"of {dtype}: the file is damaged{at_user_line()}"
+            )
+        return self.array.view(dtype.np)
+
+    def whole(self, dtype: DType) -> Any:
+        """All of it as a 1-d tensor."""
+        if dtype not in self.owners:
+            self.owners[dtype] = creation._upload(self.elements(dtype), dtype, self.device)
+        return self.owners[dtype].detach().view(-1)
+
+
+def storage_id(saved: Any, path: Any) -> tuple[Any, DType | None, str]:
+    """(key, dtype, device) of the storage that a pickle refers to."""
+    if not isinstance(saved, tuple) or len(saved) not in (5, 6) or saved[0] != "storage":
+        raise UnpicklingError(
+            f"load: {path!s} refers to an unknown kind of object: {saved!r:.80}{at_user_line()}"
+        )
+    _, dtype, key, location = saved[:4]
+    known = dtype is None or isinstance(dtype, DType)
+    if not known or not isinstance(key, (str, int)) or not isinstance(location, str):
+        raise UnpicklingError(f"load: {path!s} refers to no storage: {saved!r:.80}{at_user_line()}")
+    return key, dtype, location
+
+
+def loaded(raw: np.ndarray, dtype: DType | None, device: str, swapped: bool) -> Loaded:
+    """The storage of these bytes, which are in the other byte order if `swapped`."""
+    storage = Loaded(raw, dtype, device)
+    if dtype is not None:
+        array = storage.elements(dtype)
+        storage.array = array.byteswap() if swapped else array
+    return storage
+
+
+def rebuild(storage: Loaded, offset: int, size: Any, stride: Any, *more: Any) -> Any:
+    """A tensor of the storage's dtype; `more` is whether it requires a gradient, and hooks."""
+    if not isinstance(storage, Loaded) or storage.dtype is None:
+        raise RuntimeError(f"load: a tensor without a storage of a known dtype{at_user_line()}")
+    wants = bool(more[0]) if more else False
+    return rebuild_any(storage, offset, size, stride, wants, None, storage.dtype)
+
+
+def rebuild_any(
+    storage: Loaded,
+    offset: int,
+    size: Any,
+    stride: Any,
+    requires_grad: bool,
+    hooks: Any,
+    dtype: DType,
+    metadata: Any = None,
+) -> Any:
+    """A tensor of elements of `dtype`, at any strides of the storage."""
+    if not isinstance(storage, Loaded) or not isinstance(dtype, DType):
+        raise RuntimeError(f"load: a tensor without a storage or a dtype{at_user_line()}")
+    shape, strides = tuple(map(int, size)), tuple(map(int, stride))
+    flat = storage.elements(dtype)
+    count = math.prod(shape)
+    whole = offset == 0 and count == flat.size and strides == contiguous_strides(shape)
+    if whole and dtype not in storage.owners:
+        # The usual case: a tensor with memory of its own.
+        t = storage.owners[dtype] = creation._upload(flat.reshape(shape), dtype, storage.device)
+    else:
+        t = _strided(storage.whole(dtype), shape, strides, int(offset))
+    return t.requires_grad_() if requires_grad else t
+
+
+def _strided(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
+    """The view of a storage with these strides: a slice and its permutation, if that is enough."""
+    count = math.prod(shape)
+    order = sorted(range(len(shape)), key=lambda i: (-strides[i], -shape[i]))
+    packed = tuple(shape[i] for i in order)
+    regular = zip(order, contiguous_strides(packed), strict=True)
+    if (
+        not count
+        or not 0 <= offset <= flat.numel() - count
+        or not all(shape[i] == 1 or strides[i] == step for i, step in regular)
+    ):
+        return shaping.as_strided(flat, shape, strides, offset)
+    base = flat[offset : offset + count].view(packed)
+    if order == sorted(order):
+        return base
+    return base.permute(*[order.index(i) for i in range(len(shape))])
+
+
+def rebuild_parameter(data: Any, requires_grad: bool, hooks: Any, *state: Any) -> Any:
+    from ..nn.parameter import Parameter
+
+    return Parameter(data, requires_grad)
