@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from engines import compute, device, each_engine
 from fuzz_stencils import counted, difference, random_program, smallest, values_of
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_backend_fuzz import QUIET
 
 import tilewright as tw
 from tilewright.codegen.cut import MOST_PLACES, is_buffer
@@ -34,6 +33,13 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 TARGETS = pytest.mark.parametrize("target", [NUMPY, LLVM, INTERPRET, CUDA], ids=lambda t: t.name)
+QUIET = settings(
+    deadline=None,
+    derandomize=True,
+    print_blob=False,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
 MOST_VALUES = 16
 """Values of kernels for each recorded node."""
 
@@ -267,15 +273,14 @@ def kernels_of(program: Program) -> list[Kernel]:
     return [k for k in found if isinstance(k, Kernel)]
 
 
-@pytest.mark.parametrize("engine", ["numpy", "llvm", "triton"])
+@each_engine
 def test_text_grows_with_the_values(engine: str) -> None:
     """Guards in guards don't have a value written again and again."""
-    if engine == "triton":
-        pytest.importorskip("triton")
+    device(engine)  # skips where it can't run
     choose = random.Random(3)
     for _ in range(6):
         roots = lower_graph([tangle(choose, 12)])
-        target = {"numpy": NUMPY, "llvm": LLVM, "triton": INTERPRET}[engine]
+        target = {"numpy": NUMPY, "llvm": LLVM, "interpret": INTERPRET}[engine]
         for kernel in kernels_of(compile_graph(roots, target)):
             assert lines_of(engine, kernel) <= 300 + 60 * len(kernel.values)
 
