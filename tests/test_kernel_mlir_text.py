@@ -129,7 +129,7 @@ HAND = """\
   %y = "twk.buffer"() {name = "y"} : () -> memref<6xf32>
   %i = "twk.buffer"() {name = "i"} : () -> memref<6xi64>
   %0 = "twk.load"(%i, %p) {at = #same} : (memref<6xi64>, index) -> i64
-  %a = "twk.data"(%0) {size = 6, axis = 0} : (i64) -> index
+  %a = "twk.data"(%0) {size = 6, axis = 0, failure = "position"} : (i64) -> index
   %1 = "twk.load"(%x, %a, %r) {at = affine_map<(a, r) -> (a * 5 + r)>}
     : (memref<30xf32>, index, index) -> f32
   %c = "twk.constant"() {value = 2.0 : f32} : () -> f32
@@ -152,7 +152,7 @@ def test_text_by_hand() -> None:
     assert not any(isinstance(v, Sort) for v in kernel.values)  # no store needs it
     (gathered,) = (v for v in kernel.values if isinstance(v, Load) and v.buffer.name == "x")
     (place, _), _ = gathered.offset.terms
-    assert isinstance(place, Data) and place.loc == ("hand.mlir", 9)
+    assert isinstance(place, Data) and place.check.loc == ("hand.mlir", 9)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,8 @@ def test_errors(before: str, after: str, line: int, column: int, expected: str, 
         ('"twk.parallel"() {name = "a", extent = 1} : () -> i64', "the type of an axis", "i64"),
         ('"twk.buffer"() {name = "b"} : () -> memref<?xf32>', "one known size", "memref<?xf32>"),
         ('"twk.buffer"() {name = "y"} : () -> memref<6xf32>', "buffers that differ", "name='y'"),
-        ('"twk.data"(%p) {size = 6, axis = 0} : (index) -> index', "operand 0", "%p, of type"),
+        ('"twk.data"(%p) {size = 6, axis = 0, failure = "position"} : (index) -> index',
+         "operand 0", "%p, of type"),
         ('"twk.sort"(%0) {descending = true} : (i64) -> i64', "operand 1 of twk.sort", "no more"),
         ('"twk.sort"(%0, %r, %r) {descending = true} : (i64, index, index) -> i64',
          "2 operands of twk.sort", "3"),

@@ -82,7 +82,7 @@ def operand(dtype: DType, count: int, positions: int | None, random: Any) -> np.
     if dtype.category == BOOL:
         return random.integers(0, 2, count).astype(bool)
     if dtype.category == FLOAT:
-        return random.uniform(0.25, 1.25, count).astype(dtype.np)
+        return random.uniform(0.25, 1.0, count).astype(dtype.np)
     return random.integers(0, positions or 100, count).astype(dtype.np)
 
 
