@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
@@ -105,12 +106,16 @@ class Program:
                 continue
             first = choose.choice(x)
             second = choose.choice([n for n in y if not gradient or n != first])
-            if gradient and seen & {(text, first), (text, second)}:
-                continue  # equal expressions are one tensor, with the uses of both
-            seen |= {(text, first), (text, second)}
+            dtype = choose.choice((main, main, *DTYPES))
+            whole = text.format(x=first, y=second, dtype=dtype)
+            # Equal expressions are one tensor, with the uses of both.
+            parts = {(text, first), (text, second), *re.findall(r"[xv]\d+\.\w+", whole)}
+            if gradient and seen & parts:
+                continue
+            seen |= parts
             used[first] += each["x"]
             used[second] += each["y"]
-            text = text.format(x=first, y=second, dtype=choose.choice((main, main, *DTYPES)))
+            text = whole
             self.lines.append((f"v{i}", text))
             names.append(f"v{i}")
             full.append(f"v{i}")

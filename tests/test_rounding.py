@@ -130,6 +130,7 @@ COMPOSITES = {
     "softmax": lambda lib, x, w, b: lib.softmax(x, -1),
     "log_softmax": lambda lib, x, w, b: lib.log_softmax(x, -1),
     "layer_norm": lambda lib, x, w, b: lib.nn.functional.layer_norm(x, (64,), w, b),
+    "rms_norm": lambda lib, x, w, b: lib.nn.functional.rms_norm(x, (64,), w),
     "batch_norm": lambda lib, x, w, b: lib.nn.functional.batch_norm(
         x, None, None, w, b, training=True
     ),

@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewright.ir import ops
+from tilewright.ir.dtype import accumulator
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
@@ -46,9 +49,7 @@ def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float |
             f"{at_user_line()}"
         )
     if eps is None:
-        import ml_dtypes
-
-        eps = float(ml_dtypes.finfo(x.dtype.np).eps)
+        eps = float(np.finfo(accumulator(x.dtype).np).eps)
     return ops.rms_norm(x, len(shape), weight, eps)
 
 
@@ -57,7 +58,7 @@ def rms_norm(
 ) -> Any:
     """x / sqrt(mean(x^2) + eps) over the last dimensions, times weight.
 
-    eps is by default the distance from 1 to the next number of the dtype.
+    eps is by default the distance from 1 to the next number of the dtype, for halves of float32.
     """
     return record(_rms_norm, input, tuple(normalized_shape), weight, eps)
 
