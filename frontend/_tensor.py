@@ -199,10 +199,12 @@ class Tensor(Handle):
         """Forget how this tensor was computed."""
         if not self.requires_grad:
             return self
-        if self._chain is not None:
+        if self._chain is not None and not self._chain.view.detaches:
             raise RuntimeError(
                 f"Can't detach views in-place. Use detach() instead.{at_user_line()}"
             )
+        if self._root is not None:
+            self._root.own = None
         recording.set_requires_grad(self, False)
         return self
 

@@ -124,7 +124,8 @@ def backward(
             return
         found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
         for t, node in found:
-            _accumulate(t, node, create_graph)
+            if t._requires_grad or t.requires_grad:  # still, as it may be frozen since
+                _accumulate(t, node, create_graph)
     recording.settle()
 
 
