@@ -1,11 +1,14 @@
 """Random programs of views beside PyTorch: chains of them, writes through them, reads, gradients.
 
+    python tests/view_programs.py --count 2000 [--seed N]
+
 Each step is made by both libraries at once. What must agree: whether it raises, shapes, strides and
 offsets of what it gives, values whenever they are read, flags, and gradients at the end.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -503,3 +506,26 @@ class Program:
                 np.asarray(ours.grad.tolist()), np.asarray(theirs.grad.tolist()), rtol=1e-9
             ):
                 self.fail(f"grad: ours {ours.grad.tolist()}, theirs {theirs.grad.tolist()}")
+
+
+def main() -> None:
+    import torch
+
+    import tilewright
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    differing = 0
+    for seed in range(options.seed, options.seed + options.count):
+        try:
+            Program(seed, tilewright, torch).run()
+        except Differs as error:
+            differing += 1
+            print(error)
+    print(f"{options.count} programs, {differing} differ")
+
+
+if __name__ == "__main__":
+    main()
