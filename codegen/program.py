@@ -248,11 +248,14 @@ class _Assembly:
 
 
 def _reads_elsewhere(update: Group, base: Node) -> bool:
-    """Whether an update reads memory at other places than those it writes."""
+    """Whether an update reads memory at other places than those it writes, or at a place that it
+    has written before: along reduction axes points may meet."""
     if base not in update.form.loaded:
         return False
     buffer = update.form.buffer(base)
     kernel = update.template.kernel
+    if kernel.reduction:
+        return True
     offsets = {s.offset for s in kernel.stores}
     loads = (v for v in kernel.values if isinstance(v, Load) and v.buffer == buffer)
     return any({v.offset} != offsets for v in loads)

@@ -58,7 +58,8 @@ def donors(program: Program) -> dict[tuple[int, int], int]:
     """(root, leaf) -> the root's slot, where the leaf's buffer may become that of the root.
 
     The step that writes the root must be the last to read the leaf, must read each element at the
-    place where it writes, and no step from there on may fail: a run that fails is tried again.
+    place where it writes, and no step from there on may fail: a run that fails has changed nothing
+    that was there before it.
     """
     last_reader: dict[int, int] = {}
     last_writer: dict[int, int] = {}

@@ -376,6 +376,27 @@ def test_values_of_writes_in_place(engine: str, kind: str) -> None:
         np.testing.assert_array_equal(a.reshape(b.shape), b)
 
 
+@each_engine
+@pytest.mark.parametrize("mode", ["set", "add"])
+def test_values_of_updates_whose_positions_meet(engine: str, mode: str) -> None:
+    """Several values for one position are made of what was there before all of them."""
+    x, index = leaf(0, 6), leaf(1, 4, dtype=int64)
+    values = np.arange(6, dtype=np.float32)
+    positions = np.array([1, 1, 2, 1])
+    first = ops.scatter(x, leaf(2, 4), index, 0, "add")  # memory that nothing else needs
+    root = ops.scatter(first, ops.gather(first, index, 0) * 2, index, 0, mode)
+    inputs = {x: values, index: positions, leaf(2, 4): np.ones(4, np.float32)}
+    found = compute(engine, [root], inputs)
+    expected = values.copy()
+    np.add.at(expected, positions, 1)
+    twice = expected[positions] * 2
+    if mode == "add":
+        np.add.at(expected, positions, twice)
+    else:
+        expected[positions] = twice
+    np.testing.assert_array_equal(found[0], expected)
+
+
 # What a guard hides isn't checked.
 
 
