@@ -308,6 +308,30 @@ def test_unmet_checks() -> None:
     assert ops.unmet([x], [rows]) == [check]
 
 
+def test_long_histories_of_positions() -> None:
+    """What is known of a position takes no deep stack, and one look at each node of its history."""
+    index = intern(ops.leaf, (), (0, (5,), dt.int64), "cpu")
+    for _ in range(3000):
+        index = index + index
+    assert ops.checked(index, 4, 0, "position").op is ops.check
+
+
+def test_a_long_history_of_what_is_read() -> None:
+    """Whether elements differ is asked once of each node, however often it is used."""
+    number = intern(ops.leaf, (), (0, (1,), dt.float32), "cpu")
+    index = intern(ops.leaf, (), (1, (5,), dt.int64), "cpu")
+    x = ops.expand(number, (4,))
+    for _ in range(100):
+        x = x * x + x
+    check = ops.checked(index, 4, 0, "position")
+    assert ops.unmet([ops.gather(x, check, 0)], [check]) == [check]
+
+
+def test_positions_that_wrap_around_when_they_are_cast(torch: Any) -> None:
+    read = [m.arange(256.0)[m.arange(256).to(m.int8).long()].tolist() for m in (torch, tw)]
+    assert read[0] == read[1]
+
+
 # ---- GPUs ------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from ..dtype import BOOL, int64
 from ..failure import FAILURES
 from ..node import Node, reachable
@@ -63,13 +65,30 @@ def require(holds: Node, failure: str) -> Node:
 def bounds(node: Node) -> tuple[float, float]:
     """The least and the largest integer that an element of `node` may be, for all that is known
     when it is recorded."""
-    found: tuple[float, float] | None = node.memo.get("bounds")
-    if found is None:
-        found = node.memo["bounds"] = _bounds(node)
+    stack = [node]
+    while stack:
+        each = stack[-1]
+        below = () if "bounds" in each.memo else _bounded_by(each)
+        unknown = [o for o in below if "bounds" not in o.memo]
+        stack.extend(unknown)
+        if not unknown:
+            stack.pop()
+            if "bounds" not in each.memo:
+                each.memo["bounds"] = _bounds(each)
+    found: tuple[float, float] = node.memo["bounds"]
     return found
 
 
+def _bounded_by(node: Node) -> Sequence[Node]:
+    """The operands whose bounds those of `node` may follow from. They are known first, so that a
+    long history needs no deep stack."""
+    if node.dtype.category == BOOL or node.op.kind not in _FOLLOWED:
+        return ()
+    return [o for o in node.operands if o.dtype.category <= int64.category]
+
+
 _UNKNOWN = -math.inf, math.inf
+_FOLLOWED = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.MARKER)
 _KEEPS = ("expand", "reshape", "permute", "slice", "flip", "detach", "clone", "variable", "cat")
 
 
@@ -90,7 +109,9 @@ def _bounds(node: Node) -> tuple[float, float]:
     if op is check:
         return 0, node.attrs[0] - 1
     if op.name == "cast" and operands[0].dtype.category <= int64.category:
-        return bounds(operands[0])
+        low, high = bounds(operands[0])
+        held = np.iinfo(node.dtype.np)  # others wrap around
+        return (low, high) if held.min <= low and high <= held.max else _UNKNOWN
     if op.name in _KEEPS:
         return _union(map(bounds, operands))
     if op is where:
@@ -173,11 +194,20 @@ def _read_whole(node: Node) -> Sequence[Node]:
 
 def _varies(node: Node) -> bool:
     """Whether an element of `node` can't be had without the place that it is at."""
-    while node.op.name in ("reshape", "permute"):
-        node = node.operands[0]
-    if node.op.kind is Kind.ELEMENTWISE:
-        return any(o.shape == node.shape and _varies(o) for o in node.operands)
-    return node.op.kind not in (Kind.CONSTANT, Kind.MOVEMENT) and bool(node.shape)
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op.name in ("reshape", "permute"):
+            stack += node.operands
+        elif node.op.kind is Kind.ELEMENTWISE:
+            stack += [o for o in node.operands if o.shape == node.shape]
+        elif node.op.kind not in (Kind.CONSTANT, Kind.MOVEMENT) and node.shape:
+            return True
+    return False
 
 
 def made_alone(node: Node) -> Node:
