@@ -47,20 +47,21 @@ class Places:
         if node.op.kind is Kind.GATHER:
             yield from self._gathered(node, at)
             return
+        start = 0  # of an operand of a concatenation
         for number, operand in enumerate(node.operands):
             if operand.shape == node.shape and node.op.kind in _POINTWISE:
                 yield operand, at
                 continue
-            before = node.operands[:number] if node.op.name == "cat" else ()
-            start = sum(o.shape[node.attrs[0]] for o in before)
             key = (node.op, node.attrs, node.shape, number, start, operand.shape, at)
             if key not in self._known:
-                self._known[key] = self._follow(node, number, at)
+                self._known[key] = self._follow(node, number, start, at)
             found = self._known[key]
             if found is not None:
                 yield operand, found
+            if node.op.name == "cat":
+                start += operand.shape[node.attrs[0]]
 
-    def _follow(self, node: Node, number: int, at: Reading) -> Reading | None:
+    def _follow(self, node: Node, number: int, start: int, at: Reading) -> Reading | None:
         place, path = self._places[at[0]], at[1]
         operand = node.operands[number]
         if node.op.name == "pad":
@@ -69,17 +70,18 @@ class Places:
             found = movement.pad_source(node, place)
             return None if found is None else self._guarded(*found, path)
         if node.op.name == "cat":
-            return self._part(node, number, place, path)
+            return self._part(node, number, start, place, path)
         if movement.is_map(node):
             return self.number(movement.source(node, place)), path
         if node.op.kind in (Kind.ELEMENTWISE, Kind.GENERATE):
             return self.number(movement.narrow(place, operand.shape)), path
         return self.every(operand)
 
-    def _part(self, node: Node, number: int, place: Place, path: int) -> Reading | None:
-        """An operand of a concatenation."""
+    def _part(
+        self, node: Node, number: int, start: int, place: Place, path: int
+    ) -> Reading | None:
+        """An operand of a concatenation, which begins at `start`."""
         axis = node.attrs[0]
-        start = sum(o.shape[axis] for o in node.operands[:number])
         size = node.operands[number].shape[axis]
         kept = movement.simplified([Condition(place[axis], start, start + size)])
         if kept is None or not size:
