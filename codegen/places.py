@@ -77,9 +77,7 @@ class Places:
             return self.number(movement.narrow(place, operand.shape)), path
         return self.every(operand)
 
-    def _part(
-        self, node: Node, number: int, start: int, place: Place, path: int
-    ) -> Reading | None:
+    def _part(self, node: Node, number: int, start: int, place: Place, path: int) -> Reading | None:
         """An operand of a concatenation, which begins at `start`."""
         axis = node.attrs[0]
         size = node.operands[number].shape[axis]
