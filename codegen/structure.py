@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.ir.node import format_location
 
 from . import index as ix
-from .index import Axis, Data, FloorDiv, Index
+from .index import Axis, Data, FloorDiv, Index, Mod
 from .kernel import (
     Apply,
     Buffer,
@@ -45,9 +45,27 @@ def parameters(kernel: Kernel) -> tuple[int, ...]:
 
 
 def identity(kernel: Kernel) -> str:
-    """The structure with its numbers: all but names and the user's lines."""
-    writer = _Writer(kernel, exact=False)
+    """The structure with its numbers: all but names, the user's lines and what `starts` are."""
+    writer = _Writer(kernel, exact=False, starts=starts(kernel))
     return f"{writer.text()}\n{writer.open}"
+
+
+def starts(kernel: Kernel) -> tuple[int, ...]:
+    """The constants of offsets that are arguments like any other: where in its buffer a slice
+    begins says nothing of how to compute it. Equal ones are one.
+
+    Those that other indices have as well stay numbers of the kernel, and so do those of folds,
+    which are cut by their offsets.
+    """
+    if kernel.reduction:
+        return ()
+    offsets = [v.offset for v in kernel.values if isinstance(v, Load)]
+    offsets += [s.offset for s in kernel.stores]
+    indices = [i for v in kernel.values if not isinstance(v, Load) for i in v.indices()]
+    others = {0, 1, *(i.const for i in indices)}  # 0 and 1 are part of the code
+    for index in (*offsets, *indices):
+        others |= {a.index.const for a in ix.walk(index) if isinstance(a, (FloorDiv, Mod))}
+    return tuple(dict.fromkeys(o.const for o in offsets if o.const not in others))
 
 
 def describe(kernel: Kernel) -> str:
@@ -56,9 +74,10 @@ def describe(kernel: Kernel) -> str:
 
 
 class _Writer:
-    def __init__(self, kernel: Kernel, exact: bool):
+    def __init__(self, kernel: Kernel, exact: bool, starts: tuple[int, ...] = ()):
         self.kernel = kernel
         self.exact = exact
+        self.starts = {number: place for place, number in enumerate(starts)}
         self.open: list[int] = []
         self.names: dict[int, str] = {}
         self.scalars: dict[int, int] = {}
@@ -102,7 +121,9 @@ class _Writer:
         for atom, coefficient in index.terms:
             text = self._atom(atom)
             parts.append(text if coefficient == 1 else f"{text}*{self._number(coefficient)}")
-        if index.const or not parts:
+        if index.const in self.starts:
+            parts.append(f"start {self.starts[index.const]}")
+        elif index.const or not parts:
             parts.append(self._number(index.const))
         return " + ".join(parts)
 

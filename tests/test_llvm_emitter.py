@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import graphs
@@ -19,7 +20,8 @@ from kernels import WHERE, apply, at, buffer, const, load, run
 
 pytest.importorskip("llvmlite")
 
-from tilewright.codegen.index import Axis, Check, Data, data, of
+from tilewright.codegen.canonical import copied
+from tilewright.codegen.index import Axis, Check, Data, Index, data, of
 from tilewright.codegen.kernel import (
     Buffer,
     Bundle,
@@ -29,10 +31,14 @@ from tilewright.codegen.kernel import (
     Reduce,
     Scalar,
     Store,
+    data_values,
 )
 from tilewright.codegen.llvm import CannotLower, Machine, emit
+from tilewright.codegen.program import compile_graph, launched
+from tilewright.codegen.structure import identity, starts
 from tilewright.codegen.target import CUDA, LLVM, NUMPY
 from tilewright.ir import dtype as dt
+from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime.cpu import NumpyDevice
 from tilewright.runtime.llvm import LlvmDevice
 from tilewright.runtime.native import host, jit, launch
@@ -70,6 +76,40 @@ _adopt(test_numpy_folds)
 _adopt(test_numpy_memory)
 _adopt(test_numpy_dots)
 copied_at_once = getattr(test_numpy_dots, "copied_at_once", None)  # a fixture they name
+
+
+def test_where_slices_begin_is_no_part_of_the_code() -> None:
+    moved = 0
+    for make in test_lower.GRAPHS.values():
+        program = compile_graph(lower_graph(make()), LLVM)
+        for kernel in launched(program):
+            if not isinstance(kernel, Kernel) or not starts(kernel):
+                continue
+            other = _begun_elsewhere(kernel)
+            if other is None:
+                continue
+            assert identity(other) == identity(kernel)
+            found = [emit(k, host.machine()) for k in (kernel, other)]
+            assert replace(found[0], notes="") == replace(found[1], notes="")
+            moved += 1
+    assert moved > 5
+
+
+def _begun_elsewhere(kernel: Kernel) -> Kernel | None:
+    """The kernel with slices that begin elsewhere; None if their places depend on data."""
+    new = {old: 1009 * (7 - place) for place, old in enumerate(starts(kernel))}
+
+    def moved(index: Index) -> Index:
+        return Index(index.terms, new.get(index.const, index.const))
+
+    indices = [i for v in kernel.values for i in v.indices()]
+    if any(True for i in (*indices, *(s.offset for s in kernel.stores)) for _ in data_values(i)):
+        return None
+    made: dict[int, Any] = {}
+    for value in kernel.values:
+        made[id(value)] = copied(value, made, moved)
+    stores = [replace(s, offset=moved(s.offset), value=made[id(s.value)]) for s in kernel.stores]
+    return replace(kernel, stores=tuple(stores))
 
 
 @pytest.mark.parametrize("target", [LLVM, NUMPY, CUDA], ids=lambda t: t.name)

@@ -11,8 +11,12 @@ from conftest import RunPython
 
 pytest.importorskip("llvmlite")
 
-from tilewright.runtime import cache
-from tilewright.runtime.native import host, jit
+import tilewright as tw
+from tilewright import recording
+from tilewright.codegen.llvm import emit
+from tilewright.runtime import cache, devices
+from tilewright.runtime.llvm import LlvmDevice
+from tilewright.runtime.native import emissions, host, jit, launch
 
 if host.reason_against() is not None:
     pytest.skip(str(host.reason_against()), allow_module_level=True)
@@ -205,3 +209,23 @@ def test_known_kernels_are_not_written_again(run_python: RunPython, tmp_path: Pa
     first, again = (run_python(KNOWN_KERNELS, env=env).split() for _ in range(2))
     assert {"exp_map", "matmul_dot"} < set(first)
     assert again == [name for name in first if "gather" in name]  # what tells a line of the user's
+
+
+def test_tiles_share_what_is_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a tile lies in its picture is an argument of its kernel."""
+    written = []
+    monkeypatch.setattr(launch, "emit", lambda k, *a, **b: written.append(k) or emit(k, *a, **b))
+    monkeypatch.setattr(emissions, "_recent", {})
+    monkeypatch.setenv("TW_CACHE", "0")
+    monkeypatch.setitem(devices._devices, "cpu", LlvmDevice())
+    recording.clear_tables()
+    images = np.random.default_rng(0).random((256, 3, 8, 8)).astype(np.float32)
+    picture, source = tw.zeros(3, 128, 128), tw.tensor(images)
+    for number in range(256):
+        y, x = divmod(number, 16)
+        picture.narrow(1, 8 * y, 8).narrow(2, 8 * x, 8).copy_(source[number])
+    found = picture.numpy()
+    expected = images.reshape(16, 16, 3, 8, 8).transpose(2, 0, 3, 1, 4).reshape(3, 128, 128)
+    np.testing.assert_array_equal(found, expected)
+    recording.clear_tables()
+    assert 0 < len(written) < 12

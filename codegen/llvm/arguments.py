@@ -12,14 +12,15 @@ from typing import Any
 
 from tilewright.ir.dtype import DType
 
-from ..index import Check
+from ..index import Check, Index
 from ..kernel import Buffer, Kernel, Scalar
+from ..structure import starts
 
 
 @dataclass(frozen=True)
 class Word:
-    """One word. role: buffer (by place), scalar (by place), size, table (its bytes), workspace,
-    error."""
+    """One word. role: buffer, scalar (by place), start (by place in `starts`), size, table (its
+    bytes), workspace, error."""
 
     role: str
     value: Any = None
@@ -36,6 +37,7 @@ class Arguments:
         self.checks: list[Check] = []
         self._buffers = {b: i for i, b in enumerate(places)}
         self._scalars = {v.slot: len(places) + i for i, v in enumerate(kernel.scalars)}
+        self._starts = {number: place for place, number in enumerate(starts(kernel))}
         self._places: dict[Any, int] = {}
         self._part = ""
         self.kept: dict[Buffer, int] = {}  # where in the workspace buffers of the kernel's own lie
@@ -61,6 +63,12 @@ class Arguments:
     def size(self, value: int, key: Any) -> int:
         """The place of a number; `key` tells it from others."""
         return self._place((self._part, key), Word("size", value))
+
+    def constant_of(self, index: Index) -> int:
+        """The place of an index's constant."""
+        start = self._starts.get(index.const)
+        word = Word("size", index.const) if start is None else Word("start", start)
+        return self._place((self._part, "constant", index), word)
 
     def table(self, values: bytes, key: Any) -> int:
         """The place of the address of constant data, which lasts as long as the kernel."""

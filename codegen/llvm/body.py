@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..analysis import Analysis
-from ..index import Axis, Check
+from ..index import Axis, Check, Index
 from ..kernel import Buffer, Kernel, Scalar, Value
 from ..structure import SMALL
 from .arguments import Arguments
@@ -126,6 +126,12 @@ class Body:
         if baked and value in (0, 1):
             return constant(value, "i64")
         return self._word(self.arguments.size(value, key), "i64")
+
+    def constant_of(self, index: Index) -> Ref:
+        """An index's constant, which is passed like a size."""
+        if index.const in (0, 1):
+            return constant(index.const, "i64")
+        return self._word(self.arguments.constant_of(index), "i64")
 
     def extent(self, axis: Axis) -> Ref:
         if axis in self.kernel.reduction and axis.extent <= SMALL:

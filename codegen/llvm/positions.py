@@ -149,7 +149,7 @@ def uniform(body: Body, index: Index, mask: Mask | None) -> Ref:
         key=lambda pair: pair[0].depth,
     )
     number = mask.number if mask and body.analysis.index_reads(index) else 0
-    total = body.size(index.const, ("const", index))
+    total = body.constant_of(index)
     for i, (level, (atom, coefficient)) in enumerate(terms):
         before = total
 

@@ -1,8 +1,8 @@
 """Emitted kernels on disk: what another process wrote for a kernel need not be written again.
 
-The key is the kernel with its numbers, its schedule, the machine, and the text of the compiler
-itself. A kernel that can fail by its values names the user's lines, which are no part of that: it
-is always written anew.
+The key is the kernel with its numbers (but where the slices begin that it reads and writes), its
+schedule, the machine, and the text of the compiler itself. A kernel that can fail by its values
+names the user's lines, which are no part of that: it is always written anew.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tilewright import codegen, ir
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import Emitted, Schedule
 from tilewright.codegen.llvm.arguments import Arguments, Word
-from tilewright.codegen.structure import identity
+from tilewright.codegen.structure import identity, starts
 
 from .. import cache
 from . import host
@@ -31,14 +32,17 @@ _ENTRY = "define void @kernel("
 
 def load(kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted] | None:
     """What was kept for the members of a kernel."""
-    if not cache.enabled():
-        return None
     key = _key(kernel, schedule)
-    content = cache.load_bytes(_KIND, key)
+    known = _recent.get(key)
+    if known is not None:
+        return known
+    content = cache.load_bytes(_KIND, key) if cache.enabled() else None
     if content is None:
         return None
     try:
-        return _parsed(content, _members(kernel))
+        found = _parsed(content, _members(kernel))
+        _remember(key, found)
+        return found
     except (LookupError, RecursionError, TypeError, ValueError):
         # An entry that says something else than this version would write.
         cache.discard(_KIND, key)
@@ -46,8 +50,23 @@ def load(kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted] | None:
 
 
 def keep(kernel: Kernel | Bundle, schedule: Schedule, emitted: Sequence[Emitted]) -> None:
-    if cache.enabled() and not any(each.checks for each in emitted):
-        cache.store_bytes(_KIND, _key(kernel, schedule), _printed(emitted, _members(kernel)))
+    if any(each.checks for each in emitted):
+        return
+    key = _key(kernel, schedule)
+    _remember(key, [replace(each, name="kernel", notes="") for each in emitted])
+    if cache.enabled():
+        cache.store_bytes(_KIND, key, _printed(emitted, _members(kernel)))
+
+
+_recent: dict[str, list[Emitted]] = {}
+_MOST_RECENT = 256
+
+
+def _remember(key: str, emitted: list[Emitted]) -> None:
+    """For other kernels of this process that differ in where their slices begin."""
+    if len(_recent) >= _MOST_RECENT:
+        _recent.clear()
+    _recent[key] = emitted
 
 
 # ---- as bytes --------------------------------------------------------------------------------
@@ -95,6 +114,7 @@ def _parsed(content: bytes, members: Sequence[Kernel]) -> list[Emitted]:
         place = _count(each["code"])
         code = codes.get(place) or codes.setdefault(place, parts[place].decode())
         _expect(_ENTRY in code)
+        own, begins = Arguments(kernel).words, len(starts(kernel))
         prepared = each["prepared"]
         if prepared is not None:
             _expect(all(_count(i) < len(kernel.inputs) for i in prepared))
@@ -104,7 +124,7 @@ def _parsed(content: bytes, members: Sequence[Kernel]) -> list[Emitted]:
                 name="kernel",
                 code=code,
                 notes="",
-                words=(*Arguments(kernel).words, *[_word(parts, *w) for w in each["words"]]),
+                words=(*own, *[_word(parts, begins, *w) for w in each["words"]]),
                 checks=(),
                 phases=tuple([_count(n, 1) for n in each["phases"]]),
                 workspace=_count(each["workspace"]),
@@ -114,7 +134,10 @@ def _parsed(content: bytes, members: Sequence[Kernel]) -> list[Emitted]:
     return found
 
 
-def _word(parts: Sequence[bytes], role: Any, value: Any) -> Word:
+def _word(parts: Sequence[bytes], begins: int, role: Any, value: Any) -> Word:
+    if role == "start":
+        _expect(_count(value) < begins)
+        return Word(role, value)
     if role == "size":
         _expect(type(value) is int and -(2**63) <= value < 2**63)
         return Word(role, value)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import DEFAULT, Emitted, Schedule, emit, form_of
-from tilewright.codegen.llvm.arguments import Word
+from tilewright.codegen.structure import starts
 from tilewright.ir.dtype import BOOL, FLOAT, DType
 
 from ..device import Bound, Launch, Run
@@ -129,11 +129,11 @@ class Native:
         function = functions[0]
         output, input_ = 0, outputs
         for member, each, native in zip(members, emitted, functions, strict=True):
-            start = len(words)
+            start, begins = len(words), starts(member)
             if is_bundle:
                 table += [n for c in range(each.chunks) for n in (native, start, c)]
             for place, word in enumerate(each.words, start):
-                words.append(self._word(word))
+                words.append(int(word.value) if word.role == "size" else 0)
                 if word.role == "buffer":
                     own = word.value < len(member.outputs)
                     which = (
@@ -144,6 +144,8 @@ class Native:
                     assert word.dtype is not None
                     slot = member.scalars[word.value].slot
                     moves += [slots[slot], place, _kind(word.dtype)]
+                elif word.role == "start":
+                    words[place] = begins[word.value]
                 elif word.role == "workspace":
                     space_place = place
                 elif word.role == "table":
@@ -188,10 +190,6 @@ class Native:
         self._entry = _entry("tw_launch", self.descriptor.ctypes.data)
         if chunks > 1:
             pool().start()
-
-    @staticmethod
-    def _word(word: Word) -> int:
-        return int(word.value) if word.role == "size" else 0
 
     def __call__(self, buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
         words = self._entry(buffers, scalars)
