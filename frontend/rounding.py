@@ -12,7 +12,10 @@ from tilewright.ir.ops.composite import as_dtype, widen
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.rewrite import above
 
-_WIDENED = (Kind.ELEMENTWISE, Kind.REDUCE, Kind.MOVEMENT, Kind.GATHER, Kind.CONSTANT, Kind.GENERATE)
+_WIDENED = (
+    Kind.ELEMENTWISE, Kind.REDUCE, Kind.MOVEMENT, Kind.GATHER, Kind.CHECK, Kind.CONSTANT,
+    Kind.GENERATE,
+)  # fmt: skip
 """What is computed in float32 at no cost but arithmetic. Products are not: they read halves."""
 
 

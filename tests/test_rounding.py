@@ -180,6 +180,17 @@ def test_composites_are_as_accurate_as_those_of_pytorch(
         assert np.abs(ours - right).mean() <= bound
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_call_that_checks_its_targets_rounds_once(dtype: str) -> None:
+    half = getattr(tw, dtype)
+    x = (tw.arange(24.0).reshape(4, 6).sin() * 3).to(half)
+    weight = (tw.arange(6.0) / 7 + 0.3).to(half)
+    targets, loss = tw.tensor([1, 0, 5, 2]), tw.nn.functional.multi_margin_loss
+    found = loss(x, targets, weight=weight, margin=0.3, reduction="none")
+    wide = loss(x.float(), targets, weight=weight.float(), margin=0.3, reduction="none")
+    assert found.tolist() == wide.to(half).tolist()
+
+
 def test_loss_scaling_beside_pytorch(torch: ModuleType) -> None:
     """Overflows in float16 are met in the same steps, read or not."""
     data = np.random.default_rng(1)
