@@ -151,7 +151,7 @@ mutated: set[Node] = set()  # values that were overwritten, for the check in bac
 freed: list[tuple[Node, int]] = []  # roots of backward passes and how many handles there were
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
 calls: list[Any] = []  # contexts of autograd.Function calls
-fallible: dict[Node, None] = {}  # results of calls that values can make fail, in their order
+fallible: dict[Node, int] = {}  # results that values can make fail, how often each was recorded
 
 tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by grad mode and casts
 sites: dict[Any, set[Any]] = {}  # numbers met at a place
@@ -472,6 +472,11 @@ def set_requires_grad(t: Any, enabled: bool) -> None:
         if v is not t and v._node is not None:
             v._aval = (v._node.shape, v._node.dtype, v._node.device or "cpu")
             v._node = None  # resolved anew, with or without gradient
+
+
+def add_check(node: Node) -> None:
+    """Have the checks in `node` made when the epoch ends, whether or not anything reads it."""
+    fallible[node] = fallible.get(node, 0) + 1
 
 
 def storage_of(t: Any) -> Storage:

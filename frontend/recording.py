@@ -238,7 +238,7 @@ def fallible_node_of(build: Callable[..., Any], *args: Any) -> Node:
     """As `node_of`, of a call that the values of its operands can make fail: its checks are made
     when the epoch ends, whether or not anything reads its result."""
     node: Node = node_of(build, *args)
-    fallible[node] = None
+    epoch.add_check(node)
     return node
 
 

@@ -69,7 +69,8 @@ class Outcome:
             known[place]._node = node
             known[place]._version += writes
         mutated.update(self.overwritten)
-        fallible.update(dict.fromkeys(self.fallible))
+        for node in self.fallible:
+            epoch.add_check(node)
         tensors = []
         for each in self.made:
             if type(each) is int:
@@ -97,14 +98,9 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
     counted, ambient = _counts(), _ambient()
     first, bound, changed = len(handles), len(scalars), set(mutated)
     seed, offset = default_generator._seed, default_generator._offset
-    before_it = dict(fallible)
-    fallible.clear()
-    try:
-        result = call()
-    finally:
-        failing = list(fallible)
-        fallible.clear()
-        fallible.update(before_it | dict.fromkeys(failing))
+    checked = dict(fallible)
+    result = call()
+    failing = [n for n, times in fallible.items() if checked.get(n) != times]
     try:
         if counted != _counts():
             raise Unguarded("it does more than record calls on tensors: it reads a value, makes a "
