@@ -238,12 +238,9 @@ def revalued(old: Node, value: Node) -> Node:
 def adopt(t: Any, source: Any) -> None:
     """Give `t` the memory of `source`, between epochs; tensors that shared its old one keep
     that."""
-    state = source if source._storage is None else source._storage
-    t._node = t._history = t._shared = t._buffer = None
-    t._storage, t._chain, t._root = source._storage, source._chain, source._root
+    _look_at(t, source)
     if t._storage is None:
-        t._buffer, t._shared = state._buffer, state._shared
-    t._aval = source._meta()
+        t._buffer, t._shared = source._buffer, source._shared
     t._version += 1
 
 
@@ -259,12 +256,18 @@ def set_data(t: Any, source: Any) -> None:
         own = _alias(t)
     elif wants and shares:
         epoch.set_requires_grad(t, False)  # its memory is no longer that of the leaf
-    t._node = t._buffer = t._history = t._shared = None
-    t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
-    t._requires_grad, t._root = wants and is_leaf, Root(len(source._chain.links))
+    t._requires_grad = wants and is_leaf
+    _look_at(t, source)
     t._root.own = own
-    if t._requires_grad:
-        t._root.leaf = weakref.ref(t)
+
+
+def _look_at(t: Any, source: Any) -> None:
+    """Move `t` to the memory of `source`; a leaf stays what collects the gradients of its views."""
+    t._node = t._buffer = t._history = t._shared = t._root = None
+    t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
+    if t._chain is not None:
+        t._root = Root(len(t._chain.links))
+        t._root.leaf = weakref.ref(t) if t._requires_grad else None
 
 
 def _layout(t: Any) -> views.Layout:
