@@ -23,6 +23,7 @@ from .grad_fn import GradFn
 from .mirror import Mirror
 from .pinning import is_pinned, pinned
 from .recording import Handle, record, resolve
+from .roots import source_of
 
 _fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # what Python has there for an instance
 _OWN = {name for kind in Handle.__mro__[:-1] for name in vars(kind)}
@@ -112,7 +113,7 @@ class Tensor(Handle):
             return self._requires_grad or self._history is not None
         if self._requires_grad:
             return True
-        if self._root is not None and (source := epoch.source_of(self)) is not None:
+        if self._root is not None and (source := source_of(self)) is not None:
             return source.requires_grad
         if storage._node is not None:
             base = storage._node.requires_grad
@@ -178,8 +179,9 @@ class Tensor(Handle):
         return 0
 
     @property
-    def _version_counter(self) -> int:
-        return (self._storage or self)._version
+    def _version(self) -> int:
+        """How often its memory was written to in place."""
+        return (self._storage or self)._changes
 
     @property
     def data(self) -> Any:

@@ -18,7 +18,6 @@ from tilewright.runtime import devices
 from . import epoch, flushing, threads, views
 from .epoch import (
     Handle,
-    Root,
     Storage,
     clock,
     handles,
@@ -28,6 +27,7 @@ from .epoch import (
     resolve_state,
     variable,
 )
+from .roots import Root
 from .saved import reads, value_node
 
 
@@ -54,7 +54,7 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
         return t
     if not (node.requires_grad and reads(node, old)):
         mutated.add(old)
-    t._version += 1
+    t._changes += 1
     if owner is not None:
         node = variable(node, owner)
     else:
@@ -144,7 +144,7 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
         new = _with_history(base, views.write(base, t._chain, value))
     if history is not None:
         _write_history(t, history)
-    storage._version += 1
+    storage._changes += 1
     if t._root is not None:
         t._root._writes += 1
     if t._chain is None or not t._chain.is_data:
@@ -226,7 +226,7 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
             finally:
                 clock.holding = holding
         else:
-            t._version += 1
+            t._changes += 1
             t._node = node
 
 
@@ -241,7 +241,7 @@ def adopt(t: Any, source: Any) -> None:
     _look_at(t, source)
     if t._storage is None:
         t._buffer, t._shared = source._buffer, source._shared
-    t._version += 1
+    t._changes += 1
 
 
 def set_data(t: Any, source: Any) -> None:

@@ -349,10 +349,10 @@ def test_writes_in_place() -> None:
     for i in range(6):
         x, y = x_of(2, seed=i), tw.ones(1)
         given = np.array(x.tolist())
-        version = x._version_counter
+        version = x._version
         first, second, third = f(x, y)
         running = running + np.float32(given)
-        assert first is y and second is x and x._version_counter == version + 1
+        assert first is y and second is x and x._version == version + 1
         assert x.tolist() == (2 * given).tolist()
         assert total.tolist() == third.tolist()
         np.testing.assert_allclose(total.tolist(), running, rtol=1e-6)
