@@ -227,6 +227,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
     node = _leaf_node(len(leaves), (Size(shape), dtype, device))
     if shared:
         leaves.append((None, node, part.copy()))
+        clock.leaf_bytes += part.nbytes
         return node
     leaves.append((storage, node, part))
     windows.append(storage)

@@ -111,30 +111,10 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     # An op in place that reads the old value for its derivative is no write to a saved value.
     read = {value_node(n) for n in before if reads(value, n)} if value.requires_grad else ()
     owner = leaf_tensor(base) if base.requires_grad else None
-    recorded = graph.grad_enabled()
-    through_detach = t._chain is not None and t._chain.detaches
     history = None
-    if recorded:
-        source = None if t._root is None else t._root.source()
-        leaf = source is not None and source._requires_grad
-        tracked = value.requires_grad or source is not None
-        if not through_detach:
-            leaf, tracked = leaf or owner is not None, tracked or base.requires_grad
-        if leaf:
-            raise RuntimeError(
-                "a view of a leaf Variable that requires grad is being used in an in-place "
-                f"operation{at_user_line()}"
-            )
-        if tracked and t._chain is not None and t._chain.multiple is not None:
-            raise RuntimeError(
-                f"Output of {t._chain.multiple.name}() is a view and is being modified inplace. "
-                "This view is the output of a function that returns multiple views. Such functions "
-                "do not allow the output views to be modified inplace. You should replace the "
-                f"inplace operation by an out-of-place one.{at_user_line()}"
-            )
-        if through_detach and tracked:
-            history = value
-            value = ops.detach(value) if value.requires_grad else value
+    if graph.grad_enabled() and _is_tracked(t, base, value, owner) and _is_detached(t):
+        history = value
+        value = ops.detach(value) if value.requires_grad else value
     if owner is not None:
         # The leaf stays a leaf: only its value changes.
         with grad_mode(False):
@@ -159,6 +139,33 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
             v._node = None
     storage._views.clear()
     storage._node = new
+
+
+def _is_detached(t: Any) -> bool:
+    return t._chain is not None and t._chain.detaches
+
+
+def _is_tracked(t: Any, base: Node, value: Node, owner: Any) -> bool:
+    """Whether a gradient flows through what is written to `t`, or flowed through what was there;
+    RuntimeError where PyTorch refuses such a write. `owner` is the leaf of the memory, if any."""
+    source = None if t._root is None else t._root.source()
+    leaf = source is not None and source._requires_grad
+    tracked = value.requires_grad or source is not None
+    if not _is_detached(t):
+        leaf, tracked = leaf or owner is not None, tracked or base.requires_grad
+    if leaf:
+        raise RuntimeError(
+            "a view of a leaf Variable that requires grad is being used in an in-place "
+            f"operation{at_user_line()}"
+        )
+    if tracked and t._chain is not None and t._chain.multiple is not None:
+        raise RuntimeError(
+            f"Output of {t._chain.multiple.name}() is a view and is being modified inplace. "
+            "This view is the output of a function that returns multiple views. Such functions "
+            "do not allow the output views to be modified inplace. You should replace the "
+            f"inplace operation by an out-of-place one.{at_user_line()}"
+        )
+    return tracked
 
 
 def _write_history(t: Any, value: Node) -> None:
