@@ -17,7 +17,7 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import devices as device_module
-from . import elementwise, epoch, indexing, interchange, recording, shaping, views
+from . import elementwise, epoch, indexing, interchange, parts, recording, shaping, views
 from .devices import device as Device
 from .grad_fn import GradFn
 from .mirror import Mirror
@@ -369,7 +369,7 @@ class Tensor(Handle):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d tensor")
-        return iter(shaping.unbind(self, 0))
+        return iter(parts.unbind(self, 0))
 
     def __contains__(self, element: Any) -> bool:
         return bool((self == element).any().item())
@@ -585,7 +585,7 @@ class Tensor(Handle):
         # Of a tall matrix the rows after each square begin anew, one row left out in between.
         starts = range(0, shape[0], shape[1] + 1) if wrap and rank == 2 else (0,)
         for start in starts:
-            line = shaping.slice_dim(self, 0, start, shape[0])
+            line = parts.slice_dim(self, 0, start, shape[0])
             while line.dim() > 1:
                 line = shaping.diagonal(line, 0, 0, line.dim() - 1)
             line.fill_(fill_value)
