@@ -497,7 +497,12 @@ def _one_hot(index: Node, classes: int) -> Node:
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
-    """int64 one-hot rows of the class indices in `tensor`."""
+    """int64 one-hot rows of the class indices in `tensor`, which are int64."""
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError(
+            "one_hot is only applicable to index tensor of type LongTensor, but got one of "
+            f"{tensor.dtype}{at_user_line()}"
+        )
     if num_classes == -1:
         num_classes = int(tensor.max().item()) + 1
     return record_fallible(_one_hot, tensor, int(num_classes))

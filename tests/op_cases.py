@@ -45,7 +45,10 @@ def T(name: str, *args: Any, **kwargs: Any) -> Callable[..., Any]:
 
 UNARY = ((), (3, 4), (0, 2))
 BINARY = (((3, 4), (4,)), ((), (2, 1)), ((2, 1), (1, 3)), ((0, 3), (3,)))
-TORCH = {"floor_divide": T("div", rounding_mode="floor")}  # where it goes by another name
+TORCH = {  # where it goes by another name
+    "floor_divide": T("div", rounding_mode="floor"),
+    "widened": T("clone"),  # of what isn't a half
+}
 ELEMENTWISE = [
     op
     for op in REGISTRY.values()

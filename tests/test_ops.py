@@ -22,6 +22,7 @@ from op_cases import (
     ELEMENTWISE,
     INF,
     NAN,
+    TORCH,
     WEIGHT,
     WEIGHT_LEAF,
     T,
@@ -140,7 +141,7 @@ EDGES = np.array([NAN, INF, -INF, 0.0, -0.0, 0.5, -0.5, 1, -1, 2, -2, 3, -3, 6, 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [op.name for op in ELEMENTWISE if "{1}" not in str(op.numpy)])
 def test_unary_edges(name: str, torch: Any) -> None:
-    check_edges(case(name, REGISTRY[name], T(name), EDGES), torch)
+    check_edges(case(name, REGISTRY[name], TORCH.get(name, T(name)), EDGES), torch)
 
 
 @pytest.mark.parametrize("each", ACTIVATIONS, ids=lambda c: c.name)

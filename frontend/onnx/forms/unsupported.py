@@ -7,6 +7,7 @@ from tilewright.ir.op import REGISTRY
 
 from ..exporter import UNSUPPORTED
 
+_TRAINING = "it belongs to training: export the forward pass"
 _NO_OPERATOR = "ONNX has no operator for it, and no short formula is accurate"
 
 UNSUPPORTED.update(
@@ -21,7 +22,8 @@ UNSUPPORTED.update(
         ops.digamma: _NO_OPERATOR,
         ops.zeta: _NO_OPERATOR,
         ops.external: "it is a kernel of yours, which ONNX runtimes don't have",
-        ops.conv_weight_grad: "it belongs to training: export the forward pass",
+        ops.conv_weight_grad: _TRAINING,
+        ops.conv_weight_grad_wide: _TRAINING,
         REGISTRY["cumprod"]: _NO_OPERATOR,
         REGISTRY["cummax"]: _NO_OPERATOR,
         REGISTRY["cummin"]: _NO_OPERATOR,
