@@ -17,12 +17,13 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import devices as device_module
-from . import elementwise, epoch, indexing, interchange, recording, shaping, views
+from . import elementwise, epoch, indexing, interchange, parts, recording, shaping, views
 from .devices import device as Device
 from .grad_fn import GradFn
 from .mirror import Mirror
 from .pinning import is_pinned, pinned
 from .recording import Handle, record, resolve
+from .roots import source_of
 
 _fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # what Python has there for an instance
 _OWN = {name for kind in Handle.__mro__[:-1] for name in vars(kind)}
@@ -112,7 +113,7 @@ class Tensor(Handle):
             return self._requires_grad or self._history is not None
         if self._requires_grad:
             return True
-        if self._root is not None and (source := epoch.source_of(self)) is not None:
+        if self._root is not None and (source := source_of(self)) is not None:
             return source.requires_grad
         if storage._node is not None:
             base = storage._node.requires_grad
@@ -178,8 +179,9 @@ class Tensor(Handle):
         return 0
 
     @property
-    def _version_counter(self) -> int:
-        return (self._storage or self)._version
+    def _version(self) -> int:
+        """How often its memory was written to in place."""
+        return (self._storage or self)._changes
 
     @property
     def data(self) -> Any:
@@ -367,7 +369,7 @@ class Tensor(Handle):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d tensor")
-        return iter(shaping.unbind(self, 0))
+        return iter(parts.unbind(self, 0))
 
     def __contains__(self, element: Any) -> bool:
         return bool((self == element).any().item())
@@ -583,7 +585,7 @@ class Tensor(Handle):
         # Of a tall matrix the rows after each square begin anew, one row left out in between.
         starts = range(0, shape[0], shape[1] + 1) if wrap and rank == 2 else (0,)
         for start in starts:
-            line = shaping.slice_dim(self, 0, start, shape[0])
+            line = parts.slice_dim(self, 0, start, shape[0])
             while line.dim() > 1:
                 line = shaping.diagonal(line, 0, 0, line.dim() - 1)
             line.fill_(fill_value)

@@ -31,6 +31,7 @@ from .epoch import (
     storage_of,
 )
 from .generator import default_generator, signed
+from .keeping import histories_of, keep
 from .saved import History
 
 
@@ -103,17 +104,17 @@ class Program:
                 _device_of(self.plan.recorded[root]).overwrite(memory, value)
             if storage is not None:
                 storage._buffer = memory.reshape(value.shape)
-                storage._version += 1
+                storage._changes += 1
         for root, _, storage in self.written:
             if not isinstance(values[root], Exception):
                 storage._buffer = values[root]
-                storage._version += 1
+                storage._changes += 1
         # What is saved of the results is that of this run.
         own = {id(storage) for _, _, storage in self.results if storage is not None}
         for history in self.histories:
             for node, (kept, owner, _) in history.saved.items():
                 if id(owner) in own:
-                    history.saved[node] = kept, owner, owner._version
+                    history.saved[node] = kept, owner, owner._changes
 
 
 _begun: tuple[Any, int] | None = None  # what `flushing.resume` wants, and the seed then
@@ -203,7 +204,7 @@ def _finish() -> Program | None:
     live, replaced = flushing._live()
     nodes = tuple([state._node for state in live])
     outcome = flushing._Outcome(nodes)
-    histories = flushing._histories(live, nodes, outcome)
+    histories = histories_of(live, nodes, outcome.tracked)
     kept = {i: h for i, h in histories.items() if not h.is_freed}
     roots = (*nodes, *dict.fromkeys(n for h in kept.values() for n in h.saved_nodes))
     own = [i for i, n in enumerate(roots) if (n.device or "cpu").startswith("cuda")]
@@ -213,7 +214,7 @@ def _finish() -> Program | None:
         program.histories = list(kept.values())
         for history in program.histories:
             history.is_captured = True
-    flushing._keep_histories(kept, roots, values, live)
+    keep(kept, roots, values, live)
     flushing._hand_out(live, outcome, histories, values, False)
     _undo()
     flushing._end_epoch()

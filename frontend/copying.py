@@ -14,6 +14,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from .elementwise import into
+from .parts import tensor_split
 from .promotion import result_dtype, to
 from .recording import Handle, record
 from .shaping import expand, flatten, reshape, sizes, transpose, unsqueeze
@@ -325,8 +326,6 @@ def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
 
 
 def _split_at(input: Any, where: Any, dim: int) -> tuple[Any, ...]:
-    from .shaping import tensor_split
-
     if isinstance(where, int) and input.shape[dim] % where:
         raise RuntimeError(
             f"torch.split: the size of dimension {dim} ({input.shape[dim]}) is not divisible by "

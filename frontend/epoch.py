@@ -23,6 +23,7 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import views
+from .roots import Root, is_outdated, source_of
 from .saved import History
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class State:
     _node: its value in this epoch, or None if it was not used yet.
     _buffer: its memory, once computed. _aval: shape, dtype and device of the buffer.
     _history: how it was computed, if that epoch has ended and a gradient may be asked for.
-    _version: counts in-place writes. _place: its number among the epoch's leaves.
+    _changes: counts in-place writes. _place: its number among the epoch's leaves.
     """
 
     _node: Node | None = None
@@ -45,7 +46,7 @@ class State:
     _aval: Aval | None = None
     _history: History | None = None
     _requires_grad = False
-    _version = 0
+    _changes = 0
     _place = -1
     _shared: SharedMemory | None = None
 
@@ -89,40 +90,6 @@ class Handle(State):
         def __getattr__(self, name: str) -> Any: ...
 
 
-class Root:
-    """A detached tensor, or a leaf that shares its memory, as the base of its views: they have
-    another history than that memory.
-
-    depth: how many links of their chains lead to it. own: a tensor with that history, once a value
-    with a gradient was written, as after `y = x.detach(); y.mul_(w)`; the value is that of the
-    memory. leaf: what collects the gradient, if it is a leaf that requires one. _writes: counts
-    writes through it and its views.
-    """
-
-    __slots__ = ("_writes", "depth", "leaf", "own")
-
-    def __init__(self, depth: int):
-        self.depth, self._writes = depth, 0
-        self.own: Handle | None = None
-        self.leaf: weakref.ref[Handle] | None = None
-
-    def source(self) -> Handle | None:
-        """Where the gradients of its views go."""
-        if self.own is not None:
-            return self.own
-        leaf = None if self.leaf is None else self.leaf()
-        return leaf if leaf is not None and leaf._requires_grad else None
-
-
-def source_of(t: Any) -> Handle | None:
-    """The tensor whose history `t`, which looks at a detached one, has; None if it has none."""
-    root = t._root
-    source = None if root is None else root.source()
-    if source is None or source is t or any(v.detaches for v, _ in t._chain.links[root.depth :]):
-        return None
-    return source
-
-
 tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
 
 
@@ -151,7 +118,7 @@ mutated: set[Node] = set()  # values that were overwritten, for the check in bac
 freed: list[tuple[Node, int]] = []  # roots of backward passes and how many handles there were
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
 calls: list[Any] = []  # contexts of autograd.Function calls
-fallible: dict[Node, None] = {}  # results of calls that values can make fail, in their order
+fallible: dict[Node, int] = {}  # results that values can make fail, how often each was recorded
 
 tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by grad mode and casts
 sites: dict[Any, set[Any]] = {}  # numbers met at a place
@@ -222,7 +189,7 @@ def resolve(t: Any) -> Node:
         if found is not None:
             return found
     base = resolve_state(storage)
-    outdated = t._chain is not None and t._chain.multiple is not None and _outdated(t, base)
+    outdated = t._chain is not None and t._chain.multiple is not None and is_outdated(t, base)
     node = _view_node(t, storage, base)
     if storage._shared is None and not outdated:
         t._node = node
@@ -260,6 +227,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
     node = _leaf_node(len(leaves), (Size(shape), dtype, device))
     if shared:
         leaves.append((None, node, part.copy()))
+        clock.leaf_bytes += part.nbytes
         return node
     leaves.append((storage, node, part))
     windows.append(storage)
@@ -286,7 +254,7 @@ def _leaf_node(place: int, aval: Aval) -> Node:
 def _keep_alone(t: Any, storage: Storage) -> None:
     """Make `t` its own storage again: the other tensors that shared it are gone."""
     t._buffer, t._aval = storage._buffer, storage._aval
-    t._version, t._shared = storage._version, storage._shared
+    t._changes, t._shared = storage._changes, storage._shared
     t._history = storage._history if t._chain is None else None
     t._storage = t._chain = t._root = None
 
@@ -312,24 +280,6 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
             if history.requires_grad:
                 node = ops.with_value(history, node)
     return node
-
-
-def _outdated(t: Any, base: Node) -> bool:
-    """Whether `t`, one of several views, was taken before a write to its base; that is an error
-    where a gradient is at stake, as in PyTorch."""
-    chain = t._chain
-    tracked = base.requires_grad if t._root is None else source_of(t) is not None
-    if not tracked or t._writes == (t._root or t._storage)._writes:
-        return False
-    if graph.grad_enabled():
-        raise RuntimeError(
-            f"Output of {chain.multiple.name}() is a view and its base or another view of its base "
-            "has been modified inplace. This view is the output of a function that returns "
-            "multiple views. Such functions do not allow the output views to be modified inplace. "
-            "Take the view again after the write, or write out of place"
-            f"{at_user_line()}"
-        )
-    return True
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
@@ -474,6 +424,11 @@ def set_requires_grad(t: Any, enabled: bool) -> None:
             v._node = None  # resolved anew, with or without gradient
 
 
+def add_check(node: Node) -> None:
+    """Have the checks in `node` made when the epoch ends, whether or not anything reads it."""
+    fallible[node] = fallible.get(node, 0) + 1
+
+
 def storage_of(t: Any) -> Storage:
     """The storage of `t`, made when a second tensor begins to share it."""
     storage = t._storage
@@ -493,7 +448,7 @@ def _adopt(storage: Storage, t: Any) -> None:
     if t._storage is None:
         storage._node = t._node
         storage._buffer, storage._aval = t._buffer, t._aval
-        storage._history, storage._version = t._history, t._version
+        storage._history, storage._changes = t._history, t._changes
         storage._shared, storage._place = t._shared, t._place
         storage._requires_grad = t._requires_grad
         if t._requires_grad:

@@ -10,8 +10,7 @@ from typing import Any
 
 from tilewright.ir import node as graph
 from tilewright.ir import ops
-from tilewright.ir.node import Node, reachable
-from tilewright.ir.op import Kind
+from tilewright.ir.node import Node
 from tilewright.runtime import debug
 from tilewright.runtime import plan as plans
 from tilewright.runtime.device import told
@@ -37,16 +36,8 @@ from .epoch import (
     variables,
     windows,
 )
-from .saved import (
-    History,
-    derive,
-    differentiable,
-    has_calls,
-    placeholder,
-    reads_of,
-    saved_nodes,
-    value_node,
-)
+from .keeping import histories_of, keep
+from .saved import History
 
 TABLE_LIMIT = 200_000
 """Interned nodes at which the tables are cleared at a flush."""
@@ -200,7 +191,7 @@ def _flush(update: Update | None) -> Exception | None:
     outcome = _outcomes.get(nodes)
     if outcome is None:
         outcome = _outcomes[nodes] = _Outcome(nodes)
-    histories = _histories(live, nodes, outcome) if outcome.tracked else {}
+    histories = histories_of(live, nodes, outcome.tracked) if outcome.tracked else {}
     kept = {i: h for i, h in histories.items() if not h.is_freed} if histories else {}
     extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
     checked = tuple(fallible) if fallible else ()
@@ -277,7 +268,7 @@ def _complete(
                     values[i] = Failed(error)
     # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
     if kept and plan is not None:
-        _surely(_keep_histories, kept, plan.recorded, values, live)
+        _surely(keep, kept, plan.recorded, values, live)
     _surely(_hand_out, live, outcome, histories, values, error is not None)
     if error is not None:
         _surely(_forget_failed_gradients)
@@ -446,103 +437,3 @@ def dead_leaf_bytes() -> int:
         if state is None or getrefcount(state) <= 3:
             total += getattr(buffer, "nbytes", 0)
     return total
-
-
-# ---- what a later backward needs -------------------------------------------------------------
-
-
-def _histories(live: list[Any], nodes: tuple[Any, ...], outcome: _Outcome) -> dict[int, History]:
-    """For each live tensor that is tracked: how it was computed."""
-    out: dict[int, History] = {}
-    for i in outcome.tracked:
-        if _is_freed(live[i], nodes[i]):
-            out[id(live[i])] = _freed_history(nodes[i])
-        else:
-            out[id(live[i])] = History(nodes[i], clock.number, saved_nodes(nodes[i]))
-    return out
-
-
-def _is_freed(state: Any, node: Node) -> bool:
-    """Whether a backward pass went through `node`, and took along what it needs."""
-    through = getattr(state, "_grad_freed", False)
-    if not through and freed:
-        seen_at = next((i for i, t in enumerate(handles) if t is state or t._storage is state), 0)
-        through = any(seen_at < count and node in differentiable(root) for root, count in freed)
-    return through and saves(node)
-
-
-def _freed_history(node: Node) -> History:
-    """The history of a tensor whose graph a backward pass has used up."""
-    history = History(node, clock.number, ())
-    history.targets = {n: variables[n.attrs[0]] for n in history.variables}
-    history.free()
-    return history
-
-
-def saves(root: Node) -> bool:
-    """Whether the backward pass of `root` reads values of the forward pass."""
-    return has_calls(root) or bool(derive(root, placeholder(root)).saved)
-
-
-def mark_freed(root: Node) -> None:
-    freed.append((root, len(handles)))
-
-
-def overwritten(nodes: Any) -> list[Node]:
-    """Those of `nodes` whose only tensors were overwritten in place.
-
-    Not those that are the same whatever is read: `torch.zeros(3)` in a backward pass is the node
-    of one in the forward pass, and says nothing of the tensor that was saved.
-    """
-    if not mutated:
-        return []
-    found = [n for n in nodes if n in mutated and not _is_constant(n)]
-    if not found:
-        return []
-    held = {h._node for h in handles}
-    return [n for n in found if n not in held]
-
-
-def _is_constant(node: Node) -> bool:
-    found: bool | None = node.memo.get("constant")
-    if found is None:
-        inside = reachable([node])
-        found = all(n.op.kind is not Kind.LEAF and n.op is not ops.variable for n in inside)
-        node.memo["constant"] = found
-    return found
-
-
-def _keep_histories(
-    histories: dict[int, History], nodes: tuple[Any, ...], values: list[Any], live: list[Any]
-) -> None:
-    """Give each history the values, leaves and targets it needs once the epoch is over.
-
-    nodes: of `live`, and of what is saved besides, with the values of both.
-    """
-    owners = dict(zip(nodes, live))  # not strict: the rest belongs to nobody
-    saved = dict(zip(nodes[len(live) :], values[len(live) :], strict=True))
-    # One for the epoch: a hook that is set later is seen on every way to its tensor.
-    hooks = {n: list(each) for n, each in hooked.items()}
-    for history in histories.values():
-        changed = map(value_node, overwritten(reads_of(history.node)))
-        history.keep(
-            saved={n: _held(n, saved[n], owners.get(n)) for n in history.saved_nodes},
-            leaves={n: _held_leaf(n) for n in history.leaves},
-            scalars={n: scalars[n.attrs[0]] for n in history.scalars},
-            variables={n: variables[n.attrs[0]] for n in history.variables},
-            calls={n: calls[n.attrs[0]] for n in history.calls},
-            overwritten=frozenset(changed),
-        )
-        history.hooks = hooks
-
-
-def _held_leaf(node: Node) -> tuple[Any, Any, int]:
-    state, rest, buffer = leaves[node.attrs[0]]
-    # A state that was written to has gone on; `overwritten` says whether it mustn't have.
-    return _held(node, buffer, state if state is not None and state._node is rest else None)
-
-
-def _held(node: Node, buffer: Any, owner: Any) -> tuple[Any, Any, int]:
-    t = Handle()
-    t._buffer, t._aval = buffer, (node.shape, node.dtype, node.device or "cpu")
-    return t, owner, (owner._version if owner is not None else 0)

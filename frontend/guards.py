@@ -135,14 +135,7 @@ _FORBIDDEN_OPCODES = frozenset(["IMPORT_NAME", "IMPORT_STAR", "STORE_GLOBAL", "D
 # What the nodes of tensors don't tell: where they lie, what became of them, the random seed.
 _FORBIDDEN_NAMES = frozenset(
     [
-        *(
-            "data_ptr",
-            "storage_offset",
-            "untyped_storage",
-            "storage",
-            "_version",
-            "_version_counter",
-        ),
+        *("data_ptr", "storage_offset", "untyped_storage", "storage", "_version"),
         *("__dict__", "grad", "grad_fn", "is_leaf", "retains_grad", "initial_seed"),
     ]
 )

@@ -19,6 +19,7 @@ from . import recording, shaping
 from .counting import nonzero
 from .creation import from_buffer
 from .elementwise import as_handle
+from .parts import select, slice_dim
 from .promotion import to
 from .recording import Handle, assign, record, record_fallible
 from .reduction import take_along
@@ -27,7 +28,7 @@ from .reduction import take_along
 def getitem(t: Any, key: Any) -> Any:
     """t[key]: ints, slices, None, ... and bool give views; tensors, arrays and lists copies."""
     if type(key) is int:
-        return shaping.select(t, 0, key)
+        return select(t, 0, key)
     if type(key) is slice and t.shape:
         part = _slice(t, 0, key)
         return shaping.alias(t) if part is t else part
@@ -108,7 +109,7 @@ def _basic(t: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
             advanced.append((axis, part))
             axis += _consumes(part)
         else:
-            t = shaping.select(t, axis, part)
+            t = select(t, axis, part)
     return t, advanced
 
 
@@ -165,7 +166,7 @@ def _slice(t: Any, axis: int, part: slice) -> Any:
     start, stop, step = slice(*bounds).indices(size)
     if start == 0 and stop >= size and step == 1:
         return t
-    return shaping.slice_dim(t, axis, start, max(start, stop), step)
+    return slice_dim(t, axis, start, max(start, stop), step)
 
 
 def _prepare(

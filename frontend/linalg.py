@@ -112,9 +112,6 @@ def dot(input: Any, other: Any) -> Any:
     return record(_dot, input, other)
 
 
-inner_product = dot
-
-
 def outer(input: Any, vec2: Any) -> Any:
     """The outer product of two vectors."""
     _ranks("outer", input, vec2, 1, 1)

@@ -18,6 +18,7 @@ from . import (
     indexing,
     linalg,
     ordering,
+    parts,
     recording,
     reduction,
     shaping,
@@ -172,9 +173,12 @@ METHODS_OF_FUNCTIONS: dict[str, tuple[Any, str]] = {
     **_of(
         shaping,
         "reshape view_as reshape_as flatten ravel unflatten permute transpose t movedim squeeze "
-        "unsqueeze expand expand_as broadcast_to narrow select unbind split chunk tensor_split "
-        "unfold contiguous clone adjoint split_with_sizes sum_to_size diagonal as_strided "
-        "unsafe_split unsafe_chunk positive",
+        "unsqueeze expand expand_as broadcast_to unfold contiguous clone adjoint sum_to_size "
+        "diagonal as_strided positive",
+    ),
+    **_of(
+        parts,
+        "narrow select unbind split split_with_sizes chunk tensor_split unsafe_split unsafe_chunk",
     ),
     **_of(
         copying,

@@ -59,7 +59,9 @@ from .epoch import (  # noqa: F401
     variable_target,
     variables,
 )
-from .flushing import clear_tables, end_step, flush, mark_freed, overwritten, unevaluated  # noqa: F401
+from .flushing import clear_tables, end_step, flush, unevaluated  # noqa: F401
+from .keeping import mark_freed, overwritten  # noqa: F401
+from .roots import Root, source_of
 from .rounding import built
 from .writing import adopt, assign, assign_all, revalued, set_data  # noqa: F401
 
@@ -238,7 +240,7 @@ def fallible_node_of(build: Callable[..., Any], *args: Any) -> Node:
     """As `node_of`, of a call that the values of its operands can make fail: its checks are made
     when the epoch ends, whether or not anything reads its result."""
     node: Node = node_of(build, *args)
-    fallible[node] = None
+    epoch.add_check(node)
     return node
 
 
@@ -548,7 +550,7 @@ def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Ca
                 and not result.requires_grad
             ):
                 mutated.add(node)
-                self._version += 1
+                self._changes += 1
                 self._node = result
                 return self
         return method(self, other)
@@ -584,7 +586,7 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
         storage._views.append(v)
         _append(v)
     if kind.detaches:
-        v._root = epoch.Root(len(v._chain.links))
+        v._root = Root(len(v._chain.links))
     elif t._root is not None:
         v._root = t._root
     v._writes = (v._root or storage)._writes
@@ -603,7 +605,7 @@ def _is_unread(t: Any) -> bool:
         or state._history is not None
         or state._requires_grad
         or t._requires_grad
-        or (t._root is not None and epoch.source_of(t) is not None)
+        or (t._root is not None and source_of(t) is not None)
     ):
         return False
     threads.claim()
@@ -616,7 +618,7 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     v._storage = t._storage or storage_of(t)
     v._chain = chain
     if chain.view.detaches:
-        v._root = epoch.Root(len(chain.links))
+        v._root = Root(len(chain.links))
     elif t._root is not None:
         v._root = t._root
     v._writes = (v._root or v._storage)._writes
@@ -707,7 +709,7 @@ def _remember_view(key: Any, source: Any, result: Any) -> None:
     ]
     # Only what stands in this epoch's nodes: not the views of memory that NumPy shares.
     if (
-        epoch.source_of(source) is None
+        source_of(source) is None
         and source._node is key[1]
         and all(node is not None for node, _, _ in made)
     ):

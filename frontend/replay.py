@@ -22,6 +22,7 @@ from .epoch import Handle, clock, fallible, handles, mutated, scalars
 from .flushing import BASE_COUNT
 from .generator import default_generator, signed
 from .guards import Unguarded
+from .roots import source_of
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None), DType, Size, Device)
 
@@ -67,9 +68,10 @@ class Outcome:
                 scalars.append(number[0])
         for place, node, writes in self.written:
             known[place]._node = node
-            known[place]._version += writes
+            known[place]._changes += writes
         mutated.update(self.overwritten)
-        fallible.update(dict.fromkeys(self.fallible))
+        for node in self.fallible:
+            epoch.add_check(node)
         tensors = []
         for each in self.made:
             if type(each) is int:
@@ -92,19 +94,14 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
     Unguarded, with the result as `.result`, if it did what can't be done again without it.
     """
     before = [_look(t) for t in known]
-    nodes, versions = [t._node for t in known], [(t._storage or t)._version for t in known]
+    nodes, versions = [t._node for t in known], [(t._storage or t)._changes for t in known]
     alone = [t._storage is None for t in known]
     counted, ambient = _counts(), _ambient()
     first, bound, changed = len(handles), len(scalars), set(mutated)
     seed, offset = default_generator._seed, default_generator._offset
-    before_it = dict(fallible)
-    fallible.clear()
-    try:
-        result = call()
-    finally:
-        failing = list(fallible)
-        fallible.clear()
-        fallible.update(before_it | dict.fromkeys(failing))
+    checked = dict(fallible)
+    result = call()
+    failing = [n for n, times in fallible.items() if checked.get(n) != times]
     try:
         if counted != _counts():
             raise Unguarded("it does more than record calls on tensors: it reads a value, makes a "
@@ -124,7 +121,7 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
                 continue
             seen.add(id(t))
             state = t._storage or t
-            writes = state._version - versions[place]
+            writes = state._changes - versions[place]
             if not writes and (state._node is nodes[place] or not alone[place]):
                 continue
             if not alone[place]:
@@ -155,7 +152,7 @@ def _number(place: int) -> Any:
 
 def _look(t: Any) -> tuple[Any, ...]:
     """What a call must leave as it is: all but the value."""
-    objects = (t._grad, t._hooks, t._post_hooks, t._history, epoch.source_of(t), t._chain)
+    objects = (t._grad, t._hooks, t._post_hooks, t._history, source_of(t), t._chain)
     buffer = (t._storage or t)._buffer
     return (t._meta(), t._requires_grad, id(buffer), *map(id, objects))
 
@@ -178,11 +175,7 @@ def _made(tensors: list[Any], known: Sequence[Any], alone: Sequence[bool]) -> li
         storage = t._storage
         if id(t) in places:
             made.append(places[id(t)])
-        elif (
-            type(t) is not recording.tensor_type
-            or t._node is None
-            or epoch.source_of(t) is not None
-        ):
+        elif type(t) is not recording.tensor_type or t._node is None or source_of(t) is not None:
             raise Unguarded("it returns a tensor that no call on tensors made")
         elif storage is None:
             made.append(t._node)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
+from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size, contiguous_strides, reshape_strides
@@ -54,7 +55,8 @@ class View:
         don't move elements it is None. So a write through a chain of views reads what it leaves as
         it was in the base alone.
         """
-        return self.write(x, value, *attrs), inside and self.write(x, inside, *attrs)
+        value = self.write(x, value, *attrs)
+        return value, None if inside is None else self.write(x, inside, *attrs)
 
     def repeats(self, source: Layout, *attrs: Any) -> bool:
         """Whether an element may be seen at several places, so that a write goes by the layout."""
@@ -158,8 +160,6 @@ class _Slice(View):
             n - a - ((m - 1) * s + 1)
             for n, m, a, s in zip(x.shape, value.shape, starts, steps, strict=True)
         ]
-        from tilewright.ir.dtype import bool_
-
         if inside is None:
             inside = ops.expand(ops.constant(True, bool_), value.shape)
         inside = ops.pad(inside, starts, high, interior, ops.constant(False, bool_))

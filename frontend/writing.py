@@ -18,7 +18,6 @@ from tilewright.runtime import devices
 from . import epoch, flushing, threads, views
 from .epoch import (
     Handle,
-    Root,
     Storage,
     clock,
     handles,
@@ -28,6 +27,7 @@ from .epoch import (
     resolve_state,
     variable,
 )
+from .roots import Root
 from .saved import reads, value_node
 
 
@@ -54,7 +54,7 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
         return t
     if not (node.requires_grad and reads(node, old)):
         mutated.add(old)
-    t._version += 1
+    t._changes += 1
     if owner is not None:
         node = variable(node, owner)
     else:
@@ -111,30 +111,10 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     # An op in place that reads the old value for its derivative is no write to a saved value.
     read = {value_node(n) for n in before if reads(value, n)} if value.requires_grad else ()
     owner = leaf_tensor(base) if base.requires_grad else None
-    recorded = graph.grad_enabled()
-    through_detach = t._chain is not None and t._chain.detaches
     history = None
-    if recorded:
-        source = None if t._root is None else t._root.source()
-        leaf = source is not None and source._requires_grad
-        tracked = value.requires_grad or source is not None
-        if not through_detach:
-            leaf, tracked = leaf or owner is not None, tracked or base.requires_grad
-        if leaf:
-            raise RuntimeError(
-                "a view of a leaf Variable that requires grad is being used in an in-place "
-                f"operation{at_user_line()}"
-            )
-        if tracked and t._chain is not None and t._chain.multiple is not None:
-            raise RuntimeError(
-                f"Output of {t._chain.multiple.name}() is a view and is being modified inplace. "
-                "This view is the output of a function that returns multiple views. Such functions "
-                "do not allow the output views to be modified inplace. You should replace the "
-                f"inplace operation by an out-of-place one.{at_user_line()}"
-            )
-        if through_detach and tracked:
-            history = value
-            value = ops.detach(value) if value.requires_grad else value
+    if graph.grad_enabled() and _is_tracked(t, base, value, owner) and _is_detached(t):
+        history = value
+        value = ops.detach(value) if value.requires_grad else value
     if owner is not None:
         # The leaf stays a leaf: only its value changes.
         with grad_mode(False):
@@ -144,7 +124,7 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
         new = _with_history(base, views.write(base, t._chain, value))
     if history is not None:
         _write_history(t, history)
-    storage._version += 1
+    storage._changes += 1
     if t._root is not None:
         t._root._writes += 1
     if t._chain is None or not t._chain.is_data:
@@ -159,6 +139,33 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
             v._node = None
     storage._views.clear()
     storage._node = new
+
+
+def _is_detached(t: Any) -> bool:
+    return t._chain is not None and t._chain.detaches
+
+
+def _is_tracked(t: Any, base: Node, value: Node, owner: Any) -> bool:
+    """Whether a gradient flows through what is written to `t`, or flowed through what was there;
+    RuntimeError where PyTorch refuses such a write. `owner` is the leaf of the memory, if any."""
+    source = None if t._root is None else t._root.source()
+    leaf = source is not None and source._requires_grad
+    tracked = value.requires_grad or source is not None
+    if not _is_detached(t):
+        leaf, tracked = leaf or owner is not None, tracked or base.requires_grad
+    if leaf:
+        raise RuntimeError(
+            "a view of a leaf Variable that requires grad is being used in an in-place "
+            f"operation{at_user_line()}"
+        )
+    if tracked and t._chain is not None and t._chain.multiple is not None:
+        raise RuntimeError(
+            f"Output of {t._chain.multiple.name}() is a view and is being modified inplace. "
+            "This view is the output of a function that returns multiple views. Such functions "
+            "do not allow the output views to be modified inplace. You should replace the "
+            f"inplace operation by an out-of-place one.{at_user_line()}"
+        )
+    return tracked
 
 
 def _write_history(t: Any, value: Node) -> None:
@@ -226,7 +233,7 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
             finally:
                 clock.holding = holding
         else:
-            t._version += 1
+            t._changes += 1
             t._node = node
 
 
@@ -238,13 +245,10 @@ def revalued(old: Node, value: Node) -> Node:
 def adopt(t: Any, source: Any) -> None:
     """Give `t` the memory of `source`, between epochs; tensors that shared its old one keep
     that."""
-    state = source if source._storage is None else source._storage
-    t._node = t._history = t._shared = t._buffer = None
-    t._storage, t._chain, t._root = source._storage, source._chain, source._root
+    _look_at(t, source)
     if t._storage is None:
-        t._buffer, t._shared = state._buffer, state._shared
-    t._aval = source._meta()
-    t._version += 1
+        t._buffer, t._shared = source._buffer, source._shared
+    t._changes += 1
 
 
 def set_data(t: Any, source: Any) -> None:
@@ -259,12 +263,18 @@ def set_data(t: Any, source: Any) -> None:
         own = _alias(t)
     elif wants and shares:
         epoch.set_requires_grad(t, False)  # its memory is no longer that of the leaf
-    t._node = t._buffer = t._history = t._shared = None
-    t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
-    t._requires_grad, t._root = wants and is_leaf, Root(len(source._chain.links))
+    t._requires_grad = wants and is_leaf
+    _look_at(t, source)
     t._root.own = own
-    if t._requires_grad:
-        t._root.leaf = weakref.ref(t)
+
+
+def _look_at(t: Any, source: Any) -> None:
+    """Move `t` to the memory of `source`; a leaf stays what collects the gradients of its views."""
+    t._node = t._buffer = t._history = t._shared = t._root = None
+    t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
+    if t._chain is not None:
+        t._root = Root(len(t._chain.links))
+        t._root.leaf = weakref.ref(t) if t._requires_grad else None
 
 
 def _layout(t: Any) -> views.Layout:

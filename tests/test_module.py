@@ -134,6 +134,16 @@ def test_attribute_rules():
         _ = nn.Nothing
 
 
+def test_conversions_to_views_keep_the_gradients_of_views():
+    layer, memory = nn.Linear(2, 2, bias=False), tw.ones(3, 2)
+    layer._apply(lambda _: memory[:2])
+    row = layer.weight[0]
+    row.tolist()  # the epoch ends
+    assert row.requires_grad
+    row.sum().backward()
+    assert layer.weight.grad.tolist() == [[1, 1], [0, 0]]
+
+
 def test_modes_conversions_and_apply():
     net = Net()
     assert net.training and net.head[1].training

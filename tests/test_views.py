@@ -95,10 +95,10 @@ def test_reads_and_writes(torch: Any, name: str) -> None:
             before = v.clone()
             write(m, v)
             again = VIEWS[name](m, x)
-            version = x._version if m is torch else x._version_counter
+            versions = [float(t._version) for t in (x, v, sibling)]
             if name == "data":  # PyTorch doesn't count them
-                version = 0
-            found.append((v, before, x, sibling, again, m.tensor(float(version))))
+                versions = []
+            found.append((v, before, x, sibling, again, m.tensor(versions)))
         agree(found[0][0], found[1][0], layout=True)
         agree(found[0], found[1])
 

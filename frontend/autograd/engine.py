@@ -16,7 +16,7 @@ from tilewright.ir.node import Node, format_location
 from tilewright.ir.rewrite import substitute
 
 from .. import epoch, recording
-from ..flushing import saves
+from ..keeping import saves
 from ..saved import (
     Derivation,
     History,
@@ -440,4 +440,4 @@ def _saved_value(batch: Iterable[History], node: Node) -> Node:
 
 def _is_changed(held: tuple[Any, Any, int], overwritten: bool = False) -> bool:
     _, owner, version = held
-    return overwritten or (owner is not None and owner._version != version)
+    return overwritten or (owner is not None and owner._changes != version)

@@ -38,12 +38,12 @@ class Context:
                     f"{type(t).__name__}{at_user_line()}"
                 )
         self.saved = tensors
-        self._versions = [None if t is None else t._version_counter for t in tensors]
+        self._versions = [None if t is None else t._version for t in tensors]
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         for t, version in zip(self.saved, self._versions, strict=True):
-            if t is not None and t._version_counter != version:
+            if t is not None and t._version != version:
                 raise RuntimeError(
                     "one of the variables needed for gradient computation has been modified by an "
                     f"inplace operation: {list(t.shape)}{at_user_line()}"

@@ -58,4 +58,4 @@ def register_multi_grad_hook(
 def increment_version(tensor: Any) -> None:
     """Count a write in place to a tensor, or to each of several, that was made unseen."""
     for t in (tensor,) if isinstance(tensor, Handle) else tensor:
-        (t._storage or t)._version += 1
+        (t._storage or t)._changes += 1

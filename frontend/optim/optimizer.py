@@ -117,6 +117,20 @@ class Optimizer(Hooked):
         if closure is not None:
             with recording.grad_mode(True):
                 loss = closure()
+        try:
+            updated = self._record_step()
+            # The epoch ends here whatever else is pending, so every step is cut at the same place.
+            try:
+                recording.end_step(lambda: self._written(updated))
+            except Exception:
+                self._take_back(updated)
+                raise
+        finally:
+            _begun.clear()
+        return loss
+
+    def _record_step(self) -> list[Any]:
+        """Record the updates of all groups; the parameters that have any."""
         enabled = recording.is_grad_enabled()
         recording.set_grad_enabled(False)
         updated: list[Any] = []
@@ -128,15 +142,7 @@ class Optimizer(Hooked):
                     updated += params
         finally:
             recording.set_grad_enabled(enabled)
-        # The epoch ends here whatever else is pending, so every step is cut at the same place.
-        try:
-            recording.end_step(lambda: self._written(updated))
-        except Exception:
-            self._take_back(updated)
-            raise
-        finally:
-            _begun.clear()
-        return loss
+        return updated
 
     def _written(self, params: list[Any]) -> list[Any]:
         """The tensors that a step of `params` writes."""

@@ -111,19 +111,7 @@ def read_legacy(file: Any, path: Any, move: Callable[[str], str], weights_only: 
     keys = plain()
     if not isinstance(keys, list) or any(k not in types for k in keys):
         raise RuntimeError(f"load: {path!s} is damaged: its list of storages{at_user_line()}")
-    found: dict[Any, Loaded] = {}
-    for key in keys:
-        dtype, location = types[key]
-        item = 1 if dtype is None else dtype.itemsize
-        count = int.from_bytes(file.read(8), "big" if swapped else "little")
-        left = size - (file.tell() - start)
-        if count * item > left:
-            raise RuntimeError(
-                f"load: {path!s} is damaged: a storage of {count * item} bytes where {left} are "
-                f"left{at_user_line()}"
-            )
-        raw = np.frombuffer(bytearray(file.read(count * item)), dtype=np.uint8)
-        found[key] = loaded(raw, dtype, move(location), swapped)
+    found = _storages(file, path, start + size, keys, types, move, swapped)
     end = file.tell()
     file.seek(begin)
 
@@ -139,6 +127,32 @@ def read_legacy(file: Any, path: Any, move: Callable[[str], str], weights_only: 
     result = Unpickler(bounded, weights_only, storage).read(path)
     file.seek(end)
     return result
+
+
+def _storages(
+    file: Any,
+    path: Any,
+    end: int,
+    keys: list[Any],
+    types: dict[Any, tuple[Any, str]],
+    move: Callable[[str], str],
+    swapped: bool,
+) -> dict[Any, Loaded]:
+    """The storages that stand in the file from here to `end`, in the order of `keys`."""
+    found: dict[Any, Loaded] = {}
+    for key in keys:
+        dtype, location = types[key]
+        item = 1 if dtype is None else dtype.itemsize
+        count = int.from_bytes(file.read(8), "big" if swapped else "little")
+        left = end - file.tell()
+        if count * item > left:
+            raise RuntimeError(
+                f"load: {path!s} is damaged: a storage of {count * item} bytes where {left} are "
+                f"left{at_user_line()}"
+            )
+        raw = np.frombuffer(bytearray(file.read(count * item)), dtype=np.uint8)
+        found[key] = loaded(raw, dtype, move(location), swapped)
+    return found
 
 
 def _no_storage(saved: Any) -> Any:

@@ -1,0 +1,65 @@
+"""Histories other than those of the memory: of detached tensors, of leaves that share theirs."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import node as graph
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+if TYPE_CHECKING:
+    from .epoch import Handle
+
+
+class Root:
+    """A detached tensor, or a leaf that shares its memory, as the base of its views: they have
+    another history than that memory.
+
+    depth: how many links of their chains lead to it. own: a tensor with that history, once a value
+    with a gradient was written, as after `y = x.detach(); y.mul_(w)`; the value is that of the
+    memory. leaf: what collects the gradient, if it is a leaf that requires one. _writes: counts
+    writes through it and its views.
+    """
+
+    __slots__ = ("_writes", "depth", "leaf", "own")
+
+    def __init__(self, depth: int):
+        self.depth, self._writes = depth, 0
+        self.own: Handle | None = None
+        self.leaf: weakref.ref[Handle] | None = None
+
+    def source(self) -> Handle | None:
+        """Where the gradients of its views go."""
+        if self.own is not None:
+            return self.own
+        leaf = None if self.leaf is None else self.leaf()
+        return leaf if leaf is not None and leaf._requires_grad else None
+
+
+def source_of(t: Any) -> Handle | None:
+    """The tensor whose history `t`, which looks at a detached one, has; None if it has none."""
+    root = t._root
+    source = None if root is None else root.source()
+    if source is None or source is t or any(v.detaches for v, _ in t._chain.links[root.depth :]):
+        return None
+    return source
+
+
+def is_outdated(t: Any, base: Node) -> bool:
+    """Whether `t`, one of several views, was taken before a write to its base; that is an error
+    where a gradient is at stake, as in PyTorch."""
+    chain = t._chain
+    tracked = base.requires_grad if t._root is None else source_of(t) is not None
+    if not tracked or t._writes == (t._root or t._storage)._writes:
+        return False
+    if graph.grad_enabled():
+        raise RuntimeError(
+            f"Output of {chain.multiple.name}() is a view and its base or another view of its base "
+            "has been modified inplace. This view is the output of a function that returns "
+            "multiple views. Such functions do not allow the output views to be modified inplace. "
+            "Take the view again after the write, or write out of place"
+            f"{at_user_line()}"
+        )
+    return True
