@@ -23,7 +23,7 @@ def quiet(torch: Any, recwarn: pytest.WarningsRecorder) -> None:
     "first",
     [
         *range(0, 60, BLOCK),
-        *(pytest.param(n, marks=pytest.mark.slow) for n in range(60, 800, BLOCK)),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in range(60, 200, BLOCK)),
     ],
 )
 def test_random_scripts(torch: Any, first: int) -> None:

@@ -439,7 +439,7 @@ def test_a_division_by_zero_that_is_needed_is_an_error() -> None:
 
 @pytest.mark.parametrize(
     ("first", "count"),
-    [(0, 25), *(pytest.param(n, 250, marks=pytest.mark.slow) for n in range(1000, 3000, 250))],
+    [(0, 25), *(pytest.param(n, 50, marks=pytest.mark.slow) for n in range(1000, 1200, 50))],
 )
 def test_random_programs(first: int, count: int) -> None:
     with counted() as counts:
