@@ -261,9 +261,9 @@ class _Pass:
         for node in derivation.saved:
             mapping[node] = _saved_value(batch, node)
         grads = _instantiate(tuple(derivation.grads.values()), mapping)
+        for node in begun:  # before anything arrives: a target may have several variables
+            self._forget(targets[node])
         for node, grad in zip(derivation.grads, grads, strict=True):
-            if node in begun:
-                self._forget(targets[node])
             self.arrive(targets[node], grad)
 
     def _begun(self, targets: dict[Node, Any]) -> dict[Node, Node]:
