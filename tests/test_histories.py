@@ -208,6 +208,28 @@ def test_a_gradient_of_a_long_chain_enters_each_history_once(torch: Any) -> None
     program(tw, 1500)  # deeper than Python's stack
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_gradients_meet_in_an_earlier_epoch(later: bool, torch: Any) -> None:
+    """Two tensors that compute the same, two variables of one leaf, and what arrived before."""
+
+    def program(lib: Any) -> Any:
+        w = lib.tensor([0.5, 1.5], requires_grad=True)
+        v = lib.tensor([2.0, 3.0], requires_grad=True)
+        first, second = w.exp(), w.exp()
+        with lib.no_grad():
+            w.mul_(2)
+        third = (w * v).sin()
+        (first.sum() + second.sum() + third.sum()).item()  # the epoch ends
+        total = first.sum() + 3 * second.sum() + third.sum()
+        if later:
+            total = total + (w * v).sum()
+        total.backward()
+        return w.grad, v.grad
+
+    for ours, theirs in zip(program(tw), program(torch), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-5)
+
+
 # ---- .data -------------------------------------------------------------------------------------
 
 

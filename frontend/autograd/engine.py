@@ -255,7 +255,11 @@ class _Pass:
         which they would be if the epoch weren't over: on top of what a target has already."""
         targets = {n: t for history in batch for n, t in history.targets.items()}
         begun = self._begun(targets)
-        given = {history.node: g for history, g in batch.items()} | begun
+        given: dict[Node, Node] = {}
+        for history, g in batch.items():  # of tensors that compute the same there are several
+            before = given.get(history.node)
+            given[history.node] = g if before is None else before + g
+        given |= begun
         derivation = derive_together(tuple(given))
         mapping = {placeholder(n, i): g for i, (n, g) in enumerate(given.items())}
         for node in derivation.saved:
