@@ -189,6 +189,8 @@ class Program:
         value: Any = self.scalar() if other is None else None
         b = value if other is None else other.array
         y = value if other is None else other.tensor
+        if self.recorded and getattr(y, "requires_grad", False) and self._is_seen_detached(s):
+            return
         name = self.choose.choice(("add", "mul", "set", "sub"))
         who = value if other is None else self.slots.index(other)
         self.log.append(f"{name}_ {self.slots.index(s)} {who}")
@@ -212,6 +214,18 @@ class Program:
             new = elementwise(function, slopes, True, Array(array.value, array.tangent), b)
         assert done
         array.write(new, recorded)
+
+    def _is_seen_detached(self, s: Slot) -> bool:
+        """Whether `s` and another tensor look at one detached tensor. One of them may be a view
+        that was taken without grad mode: PyTorch allows it no write that has a history."""
+
+        def detached(t: Any) -> bool:
+            return t._chain is not None and t._chain.detaches
+
+        return detached(s.tensor) and any(
+            o is not s and o.tensor._storage is s.tensor._storage and detached(o.tensor)
+            for o in self.slots
+        )
 
     def _is_of_leaf(self, t: Any) -> bool:
         """Whether a write to `t` in grad mode is an error: it is a leaf, or looks at one."""
