@@ -112,7 +112,7 @@ def test_an_interrupt_loses_nothing(monkeypatch: Any) -> None:
     assert (x + y).tolist() == [8, 8, 8] and y.tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize("step", ["_hand_out", "_end_epoch", "_keep_histories"])
+@pytest.mark.parametrize("step", ["_hand_out", "_end_epoch", "keep"])
 def test_an_interrupt_in_the_middle_of_a_flush(step: str, monkeypatch: Any) -> None:
     w = tw.ones(3, requires_grad=True)
     h = w.exp()
