@@ -15,7 +15,9 @@ COLUMNS = ("name", "launches", "us", "share", "worst", "bound", "spills", "fallb
 def recorded(problem: Problem, tw: Any) -> tuple[Any, int]:
     """A report on a call of the problem at full size, and the bytes of all that it is made of.
     Nothing is drawn or computed: its memory is zeros that nobody touches."""
-    from tilewright import creation, explanation, recording
+    from tilewright import recording
+    from tilewright.functions import creation
+    from tilewright.inspection import explanation
 
     def place_of(tensor: Any) -> Any:
         return creation.from_buffer(np.zeros(tuple(tensor.shape), tensor.dtype.np), tensor.dtype)
@@ -87,7 +89,7 @@ def predict(problem: Problem, target: str, tw: Any) -> dict[str, Any]:
 
 def milliseconds(tw: Any, step: Callable[[], Any]) -> float:
     """What the cost model says of the launches of a call on the GPU that it runs on."""
-    from tilewright.codegen.external import External
+    from tilewright.codegen.lower.external import External
     from tilewright.codegen.program import launched
     from tilewright.codegen.schedule import predict as predicted
 

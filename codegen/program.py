@@ -14,14 +14,14 @@ from tilewright.ir.ops.external import outcomes, updated
 from tilewright.ir.ops.generate import scalar
 from tilewright.ir.passes.pipeline import lower_graph
 
-from .bundle import bundles, keep_updates_apart
-from .canonical import Note
-from .cut import cut, is_buffer, memory
-from .external import External, launch_of
 from .fusion import Group, Partition
+from .fusion.anchors import cut, is_buffer, memory
+from .fusion.bundles import bundles, keep_updates_apart
 from .kernel import Bundle, Kernel, Load, Scalar
+from .kernel.canonical import Note
 from .legalize import legalize
 from .lower import initial
+from .lower.external import External, launch_of
 from .target import Target
 
 

@@ -34,7 +34,10 @@ from tilewright.runtime.device import OutOfMemoryError
 from . import autograd, backends
 from ._tensor import Tensor
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
-from .creation import (
+from .devices import device, get_default_device, set_default_device
+from .exchange.arrays import from_dlpack
+from .exchange.printing import set_printoptions
+from .functions.creation import (
     arange,
     as_tensor,
     asarray,
@@ -54,20 +57,17 @@ from .creation import (
     zeros,
     zeros_like,
 )
-from .devices import device, get_default_device, set_default_device
-from .functions import *  # noqa: F403  (its __all__ is made of the op tables)
-from .functions import __all__ as _functions
-from .interchange import from_dlpack
-from .precision import (
+from .functions.promotion import promote_types
+from .publish import *  # noqa: F403  (its __all__ is made of the op tables)
+from .publish import __all__ as _functions
+from .recording import default_dtype as get_default_dtype
+from .recording import set_default_dtype
+from .settings.precision import (
     get_float32_matmul_precision,
     get_half_rounding,
     set_float32_matmul_precision,
     set_half_rounding,
 )
-from .printing import set_printoptions
-from .promotion import promote_types
-from .recording import default_dtype as get_default_dtype
-from .recording import set_default_dtype
 
 __version__ = "0.1.0"
 

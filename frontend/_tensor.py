@@ -17,13 +17,15 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import devices as device_module
-from . import elementwise, epoch, indexing, interchange, parts, recording, shaping, views
+from . import recording
+from .autograd.grad_fn import GradFn
 from .devices import device as Device
-from .grad_fn import GradFn
-from .mirror import Mirror
-from .pinning import is_pinned, pinned
-from .recording import Handle, record, resolve
-from .roots import source_of
+from .exchange import arrays
+from .exchange.pinning import is_pinned, pinned
+from .functions import elementwise, indexing, parts, shapes
+from .exchange.mirror import Mirror
+from .recording import Handle, calls, epoch, record, resolve, views
+from .recording.roots import source_of
 
 _fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # what Python has there for an instance
 _OWN = {name for kind in Handle.__mro__[:-1] for name in vars(kind)}
@@ -50,7 +52,7 @@ class Tensor(Handle):
     """
 
     def __new__(cls, *data: Any, **options: Any) -> Any:
-        from . import typed
+        from .functions import typed
 
         made = typed.constructed(None, None, data, **options)
         if cls is Tensor:
@@ -59,7 +61,7 @@ class Tensor(Handle):
 
     def as_subclass(self, cls: type) -> Any:
         """This tensor as an instance of a subclass of Tensor, sharing its memory."""
-        out: Any = recording._new(cls)
+        out: Any = object.__new__(cls)
         storage = recording.storage_of(self)
         out._storage, out._chain, out._aval = storage, self._chain, self._meta()
         out._root, out._writes = self._root, self._writes
@@ -240,14 +242,14 @@ class Tensor(Handle):
         return self.shape[0]
 
     def stride(self, dim: int | None = None) -> Any:
-        strides = shaping.layout_of(self)[1]
+        strides = shapes.layout_of(self)[1]
         return strides if dim is None else strides[dim]
 
     def storage_offset(self) -> int:
-        return shaping.layout_of(self)[2]
+        return shapes.layout_of(self)[2]
 
     def is_contiguous(self, memory_format: Any = None) -> bool:
-        shape, strides, _ = shaping.layout_of(self)
+        shape, strides, _ = shapes.layout_of(self)
         return views.is_contiguous(shape, strides)
 
     def is_floating_point(self) -> bool:
@@ -266,25 +268,25 @@ class Tensor(Handle):
 
     @property
     def T(self) -> Any:
-        return shaping.permute(self, range(self.dim() - 1, -1, -1))
+        return shapes.permute(self, range(self.dim() - 1, -1, -1))
 
     @property
     def real(self) -> Any:
         """The tensor itself: numbers are real here."""
         return self
 
-    mT, mH, H = property(shaping.mT), property(shaping.mH), property(shaping.H)
+    mT, mH, H = property(shapes.mT), property(shapes.mH), property(shapes.H)
 
     # ---- reading values ----------------------------------------------------------------------
 
     def _array(self) -> np.ndarray:
         """The values as an array that must not be written."""
-        return interchange.array_of(self)
+        return arrays.array_of(self)
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
         """An array that shares the tensor's memory: each sees what the other writes."""
         if force:
-            return interchange.export(self.detach().cpu())
+            return arrays.export(self.detach().cpu())
         if self.requires_grad:
             raise RuntimeError(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() "
@@ -296,7 +298,7 @@ class Tensor(Handle):
                 "copy "
                 f"the tensor to host memory first.{at_user_line()}"
             )
-        return interchange.export(self)
+        return arrays.export(self)
 
     __array_priority__ = 1000  # array + tensor is a tensor
 
@@ -306,7 +308,7 @@ class Tensor(Handle):
         return np.array(self.detach().cpu()._array()) if copy else self.numpy()
 
     def __dlpack__(self, **options: Any) -> Any:
-        return interchange.to_dlpack(self, **options)
+        return arrays.to_dlpack(self, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)
@@ -362,7 +364,7 @@ class Tensor(Handle):
         return format(self.item(), spec) if self.dim() == 0 else format(repr(self), spec)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
-        from .printing import text
+        from .exchange.printing import text
 
         return text(self)
 
@@ -382,7 +384,7 @@ class Tensor(Handle):
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
                 f"protocol at the moment{at_user_line()}"
             )
-        out = interchange.deep_copied(self, memo)
+        out = arrays.deep_copied(self, memo)
         if type(self) is not Tensor:
             out = out.as_subclass(type(self))
         out.__dict__.update(copy.deepcopy(self.__dict__, memo))
@@ -394,7 +396,7 @@ class Tensor(Handle):
         return out
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return interchange.reduced(self)
+        return arrays.reduced(self)
 
     # ---- moving and casting ------------------------------------------------------------------
 
@@ -442,7 +444,7 @@ class Tensor(Handle):
             dtype = recording.named_dtype(dtype)
             if dtype is not result.dtype:
                 result = record(ops.cast, result, dtype)
-        return shaping.clone(self) if copy and result is self else result
+        return shapes.clone(self) if copy and result is self else result
 
     def cpu(self) -> Any:
         return self.to(device="cpu")
@@ -471,13 +473,13 @@ class Tensor(Handle):
 
     def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:
         """The name of its type (`torch.FloatTensor`), or the tensor cast to a dtype or a type."""
-        from . import typed
+        from .functions import typed
 
         return typed.name_of(self) if dtype is None else typed.cast(self, dtype, non_blocking)
 
     def new(self, *data: Any, **options: Any) -> Any:
         """A tensor of this one's type: of data, or of a size."""
-        from . import typed
+        from .functions import typed
 
         _, dtype, device = self._meta()
         return typed.constructed(dtype, device, data, **options)
@@ -486,24 +488,24 @@ class Tensor(Handle):
         return self.to(other)
 
     def new_tensor(self, data: Any, **options: Any) -> Any:
-        from . import creation
+        from .functions import creation
 
         return creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
     def new_zeros(self, *size: Any, **options: Any) -> Any:
-        from . import creation
+        from .functions import creation
 
         return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **options})
 
     new_empty = new_zeros
 
     def new_ones(self, *size: Any, **options: Any) -> Any:
-        from . import creation
+        from .functions import creation
 
         return creation.ones(*size, **{"dtype": self.dtype, "device": self.device, **options})
 
     def new_full(self, size: Any, fill_value: Any, **options: Any) -> Any:
-        from . import creation
+        from .functions import creation
 
         return creation.full(
             size, fill_value, **{"dtype": self.dtype, "device": self.device, **options}
@@ -587,13 +589,13 @@ class Tensor(Handle):
         for start in starts:
             line = parts.slice_dim(self, 0, start, shape[0])
             while line.dim() > 1:
-                line = shaping.diagonal(line, 0, 0, line.dim() - 1)
+                line = shapes.diagonal(line, 0, 0, line.dim() - 1)
             line.fill_(fill_value)
         return self
 
     def resize_(self, *sizes: Any) -> Any:
         """Another shape in place; new elements are zero."""
-        shape = shaping.sizes(sizes)
+        shape = shapes.sizes(sizes)
         if tuple(self.shape) == shape:
             return self
         if self._storage is not None:
@@ -646,5 +648,5 @@ def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
     return indexing._fit(x, shape, dtype)
 
 
-_copied = interchange.copied
-recording.tensor_type = epoch.tensor_type = Tensor
+_copied = arrays.copied
+calls.tensor_type = epoch.tensor_type = Tensor

@@ -16,8 +16,11 @@ import numpy as np
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices as runtime_devices
 
-from . import creation, devices, flushing, interchange, recording
-from .epoch import Handle
+from . import devices, recording
+from .exchange import arrays
+from .functions import creation
+from .recording import flushing
+from .recording.epoch import Handle
 
 if TYPE_CHECKING:
     from tilewright.codegen.schedule import Schedule
@@ -50,7 +53,7 @@ def compile(
     from tilewright.ir.passes.pipeline import lower_graph
     from tilewright.runtime.cuda import packed
 
-    from .capture import Call
+    from .inspection.tracing import Call
 
     if not target.startswith("sm_"):
         raise ValueError(f"expected an NVIDIA target such as sm_90, got {target!r}{at_user_line()}")
@@ -141,7 +144,7 @@ class CompiledModel:
             return (
                 device.copied(buffer, runtime_devices.get(name)) if name != device.name else buffer
             )
-        return device.from_numpy(np.asarray(interchange.array_of(t.detach())).reshape(t.shape))
+        return device.from_numpy(np.asarray(arrays.array_of(t.detach())).reshape(t.shape))
 
     def __repr__(self) -> str:
         def shown(values: Sequence[Any]) -> str:

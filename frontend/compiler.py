@@ -35,11 +35,12 @@ from typing import Any
 from tilewright.ir import node as graph
 from tilewright.ir.location import at_user_line
 
-from . import epoch, recording, threads
+from . import recording
 from .devices import get_default_device
-from .epoch import Handle, clock, scalars
-from .guards import Snapshot, Unguarded, Watch
-from .replay import PLAIN, Outcome, observe
+from .recording import calls, epoch, threads
+from .recording.epoch import Handle, clock, scalars
+from .replay.guards import Snapshot, Unguarded, Watch
+from .replay.outcome import PLAIN, Outcome, observe
 
 __all__ = ["compile", "disable", "is_compiling", "reset"]
 
@@ -85,7 +86,7 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         threads.claim()
-        if _watching or clock.holding or clock.looking or threads.guarded or recording.LIMIT <= 0:
+        if _watching or clock.holding or clock.looking or threads.guarded or calls.LIMIT <= 0:
             return self._function(*args, **kwargs)
         tensors: list[Any] = []
         roots: list[Any] = []

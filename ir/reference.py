@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from . import special
 from .dtype import FLOAT8
 from .node import Node, grad_mode
+from .numeric import special
 from .op import Kind, Op
 from .ops.generate import constant_value
 from .ops.unary import bitcast

@@ -25,7 +25,7 @@ def flag(name: str) -> bool:
 
 
 def _cpu() -> Device:
-    from .llvm import make
+    from .cpu.native import make
 
     return make(os.environ.get("TW_CPU", "").lower())
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from tilewright.codegen.external import External
 from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.lower.external import External
 from tilewright.codegen.program import Loop, Program
 from tilewright.ir.loop import order
 
 from .device import Device, Launch
-from .memory import place
+from .placement import place
 
 if TYPE_CHECKING:
     from tilewright.codegen.triton import Emitted

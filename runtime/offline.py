@@ -21,7 +21,7 @@ from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import Emitted, emit
 
-from .modules import LOCK, adopted, load_source
+from .interpret.modules import LOCK, adopted, load_source
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 

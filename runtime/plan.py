@@ -22,8 +22,8 @@ from .arena import Arena
 from .device import Bound, Device, Run, told
 
 if TYPE_CHECKING:
-    from tilewright.codegen.external import External
     from tilewright.codegen.kernel import Bundle, Kernel
+    from tilewright.codegen.lower.external import External
     from tilewright.codegen.program import Program
 
 CROSSING = 1 << 30
@@ -63,7 +63,7 @@ class Segment:
 
     def source(self, kernel: Kernel | Bundle | External) -> str:
         """The text of one of its kernels: what was generated, or what the user wrote."""
-        from tilewright.codegen.external import External
+        from tilewright.codegen.lower.external import External
 
         if isinstance(kernel, External):
             return kernel.emitted.source
@@ -443,7 +443,7 @@ def plans() -> list[Plan]:
 def clear() -> None:
     """Forget all plans, and what was found out while they were made."""
     global _held
-    from tilewright.codegen import twins
+    from tilewright.codegen.fusion import twins
     from tilewright.ir import rewrite
 
     _held = 0

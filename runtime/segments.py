@@ -13,7 +13,7 @@ from tilewright.ir.rewrite import substitute
 from . import devices
 from .device import Device
 from .loops import launches_of
-from .memory import donors, place
+from .placement import donors, place
 from .plan import CROSSING, Segment
 
 

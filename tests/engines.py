@@ -13,9 +13,9 @@ from tilewright.codegen.program import compile_graph
 from tilewright.codegen.target import Target
 from tilewright.ir.node import Node
 from tilewright.ir.passes.pipeline import lower_graph
-from tilewright.runtime.cpu import NumpyDevice
+from tilewright.runtime.cpu.native import LlvmDevice
+from tilewright.runtime.cpu.numpy import NumpyDevice
 from tilewright.runtime.interpret import InterpretDevice
-from tilewright.runtime.llvm import LlvmDevice
 from tilewright.runtime.loops import launches_of
 from tilewright.runtime.native import host
 

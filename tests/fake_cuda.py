@@ -42,7 +42,7 @@ from fake_kernels import (
 from fake_order import Races, join
 from fake_streams import Event, Point, Stream
 
-from tilewright import flushing
+from tilewright.recording import flushing
 from tilewright.runtime import devices as runtime_devices
 from tilewright.runtime import offline
 from tilewright.runtime.arena import Arena
@@ -553,7 +553,7 @@ class FakeCuda:
         stream.give(asked.request.name, lambda place: self._run(asked, place))
 
     def _run(self, asked: Launch, place: int) -> None:
-        from tilewright.runtime import interpreter
+        from tilewright.runtime.interpret import interpreter
 
         self.launches.append(asked)
         request = asked.request

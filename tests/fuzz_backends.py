@@ -29,8 +29,8 @@ from random_steps import random_program
 from tilewright.ir.node import Node, clear_tables, reachable
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime import devices
+from tilewright.runtime.cpu.native import make
 from tilewright.runtime.device import Device
-from tilewright.runtime.llvm import make
 from tilewright.runtime.plan import Plan
 
 ULPS, HALF_ULPS = 512, 24

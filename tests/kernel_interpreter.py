@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.index import Axis, Data, FloorDiv, Index
 from tilewright.codegen.kernel import (
     Apply,
     Bundle,
@@ -29,6 +28,7 @@ from tilewright.codegen.kernel import (
     Sort,
     Value,
 )
+from tilewright.codegen.kernel.index import Axis, Data, FloorDiv, Index
 from tilewright.codegen.program import Loop, Program
 from tilewright.ir.loop import order
 from tilewright.ir.node import Node

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.index import Axis, Data, FloorDiv, Index
 from tilewright.codegen.kernel import (
     Apply,
     Constant,
@@ -25,6 +24,7 @@ from tilewright.codegen.kernel import (
     Sort,
     Value,
 )
+from tilewright.codegen.kernel.index import Axis, Data, FloorDiv, Index
 from tilewright.ir import reference
 from tilewright.ir.dtype import FLOAT, DType
 from tilewright.ir.ops.generate import philox4x32

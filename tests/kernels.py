@@ -8,13 +8,6 @@ from typing import Any
 import kernel_oracle
 import numpy as np
 
-from tilewright.codegen.index import (
-    Axis,
-    Index,
-    constant,
-    linearize,
-    of,
-)
 from tilewright.codegen.kernel import (
     Apply,
     Buffer,
@@ -23,10 +16,11 @@ from tilewright.codegen.kernel import (
     Load,
     Value,
 )
+from tilewright.codegen.kernel.index import Axis, Index, constant, linearize, of
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 from tilewright.ir.op import REGISTRY
-from tilewright.runtime.cpu import NumpyDevice
+from tilewright.runtime.cpu.numpy import NumpyDevice
 
 DEVICE = NumpyDevice()
 WHERE = ("/home/me/train.py", 31)

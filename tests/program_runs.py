@@ -16,6 +16,7 @@ from programs import Draw, Program
 
 from tilewright import recording
 from tilewright.ir import node as graph
+from tilewright.recording import calls
 from tilewright.runtime import plan as plans
 
 TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (5e-4, 5e-5)}
@@ -34,16 +35,16 @@ class Hangs(Exception):
 def engine(name: str) -> Iterator[None]:
     """The CPU as `native` or `numpy`; `eager` is native code, each op run at its call."""
     recording.flush()
-    before = recording.LIMIT, recording._usual_limit
+    before = calls.LIMIT, calls._usual_limit
     with ExitStack() as stack:
         if name == "numpy":
             stack.enter_context(as_cpu(device("numpy")))
         if name == "eager":
-            recording.LIMIT = recording._usual_limit = 0
+            calls.LIMIT = calls._usual_limit = 0
         try:
             yield
         finally:
-            recording.LIMIT, recording._usual_limit = before
+            calls.LIMIT, calls._usual_limit = before
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import tilewright as tw
-from tilewright import recording
+from tilewright.recording import calls
 
 DTYPES = ("float16", "bfloat16", "float32")
 SIZES = (1, 3, 7, 8, 16, 17, 33, 100, 257)
@@ -156,12 +156,12 @@ def bits(t: Any) -> np.ndarray:
 
 def op_by_op(run: Callable[[], Any]) -> Any:
     """What `run` gives where each op runs at its call, as under TW_EAGER=1."""
-    before = recording.LIMIT
-    recording.LIMIT = 0
+    before = calls.LIMIT
+    calls.LIMIT = 0
     try:
         return run()
     finally:
-        recording.LIMIT = before
+        calls.LIMIT = before
 
 
 def differences(program: Program, device: str = "cpu") -> list[str]:

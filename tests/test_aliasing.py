@@ -13,6 +13,7 @@ import pytest
 from oracle import agree
 
 import tilewright as tw
+from tilewright.recording import calls
 
 # Each script runs under both libraries and returns what must be equal.
 SCRIPTS: dict[str, Any] = {}
@@ -253,10 +254,9 @@ def test_script(torch: Any, name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_script_with_values_read_at_once(torch: Any, name: str, monkeypatch: Any) -> None:
     """Epochs of one operation each: the same results."""
-    from tilewright import recording
 
-    monkeypatch.setattr(recording, "LIMIT", 0)
-    monkeypatch.setattr(recording, "_usual_limit", 0)
+    monkeypatch.setattr(calls, "LIMIT", 0)
+    monkeypatch.setattr(calls, "_usual_limit", 0)
     agree(SCRIPTS[name](tw), SCRIPTS[name](torch))
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from graphs import check
 
-from tilewright.codegen.attention import roles
 from tilewright.codegen.kernel import Kernel
-from tilewright.codegen.mlir import parse_kernel, print_kernel
+from tilewright.codegen.kernel.mlir_printer import parse_kernel, print_kernel
+from tilewright.codegen.kernel.structure import describe, structure
+from tilewright.codegen.lower.attention import roles
 from tilewright.codegen.program import Program, compile_graph
-from tilewright.codegen.structure import describe, structure
 from tilewright.codegen.target import CUDA, INTERPRET, LLVM, NUMPY, Target
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
@@ -25,8 +25,8 @@ from tilewright.ir.node import Node
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
-from tilewright.runtime import memory
-from tilewright.runtime.cpu import NumpyDevice
+from tilewright.runtime import placement
+from tilewright.runtime.cpu.numpy import NumpyDevice
 from tilewright.runtime.device import Device
 
 
@@ -155,7 +155,7 @@ def interpreted() -> Device:
 
 def native() -> Device:
     pytest.importorskip("llvmlite")
-    from tilewright.runtime.llvm import LlvmDevice
+    from tilewright.runtime.cpu.native import LlvmDevice
     from tilewright.runtime.native import host
 
     if host.reason_against() is not None:
@@ -350,7 +350,7 @@ def test_no_score_matrix_is_held() -> None:
     built = Built(case("long", (2, 4), (512, 512, 32, 32), causal=True))
     program = compile_graph(lower_graph(built.roots), LLVM)
     held = set(program.leaves.values()) | set(program.results)
-    _, total = memory.place(program, [s for s in range(len(program.slots)) if s not in held])
+    _, total = placement.place(program, [s for s in range(len(program.slots)) if s not in held])
     rows = 2 * 4 * 512
     assert total <= 3 * rows * 4
     assert total * 100 < rows * 512 * 4

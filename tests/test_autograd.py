@@ -10,8 +10,8 @@ import pytest
 from oracle import agree
 
 import tilewright as tw
-from tilewright import recording
 from tilewright.autograd import gradcheck, gradgradcheck
+from tilewright.recording import calls
 
 SCRIPTS: dict[str, Any] = {}
 
@@ -390,8 +390,8 @@ def test_script(torch: Any, name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_script_with_an_epoch_for_each_op(torch: Any, name: str, monkeypatch: Any) -> None:
     expected = SCRIPTS[name](torch, lambda t: None)
-    monkeypatch.setattr(recording, "LIMIT", 0)
-    monkeypatch.setattr(recording, "_usual_limit", 0)
+    monkeypatch.setattr(calls, "LIMIT", 0)
+    monkeypatch.setattr(calls, "_usual_limit", 0)
     agree(SCRIPTS[name](tw, lambda t: None), expected)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from test_attention import compute
 
-from tilewright.codegen.channels_last import CHANNELS_LAST
 from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.legalize.channels_last import CHANNELS_LAST
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.schedule import default_schedule
 from tilewright.codegen.target import INTERPRET, NUMPY, Target, gpu
@@ -23,7 +23,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
-from tilewright.runtime.cpu import NumpyDevice
+from tilewright.runtime.cpu.numpy import NumpyDevice
 from tilewright.runtime.interpret import InterpretDevice
 from tilewright.runtime.offline import compile_offline
 

@@ -10,11 +10,12 @@ import pytest
 from fake_cuda import FakeCuda, installed
 
 import tilewright as tw
-from tilewright import epoch, recording
+from tilewright import recording
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.node import intern
 from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.recording import epoch
 from tilewright.runtime import plan as plans
 
 # name: a program of `torch`, `F`, a 3 x 4 matrix x, a vector v of 4, and L for integer tensors.

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import tilewright as tw
 from tilewright.cli.app import app
 from tilewright.cli.target import find_object, parse_input
-from tilewright.codegen.mlir import parse_kernel, print_kernel
-from tilewright.explanation import Report
+from tilewright.codegen.kernel.mlir_printer import parse_kernel, print_kernel
+from tilewright.inspection.explanation import Report
 
 SCRIPT = """
 import sys

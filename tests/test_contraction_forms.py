@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from graphs import check, random_leaves, reference
 
-from tilewright.codegen.interleave import InterleaveStrides
-from tilewright.codegen.sums import SumDepthwise, SumVectors
+from tilewright.codegen.legalize.interleave import InterleaveStrides
+from tilewright.codegen.legalize.sums import SumDepthwise, SumVectors
 from tilewright.codegen.target import CUDA, LLVM
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 from conftest import RunPython
 
-from tilewright.runtime import llvm
-from tilewright.runtime.cpu import NumpyDevice
+from tilewright.runtime.cpu import native
+from tilewright.runtime.cpu.numpy import NumpyDevice
 from tilewright.runtime.native import host
 
 needs_llvm = pytest.mark.skipif(host.reason_against() is not None, reason="no native code here")
@@ -71,7 +71,7 @@ def test_native_code_only_is_refused_without_llvmlite(run_python: RunPython) -> 
 
 def test_an_unknown_choice_is_refused() -> None:
     with pytest.raises(RuntimeError, match="expected numpy, auto or llvm, got 'jit'"):
-        llvm.make("jit")
+        native.make("jit")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_numpy_is_the_default_elsewhere(
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: architecture)
     assert not host.is_proven()
-    assert isinstance(llvm.make(""), NumpyDevice)
+    assert isinstance(native.make(""), NumpyDevice)
 
 
 REASONS = {
@@ -127,6 +127,6 @@ def test_what_native_code_lacks_is_named(monkeypatch: pytest.MonkeyPatch, lackin
         case _:
             monkeypatch.setattr(host, "machine", broken)
     assert REASONS[lacking] in (host.reason_against() or "")
-    assert isinstance(llvm.make("auto"), NumpyDevice)
+    assert isinstance(native.make("auto"), NumpyDevice)
     with pytest.raises(RuntimeError, match="TW_CPU=llvm: "):
-        llvm.make("llvm")
+        native.make("llvm")

@@ -12,7 +12,7 @@ import pytest
 from fake_cuda import GARBAGE_NEW, FakeCuda, installed
 
 import tilewright
-from tilewright import pinning
+from tilewright.exchange import pinning
 from tilewright.runtime import devices
 from tilewright.runtime.cuda.copies import RING
 

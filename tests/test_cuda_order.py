@@ -19,7 +19,7 @@ import tilewright
 import tilewright.nn as nn
 import tilewright.nn.functional as F
 from tilewright.runtime.cuda.graphs import WARM
-from tilewright.runtime.cuda.order import Order
+from tilewright.runtime.cuda.streams import Order
 
 pytestmark = pytest.mark.triton
 cuda = tilewright.cuda

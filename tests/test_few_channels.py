@@ -12,8 +12,8 @@ import pytest
 from test_attention import compute
 from test_channels_last import Case, expected, kinds, three
 
-from tilewright.codegen.few_channels import Convolution, packing
 from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.legalize.few_channels import Convolution, packing
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.schedule import default_schedule
 from tilewright.codegen.target import INTERPRET, gpu

@@ -7,8 +7,7 @@ import pytest
 from graphs import check, random_leaves
 from test_fusion import adam, gradients, leaf, parameter
 
-from tilewright.codegen import twins
-from tilewright.codegen.fusion import Partition
+from tilewright.codegen.fusion import Partition, twins
 from tilewright.codegen.kernel import Bundle
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.target import CUDA, NUMPY, Target

@@ -26,7 +26,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.passes.pipeline import lower_graph
-from tilewright.runtime.cpu import NumpyDevice
+from tilewright.runtime.cpu.numpy import NumpyDevice
 
 STEP = {dt.float64: 1e-13, dt.float32: 1e-5, dt.bfloat16: 2.0**-7, dt.float16: 2.0**-10}
 """How far a result may be from float64's, relative to the largest."""

@@ -16,8 +16,6 @@ from test_fusion_random import graphs
 from test_numpy_folds import softmax_kernel
 from test_numpy_memory import gather_kernel, pad_kernel
 
-from tilewright.codegen.affine import dimensions
-from tilewright.codegen.index import Axis, Check, Data, FloorDiv, Index, Mod, constant, data, of
 from tilewright.codegen.kernel import (
     Apply,
     Bundle,
@@ -38,9 +36,21 @@ from tilewright.codegen.kernel import (
     Store,
     Value,
 )
-from tilewright.codegen.mlir import parse_kernel, print_kernel
+from tilewright.codegen.kernel.affine import dimensions
+from tilewright.codegen.kernel.index import (
+    Axis,
+    Check,
+    Data,
+    FloorDiv,
+    Index,
+    Mod,
+    constant,
+    data,
+    of,
+)
+from tilewright.codegen.kernel.mlir_printer import parse_kernel, print_kernel
+from tilewright.codegen.kernel.structure import describe, parameters, structure
 from tilewright.codegen.program import compile_graph
-from tilewright.codegen.structure import describe, parameters, structure
 from tilewright.codegen.target import CUDA, NUMPY, Target
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_numpy_memory import gather_kernel
 
-from tilewright.codegen.affine import dimensions, format_map, parse_map
-from tilewright.codegen.index import Axis, Data, FloorDiv, Index, Mod
 from tilewright.codegen.kernel import Kernel, Load, Sort
-from tilewright.codegen.mlir import parse_kernel, print_kernel
+from tilewright.codegen.kernel.affine import dimensions, format_map, parse_map
+from tilewright.codegen.kernel.index import Axis, Data, FloorDiv, Index, Mod
+from tilewright.codegen.kernel.mlir_printer import parse_kernel, print_kernel
 from tilewright.ir.mlir import MLIRError, parse_attribute
 
 P, Q, R = Axis("p0", 6), Axis("p1", 4), Axis("r0", 5)

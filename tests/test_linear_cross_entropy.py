@@ -20,7 +20,7 @@ from tilewright.ir.ops import linear_loss
 from tilewright.ir.passes.autodiff import pullback
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
-from tilewright.runtime import memory
+from tilewright.runtime import placement
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def held(target: Target, gradients: bool) -> int:
         roots += [found[x] for x in inputs]
     program = compile_graph(lower_graph(roots), target)
     kept = {*program.leaves.values(), *program.results}
-    return memory.place(program, [i for i in range(len(program.slots)) if i not in kept])[1]
+    return placement.place(program, [i for i in range(len(program.slots)) if i not in kept])[1]
 
 
 @pytest.mark.parametrize("target", [LLVM, NUMPY], ids=lambda t: t.name)

@@ -22,7 +22,7 @@ from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
-from tilewright.runtime.llvm import LlvmDevice
+from tilewright.runtime.cpu.native import LlvmDevice
 from tilewright.runtime.native import host, pool
 
 if host.reason_against() is not None:

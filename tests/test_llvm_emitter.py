@@ -20,8 +20,6 @@ from kernels import WHERE, apply, at, buffer, const, load, run
 
 pytest.importorskip("llvmlite")
 
-from tilewright.codegen.canonical import copied
-from tilewright.codegen.index import Axis, Check, Data, Index, data, of
 from tilewright.codegen.kernel import (
     Buffer,
     Bundle,
@@ -33,14 +31,16 @@ from tilewright.codegen.kernel import (
     Store,
     data_values,
 )
+from tilewright.codegen.kernel.canonical import copied
+from tilewright.codegen.kernel.index import Axis, Check, Data, Index, data, of
+from tilewright.codegen.kernel.structure import identity, starts
 from tilewright.codegen.llvm import CannotLower, Machine, emit
 from tilewright.codegen.program import compile_graph, launched
-from tilewright.codegen.structure import identity, starts
 from tilewright.codegen.target import CUDA, LLVM, NUMPY
 from tilewright.ir import dtype as dt
 from tilewright.ir.passes.pipeline import lower_graph
-from tilewright.runtime.cpu import NumpyDevice
-from tilewright.runtime.llvm import LlvmDevice
+from tilewright.runtime.cpu.native import LlvmDevice
+from tilewright.runtime.cpu.numpy import NumpyDevice
 from tilewright.runtime.native import host, jit, launch
 
 if host.reason_against() is not None:

@@ -13,7 +13,6 @@ from kernels import apply, at, buffer, const, load
 
 pytest.importorskip("llvmlite")
 
-from tilewright.codegen.index import Axis, Index, of
 from tilewright.codegen.kernel import (
     Condition,
     Dot,
@@ -22,11 +21,12 @@ from tilewright.codegen.kernel import (
     Store,
     Value,
 )
+from tilewright.codegen.kernel.index import Axis, Index, of
 from tilewright.codegen.llvm import Machine, emit
 from tilewright.codegen.llvm.dot import cut, tiling
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
-from tilewright.runtime.llvm import LlvmDevice
+from tilewright.runtime.cpu.native import LlvmDevice
 from tilewright.runtime.native import host, pool
 
 if host.reason_against() is not None:

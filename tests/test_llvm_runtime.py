@@ -15,7 +15,7 @@ import tilewright as tw
 from tilewright import recording
 from tilewright.codegen.llvm import emit
 from tilewright.runtime import cache, devices
-from tilewright.runtime.llvm import LlvmDevice
+from tilewright.runtime.cpu.native import LlvmDevice
 from tilewright.runtime.native import emissions, host, jit, launch
 
 if host.reason_against() is not None:

@@ -343,7 +343,7 @@ def native() -> Any:
     recording.flush()
     recording.clear_tables()
     before = devices._devices.get("cpu")
-    from tilewright.runtime.llvm import make
+    from tilewright.runtime.cpu.native import make
 
     devices._devices["cpu"] = make("llvm")
     threads = tw.get_num_threads()

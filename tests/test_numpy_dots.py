@@ -7,13 +7,6 @@ from typing import Any
 import pytest
 from kernels import apply, at, buffer, const, load, run, wide
 
-from tilewright.codegen.index import (
-    Axis,
-    Index,
-    floordiv,
-    mod,
-    of,
-)
 from tilewright.codegen.kernel import (
     Buffer,
     Condition,
@@ -23,6 +16,7 @@ from tilewright.codegen.kernel import (
     Store,
     Value,
 )
+from tilewright.codegen.kernel.index import Axis, Index, floordiv, mod, of
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 

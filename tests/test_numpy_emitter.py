@@ -12,12 +12,6 @@ from kernels import DEVICE, apply, at, buffer, const, load, run, sample
 from test_numpy_folds import softmax_kernel
 from test_numpy_memory import check_gather, check_reshape_of_a_transpose, gather_kernel
 
-from tilewright.codegen.index import (
-    Axis,
-    constant,
-    floordiv,
-    of,
-)
 from tilewright.codegen.kernel import (
     Apply,
     Bundle,
@@ -29,6 +23,7 @@ from tilewright.codegen.kernel import (
     Scalar,
     Store,
 )
+from tilewright.codegen.kernel.index import Axis, constant, floordiv, of
 from tilewright.codegen.numpy import emit
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
@@ -51,7 +46,7 @@ ELEMENTWISE = [op for op in REGISTRY.values() if isinstance(op.numpy, str)]
 def test_elementwise(op: Any, dtype: DType) -> None:
     if op in (unary.cast, unary.bitcast, unary.widened):
         pytest.skip("tested by themselves")
-    from tilewright.ir import special
+    from tilewright.ir.numeric import special
     from tilewright.ir.ops.generate import leaf
     from tilewright.ir.shape import Size
 

@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 from kernels import DEVICE, apply, at, buffer, const, load, run, wide
 
-from tilewright.codegen.index import (
-    Axis,
-    of,
-)
 from tilewright.codegen.kernel import (
     Kernel,
     Ordered,
@@ -18,6 +14,7 @@ from tilewright.codegen.kernel import (
     Sort,
     Store,
 )
+from tilewright.codegen.kernel.index import Axis, of
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 

@@ -14,7 +14,7 @@ from tilewright.codegen.program import Program
 from tilewright.codegen.target import CUDA, NUMPY, Target
 from tilewright.ir.dtype import bfloat16, float16, float32
 from tilewright.ir.node import Node
-from tilewright.runtime.cpu import NumpyDevice
+from tilewright.runtime.cpu.numpy import NumpyDevice
 from tilewright.runtime.loops import launches_of
 
 TARGETS = pytest.mark.parametrize("target", [NUMPY, CUDA], ids=lambda t: t.name)

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from kernels import DEVICE, WHERE, apply, at, buffer, const, load, run
 
-from tilewright.codegen.index import (
+from tilewright.codegen.kernel import (
+    Condition,
+    Guard,
+    Kernel,
+    Reduce,
+    Scan,
+    Store,
+)
+from tilewright.codegen.kernel.index import (
     Axis,
     Check,
     Data,
@@ -18,14 +26,6 @@ from tilewright.codegen.index import (
     floordiv,
     mod,
     of,
-)
-from tilewright.codegen.kernel import (
-    Condition,
-    Guard,
-    Kernel,
-    Reduce,
-    Scan,
-    Store,
 )
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType

@@ -9,15 +9,14 @@ import pytest
 import triton_kernels as tk
 
 from tilewright.codegen.chip import CHIPS
-from tilewright.codegen.index import Axis
 from tilewright.codegen.kernel import Dot, Kernel, Store
+from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
-from tilewright.runtime import modules
-from tilewright.runtime.interpret import InterpretDevice
+from tilewright.runtime.interpret import InterpretDevice, modules
 from tilewright.runtime.offline import TARGETS, Compiled, compile_many, compile_offline, request
 
 pytestmark = pytest.mark.triton

@@ -19,7 +19,7 @@ from tilewright.codegen.program import launched
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
-from tilewright.explanation import predict
+from tilewright.inspection.explanation import predict
 from tilewright.runtime.offline import Compiled, compile_many, request
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from test_attention import compute
 
-from tilewright.codegen.analysis import Analysis
 from tilewright.codegen.kernel import Kernel, Reduce
+from tilewright.codegen.kernel.analysis import Analysis
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule, default_schedule, predict
 from tilewright.codegen.schedule.cutting import passes

@@ -206,7 +206,7 @@ def test_a_transformer_whose_sizes_are_computed() -> None:
 
 def test_shapes_take_nothing_from_the_device() -> None:
     """A model that looked at a value couldn't be recorded, as it is for a GPU that isn't here."""
-    from tilewright.capture import Call
+    from tilewright.inspection.tracing import Call
 
     proto = transformer()
     model = load(proto)

@@ -12,8 +12,8 @@ import pytest
 from test_attention import ENGINES, assert_close, compute, engines, native, tiled
 
 import tilewright
-from tilewright.codegen.attention import roles
 from tilewright.codegen.chip import CHIPS
+from tilewright.codegen.lower.attention import roles
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.target import CUDA, INTERPRET, LLVM

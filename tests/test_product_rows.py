@@ -17,14 +17,14 @@ import tilewright.nn as nn
 import tilewright.nn.functional as F
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel import Kernel
-from tilewright.codegen.mlir import print_kernel
-from tilewright.codegen.mlir_parser import parse_kernel
+from tilewright.codegen.kernel.mlir_parser import parse_kernel
+from tilewright.codegen.kernel.mlir_printer import print_kernel
+from tilewright.codegen.kernel.structure import describe
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.schedule import Schedule, default_schedule, points
-from tilewright.codegen.schedule.space import space
-from tilewright.codegen.structure import describe
+from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import INTERPRET, LLVM, Target, gpu
-from tilewright.explanation import predict
+from tilewright.inspection.explanation import predict
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType

@@ -9,11 +9,11 @@ from graphs import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.codegen import index as ix
-from tilewright.codegen.index import Axis, FloorDiv, Index
 from tilewright.codegen.kernel import Bundle, Kernel, Sort
+from tilewright.codegen.kernel import index as ix
+from tilewright.codegen.kernel.index import Axis, FloorDiv, Index
+from tilewright.codegen.kernel.structure import describe, parameters, structure
 from tilewright.codegen.program import Program, compile_graph
-from tilewright.codegen.structure import describe, parameters, structure
 from tilewright.codegen.target import CUDA, NUMPY
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32, float64, int64

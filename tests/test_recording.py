@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import epoch, recording
+from tilewright import recording
 from tilewright.ir import node as graph
 from tilewright.ir import ops
+from tilewright.recording import epoch
 from tilewright.runtime import plan as plans
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")

@@ -17,7 +17,8 @@ import pytest
 from alias_model import DIRECTIONS, Array, elementwise, linear, product
 
 import tilewright as tw
-from tilewright import epoch, recording
+from tilewright import recording
+from tilewright.recording import epoch
 
 SHAPES = ((), (3,), (2, 3), (3, 3), (2, 1), (4, 2), (2, 3, 2), (0, 2))
 MODIFIED = "modified by an inplace"

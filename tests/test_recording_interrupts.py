@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import tilewright as tw
-from tilewright import epoch, flushing, interrupts, recording
+from tilewright import recording
 from tilewright.ir.node import reachable
+from tilewright.recording import epoch, flushing, interrupts
 from tilewright.runtime import plan as plans
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import epoch, flushing, recording, views
+from tilewright import recording
 from tilewright.ir import node as graph
+from tilewright.recording import calls, epoch, flushing, views
 from tilewright.runtime import plan as plans
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")
@@ -118,7 +119,7 @@ def test_a_loop_that_reads_nothing_is_bounded_in_memory() -> None:
     before = tracemalloc.get_traced_memory()[0]
     for _ in range(25_000):
         x = x * 0.5 + 1
-        assert len(recording.handles) <= recording.LIMIT + 1
+        assert len(recording.handles) <= calls.LIMIT + 1
     gc.collect()
     recording.flush()
     grown = tracemalloc.get_traced_memory()[0] - before
@@ -137,7 +138,7 @@ def test_dead_batches_are_let_go(monkeypatch: Any) -> None:
         held = sum(b.nbytes for _, _, b in recording.leaves)
         assert held < 4 << 20
     assert total.item() == 2_000_000
-    assert recording._usual_limit == recording.LIMIT
+    assert calls._usual_limit == calls.LIMIT
 
 
 def test_slices_at_ever_new_places_need_no_more_memory(monkeypatch: Any) -> None:
@@ -146,7 +147,7 @@ def test_slices_at_ever_new_places_need_no_more_memory(monkeypatch: Any) -> None
     data.sum().item()
     for i in range(300):
         assert data[i : i + 2].tolist() == [i, i + 1]
-    assert len(views._chains) <= 50 and len(recording._unread_chains) <= 50
+    assert len(views._chains) <= 50 and len(calls._unread_chains) <= 50
 
 
 @pytest.mark.slow

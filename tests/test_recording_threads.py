@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import epoch, recording, threads
+from tilewright import recording
 from tilewright.ir import ops
+from tilewright.recording import calls, epoch, threads
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")
 
@@ -206,7 +207,7 @@ def test_the_tables_are_asked_directly_again_when_threads_have_ended() -> None:
     in_threads(lambda: tw.ones(2).sum().item())
     tw.ones(2).sum().item()
     if threading.active_count() == 1:
-        assert recording._table is epoch.table(True) and not threads.guarded
+        assert calls._table is epoch.table(True) and not threads.guarded
 
 
 def test_fork(run_python: Any) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from test_triton_graphs import LARGE, SMALL, interpret
 
-from tilewright.codegen import grouping, sorting
 from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.legalize import grouping, sorting
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import default_schedule, points, predict
 from tilewright.codegen.target import CUDA, gpu

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from graph_oracle import assert_close
 
-from tilewright.ir import special
+from tilewright.ir.numeric import special
 
 
 def real(*shape: int, low: float = -3, high: float = 3) -> np.ndarray:

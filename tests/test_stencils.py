@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
-from tilewright.codegen.cut import MOST_PLACES, is_buffer
+from tilewright.codegen.fusion.anchors import MOST_PLACES, is_buffer
+from tilewright.codegen.fusion.twins import outcomes
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.legalize import legalize
-from tilewright.codegen.places import most_ways
+from tilewright.codegen.legalize.writes import overwrite
+from tilewright.codegen.lower.places import most_ways
 from tilewright.codegen.program import Program, compile_graph, launched
 from tilewright.codegen.target import CUDA, INTERPRET, LLVM, NUMPY, Target
-from tilewright.codegen.twins import outcomes
-from tilewright.codegen.writes import overwrite
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType, bool_, float32, int64
 from tilewright.ir.node import Node, reachable

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from test_attention import CASES, Built, assert_close, case, compute, expected, tiled
 
-from tilewright.codegen.attention import roles
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.lower.attention import roles
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.target import CUDA, INTERPRET

@@ -8,8 +8,8 @@ import triton_kernels as tk
 from test_triton_emitter import both, close, launch
 from triton_kernels import apply, array, at, load, number
 
-from tilewright.codegen.index import Axis
 from tilewright.codegen.kernel import Kernel, Store
+from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt

@@ -14,13 +14,13 @@ import pytest
 import triton_kernels as tk
 from triton_kernels import activation, apply, array, at, load, number
 
-from tilewright.codegen.index import Axis, constant, of
 from tilewright.codegen.kernel import Apply, Bundle, Condition, Guard, Kernel, Reduce, Scan, Store
+from tilewright.codegen.kernel.index import Axis, constant, of
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
-from tilewright.ir import special
 from tilewright.ir.dtype import DType
+from tilewright.ir.numeric import special
 from tilewright.ir.op import REGISTRY
 from tilewright.ir.ops.generate import random_bits
 from tilewright.runtime.interpret import InterpretDevice

@@ -11,8 +11,8 @@ import triton_kernels as tk
 from test_triton_emitter import SMALL_BLOCKS
 from triton_kernels import activation, array, load
 
-from tilewright.codegen.index import Axis, of
 from tilewright.codegen.kernel import Bundle, Kernel, Store
+from tilewright.codegen.kernel.index import Axis, of
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import CUDA
 from tilewright.codegen.triton import emit

@@ -20,8 +20,8 @@ import pytest
 import tilewright as tw
 from tilewright.codegen import llvm
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.space import Space
-from tilewright.codegen.structure import structure
+from tilewright.codegen.kernel.structure import structure
+from tilewright.codegen.schedule.space import Space
 from tilewright.nn import functional as F
 from tilewright.runtime.native import host
 from tilewright.runtime.tuner import (

@@ -14,7 +14,7 @@ import fake_cuda
 import tilewright as tw
 from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.schedule.space import space
+from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import gpu
 from tilewright.nn import functional as F
 from tilewright.runtime.tuner import choices, engines, key, worker

@@ -15,9 +15,10 @@ import triton
 from fake_kernels import compile_many
 
 import tilewright as tw
-from tilewright.codegen.external import Autotuned
+from tilewright.codegen.lower.external import Autotuned
 from tilewright.library import wrap_triton
-from tilewright.runtime import modules, offline
+from tilewright.runtime import offline
+from tilewright.runtime.interpret import modules
 from tilewright.runtime.tuner import choices, engines, worker
 from tilewright.runtime.tuner import key as keys
 from tilewright.runtime.tuner.database import Database

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.codegen.space import Space, grid
+from tilewright.codegen.schedule.space import Space, grid
 from tilewright.runtime.tuner import (
     search,
 )

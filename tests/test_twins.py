@@ -10,7 +10,8 @@ import pytest
 import tilewright as tw
 import tilewright.nn as nn
 from tilewright import recording
-from tilewright.codegen import fusion, twins
+from tilewright.codegen import fusion
+from tilewright.codegen.fusion import twins
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.target import LLVM, NUMPY
 from tilewright.ir import ops

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.index import Axis, Check, Data, Index, constant, data, linearize, of
 from tilewright.codegen.kernel import (
     Apply,
     Buffer,
@@ -27,6 +26,7 @@ from tilewright.codegen.kernel import (
     Store,
     Value,
 )
+from tilewright.codegen.kernel.index import Axis, Check, Data, Index, constant, data, linearize, of
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 from tilewright.ir.op import REGISTRY

@@ -12,9 +12,9 @@ from typing import Any
 
 from tilewright.ir.dtype import DType
 
-from ..index import Check, Index
 from ..kernel import Buffer, Kernel, Scalar
-from ..structure import starts
+from ..kernel.index import Check, Index
+from ..kernel.structure import starts
 
 
 @dataclass(frozen=True)

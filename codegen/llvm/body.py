@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..analysis import Analysis
-from ..index import Axis, Check, Index
 from ..kernel import Buffer, Kernel, Scalar, Value
-from ..structure import SMALL
+from ..kernel.analysis import Analysis
+from ..kernel.index import Axis, Check, Index
+from ..kernel.structure import SMALL
 from .arguments import Arguments
 from .code import Code, Level
 from .form import Form

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from tilewright.ir.op import REGISTRY
 from tilewright.ir.shape import contiguous_strides
 
-from ..canonical import copied
-from ..columns import LEAST_ROWS, Columns, columns
-from ..index import Axis, linearize, of
 from ..kernel import Apply, Buffer, Kernel, Load, Reduce, Store, Value
+from ..kernel.canonical import copied
+from ..kernel.columns import LEAST_ROWS, Columns, columns
+from ..kernel.index import Axis, linearize, of
 from . import folds, memory, points
 from .arguments import Arguments
 from .body import Body

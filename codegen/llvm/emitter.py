@@ -15,9 +15,9 @@ from functools import cached_property
 from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
 
-from ..attention import roles
-from ..index import Check
 from ..kernel import Dot, Kernel, Ordered, Scan, Sort
+from ..kernel.index import Check
+from ..lower.attention import roles
 from . import attention, columns, conv, points
 from .arguments import Word
 from .body import Body

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..analysis import Analysis
-from ..index import Axis, Data, Index, walk
 from ..kernel import ALONG, Apply, Dot, Kernel, Load, RandomBits, Reduce
+from ..kernel.analysis import Analysis
+from ..kernel.index import Axis, Data, Index, walk
 from .machine import Machine
 from .schedule import DEFAULT, Schedule
 

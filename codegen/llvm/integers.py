@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.dtype import BOOL
 
-from ..index import Check
+from ..kernel.index import Check
 from .machine import CannotLower
 from .positions import fail
 from .types import Ref, constant, suffix, vector

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..index import Data, Index, walk
 from ..kernel import Buffer, Load, Store
+from ..kernel.index import Data, Index, walk
 from .body import Body, Mask
 from .code import Level
 from .convert import from_memory, to_memory

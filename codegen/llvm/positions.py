@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..index import Atom, Axis, Check, Data, FloorDiv, Index, Mod, walk
+from ..kernel.index import Atom, Axis, Check, Data, FloorDiv, Index, Mod, walk
 from .body import Body, Mask
 from .code import Level
 from .types import Ref, constant

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..attention import Roles, roles
 from ..kernel import Bundle, Kernel
-from ..space import Space, grid
+from ..lower.attention import Roles, roles
+from ..schedule.space import Space, grid
 from . import attention, columns, conv, dot, tile
 from .attention.writer import KEYS, block_of
 from .choice import check_speed

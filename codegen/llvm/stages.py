@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..index import Axis, linearize, of
 from ..kernel import Apply, Dot, Load, RandomBits, Reduce, Scan, Store, Value, data_values
+from ..kernel.index import Axis, linearize, of
 from . import folds, memory
 from .body import Body, Vector
 from .convert import cast

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-from ..index import Axis, Index
 from ..kernel import Kernel, Load
+from ..kernel.index import Axis, Index
 from . import points
 from .body import Body
 from .dot.packing import transposed

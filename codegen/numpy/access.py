@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..index import Axis, Data, FloorDiv, Index
 from ..kernel import Buffer
+from ..kernel.index import Axis, Data, FloorDiv, Index
 from .domain import Domain, has_data, tabulate
 from .emission import Context, Emission, common, np_name
 from .program import Array

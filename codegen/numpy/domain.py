@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..index import Axis, Data, FloorDiv, Index, Mod, constant, floordiv, mod, of
+from ..kernel.index import Axis, Data, FloorDiv, Index, Mod, constant, floordiv, mod, of
 
 
 class NotExpressible(Exception):

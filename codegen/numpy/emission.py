@@ -10,8 +10,8 @@ import numpy as np
 
 from tilewright.ir.dtype import FLOAT8, bfloat16
 
-from ..index import Axis
 from ..kernel import Apply, Guard, Kernel, Value, data_values
+from ..kernel.index import Axis
 from .domain import Domain, Relation, has_data
 from .program import Array, Program, Statement
 

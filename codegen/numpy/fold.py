@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..index import Axis
 from ..kernel import Ordered, Reduce, Scan, Sort
+from ..kernel.index import Axis
 from .domain import Domain
 from .emission import Context, Emission, np_name
 from .layout import strides_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..index import Atom, Axis, Index, constant
 from ..kernel import Buffer
+from ..kernel.index import Atom, Axis, Index, constant
 from . import access
 from .access import memory, position
 from .domain import has_data, tabulate

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..index import Axis, FloorDiv, Index, Mod
 from ..kernel import ALONG, Condition, Constant, Dot, Guard, Reduce, Value
+from ..kernel.index import Axis, FloorDiv, Index, Mod
 from .domain import Domain, NotExpressible, Relation, has_data, rewrite, tabulate
 from .emission import Context, Emission, common, everything, np_name
 from .program import Array, Statement

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import special
+from tilewright.ir.numeric import special
 from tilewright.ir.op import Op
 
 _BINARY = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir.dtype import FLOAT8
 
-from ..index import Data, Index
 from ..kernel import Load, Store, data_values
+from ..kernel.index import Data, Index
 from .access import position, view
 from .emission import Context, Emission, np_name
 from .gather import Rows, flat_position, gather, rows_of

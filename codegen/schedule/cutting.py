@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .. import attention
-from ..analysis import Analysis
 from ..chip import Chip
-from ..index import Axis, FloorDiv, Index, Mod
 from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, collect
-from ..roles import roles
+from ..kernel.analysis import Analysis
+from ..kernel.index import Axis, FloorDiv, Index, Mod
+from ..kernel.roles import roles
+from ..lower import attention
 from .registers import ADDRESSES, elements_held, multiplies_in_threads, product_registers
 from .schedule import Schedule, head_block, points
 

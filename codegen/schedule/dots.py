@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from tilewright.ir.dtype import FLOAT8
 
-from ..analysis import Analysis
 from ..kernel import Dot, Kernel
-from ..matrix import matrix
-from ..roles import roles
+from ..kernel.analysis import Analysis
+from ..kernel.matrix import matrix
+from ..kernel.roles import roles
 from ..target import Target
 from .roofline import predict
 from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, points

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.op import REGISTRY
 
-from ..analysis import Analysis
 from ..kernel import Apply, Dot, Guard, Kernel, Reduce, Value
-from ..roles import Roles
+from ..kernel.analysis import Analysis
+from ..kernel.roles import Roles
 from .schedule import Schedule, points
 
 _MOST, _DOUBT = 255, 16  # what a thread can have, and how far compilers of several versions differ

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from tilewright.ir.dtype import DType
 from tilewright.ir.op import REGISTRY
 
-from ..analysis import Analysis
 from ..chip import GATHER, Chip
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
+from ..kernel.analysis import Analysis
 from ..target import Target
 from .cutting import Pieces, cut, passes, seen_share
 from .schedule import Schedule, points

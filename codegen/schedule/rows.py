@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..analysis import Analysis
 from ..kernel import Kernel, Load
+from ..kernel.analysis import Analysis
 from ..target import Target
 from .cutting import passes
 from .schedule import Schedule, floor_power, points, power_of_two

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..index import Axis
+from ..kernel.index import Axis
 
 DOT_MIN = 16  # the least M, N and K that tensor cores take
 FLOAT8_MIN = 32  # the least K of float8

@@ -7,8 +7,8 @@ tile, addresses and bounds take no registers, and what lies outside of the matri
 from __future__ import annotations
 
 from ..kernel import Dot
-from ..matrix import matrix
-from ..roles import Roles
+from ..kernel.matrix import matrix
+from ..kernel.roles import Roles
 from ..schedule import Schedule, points
 from .emitted import POINTER, Argument
 from .scope import Body

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..index import Axis
 from ..kernel import Dot, Reduce, Segment, Value
-from ..roles import Roles, roles
+from ..kernel.index import Axis
+from ..kernel.roles import Roles, roles
 from ..schedule import Schedule, points
 from .descriptors import Descriptors
 from .folds import Rows, fold_rows

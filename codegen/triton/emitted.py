@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.ir.dtype import NARROW, DType
 
-from ..index import Check
+from ..kernel.index import Check
 
 POINTER = {
     "bool": "*i8",

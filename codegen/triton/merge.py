@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..index import Axis, Index
 from ..kernel import Load, Ordered, Value
+from ..kernel.index import Axis, Index
 from ..schedule import Schedule, points
 from .scope import Body, Guards, Ref, Scope, Tile, pointer
 from .text import Block

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .. import analysis
-from ..kernel import Reduce
+from ..kernel import Reduce, analysis
 from .folds import Rows
 from .scope import Guards, Ref, Scope
 from .text import tl_type

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..analysis import Analysis
-from ..index import Axis
 from ..kernel import Guard, Ordered, Reduce, Scan, Store, Value
+from ..kernel.analysis import Analysis
+from ..kernel.index import Axis
 from ..schedule import Schedule, points, power_of_two
 from .folds import (
     COMBINE,

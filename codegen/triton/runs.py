@@ -6,8 +6,8 @@ group, some values at a time, and writes what they make of the element.
 
 from __future__ import annotations
 
-from ..index import Index
 from ..kernel import Store
+from ..kernel.index import Index
 from ..schedule import Schedule, points
 from .folds import combined, neutral
 from .scope import Body, Scope, Tile

@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ..analysis import Analysis
-from ..index import Axis, Check, Data, FloorDiv, Index, walk
 from ..kernel import Condition, Kernel, Store, Value
+from ..kernel.analysis import Analysis
+from ..kernel.index import Axis, Check, Data, FloorDiv, Index, walk
 from .emitted import Argument
 from .sizes import Sizes
 from .text import Block, Names, grouped, is_name, product

@@ -10,7 +10,7 @@ segment are one more, without a sum. A program or two of a segment may find noth
 from __future__ import annotations
 
 from ..kernel import Segment
-from ..roles import Roles
+from ..kernel.roles import Roles
 from ..schedule import power_of_two
 from .scope import Body, Scope, Tile
 from .text import Block

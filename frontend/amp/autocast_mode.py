@@ -12,9 +12,10 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 
-from .. import devices, recording, threads
+from .. import devices, recording
 from ..autograd.modes import within
-from ..epoch import Handle, clock
+from ..recording import threads
+from ..recording.epoch import Handle, clock
 from .casts import LISTS, Casts, is_cast
 
 _defaults: dict[str, DType] = {

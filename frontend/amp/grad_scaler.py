@@ -12,9 +12,10 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
-from .. import creation, devices
+from .. import devices
 from .._tensor import Tensor
 from ..autograd import no_grad
+from ..functions import creation
 
 
 class _Stage(Enum):

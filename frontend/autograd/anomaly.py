@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.node import Node, format_location, reachable
 
-from ..grad_fn import GradFn
+from .grad_fn import GradFn
 
 
 class _State:

@@ -15,9 +15,9 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, format_location
 from tilewright.ir.rewrite import substitute
 
-from .. import epoch, recording
-from ..keeping import saves
-from ..saved import (
+from .. import recording
+from ..recording import epoch
+from ..recording.histories import (
     Derivation,
     History,
     derive,
@@ -28,6 +28,7 @@ from ..saved import (
     placeholder,
     value_node,
 )
+from ..recording.keeping import saves
 from . import anomaly
 
 TWICE = (
@@ -80,7 +81,7 @@ def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, N
     """The usual case in a few lookups: all of the graph is in this epoch and ends in leaf tensors,
     each met once. None if it isn't that case."""
     node = recording.resolve(t)
-    if recording.hooked or recording.calls or t._grad_freed or node.op is ops.variable:
+    if recording.hooked or recording.contexts or t._grad_freed or node.op is ops.variable:
         return None
     derivation = derive(node, seed)
     found = {}
@@ -150,12 +151,12 @@ class _Pass:
         self, seeds: dict[Node, Node], inner: dict[Node, Any], hooks: dict[Node, Any]
     ) -> Derivation:
         """Through nodes of this epoch; `inner`: nodes of tensors that are asked for."""
-        for _, cotangents in recording.calls:
+        for _, cotangents in recording.contexts:
             cotangents.clear()  # what a pass that failed may have left
         plain = {n: t for n, t in inner.items() if n.op is not ops.variable}
         if anomaly.looks():
             hooks = _joined(hooks, anomaly.watches(seeds))
-        if len(seeds) == 1 and not plain and not hooks and not recording.calls:
+        if len(seeds) == 1 and not plain and not hooks and not recording.contexts:
             ((root, seed),) = seeds.items()
             derivation = derive(root, seed, self.create_graph)
         else:
@@ -339,8 +340,8 @@ def _revive(
             recording.variables.append(target)
     for node, context in history.call_contexts.items():
         if node not in attrs:
-            attrs[node] = (len(recording.calls), *node.attrs[1:])
-            recording.calls.append(context)
+            attrs[node] = (len(recording.contexts), *node.attrs[1:])
+            recording.contexts.append(context)
 
 
 def _hooks_of(history: History) -> dict[Node, list[dict[int, Any]]]:

@@ -13,8 +13,8 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.shape import Size
 
-from .. import recording, threads
-from ..recording import Handle, resolve, wrap
+from .. import recording
+from ..recording import Handle, resolve, threads, wrap
 
 
 class Context:
@@ -125,8 +125,8 @@ def _connect(cls: type[Function], ctx: Context, args: Sequence[Any], output: Any
                 f"{at_user_line()}"
             )
     with recording.hold():
-        place = len(recording.calls)
-        recording.calls.append((_backward_of(cls, ctx, args, inputs, outputs), {}))
+        place = len(recording.contexts)
+        recording.contexts.append((_backward_of(cls, ctx, args, inputs, outputs), {}))
         # Recorded anew each time: the context belongs to this call.
         token = function_call(*[resolve(a) for a in inputs], place)
         out = []
@@ -197,14 +197,14 @@ def _checked(cls: type[Function], a: Any, g: Any) -> Node | None:
 
 
 def _output_vjp(g: Node, out: Node, token: Node, value: Node, index: int):
-    _, cotangents = recording.calls[token.attrs[0]]
+    _, cotangents = recording.contexts[token.attrs[0]]
     cotangents[index] = cotangents[index] + g if index in cotangents else g
     return ops.constant(1, dtypes.float32), None
 
 
 def _call_vjp(g: Node, out: Node, *args: Any):
     *_, place = args
-    run, cotangents = recording.calls[place]
+    run, cotangents = recording.contexts[place]
     found = dict(cotangents)
     cotangents.clear()
     return tuple(run(found, out))

@@ -54,7 +54,7 @@ def jacobian(
 ) -> Any:
     """The Jacobian of each output with respect to each input: of shape output.shape +
     input.shape."""
-    from ..copying import stack
+    from ..functions.joining import stack
 
     args, several = _tupled(inputs)
     args = _inputs(args, create_graph)

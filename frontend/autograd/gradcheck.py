@@ -22,7 +22,7 @@ def _outputs(result: Any) -> list[Any]:
 def _numerical(
     func: Callable[..., Any], inputs: Sequence[Any], which: int, out: int, eps: float
 ) -> np.ndarray:
-    from ..creation import tensor
+    from ..functions.creation import tensor
 
     arrays = [i.detach().numpy().copy() if isinstance(i, Handle) else i for i in inputs]
 
@@ -85,7 +85,7 @@ def gradcheck(
 def _jacobians(
     func: Any, args: Any, wanted: list[int], out: int, size: int, grad: Any
 ) -> list[np.ndarray]:
-    from ..creation import zeros_like
+    from ..functions.creation import zeros_like
 
     columns: list[list[np.ndarray]] = [[] for _ in wanted]
     for k in range(size):

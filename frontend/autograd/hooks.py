@@ -12,7 +12,7 @@ from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 
 from .. import recording
-from ..saved import History
+from ..recording.histories import History
 from .engine import RETAINED, _no_twin
 
 _ids = itertools.count()

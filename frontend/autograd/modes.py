@@ -8,7 +8,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from .. import recording, threads
+from .. import recording
+from ..recording import threads
 
 
 def is_grad_enabled() -> bool:

@@ -6,7 +6,7 @@ import importlib.util
 
 from tilewright.ir.location import at_user_line
 
-from .. import precision
+from ..settings import precision
 
 
 class _Matmul:

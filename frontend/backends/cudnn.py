@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from .. import precision
+from ..settings import precision
 
 enabled = True
 benchmark = False

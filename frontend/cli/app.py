@@ -81,8 +81,8 @@ def explain(
     source; with a target, what each kernel would take on that GPU. Arguments of the script go after
     `--`.
     """
-    from ..explanation import STAGES, check_target
-    from ..explanation import explain as report_on
+    from ..inspection.explanation import STAGES, check_target
+    from ..inspection.explanation import explain as report_on
     from .script import run_script, script_file
 
     if target is not None:
@@ -184,7 +184,7 @@ def _tell(output: Path, lines: Sequence[str]) -> None:
 
 
 def _batch_axes(model: Any, args: tuple[Any, ...]) -> dict[str, dict[int, str]]:
-    from ..capture import Call
+    from ..inspection.tracing import Call
 
     call = Call(model, args, None)
     found = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
-from ..threads import gives_way
+from ..recording.threads import gives_way
 from .errors import fail
 from .torch_names import torch_means_tilewright
 

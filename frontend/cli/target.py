@@ -12,8 +12,9 @@ from typing import Any
 
 from tilewright.ir.dtype import float32, named
 
-from .. import creation, nn, random
+from .. import nn
 from ..devices import default
+from ..functions import creation, sampling
 from .errors import fail, user_errors
 from .torch_names import torch_means_tilewright
 
@@ -94,7 +95,7 @@ def parse_input(text: str) -> Any:
     if any(size < 0 for size in shape):
         raise ValueError(f"expected an input such as 1x1x8x8 or 2x16,int64, got {text!r}")
     if dtype.is_floating_point:
-        return random.randn(shape).to(dtype)
+        return sampling.randn(shape).to(dtype)
     return creation.zeros(shape, dtype=dtype)
 
 

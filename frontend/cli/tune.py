@@ -93,7 +93,7 @@ def search(
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Tune what TARGET launches."""
-    from ..explanation import check_target
+    from ..inspection.explanation import check_target
     from ..tuning import tune_kernels
 
     seconds = _seconds(budget)
@@ -187,7 +187,7 @@ def _script(path: Path, args: list[str], target: str | None) -> list[Launched]:
 
 
 def _rank(work: Sequence[Launched], target: str, effort: str, as_json: bool) -> None:
-    from tilewright.codegen.external import Autotuned
+    from tilewright.codegen.lower.external import Autotuned
     from tilewright.runtime.tuner.database import Database
     from tilewright.runtime.tuner.gpu import Offline
     from tilewright.runtime.tuner.session import rank

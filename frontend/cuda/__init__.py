@@ -8,7 +8,9 @@ from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices as runtime
 from tilewright.runtime.device import OutOfMemoryError
 
-from .. import devices, generator, recording, typed
+from .. import devices, recording
+from ..functions import typed
+from ..random import generator
 from . import amp, graphs, nvtx
 from .graphs import (
     CUDAGraph,

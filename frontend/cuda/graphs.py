@@ -20,10 +20,11 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from .. import capturing, compiler, devices
-from ..epoch import Handle, clock
-from ..generator import Generator
+from .. import compiler, devices
 from ..nn import Module
+from ..random.generator import Generator
+from ..recording.epoch import Handle, clock
+from ..replay import capture
 from .streams import StreamContext
 
 __all__ = [
@@ -61,7 +62,7 @@ class CUDAGraph:
 
     def __init__(self, keep_graph: bool = False):
         devices.check_cuda()
-        self._program: capturing.Program | None = None
+        self._program: capture.Program | None = None
         self._captured = self._capturing = False
         self._pool: tuple[int, int] = (0, 0)
 
@@ -81,7 +82,7 @@ class CUDAGraph:
                 f"create a new instance.{at_user_line()}"
             )
         self._pool = graph_pool_handle() if pool is None else pool
-        capturing.begin()
+        capture.begin()
         self._capturing = True
 
     def capture_end(self) -> None:
@@ -91,7 +92,7 @@ class CUDAGraph:
                 f"CUDAGraph.capture_end() was called without capture_begin(){at_user_line()}"
             )
         self._capturing = False
-        self._program = capturing.finish()
+        self._program = capture.finish()
         self._captured = True
         if self._program is None:
             warnings.warn(
@@ -102,7 +103,7 @@ class CUDAGraph:
 
     def _abandon(self) -> None:
         self._capturing = False
-        capturing.abandon()
+        capture.abandon()
 
     def instantiate(self) -> None:
         """Nothing: a graph is made ready when it is first replayed."""

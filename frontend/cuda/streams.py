@@ -14,8 +14,9 @@ from typing import Any
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices as runtime
 
-from .. import recording, threads
+from .. import recording
 from ..devices import device as Device
+from ..recording import threads
 from .numbering import runtime_of
 
 

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewright.codegen.external import Config, Site
+from tilewright.codegen.lower.external import Config, Site
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import cache
 from tilewright.runtime.tuner import place

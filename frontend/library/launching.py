@@ -14,18 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.external import Autotuned, Config, Registered, register
 from tilewright.codegen.kernel import Buffer
+from tilewright.codegen.lower.external import Autotuned, Config, Registered, register
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line, user_location
 from tilewright.ir.node import Node, format_location, intern
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.external import external
-from tilewright.runtime import modules
+from tilewright.runtime.interpret import modules
 
-from .. import recording, shaping, views
-from ..recording import Handle
+from .. import recording
+from ..functions import shapes
+from ..recording import Handle, views
 from .configs import Decision, plain, settled
 from .kernel import Kernel, grid_of
 
@@ -248,7 +249,7 @@ class _Recorder:
 
         dtype = t.dtype
         kind = _KINDS.get(dtype) or POINTER[dtype.name]
-        shape, strides, start = shaping.layout_of(t)
+        shape, strides, start = shapes.layout_of(t)
         if 0 in shape:
             return "nothing", kind
         storage = t._storage
@@ -390,7 +391,7 @@ class _Recorder:
 
 def _whole(t: Any) -> Any:
     """A tensor that sees all the memory which `t` looks into."""
-    base = object.__new__(recording.tensor_type)
+    base = recording.blank()
     base._storage, base._chain = t._storage, None
     base._aval = t._storage._aval
     return base

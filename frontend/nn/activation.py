@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..creation import empty
+from ..functions.creation import empty
 from . import functional as F
 from . import init
 from .module import Module

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from ..creation import empty
+from ..functions.creation import empty
 from . import functional as F
 from . import init
 from .functional.conv import tuple_of

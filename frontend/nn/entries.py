@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-from ..mirror import Mirror
+from ..exchange.mirror import Mirror
 
 
 class Entries(Mirror):

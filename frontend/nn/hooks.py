@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from .. import threads
 from .._tensor import Tensor
 from ..autograd import is_grad_enabled
 from ..autograd.function import Function
 from ..autograd.hooks import RemovableHandle
+from ..recording import threads
 
 FORWARD_PRE, FORWARD = "_forward_pre_hooks", "_forward_hooks"
 BACKWARD_PRE, BACKWARD = "_backward_pre_hooks", "_backward_hooks"

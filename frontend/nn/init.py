@@ -12,8 +12,8 @@ import numpy as np
 from tilewright.ir.location import at_user_line
 
 from ..autograd import no_grad
-from ..random import normal_ as _normal
-from ..random import uniform_ as _uniform
+from ..functions.sampling import normal_ as _normal
+from ..functions.sampling import uniform_ as _uniform
 
 _LINEAR = (
     "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
@@ -109,7 +109,7 @@ def zeros_(tensor: Any) -> Any:
 
 
 def _written(tensor: Any, array: np.ndarray) -> Any:
-    from ..creation import tensor as make
+    from ..functions.creation import tensor as make
 
     with no_grad():
         return tensor.copy_(make(array))
@@ -197,7 +197,7 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
     if _empty(tensor):
         return tensor
-    from ..random import randn
+    from ..functions.sampling import randn
 
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
     drawn = randn(rows, columns, generator=generator)._array()
@@ -211,13 +211,13 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = No
     """Normal, with a share `sparsity` of each column zero."""
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
-    from ..random import rand
+    from ..functions.sampling import rand
 
     rows, columns = tensor.shape
     normal_(tensor, 0.0, std, generator)
     order = np.argsort(rand(rows, columns, generator=generator)._array(), axis=0)
     keep = (order >= math.ceil(sparsity * rows)).astype(np.float32)
-    from ..creation import tensor as make
+    from ..functions.creation import tensor as make
 
     with no_grad():
         return tensor.mul_(make(keep, device=tensor.device))

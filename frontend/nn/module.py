@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from tilewright.ir.location import at_user_line
 
-from .. import recording, threads
+from .. import recording
 from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle
 from ..devices import device as Device
+from ..recording import threads
 from .entries import Entries
 from .hooks import BACKWARD, BACKWARD_PRE, FORWARD, FORWARD_PRE, NAMES, Hooks
 from .parameter import Buffer, Parameter

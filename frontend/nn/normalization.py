@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
-from ..creation import empty, ones, tensor, zeros
+from ..functions.creation import empty, ones, tensor, zeros
 from . import functional as F
 from . import init
 from .functional.normalization import batch_norm_step

@@ -9,8 +9,9 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
-from .. import creation, recording
+from .. import recording
 from .._tensor import Tensor, _copied
+from ..functions import creation
 
 
 class Parameter(Tensor):
@@ -65,11 +66,11 @@ def _taken(cls: type, data: Any, count: int) -> Any:
     )
     if not mine:
         return data.detach().as_subclass(cls)
-    t: Any = recording._new(cls)
+    t: Any = object.__new__(cls)
     t._buffer, t._aval, t._node = data._buffer, data._aval, data._node
     data._node = None
     if t._node is not None:
-        recording._append(t)
+        recording.handles.append(t)
     return t
 
 

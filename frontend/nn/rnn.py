@@ -8,8 +8,8 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from .. import creation
-from ..copying import cat, stack
+from ..functions import creation
+from ..functions.joining import cat, stack
 from ..recording import record
 from . import functional as F
 from . import init

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import creation, recording
+from .. import recording
 from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle
+from ..functions import creation
 
 _EXTRA = "_extra_state"
 HOOKS = (

@@ -9,8 +9,8 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from .. import creation
-from ..copying import triu
+from ..functions import creation
+from ..functions.joining import triu
 from . import functional as F
 from . import init
 from .container import ModuleList

@@ -82,7 +82,7 @@ def export(
     from .package import require_onnx
 
     onnx = require_onnx()
-    from ..capture import Call
+    from ..inspection.tracing import Call
     from .axes import dynamic_axes_of
     from .program import ONNXProgram, build
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..capture import Call, named_arguments
+from ..inspection.tracing import Call, named_arguments
 from ..recording import Handle
 
 

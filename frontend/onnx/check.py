@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .. import recording
-from ..capture import Call, eval_mode, tensors_of
+from ..inspection.tracing import Call, eval_mode, tensors_of
 from .errors import OnnxExporterError
 
 TOLERANCE = {2: 2e-2, 4: 1e-4, 8: 1e-6}

@@ -14,7 +14,7 @@ from tilewright.ir.node import Node, format_location
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import evaluate
 
-from ..capture import Recording
+from ..inspection.tracing import Recording
 from .align import Alignment, Extent, Traced, Varying
 from .errors import OnnxExporterError, UnsupportedOperatorError
 from .package import require_onnx

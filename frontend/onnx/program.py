@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.runtime import files
 
-from ..capture import Call, Recording
+from ..inspection.tracing import Call, Recording
 from . import forms
 from .align import Traced, Varying
 from .errors import GraphsDiffer, OnnxExporterError

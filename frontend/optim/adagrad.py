@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 
-from ..promotion import to
+from ..functions.promotion import to
 from ..recording import revalued
 from .optimizer import (
     Optimizer,

@@ -13,9 +13,11 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from .. import creation, epoch, recording, threads
+from .. import recording
 from .._tensor import Tensor
-from ..promotion import to
+from ..functions import creation
+from ..functions.promotion import to
+from ..recording import epoch, threads
 from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
 
 

@@ -8,7 +8,7 @@ from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ..promotion import to
+from ..functions.promotion import to
 from ..recording import revalued
 from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, wide, zeros_for
 

@@ -11,8 +11,8 @@ from typing import Any
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
 
-from .. import creation
 from ..autograd import no_grad
+from ..functions import creation
 from ..nn import Module
 from ..nn.normalization import _BatchNorm
 from .lr_scheduler.composed import _each

@@ -12,7 +12,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import contiguous_strides
 
-from .. import creation, shaping
+from ..functions import creation, shapes
 
 
 class UnpicklingError(pickle.UnpicklingError):
@@ -107,7 +107,7 @@ def _strided(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset
         or not 0 <= offset <= flat.numel() - count
         or not all(shape[i] == 1 or strides[i] == step for i, step in regular)
     ):
-        return shaping.as_strided(flat, shape, strides, offset)
+        return shapes.as_strided(flat, shape, strides, offset)
     base = flat[offset : offset + count].view(packed)
     if order == sorted(order):
         return base

@@ -16,9 +16,10 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import Size, contiguous_strides
 from tilewright.runtime import devices, files
 
-from .. import recording, shaping
+from .. import recording
 from .._tensor import Tensor
 from ..devices import device as Device
+from ..functions import shapes
 from .storages import STORAGE_OF
 
 _VERSION = b"3\n"
@@ -97,7 +98,7 @@ class _Pickler(_BasePickler):
         shape = tuple(plain.shape)
         strides: tuple[int, ...]
         if whole.flags.c_contiguous:
-            _, strides, offset = shaping.layout_of(plain)
+            _, strides, offset = shapes.layout_of(plain)
             owner: Any = state
         else:  # memory that NumPy lent us
             whole = np.ascontiguousarray(plain._array())

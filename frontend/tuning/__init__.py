@@ -18,7 +18,8 @@ from tilewright.runtime.tuner.database import Database
 from tilewright.runtime.tuner.record import CannotTune
 from tilewright.runtime.tuner.session import Session
 
-from .. import flushing, recording
+from .. import recording
+from ..recording import flushing
 from .report import Report, TunedKernel
 from .work import Launched, launched_by, launched_so_far
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from .. import creation, random
 from ..devices import default
+from ..functions import creation, sampling
 from ..nn import functional as F
 from .work import Launched, launched_by, recorded
 
@@ -114,7 +114,7 @@ def kernels_of(
     with default(device):
 
         def make(*sizes: int) -> Any:
-            whole = creation.zeros if target else random.rand
+            whole = creation.zeros if target else sampling.rand
             return whole(*sizes).to(dtype)
 
         for sizes in shapes:

@@ -20,8 +20,8 @@ from tilewright.runtime.tuner import choices, engines, place
 from tilewright.runtime.tuner.database import Database
 from tilewright.runtime.tuner.session import Session
 
-from .. import flushing
-from ..explanation import PlanReport
+from ..inspection.explanation import PlanReport
+from ..recording import flushing
 from .work import Launched, busiest, name_of
 
 SHARE = 0.1

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.external import Autotuned
+from tilewright.codegen.lower.external import Autotuned
 from tilewright.codegen.schedule import work as needed
 from tilewright.runtime import devices
 from tilewright.runtime.tuner.record import MEASURED, Record

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.codegen.external import Autotuned, External
 from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.kernel.structure import identity
+from tilewright.codegen.lower.external import Autotuned, External
 from tilewright.codegen.program import Loop, Program, compile_graph
 from tilewright.codegen.schedule import work as needed
-from tilewright.codegen.structure import identity
 from tilewright.codegen.target import gpu
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime.tuner import engines
 from tilewright.runtime.tuner.session import family_of
 
-from ..capture import Call
-from ..explanation import PlanReport, explain, members
+from ..inspection.explanation import PlanReport, explain, members
+from ..inspection.tracing import Call
 
 _BANDWIDTH, _FLOPS, _SCALAR, _LAUNCH = 2e10, 1e11, 2e10, 2e-6
 

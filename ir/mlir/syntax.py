@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..dtype import BY_MLIR, FLOAT, DType
-from ..special import cast
+from ..numeric.special import cast
 
 if TYPE_CHECKING:
     from .lexer import Position

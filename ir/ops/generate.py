@@ -8,9 +8,9 @@ import numpy as np
 
 from ..dtype import DType, int64, uint32
 from ..node import Node, intern
+from ..numeric.special import cast
 from ..op import Aval, Kind, Op
 from ..shape import Size
-from ..special import cast
 
 leaf = Op(
     "leaf",

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from . import driver
-from .order import Mark, Order
+from .streams import Mark, Order
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _BLOCKING_SYNC, _NO_TIMING = 1, 2  # CU_EVENT_…

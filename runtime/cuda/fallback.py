@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
 
-from ..cpu import NumpyDevice
+from ..cpu.numpy import NumpyDevice
 from .memory import Buffer
 
 if TYPE_CHECKING:

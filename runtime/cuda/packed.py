@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.codegen.external import External
-from tilewright.codegen.index import Check
 from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.kernel.index import Check
+from tilewright.codegen.lower.external import External
 from tilewright.codegen.program import Loop, Program, Slot, Step, launched
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu

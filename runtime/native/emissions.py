@@ -18,9 +18,9 @@ from typing import Any
 
 from tilewright import codegen, ir
 from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.kernel.structure import identity, starts
 from tilewright.codegen.llvm import Emitted, Schedule
 from tilewright.codegen.llvm.arguments import Arguments, Word
-from tilewright.codegen.structure import identity, starts
 
 from .. import cache
 from . import host

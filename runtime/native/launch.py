@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.kernel.structure import starts
 from tilewright.codegen.llvm import DEFAULT, Emitted, Schedule, emit, form_of
-from tilewright.codegen.structure import starts
 from tilewright.ir.dtype import BOOL, FLOAT, DType
 
 from ..device import Bound, Launch, Run

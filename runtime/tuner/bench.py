@@ -13,8 +13,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from tilewright.codegen.external import Autotuned
 from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.lower.external import Autotuned
 
 from .engines import Engine
 from .record import CannotTune, Found

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache as remembered
 
-from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.lower.external import Site
 
 from .. import debug
 from . import key as keys

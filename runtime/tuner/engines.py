@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from tilewright.codegen import llvm
-from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.space import Space
+from tilewright.codegen.lower.external import Site
+from tilewright.codegen.schedule.space import Space
 
 from ..device import Device, Launch
 from . import choices
@@ -68,13 +68,13 @@ class Engine(abc.ABC, Generic[S]):
 
     def written(self, kernel: Any) -> str:
         """A kernel as text."""
-        from tilewright.codegen.mlir import print_kernel
+        from tilewright.codegen.kernel.mlir_printer import print_kernel
 
         return print_kernel(kernel)
 
     def read(self, text: str) -> Any:
         """The kernel that was written."""
-        from tilewright.codegen.mlir_parser import parse_kernel
+        from tilewright.codegen.kernel.mlir_parser import parse_kernel
 
         return parse_kernel(text)
 
@@ -141,7 +141,7 @@ class Cpu(Engine[llvm.Schedule]):
         return _cpu_versions()
 
     def device(self) -> Any:
-        from ..llvm import LlvmDevice
+        from ..cpu.native import LlvmDevice
 
         return LlvmDevice(schedule=lambda kernel: llvm.DEFAULT)
 

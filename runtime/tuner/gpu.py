@@ -9,11 +9,11 @@ from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
-from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.lower.external import Site
 from tilewright.codegen.schedule import Schedule, Usage, predict
-from tilewright.codegen.schedule.space import space
-from tilewright.codegen.space import Space
+from tilewright.codegen.schedule.choices import space
+from tilewright.codegen.schedule.space import Space
 from tilewright.codegen.target import Target, gpu
 from tilewright.codegen.triton import emit
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.codegen.external import Site
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.structure import parameters, structure
+from tilewright.codegen.kernel.structure import parameters, structure
+from tilewright.codegen.lower.external import Site
 
 from .. import cache
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.index import Data, walk
 from tilewright.codegen.kernel import Buffer, Bundle, Dot, Kernel, Load
+from tilewright.codegen.kernel.index import Data, walk
 from tilewright.ir.dtype import BOOL, FLOAT, DType
 
-from ..cpu import NumpyDevice
+from ..cpu.numpy import NumpyDevice
 
 
 @dataclass(frozen=True)

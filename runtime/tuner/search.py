@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from tilewright.codegen.space import Space
+from tilewright.codegen.schedule.space import Space
 
 S = TypeVar("S")
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.external import Autotuned
 from tilewright.codegen.kernel import Bundle, Kernel, Reduce
-from tilewright.codegen.space import Space
+from tilewright.codegen.lower.external import Autotuned
+from tilewright.codegen.schedule.space import Space
 
 from . import key, search
 from .bench import Bench

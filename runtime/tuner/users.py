@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.external import Autotuned, Config
 from tilewright.codegen.kernel import Buffer
-from tilewright.codegen.space import Space
+from tilewright.codegen.lower.external import Autotuned, Config
+from tilewright.codegen.schedule.space import Space
 from tilewright.codegen.triton import Emitted
 from tilewright.ir.dtype import FLOAT
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 
-from ...attention import Roles
 from ...kernel import Kernel
+from ...lower.attention import Roles
 from .. import tile
 from ..body import Body
 from ..code import module_text

@@ -12,9 +12,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...attention import Roles, Span
-from ...index import Axis
 from ...kernel import Dot, Value
+from ...kernel.index import Axis
+from ...lower.attention import Roles, Span
 from .. import tile
 from ..body import Body
 from ..tile import Tile, columns_of, rows_of

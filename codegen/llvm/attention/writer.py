@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ...attention import Roles, Span
-from ...index import Axis
 from ...kernel import Dot, Store, Value
+from ...kernel.index import Axis
+from ...lower.attention import Roles, Span
 from .. import memory, tile
 from ..body import Body
 from ..code import Loop, zero

@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ... import index as ix
-from ...canonical import collapsed, copied
-from ...index import Atom, Axis, Data, Index
 from ...kernel import (
     Apply,
     Buffer,
@@ -29,7 +26,10 @@ from ...kernel import (
     Value,
     collect,
 )
-from ...structure import describe
+from ...kernel import index as ix
+from ...kernel.canonical import collapsed, copied
+from ...kernel.index import Atom, Axis, Data, Index
+from ...kernel.structure import describe
 from ..machine import CannotLower
 from .roles import Product, overlaps, size
 

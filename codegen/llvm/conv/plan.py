@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...canonical import copied
 from ...kernel import Kernel, Load, Store, Value
+from ...kernel.canonical import copied
 from ..machine import CannotLower
 from .operands import check_columns, images
 from .residues import split

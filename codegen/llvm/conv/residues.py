@@ -11,11 +11,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ... import index as ix
-from ...canonical import copied, with_axes
-from ...index import Axis, Index, Mod
 from ...kernel import Condition, Constant, Dot, Guard, Kernel, Value, collect
-from ...movement import simplified
+from ...kernel import index as ix
+from ...kernel.canonical import copied, with_axes
+from ...kernel.index import Axis, Index, Mod
+from ...lower.movement import simplified
 from ..machine import CannotLower
 
 

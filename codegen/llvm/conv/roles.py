@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...analysis import Analysis
-from ...index import Axis
 from ...kernel import ALONG, Dot, Guard, Kernel, Load, Reduce, Value, collect
-from ...roles import roles
+from ...kernel.analysis import Analysis
+from ...kernel.index import Axis
+from ...kernel.roles import roles
 from ..machine import CannotLower
 
 

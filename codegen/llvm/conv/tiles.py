@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ... import index as ix
-from ...canonical import collapsed, copied
-from ...index import Axis, Index
 from ...kernel import Buffer, Kernel, Load, Store, Value
+from ...kernel import index as ix
+from ...kernel.canonical import collapsed, copied
+from ...kernel.index import Axis, Index
 from .. import points
 from ..arguments import Arguments
 from ..body import Body

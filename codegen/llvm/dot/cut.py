@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...analysis import Analysis
-from ...index import Axis
 from ...kernel import ALONG, Dot, Kernel, Load, Reduce, Value
-from ...roles import roles
+from ...kernel.analysis import Analysis
+from ...kernel.index import Axis
+from ...kernel.roles import roles
 from ..machine import Machine
 from ..schedule import DEFAULT, Schedule
 from ..types import computed

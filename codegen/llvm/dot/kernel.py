@@ -11,9 +11,9 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...analysis import Analysis
-from ...index import Axis
 from ...kernel import Buffer, Kernel, Load, Value, collect
+from ...kernel.analysis import Analysis
+from ...kernel.index import Axis
 from .. import phases
 from ..arguments import Arguments
 from ..body import Body

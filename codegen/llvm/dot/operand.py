@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...index import Axis, Index, walk
 from ...kernel import Kernel, Load, Value, collect
+from ...kernel.index import Axis, Index, walk
 from ..arguments import Arguments
 from ..body import Body
 from ..code import Code

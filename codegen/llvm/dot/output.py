@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...index import Axis, Index
 from ...kernel import Store
+from ...kernel.index import Axis, Index
 from ..body import Body
 from ..code import Code
 from ..positions import uniform

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from tilewright.ir.dtype import float32
 from tilewright.ir.op import REGISTRY
 
-from ...attention import Roles, Span
-from ...index import Axis
 from ...kernel import Apply, Constant, Dot, Value
+from ...kernel.index import Axis
+from ...lower.attention import Roles, Span
 from ...schedule import Schedule, head_block, points
 from ..operands import half_type, operand, precision
 from ..scope import Body, Guards, Ref, Scope, Tile

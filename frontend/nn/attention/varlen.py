@@ -9,7 +9,7 @@ from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...grad_fn import named
+from ...autograd.grad_fn import named
 from ...recording import record
 
 __all__ = ["AuxRequest", "varlen_attn", "varlen_attn_out"]

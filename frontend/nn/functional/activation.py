@@ -13,9 +13,9 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ...elementwise import UNARY
-from ...grad_fn import named
-from ...promotion import to
+from ...autograd.grad_fn import named
+from ...functions.elementwise import UNARY
+from ...functions.promotion import to
 from ...recording import record, record_into
 
 
@@ -201,7 +201,7 @@ def gumbel_softmax(
     logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
 ) -> Any:
     """A sample of the Gumbel-softmax distribution; one-hot with a soft gradient if `hard`."""
-    from ...random import rand_like
+    from ...functions.sampling import rand_like
 
     uniform = rand_like(logits.detach())
     # 1 - u lies in (0, 1]; its logarithm is 0 only where u is.

@@ -11,9 +11,9 @@ from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...grad_fn import named
-from ...promotion import to
-from ...random import draw
+from ...autograd.grad_fn import named
+from ...functions.promotion import to
+from ...functions.sampling import draw
 from ...recording import record
 
 

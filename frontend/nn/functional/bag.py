@@ -10,7 +10,7 @@ from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...promotion import to
+from ...functions.promotion import to
 from ...recording import record_fallible
 from .linear import _embedding, _indices
 

@@ -12,7 +12,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.ops.random import keep_scale
 
-from ...random import draw
+from ...functions.sampling import draw
 from ...recording import record_into
 
 

@@ -10,7 +10,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.ops.composite import as_dtype
 
-from ...grad_fn import named
+from ...autograd.grad_fn import named
 from ...recording import record
 
 

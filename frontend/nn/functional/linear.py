@@ -11,8 +11,8 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from ... import recording
-from ...creation import one_hot
-from ...promotion import to
+from ...functions.creation import one_hot
+from ...functions.promotion import to
 from ...recording import record, record_fallible
 
 __all__ = ["bilinear", "cosine_similarity", "embedding", "linear", "normalize", "one_hot",
@@ -120,7 +120,7 @@ def _renorm(weight: Node, index: Node, max_norm: float, p: float) -> Node:
 
 
 def _p_norm(x: Node, p: float, axis: int) -> Node:
-    from ...reduction import _norm
+    from ...functions.reduction import _norm
 
     return _norm(x, p, axis, True)
 
@@ -138,7 +138,7 @@ def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out:
 def _cosine_similarity(a: Node, b: Node, dim: int, eps: float) -> Node:
     from tilewright.ir.shape import broadcast
 
-    from ...promotion import promoted
+    from ...functions.promotion import promoted
 
     a, b = promoted(a, b)
     shape = broadcast(a.shape, b.shape)

@@ -12,7 +12,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
 
-from ...promotion import floating, promoted
+from ...functions.promotion import floating, promoted
 from ...recording import fallible_node_of, node_of, record, record_fallible, wrap
 
 
@@ -400,7 +400,7 @@ def triplet_margin_loss(
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
-        from ...elementwise import BINARY
+        from ...functions.elementwise import BINARY
 
         far = record(BINARY["minimum"], far, pairwise_distance(positive, negative, p, eps))
     name = _reduction(reduction, size_average, reduce)
@@ -417,7 +417,7 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Any:
     """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1."""
-    from ...elementwise import where
+    from ...functions.elementwise import where
     from .linear import cosine_similarity
 
     similarity = cosine_similarity(input1, input2, -1)

@@ -10,7 +10,7 @@ from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...promotion import to
+from ...functions.promotion import to
 from ...recording import record, record_fallible
 from .linear import pairwise_distance
 from .loss import _reduced, _reduction

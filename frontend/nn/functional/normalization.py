@@ -14,7 +14,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ... import recording
-from ...promotion import to
+from ...functions.promotion import to
 from ...recording import record
 
 

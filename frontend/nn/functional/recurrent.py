@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 
-from ...grad_fn import named
+from ...autograd.grad_fn import named
 
 
 def layer(

@@ -11,7 +11,7 @@ from tilewright.ir.dtype import accumulator, float32, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...promotion import to
+from ...functions.promotion import to
 from ...recording import record
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 

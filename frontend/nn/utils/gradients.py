@@ -12,7 +12,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ... import recording
-from ...promotion import to
+from ...functions.promotion import to
 from ...recording import Handle, record
 
 
@@ -78,7 +78,7 @@ def clip_grad_norm_(
     parameters = [parameters] if isinstance(parameters, Handle) else list(parameters)
     grads = _gradients(parameters)
     if not grads:
-        from ...creation import tensor
+        from ...functions.creation import tensor
 
         return tensor(0.0)
     norm = get_total_norm(grads, norm_type)
@@ -108,7 +108,7 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
 
 def parameters_to_vector(parameters: Iterable[Any]) -> Any:
     """All parameters flattened into one vector."""
-    from ...copying import cat
+    from ...functions.joining import cat
 
     return cat([p.reshape(-1) for p in parameters])
 

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 
-from ... import creation
+from ...functions import creation
 from ...recording import Handle
 
 __all__ = [
@@ -200,7 +200,7 @@ def pad_sequence(
         missing = longest - s.shape[0]
         sides = (0, missing) if padding_side == "right" else (missing, 0)
         rows.append(pad(s, (*(0, 0) * (s.dim() - 1), *sides), value=padding_value))
-    from ...copying import stack
+    from ...functions.joining import stack
 
     return stack(rows, 0 if batch_first else 1)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import functions
+from ... import publish
 from ...nn import functional
 
-f: Any = functions
+f: Any = publish
 F: Any = functional

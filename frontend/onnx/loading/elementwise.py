@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir.dtype import bool_
 
-from ... import creation
+from ...functions import creation
 from ...recording import Handle
 from .api import f
 from .table import operator

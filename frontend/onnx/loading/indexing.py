@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import int64
 
-from ... import creation
+from ...functions import creation
 from ...recording import record
 from .api import f
 from .table import operator

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import creation
+from ...functions import creation
 from .api import F, f
 from .table import operator
 from .values import dtype_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ... import creation
+from ...functions import creation
 from .api import f
 from .table import operator
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.ir import dtype as dtypes
 
-from ... import creation
+from ...functions import creation
 from ...recording import Handle
 
 

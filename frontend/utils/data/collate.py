@@ -10,8 +10,8 @@ import numpy as np
 from tilewright.ir.dtype import float64
 from tilewright.ir.location import at_user_line
 
-from ... import copying, creation
 from ..._tensor import Tensor
+from ...functions import creation, joining
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
@@ -73,7 +73,7 @@ def _stacked(batch: Sequence[Any]) -> Any:
     taken would make a graph of its own of every batch."""
     first = batch[0]
     if any(t.requires_grad or t._meta()[2] != "cpu" or t.dtype is not first.dtype for t in batch):
-        return copying.stack(list(batch))
+        return joining.stack(list(batch))
     _check_shapes([tuple(t.shape) for t in batch])
     out = np.empty((len(batch), *first.shape), dtype=first.dtype.np)
     for i, t in enumerate(batch):

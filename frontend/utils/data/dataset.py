@@ -12,8 +12,8 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
-from ... import creation, random
-from ...threads import gives_way
+from ...functions import creation, sampling
+from ...recording.threads import gives_way
 
 T = TypeVar("T", covariant=True)
 
@@ -180,6 +180,6 @@ def random_split(
             "Sum of input lengths does not equal the length of the input dataset! "
             f"{sum(sizes)} != {total}{at_user_line()}"
         )
-    order = random.randperm(total, generator=generator).tolist()
+    order = sampling.randperm(total, generator=generator).tolist()
     ends = list(itertools.accumulate(sizes))
     return [Subset(dataset, order[end - n : end]) for end, n in zip(ends, sizes, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from ... import random
+from ...functions import sampling
 from .sampler import Sampler
 
 __all__ = ["DistributedSampler"]
@@ -54,9 +54,9 @@ class DistributedSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         count = len(self.dataset)
         if self.shuffle:
-            generator = random.Generator()
+            generator = sampling.Generator()
             generator.manual_seed(self.seed + self.epoch)
-            indices = random.randperm(count, generator=generator).tolist()
+            indices = sampling.randperm(count, generator=generator).tolist()
         else:
             indices = list(range(count))
         if not self.drop_last and indices:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...threads import gives_way
+from ...recording.threads import gives_way
 from .collate import default_collate
 from .dataset import IterableDataset, Subset, TensorDataset
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
-from ... import pinning
+from ...exchange import pinning
 from .collate import default_collate, default_convert
 from .dataset import IterableDataset
 from .fetch import Fetch, fetcher

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from tilewright.ir.dtype import float64
 
-from ... import creation, random
+from ...functions import creation, sampling
 
 _BLOCK = 32  # indices drawn at a time, as many as PyTorch does
 T = TypeVar("T", covariant=True)
@@ -74,11 +74,11 @@ class RandomSampler(Sampler[int]):
             generator = self.generator or _generator()
             while left > 0:
                 count = min(left, _BLOCK)
-                yield from random.randint(n, (count,), generator=generator).tolist()
+                yield from sampling.randint(n, (count,), generator=generator).tolist()
                 left -= count
             return
         while left > 0:
-            yield from random.randperm(n, generator=self.generator).tolist()[:left]
+            yield from sampling.randperm(n, generator=self.generator).tolist()[:left]
             left -= n
 
     def __len__(self) -> int:
@@ -87,7 +87,7 @@ class RandomSampler(Sampler[int]):
 
 def _generator() -> Any:
     """A generator of its own, by a seed that the default one draws."""
-    return random.Generator().manual_seed(int(random.randint(2**62, ()).item()))
+    return sampling.Generator().manual_seed(int(sampling.randint(2**62, ()).item()))
 
 
 class SubsetRandomSampler(Sampler[int]):
@@ -98,7 +98,7 @@ class SubsetRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        for i in random.randperm(len(self.indices), generator=self.generator).tolist():
+        for i in sampling.randperm(len(self.indices), generator=self.generator).tolist():
             yield self.indices[i]
 
     def __len__(self) -> int:
@@ -133,7 +133,7 @@ class WeightedRandomSampler(Sampler[int]):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        drawn = random.multinomial(
+        drawn = sampling.multinomial(
             self.weights, self.num_samples, self.replacement, generator=self.generator
         )
         return iter(drawn.tolist())

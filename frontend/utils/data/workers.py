@@ -10,8 +10,9 @@ from typing import Any
 
 from tilewright.ir.location import at_user_line
 
-from ... import random, recording
-from ...threads import gives_way
+from ... import recording
+from ...functions import sampling
+from ...recording.threads import gives_way
 from .worker import Job, WorkerError, died, run
 
 _PATIENCE = 5.0
@@ -155,7 +156,7 @@ class Workers:
 
 
 def _draw_seed(loader: Any) -> int:
-    return int(random.randint(0, 1 << 31, (), generator=loader.generator).item())
+    return int(sampling.randint(0, 1 << 31, (), generator=loader.generator).item())
 
 
 def _end(processes: list[Any], pipes: list[Any]) -> None:

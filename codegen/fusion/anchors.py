@@ -1,0 +1,331 @@
+"""Where a graph may be cut: the nodes that can be in memory between kernels.
+
+Every fold, contraction and scatter is an anchor: a node that one kernel computes. So are results,
+what contractions read, and what would cost more to compute twice than to keep. All other nodes are
+computed wherever they are read. Fusion then decides which anchors share a kernel.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tilewright.ir.dtype import FLOAT8, NARROW
+from tilewright.ir.node import Node, reachable
+from tilewright.ir.op import Kind
+from tilewright.ir.ops.attention import attention_args
+from tilewright.ir.ops.binary import add
+from tilewright.ir.ops.generate import random_bits, scalar
+
+from ..kernel import index as ix
+from ..kernel.domain import Place
+from ..kernel.index import Axis
+from ..legalize.channels_last import CHANNELS_LAST, held
+from ..legalize.writes import overwrite, reads_elsewhere
+from ..lower import grouped_scatter, initial, movement
+from ..lower.contraction import contraction
+from ..lower.places import Places, Reading
+from ..target import Target
+
+# One kernel computes at most so many nodes between two anchors, or its text explodes; and it
+# computes nodes again, at other places, at most so often, each of them at so many places.
+MOST_NODES, MOST_PLACES = 200, 16
+# Arithmetic that is never worth doing twice, and that on single numbers.
+MOST_COST, MOST_SCALAR_COST = 100, 400
+# What a contraction's operand may cost: it is computed again for every tile.
+MOST_FACTOR_COST = 2
+
+
+@dataclass
+class Cut:
+    """The anchors of a graph (operands first), and what each reads: anchors and leaves."""
+
+    anchors: list[Node] = field(default_factory=list)
+    reads: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
+
+
+def is_buffer(node: Node) -> bool:
+    return node.op.kind is Kind.LEAF and node.op is not scalar
+
+
+def memory(node: Node) -> Node:
+    """The node whose memory holds `node`: a reshape's is its operand's."""
+    while node.op.name == "reshape":
+        node = node.operands[0]
+    return node
+
+
+def is_fold(node: Node) -> bool:
+    """Whether a reduction or scan has more than one element to fold."""
+    if node.op.kind is Kind.REDUCE:
+        return math.prod(node.operands[0].shape[a] for a in node.attrs[0]) > 1
+    return node.op.kind is Kind.SCAN and node.shape[node.attrs[0]] > 1
+
+
+def is_dot(node: Node) -> bool:
+    return node.op.kind is Kind.CONTRACTION and math.prod(contraction(node).summed) > 1
+
+
+def is_sum(node: Node) -> bool:
+    """Whether a node takes many elements to compute one."""
+    return is_fold(node) or is_dot(node)
+
+
+def adds_sum(node: Node) -> bool:
+    """Whether a node is a fold or contraction plus something else of its shape."""
+    same = all(o.shape == node.shape for o in node.operands)
+    return node.op is add and same and any(map(is_sum, node.operands))
+
+
+def cut(roots: Sequence[Node], target: Target) -> Cut:
+    return _Cutter(roots, target).cut()
+
+
+class _Cutter:
+    def __init__(self, roots: Sequence[Node], target: Target):
+        self.target = target
+        self.nodes = reachable(roots)
+        self.bit = {n: 1 << i for i, n in enumerate(self.nodes)}
+        self.leaves = {n for n in self.nodes if is_buffer(n)}
+        self.realized: set[Node] = set()
+        self.anchors = {memory(r) for r in roots} - self.leaves
+        self.windowed = {_moved(n) for n in self.nodes if n.op.name == "windows"}
+        for node in self.nodes:
+            self._require(node)
+        self._bound_places()
+        self.fixed = set(self.anchors)
+
+    def cut(self) -> Cut:
+        # Who reads a value is known once those above it are cut, so the second round sees more.
+        for _ in range(2):
+            readers = self._readers()
+            self.anchors = set(self.fixed)
+            cones = self._cones(readers)
+        found = Cut([n for n in self.nodes if n in self.anchors])
+        mask = 0
+        for node in self.realized:
+            mask |= self.bit[node]
+        for anchor in found.anchors:
+            reach = 0
+            for operand in anchor.operands:
+                reach |= cones[operand]
+            found.reads[anchor] = tuple(self._members(reach & mask))
+        return found
+
+    def _require(self, node: Node) -> None:
+        """Adds what has to be an anchor because of `node`."""
+        kind = node.op.kind
+        if kind is Kind.LOOP:
+            # Its steps have kernels of their own, which read memory and nothing else.
+            self.anchors.add(node)
+            self.anchors.update({memory(o) for o in node.operands} - self.leaves)
+        elif kind is Kind.EXTERNAL:
+            self.anchors.add(node)
+            tensors = node.operands[: node.attrs[1]]
+            self.anchors.update({memory(o) for o in tensors} - self.leaves)
+        elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
+            self.anchors.add(node)
+            if node.op is overwrite and reads_elsewhere(node, memory(node.operands[0].operands[0])):
+                # Computed before anything is overwritten.
+                self.anchors.update({memory(node.operands[1])} - self.leaves)
+            if node.op is grouped_scatter:
+                # Each program reads positions again and again, to see where groups begin and end.
+                self.anchors.update({memory(i) for i in node.operands[2:]} - self.leaves)
+        elif kind is Kind.CONTRACTION:
+            self.anchors.add(node)
+            terms = math.prod(contraction(node).domain.shape)
+            for operand in node.operands:
+                self._require_factor(operand, terms // max(math.prod(operand.shape), 1))
+            if node.op in CHANNELS_LAST:
+                self.anchors.update({memory(o) for o in held(node)} - self.leaves)
+        elif adds_sum(node):
+            # Of many sums the total is kept, and each is added to it when it is made.
+            self.anchors.update(filter(adds_sum, node.operands))
+        elif kind is Kind.ATTENTION:
+            self.anchors.add(node)
+            a = attention_args(*node.operands, *node.attrs)
+            for operand in (a.q, a.k, a.v, *a.spans, *a.rows):
+                self._require_factor(operand, a.q.shape[-2])
+            # Templates have tiles of these, with two sides each.
+            self.anchors.update(o for o in (a.q, a.k, a.v, *a.rows[2:]) if not self._is_matrix(o))
+
+    def _require_factor(self, operand: Node, uses: int) -> None:
+        """A contraction reads memory, through movement. Next to no arithmetic may be done on the
+        way if it is on a leaf (the cast of a weight); on a computed value it is done before. So it
+        is if it gives a narrow type for tensor cores, which take that from memory, and many tiles
+        would do it again: each element is used in `uses` terms."""
+        node, top, cost = operand, None, 0
+        limit = self.target.convert_limit
+        fed = limit is not None and uses > limit and operand.dtype in NARROW
+        most = 0 if fed or operand.dtype in FLOAT8 else MOST_FACTOR_COST
+        while node not in self.leaves and node not in self.anchors:
+            if node.op.kind is Kind.MOVEMENT and node.op.name != "cat":
+                node = node.operands[0]
+                continue
+            top = top or node
+            varying = [o for o in node.operands if not _is_number(o)]
+            cost += node.op.cost
+            if (
+                node.op.kind is not Kind.ELEMENTWISE
+                or len(varying) != 1
+                or cost > most
+                or varying[0].shape != node.shape
+            ):
+                if node.op.kind is not Kind.CONSTANT and node.op is not scalar:
+                    self.anchors.add(top)
+                return
+            node = varying[0]
+        if top is not None and node in self.anchors:
+            self.anchors.add(top)
+
+    def _is_matrix(self, node: Node) -> bool:
+        """Whether the elements of a node are distinct along its last two dimensions: not a number,
+        nor a row or column that is expanded."""
+        sides = [Axis("row", node.shape[-2]), Axis("column", node.shape[-1])]
+        place: Place = (*(ix.ZERO for _ in node.shape[:-2]), *map(ix.of, sides))
+        while node not in self.leaves and node not in self.anchors:
+            if node.op.kind is Kind.MOVEMENT and movement.is_map(node):
+                place = movement.source(node, place)
+                node = node.operands[0]
+                continue
+            varying = [o for o in node.operands if not _is_number(o)]
+            if node.op.kind is not Kind.ELEMENTWISE or [o.shape for o in varying] != [node.shape]:
+                break
+            node = varying[0]
+        return {axis for index in place for axis in index.axes()} == set(sides)
+
+    def _readers(self) -> dict[Node, int]:
+        """For each node, as bits, the anchors that compute it or read it."""
+        readers = dict.fromkeys(self.nodes, 0)
+        for node in reversed(self.nodes):
+            seen = self.bit[node] if node in self.anchors else readers[node]
+            for operand in node.operands:
+                readers[operand] |= seen
+        return readers
+
+    def _cones(self, readers: dict[Node, int]) -> dict[Node, int]:
+        """For each node, as bits, what computing it takes: nodes, down to anchors and leaves.
+
+        On the way it makes anchors of the nodes that several anchors read and that are not cheap,
+        and of those that take too much.
+        """
+        cones: dict[Node, int] = {}
+        self.realized = self.anchors | self.leaves
+        for node in self.nodes:
+            cone = self.bit[node]
+            if node not in self.realized:
+                for operand in node.operands:
+                    cone |= cones[operand]
+                if self._is_kept(node, cone, readers[node].bit_count()):
+                    self.anchors.add(node)
+                    self.realized.add(node)
+                    cone = self.bit[node]
+            cones[node] = cone
+        return cones
+
+    def _is_kept(self, node: Node, cone: int, readers: int) -> bool:
+        """Whether a node that could be computed wherever it is read had better be in memory."""
+        if node.op.kind is Kind.ELEMENTWISE and (
+            cone.bit_count() > MOST_NODES or self._is_repeated(node, cone)
+        ):
+            return True
+        return readers > 1 and _can_be_shared(node) and not self._is_cheap(node, cone, readers)
+
+    def _is_repeated(self, node: Node, cone: int) -> bool:
+        """Overlapping windows read an element again and again: is computing it as often dear?"""
+        if node not in self.windowed:
+            return False
+        cost, _ = self._effort(node, cone)
+        return cost * self.target.op_cost > 2 * node.dtype.itemsize
+
+    def _is_cheap(self, node: Node, cone: int, readers: int) -> bool:
+        """Whether computing a node once a reader moves no more bytes than keeping it.
+
+        Kept, it is written once, and read by all but the kernel that computes it.
+        """
+        elements = math.prod(node.shape)
+        cost, loaded = self._effort(node, cone)
+        if elements <= 1:
+            return cost <= MOST_SCALAR_COST
+        if cost > MOST_COST:
+            return False
+        arithmetic = cost * self.target.op_cost * elements
+        again = (readers - 1) * (loaded + arithmetic)
+        kept = readers * node.dtype.itemsize * elements
+        return again <= kept + self.target.launch_cost / 16
+
+    def _effort(self, node: Node, cone: int) -> tuple[int, int]:
+        """(arithmetic an element, bytes loaded) of computing a node."""
+        elements = math.prod(node.shape)
+        cost = loaded = 0
+        for member in self._members(cone):
+            if member in self.realized and member is not node:
+                loaded += min(math.prod(member.shape), elements) * member.dtype.itemsize
+            elif member.op.kind in (Kind.ELEMENTWISE, Kind.GENERATE):
+                cost += member.op.cost
+            elif member.op.kind is Kind.GATHER:
+                cost += 4
+        return cost, loaded
+
+    def _bound_places(self) -> None:
+        """Makes anchors of the nodes that a kernel would compute at too many places. For what is
+        below such a node places count from one again, so along a chain nothing multiplies."""
+        places = Places()
+        for node in reversed(self.nodes):
+            if node in self.anchors:
+                self._bound_below(node, places)
+
+    def _bound_below(self, anchor: Node, places: Places) -> None:
+        found: dict[Node, set[Reading]] = {}
+        queue: list[tuple[int, Node]] = []  # the last one first: all that read it came before
+
+        def read(node: Node, at: Reading) -> None:
+            for operand, place in places.operands(node, at):
+                if operand in self.leaves or operand in self.anchors:
+                    continue
+                if operand not in found:
+                    found[operand] = set()
+                    heapq.heappush(queue, (-operand.seq, operand))
+                found[operand].add(place)
+
+        read(anchor, places.every(anchor))
+        again = 0
+        while queue:
+            _, node = heapq.heappop(queue)
+            readings = found.pop(node)
+            if len(readings) > 1 and (_can_be_shared(node) or node.op.name == "cat"):
+                more = again + len(readings) - 1
+                if len(readings) > MOST_PLACES or more > MOST_NODES:
+                    self.anchors.add(node)
+                    continue
+                again = more
+            for at in readings:
+                read(node, at)
+
+    def _members(self, bits: int) -> list[Node]:
+        found = []
+        while bits:
+            low = bits & -bits
+            found.append(self.nodes[low.bit_length() - 1])
+            bits ^= low
+        return found
+
+
+def _moved(node: Node) -> Node:
+    """The node whose elements a movement rearranges."""
+    while node.op.kind is Kind.MOVEMENT and movement.is_map(node):
+        node = node.operands[0]
+    return node
+
+
+def _is_number(node: Node) -> bool:
+    """Whether a node is one number that no buffer holds."""
+    while node.op.name in ("expand", "reshape"):
+        node = node.operands[0]
+    return node.op.kind is Kind.CONSTANT or node.op is scalar
+
+
+def _can_be_shared(node: Node) -> bool:
+    return node.op.kind in (Kind.ELEMENTWISE, Kind.GATHER) or node.op is random_bits

@@ -1,0 +1,94 @@
+"""What a kernel costs, in bytes that could be moved in its time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..kernel import Apply, Buffer, Kernel, Load, RandomBits, Reduce, Value, ranges
+from ..kernel.domain import Domain
+from ..kernel.index import Axis, Index
+from ..schedule import default_schedule, predict
+from ..target import Target
+
+
+def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
+    """Memory traffic and arithmetic of one launch, and the launch itself.
+
+    Loads of one buffer at different offsets count apart: neighbours may meet in a cache, rows and
+    columns don't.
+    """
+    axes = ranges(kernel.values)
+    points: dict[frozenset[Axis], int] = {}
+
+    def count(value: Value) -> int:
+        over = axes[id(value)]
+        found = points.get(over)
+        if found is None:
+            found = points[over] = math.prod(a.extent for a in over)
+        return found
+
+    row = frozenset(domain.reduction)
+    once = passed = arithmetic = 0
+    directions: dict[Buffer, set[bool]] = {}
+    for value in kernel.values:
+        if isinstance(value, Load):
+            moved = min(count(value), value.buffer.size) * value.buffer.dtype.itemsize
+            if row & axes[id(value)]:
+                passed += moved
+                along = directions.setdefault(value.buffer, set())
+                along |= {axis in row for axis in _steps(value.offset)}
+            else:
+                once += moved
+        elif isinstance(value, (Apply, RandomBits)):
+            # An expression without axes is computed once for all points of a tile.
+            cost = value.op.cost if isinstance(value, Apply) else 60
+            arithmetic += cost * count(value)
+        elif isinstance(value, Reduce):
+            arithmetic += count(value.arg)
+    written = 0
+    for store in kernel.stores:
+        elements = domain.points
+        if row & axes[id(store.value)] or row & store.offset.axes():
+            elements *= domain.row
+        written += min(elements, store.buffer.size) * store.buffer.dtype.itemsize
+    moved = once + written + passed * _passes(kernel, domain, target)
+    if target.sector and not kernel.has_dot:
+        # Read along rows and across them: one of the two has a sector for each element.
+        turned = [b for b, along in directions.items() if len(along) == 2]
+        moved += sum(b.size * target.sector for b in turned)
+    if row and not kernel.has_dot:
+        moved *= max(1.0, target.parallel / max(domain.points, 1))
+    return target.launch_cost + moved + arithmetic * target.op_cost
+
+
+def _steps(offset: Index) -> list[Axis]:
+    """The axes along which neighbours are neighbours in memory."""
+    return [atom for atom, step in offset.terms if step == 1 and isinstance(atom, Axis)]
+
+
+def gains(merged: Kernel, apart: Sequence[Kernel], target: Target) -> bool:
+    """Whether a contraction that folds its rows takes less than a kernel each. Its tiles have all
+    columns: they may read more, and keep fewer programs busy, than those of the best shape."""
+    if target.large_programs:
+        return True
+
+    def seconds(kernel: Kernel) -> float:
+        return predict(kernel, default_schedule(kernel, target), target).seconds
+
+    launches = (len(apart) - 1) * target.launch_cost / target.chip.bandwidth
+    return seconds(merged) < sum(map(seconds, apart)) + launches
+
+
+def _passes(kernel: Kernel, domain: Domain, target: Target) -> int:
+    """How often the rows are read: once if they stay on chip, else once for each fold that needs
+    the one before, and once more to store what depends on them."""
+    if domain.row <= target.row_limit or kernel.has_dot:
+        return 1
+    depth: dict[int, int] = {}
+    for value in kernel.values:
+        below = max((depth[id(v)] for v in value.operands()), default=0)
+        depth[id(value)] = below + isinstance(value, Reduce)
+    row = frozenset(domain.reduction)
+    stored = any(row & s.offset.axes() for s in kernel.stores)
+    return max(depth.values(), default=0) + stored

@@ -1,0 +1,113 @@
+"""What schedules and emitters ask of a kernel's values, computed once, operands first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.op import REGISTRY
+
+from .index import Axis, Data, Index, walk
+from .ir import Apply, Dot, Kernel, Load, Reduce, Value, data_values, ranges
+
+_EXP, _SUB, _MUL = (REGISTRY[name] for name in ("exp", "sub", "mul"))
+
+
+@dataclass(frozen=True, slots=True)
+class Exponentials:
+    """A sum of exp(of - shift) along a row, of which shift is one number and top the maximum."""
+
+    of: Value
+    shift: Value
+    top: Reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """A sum of (of - shift) ** 2 along a row, of which shift is one number: its mean, mostly."""
+
+    of: Value
+    shift: Value
+
+
+class Analysis:
+    """Facts about each value of a kernel, by identity.
+
+    axes: the axes it ranges over.
+    reads: whether memory is read, or a divisor or a position that is data is checked to compute
+        it, so that a guard must mask it.
+    depth: how many reductions lie on the way to it.
+
+    online: whether a sum of exponentials is made beside the maximum it is relative to, in one pass
+        over a row (Milakov and Gimelshein, arXiv 1805.02867), and one of squares beside the mean
+        (Welford, Technometrics 4, 1962). Then it is as deep as that.
+    """
+
+    def __init__(self, kernel: Kernel, online: bool = False):
+        self._axes = ranges(kernel.values)
+        self._online: dict[int, Exponentials | Squares] = {}
+        tops: dict[tuple[int, tuple[Axis, ...]], Reduce] = {}
+        self._reads: dict[int, bool] = {}
+        self._depth: dict[int, int] = {}
+        for value in kernel.values:
+            positions = [d for i in value.indices() for d in data_values(i)]
+            below = [*value.operands(), *positions]
+            depth = max((self._depth[id(v)] for v in below), default=0)
+            self._depth[id(value)] = depth + isinstance(value, (Reduce, Dot))
+            if isinstance(value, Reduce) and value.op == "max":
+                tops[id(value.arg), value.over] = value
+            found = self._in_the_same_pass(value, tops) if online else None
+            if found is not None:
+                self._online[id(value)] = found
+                self._depth[id(value)] = depth
+            reads = isinstance(value, Load) or bool(positions)
+            reads = reads or (isinstance(value, Apply) and value.may_fail)
+            self._reads[id(value)] = reads or any(self._reads[id(v)] for v in below)
+
+    def _in_the_same_pass(
+        self, value: Value, tops: dict[tuple[int, tuple[Axis, ...]], Reduce]
+    ) -> Exponentials | Squares | None:
+        """What a sum is of, if it is of distances from a number that its own pass gives."""
+        if not isinstance(value, Reduce) or value.op != "sum" or not isinstance(value.arg, Apply):
+            return None
+        power, (gap, *others) = value.arg.op, value.arg.args
+        if not isinstance(gap, Apply) or gap.op is not _SUB:
+            return None
+        of, shift = gap.args
+        if not self._axes[id(shift)].isdisjoint(value.over):
+            return None
+        if self._depth[id(shift)] <= self._depth[id(of)]:
+            return None  # it is known before
+        if power is _MUL and others[0] is gap and gap.dtype.is_floating_point:
+            return Squares(of, shift)
+        top = tops.get((id(of), value.over))
+        if power is not _EXP or top is None or self._depth[id(top)] != self._depth[id(shift)]:
+            return None
+        return Exponentials(of, shift, top)
+
+    def online(self, value: Reduce) -> Exponentials | Squares | None:
+        """What a sum is of, if it is made in the pass of what it is relative to."""
+        return self._online.get(id(value))
+
+    def axes(self, value: Value) -> frozenset[Axis]:
+        return self._axes[id(value)]
+
+    def reads(self, value: Value) -> bool:
+        return self._reads[id(value)]
+
+    def depth(self, value: Value) -> int:
+        return self._depth[id(value)]
+
+    def index_axes(self, index: Index) -> frozenset[Axis]:
+        found: set[Axis] = set()
+        for atom in walk(index):
+            if isinstance(atom, Axis):
+                found.add(atom)
+            elif isinstance(atom, Data):
+                found |= self._axes[id(atom.value)]
+        return frozenset(found)
+
+    def index_reads(self, index: Index) -> bool:
+        return any(isinstance(atom, Data) for atom in walk(index))
+
+    def index_depth(self, index: Index) -> int:
+        return max((self._depth[id(v)] for v in data_values(index)), default=0)

@@ -1,0 +1,56 @@
+"""Operands of contractions that are matrices in memory, of which hardware can copy whole tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.dtype import FLOAT8
+
+from .index import Axis, Index
+from .ir import Buffer, Dot, Load
+from .roles import Roles
+
+ALIGNMENT = 16  # bytes, of addresses and of the distance of rows
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix in memory. rows, columns: which part of the contraction its dimensions play, m, n or
+    k. stride: elements from row to row."""
+
+    buffer: Buffer
+    rows: str
+    columns: str
+    stride: int
+
+
+def matrix(dot: Dot, role: Roles, side: str) -> Matrix | None:
+    """The operand of which `side` (m or n) is a dimension; None if it is not a matrix in memory, in
+    the type it is multiplied in, with rows at multiples of 16 bytes."""
+    value = dot.a if side == "m" else dot.b
+    if not isinstance(value, Load) or value.buffer.dtype is not dot.input_dtype:
+        return None
+    offset, dtype = value.offset, value.buffer.dtype
+    if dtype in FLOAT8 or not offset.is_affine or offset.const:
+        return None  # of float8 kernels have the bits, of which a tile would be made
+    axes = {"m": role.m, "n": role.n, "k": role.k}
+    steps = {name: _step(offset, axes[name]) for name in (side, "k")}
+    if offset.axes() - {*axes[side], *axes["k"]}:
+        return None
+    for rows, columns in ((side, "k"), ("k", side)):
+        stride = steps[rows]
+        if steps[columns] == 1 and stride and stride * dtype.itemsize % ALIGNMENT == 0:
+            return Matrix(value.buffer, rows, columns, stride)
+    return None
+
+
+def _step(offset: Index, axes: tuple[Axis, ...]) -> int:
+    """The distance of neighbours along `axes` taken as one; 0 if they have no one distance."""
+    if not axes:
+        return 0
+    step = expected = offset.coefficient(axes[-1])
+    for axis in reversed(axes):
+        if offset.coefficient(axis) != expected:
+            return 0
+        expected *= axis.extent
+    return step

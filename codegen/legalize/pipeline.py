@@ -1,0 +1,134 @@
+"""The last rewrites of a graph before it is cut into kernels: what a target has no kernel for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir import ops
+from tilewright.ir.node import Node, grad_mode, intern, reachable
+from tilewright.ir.op import Kind
+from tilewright.ir.ops.external import external, outcomes
+from tilewright.ir.ops.grouped import grouped_matmul, grouped_weight_grad, has_trivial_size
+from tilewright.ir.ops.scaled import matmul_by_blocks
+from tilewright.ir.passes.autodiff import decomposed
+from tilewright.ir.passes.legalize import decompose_composites
+from tilewright.ir.passes.simplify import RULES
+from tilewright.ir.rewrite import Rule, rewrite
+
+from ..lower import initial
+from ..lower.attention import has_template
+from ..target import Target
+from .channels_last import turn_convolutions
+from .grouping import group_updates
+from .interleave import InterleaveStrides
+from .sorting import sort_first, sort_words
+from .split import SplitFolds, SplitProducts, SplitScans
+from .sums import SumDepthwise, SumVectors
+from .writes import write_in_place
+
+
+def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
+    """`roots` over ops that this target has kernels for."""
+    if any(_has_no_kernel(n, target) for n in reachable(roots)):
+        roots = rewrite(roots, [Decompose(target), decompose_composites, *RULES])
+    forms: list[Rule] = [InterleaveStrides(target), SumDepthwise(target), SumVectors(target)]
+    roots = rewrite(turn_products(roots), forms)
+    roots = turn_convolutions(roots, target)
+    roots = write_in_place(roots, target)
+    rules: list[Rule] = [
+        *([] if target.native_sort else [group_updates]),
+        give_memory,
+        SplitFolds(target),
+        SplitScans(target),
+        SplitProducts(target),
+    ]
+    if not target.native_sort:
+        roots = rewrite(roots, [sort_first])
+        rules += [sort_words]
+    return rewrite(roots, rules)
+
+
+@dataclass(frozen=True)
+class Decompose:
+    """Attention, and products in groups or with scales of blocks, as primitives where a target has
+    no kernel for them."""
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        return decomposed(node) if _has_no_kernel(node, self.target) else None
+
+
+def _has_no_kernel(node: Node, target: Target) -> bool:
+    if node.op.kind is Kind.ATTENTION:
+        return not has_template(node, target)
+    if node.op is matmul_by_blocks:
+        return not target.block_scales
+    return node.op in (grouped_matmul, grouped_weight_grad) and has_trivial_size(node)
+
+
+def turn_products(roots: Sequence[Node]) -> list[Node]:
+    """(a @ b)^T is b^T @ a^T, where nothing else reads a @ b.
+
+    So the gradient of a weight is in memory as the weight is, and both are updated alike.
+    """
+    nodes = reachable(roots)
+    readers = Counter(o for n in nodes for o in n.operands)
+    kept = set(roots)
+    turned: dict[Node, Node] = {}
+    with grad_mode(False):
+        for node in nodes:
+            product = node.operands[0] if node.op.name == "permute" else node
+            if (
+                product is not node
+                and product.op in (ops.matmul, ops.matmul_fast, ops.matmul_wide)
+                and readers[product] == 1
+                and product not in kept
+                and node.attrs[0] == (*range(node.rank - 2), node.rank - 1, node.rank - 2)
+            ):
+                a, b = (_transposed(turned[o]) for o in product.operands)
+                turned[node] = intern(product.op, (b, a), loc=product.loc)
+            elif any(turned[o] is not o for o in node.operands):
+                operands = tuple(turned[o] for o in node.operands)
+                turned[node] = intern(node.op, operands, node.attrs, loc=node.loc)
+            else:
+                turned[node] = node
+    return [turned[r] for r in roots]
+
+
+def _transposed(x: Node) -> Node:
+    order = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
+    undone = x.op.name == "permute" and x.attrs[0] == order
+    return x.operands[0] if undone else ops.permute(x, order)
+
+
+def give_memory(node: Node) -> Node | None:
+    """A scatter updates memory of its own, which first holds its base; so does an external kernel
+    with all that it writes to."""
+    if node.op is external:
+        return _give_external(node)
+    if node.op.kind is not Kind.SCATTER or node.operands[0].op is initial:
+        return None
+    base, *rest = node.operands
+    copy = intern(initial, (base,), (node.seq,), loc=node.loc)
+    return node.op(copy, *rest, *node.attrs)
+
+
+def _give_external(node: Node) -> Node | None:
+    _, tensors, written, _ = node.attrs
+    copies = {
+        place: after.seq
+        for place, after in zip(written, outcomes(node), strict=True)
+        if isinstance(place, int) and node.operands[place].op is not initial
+    }
+    for place, operand in enumerate(node.operands[:tensors]):
+        if operand.op is ops.scalar:  # a tensor that is a number of the run has no memory yet
+            copies.setdefault(place, node.seq)
+    if not copies:
+        return None
+    operands = list(node.operands)
+    for place, number in copies.items():
+        operands[place] = intern(initial, (operands[place],), (number,), loc=node.loc)
+    return node.op(*operands, *node.attrs)

@@ -1,0 +1,264 @@
+"""Long sums of few results, and running ones, in two steps: of parts, then of what the parts gave.
+
+One step would leave most of the machine idle. The parts are cut by size alone, so the order of
+additions is the same on every run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import HALVES, DType, accumulator
+from tilewright.ir.node import Node
+from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.composite import as_dtype
+from tilewright.ir.passes.autodiff import decomposed
+
+from ..target import Target
+
+_PERMUTE, _EXPAND = REGISTRY["permute"], REGISTRY["expand"]
+_MOST = 16
+"""How many times as many parts as are enough there may be."""
+
+
+@dataclass(frozen=True)
+class SplitFolds:
+    """A fold of long rows, or of columns, of which there are too few to keep the machine busy."""
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        if node.op.kind is not Kind.REDUCE or node.op.name in ("argmax", "argmin"):
+            return None
+        (x,) = node.operands
+        (axes,) = node.attrs
+        points = math.prod(node.shape)
+        length = math.prod(x.shape[a] for a in axes)
+        longest, least = self.target.long_row, 64
+        if self.target.columns and not {x.rank - 1, _innermost(x)} <= set(axes):
+            x, axes = _merged(x, axes)
+            points = -(-points // self.target.columns)  # one program folds so many of them
+            longest, least = self.target.long_row >> 7, 16
+        if not points or points >= self.target.parallel or length < longest:
+            return None
+        axis = max(axes, key=lambda a: x.shape[a])
+        parts = self._parts(x.shape[axis], points, length, least)
+        if parts is None:  # no single axis has enough
+            x, axes = _merged(x, axes)
+            axis = max(axes, key=lambda a: x.shape[a])
+            parts = self._parts(x.shape[axis], points, length, least)
+        if parts is None:  # of no number that divides it
+            parts = min(self._enough(points, length), x.shape[axis])
+        size = x.shape[axis] // parts
+        if parts < 2 or length // parts < least:
+            return None
+        x = as_dtype(x, accumulator(x.dtype))  # sums of parts are not rounded
+        even = ops.slice_axis(x, axis, 0, parts * size)
+        cut = ops.reshape(even, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
+        within = sorted(axis + 1 if a == axis else a + (a > axis) for a in axes)
+        partial = node.op(cut, tuple(within))
+        partial = ops.reshape(
+            partial, tuple(n for i, n in enumerate(partial.shape) if i != axis + 1)
+        )
+        if parts * size < x.shape[axis]:
+            rest = ops.slice_axis(x, axis, parts * size, x.shape[axis])
+            others = tuple(a for a in axes if a != axis)
+            partial = ops.cat([partial, node.op(rest, others) if others else rest], axis)
+        return as_dtype(ops.reshape(node.op(partial, (axis,)), node.shape), node.dtype)
+
+    def _enough(self, points: int, length: int) -> int:
+        """Parts that fill the machine, or as many as a part has elements."""
+        return min(-(-4 * self.target.parallel // points), math.isqrt(length - 1) + 1)
+
+    def _parts(self, extent: int, points: int, length: int, least: int) -> int | None:
+        """Into how many equal parts of at least so many elements an axis is cut."""
+        enough = self._enough(points, length)
+        for parts in range(max(2, enough), min(extent, _MOST * enough, length // least) + 1):
+            if extent % parts == 0:
+                return parts
+        return None
+
+
+def _innermost(x: Node) -> int:
+    """The dimension along which neighbours are neighbours in memory, if `x` is made of a turned
+    view and is not in memory itself."""
+    place = list(range(x.rank))
+    while x.op is _PERMUTE or x.op.kind is Kind.ELEMENTWISE:
+        if x.op is _PERMUTE:
+            place = [x.attrs[0][p] for p in place]
+            x = x.operands[0]
+            continue
+        whole = [o for o in x.operands if o.shape == x.shape and o.op is not _EXPAND]
+        if not whole:
+            break
+        x = whole[0]
+    return place.index(x.rank - 1)
+
+
+def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
+    """`x` with neighbouring dimensions among `axes` as one, which can be cut anywhere."""
+    shape: list[int] = []
+    folded: list[int] = []
+    for axis, size in enumerate(x.shape):
+        if axis in axes and axis - 1 in axes:
+            shape[-1] *= size
+        else:
+            folded += [len(shape)] if axis in axes else []
+            shape.append(size)
+    return ops.reshape(x, shape), tuple(folded)
+
+
+@dataclass(frozen=True)
+class SplitScans:
+    """A running fold of long rows, of which there are too few to keep the machine busy: each part
+    of a row by itself, on top of the fold of the parts before it."""
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        if node.op not in _FOLDS or not self.target.split_scans:
+            return None
+        (x,), (axis,) = node.operands, node.attrs
+        length = x.shape[axis]
+        rows = math.prod(x.shape) // max(length, 1)
+        if not rows or rows >= self.target.parallel or length < self.target.long_row:
+            return None
+        fold, both, neutral = _FOLDS[node.op]
+        dtype = accumulator(x.dtype)
+        x = x if x.dtype is dtype else ops.cast(x, dtype)
+        parts = -(-length // _PART)
+        rest = parts * _PART - length
+        nothing = ops.constant(neutral(dtype), dtype)
+        if rest:
+            x = ops.pad(x, _only(axis, 0, x.rank), _only(axis, rest, x.rank), value=nothing)
+        cut = ops.reshape(x, (*x.shape[:axis], parts, _PART, *x.shape[axis + 1 :]))
+        before = node.op(fold(cut, (axis + 1,)), axis)  # with the part itself
+        before = ops.slice_axis(before, axis, 0, parts - 1)
+        before = ops.pad(before, _only(axis, 1, cut.rank), _only(axis, 0, cut.rank), value=nothing)
+        out = both(ops.expand(before, cut.shape), node.op(cut, axis + 1))
+        out = ops.slice_axis(ops.reshape(out, x.shape), axis, 0, length)
+        return out if node.dtype is dtype else ops.cast(out, node.dtype)
+
+
+def _only(axis: int, count: int, rank: int) -> tuple[int, ...]:
+    return tuple(count if i == axis else 0 for i in range(rank))
+
+
+def _lowest(dtype: DType) -> float:
+    return -math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).min)
+
+
+def _highest(dtype: DType) -> float:
+    return math.inf if dtype.is_floating_point else int(np.iinfo(dtype.np).max)
+
+
+def _logsumexp(x: Node, axes: tuple[int, ...]) -> Node:
+    return decomposed(ops.logsumexp(x, axes))
+
+
+_FOLDS: dict[Op, tuple[Callable[..., Node], Callable[..., Node], Callable[[DType], float]]] = {
+    REGISTRY["cumsum"]: (ops.sum, ops.add, lambda dtype: 0),
+    REGISTRY["cumprod"]: (ops.prod, ops.mul, lambda dtype: 1),
+    REGISTRY["cummax"]: (ops.max, ops.maximum, _lowest),
+    REGISTRY["cummin"]: (ops.min, ops.minimum, _highest),
+    REGISTRY["logcumsumexp"]: (_logsumexp, ops.logaddexp, _lowest),
+}
+"""Of each scan the fold, how two parts are put together, and what changes nothing."""
+_PART = 1024  # elements of a part: a tile's row
+
+
+@dataclass(frozen=True)
+class SplitProducts:
+    """A product of few tiles and a long sum as a batch of products, whose sum is taken then: matrix
+    products cut along K, and gradients of convolutions' weights cut along the batch.
+
+    Sums of parts are in float32, also those of half types.
+    """
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        if 0 in node.shape:
+            return None
+        if node.op in (ops.matmul, ops.matmul_fast, ops.matmul_wide):
+            return self._matmul(node)
+        return self._weight_grad(node) if node.op is ops.conv_weight_grad else None
+
+    def _matmul(self, node: Node) -> Node | None:
+        a, b = node.operands
+        *batch, rows, columns = node.shape
+        inner = a.shape[-1]
+        parts = self.parts(node, (math.prod(batch), rows, columns), inner, inner // _EVEN)
+        if parts == 1 or inner % (_EVEN * parts):
+            return None
+        size = inner // parts
+        left = ops.reshape(a, (*a.shape[:-1], parts, size))
+        left = ops.permute(left, (*range(a.rank - 2), a.rank - 1, a.rank - 2, a.rank))
+        right = ops.reshape(b, (*b.shape[:-2], parts, size, columns))
+        products = (ops.matmul_wide if node.dtype in HALVES else node.op)(left, right)
+        return total_of_parts(products, products.rank - 3, node.shape, node.dtype)
+
+    def _weight_grad(self, node: Node) -> Node | None:
+        """The parts of the batch as groups of channels."""
+        g, x = node.operands
+        *attrs, groups = node.attrs
+        rows, columns = g.shape[1] // groups, math.prod(node.shape[1:])
+        inner = g.shape[0] * math.prod(g.shape[2:])
+        parts = self.parts(node, (groups, rows, columns), inner, g.shape[0])
+        if parts == 1:
+            return None
+
+        def apart(operand: Node) -> Node:
+            count, channels, *rest = operand.shape
+            cut = ops.reshape(operand, (parts, count // parts, channels, *rest))
+            turned = ops.permute(cut, (1, 0, *range(2, cut.rank)))
+            return ops.reshape(turned, (count // parts, parts * channels, *rest))
+
+        op = ops.conv_weight_grad_wide if node.dtype in HALVES else node.op
+        products = op(apart(g), apart(x), *attrs, parts * groups)
+        whole = ops.reshape(products, (parts, *node.shape))
+        return total_of_parts(whole, 0, node.shape, node.dtype)
+
+    def parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
+        """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: those that
+        take least time. sizes: batch, rows and columns."""
+        if node.dtype.name not in self.target.split_products:
+            return 1
+        most = min(inner // _LEAST, self.target.chip.multiprocessors)
+        counts = [p for p in range(1, most + 1) if extent % p == 0] or [1]
+        return min(counts, key=lambda p: self._seconds(node, sizes, inner, p))
+
+    def _seconds(self, node: Node, sizes: tuple[int, int, int], inner: int, parts: int) -> float:
+        """What a product in so many parts takes, with the best of `_TILES`, by multiprocessors: the
+        busiest one has whole tiles. Parts are written, and read to be added."""
+        chip, dtype = self.target.chip, node.operands[0].dtype
+        batch, rows, columns = sizes
+        each = 1 / chip.multiprocessors
+        rounded = self.target.rounds(node.op.convolution)
+        rate = chip.flops(dtype, rounded) * each, chip.cache_bandwidth * each
+        products = math.inf
+        for m, n in {(min(rows, m), min(columns, n)) for m, n in _TILES}:
+            tiles = -(-rows // m) * -(-columns // n) * batch * parts
+            step = max(2 * m * n / rate[0], (m + n) * dtype.itemsize / rate[1], _TERM)
+            products = min(products, -(-tiles // chip.multiprocessors) * step * (inner / parts))
+        read = sum(math.prod(o.shape) for o in node.operands) * dtype.itemsize / chip.bandwidth
+        added = 8 * parts * math.prod(node.shape) / chip.bandwidth + _LAUNCH if parts > 1 else 0.0
+        return max(products, read) + added
+
+
+def total_of_parts(products: Node, axis: int, shape: Sequence[int], dtype: DType) -> Node:
+    """The sum of `products`, which aren't rounded, along an axis."""
+    total = products if products.shape[axis] == 1 else ops.sum(products, (axis,))
+    return as_dtype(ops.reshape(total, shape), dtype)
+
+
+_TILES = ((128, 256), (256, 128), (128, 128), (128, 64), (64, 128), (64, 64))
+_EVEN = 64  # parts of K are multiples of it, so that their rows are read by whole vectors
+_LEAST = 256  # terms of a part
+_TERM = 4e-9  # seconds at least: three stages of 64 are asked for at a time, 0.8 us before
+_LAUNCH = 3e-6  # seconds

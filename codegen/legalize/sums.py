@@ -1,0 +1,117 @@
+"""Contractions of one column as sums of products: they have no use for tiles, memory is what they
+wait for. Sums of half types are in float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import accumulator
+from tilewright.ir.node import Node
+from tilewright.ir.op import Op
+from tilewright.ir.ops.composite import as_dtype
+
+from ..target import Target
+
+_FEW = 1 << 15
+"""Up to so many products a matrix times a vector stays what it is."""
+_OUTPUTS = 8
+"""The most channels that a depthwise convolution makes of each of its input."""
+
+
+def _wide(x: Node) -> Node:
+    return as_dtype(x, accumulator(x.dtype))
+
+
+@dataclass(frozen=True)
+class SumVectors:
+    """A matrix times a vector folds the rows of the matrix."""
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        if (
+            node.op not in (ops.matmul, ops.matmul_wide)
+            or not self.target.vector_sums
+            or node.shape[-1] != 1
+        ):
+            return None
+        a, b = node.operands
+        if math.prod(node.shape) * a.shape[-1] <= _FEW or not a.dtype.is_floating_point:
+            return None
+        turned = ops.permute(b, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
+        whole = (*node.shape[:-1], a.shape[-1])
+        products = ops.expand(_wide(a), whole) * ops.expand(_wide(turned), whole)
+        return as_dtype(ops.sum(products, (node.rank - 1,)), node.dtype)
+
+
+@dataclass(frozen=True)
+class SumDepthwise:
+    """A depthwise convolution, or a gradient of one, folds windows."""
+
+    target: Target
+
+    def __call__(self, node: Node) -> Node | None:
+        rule = _DEPTHWISE.get(node.op)
+        if rule is None or not self.target.depthwise_sums or 0 in node.shape:
+            return None
+        groups = node.attrs[-1]
+        weight = node if node.op is ops.conv_weight_grad else node.operands[1]
+        each = weight.shape[0] // groups
+        few = each == 1 or (groups > 1 and each <= _OUTPUTS and node.op is ops.conv)
+        return rule(node) if weight.shape[1] == 1 and few else None
+
+
+def _forward(node: Node) -> Node:
+    return _summed(*node.operands, *node.attrs[:-1])
+
+
+def _input_grad(node: Node) -> Node | None:
+    """With stride 1: the sum of windows with the kernel turned around."""
+    g, w = node.operands
+    _, strides, padding, dilation, _ = node.attrs
+    reach = [d * (k - 1) for d, k in zip(dilation, w.shape[2:], strict=True)]
+    border = tuple((r - low, r - high) for r, (low, high) in zip(reach, padding, strict=True))
+    if any(s != 1 for s in strides) or any(b < 0 for pair in border for b in pair):
+        return None
+    return _summed(g, ops.flip(w, tuple(range(2, w.rank))), strides, border, dilation)
+
+
+def _weight_grad(node: Node) -> Node:
+    """Each tap's products with its window, over the batch and all places."""
+    g, x = node.operands
+    kernel, strides, padding, dilation, _ = node.attrs
+    seen = _windows(x, kernel, strides, padding, dilation)
+    each = ops.reshape(g, (*g.shape, *(1 for _ in kernel)))
+    products = _wide(seen) * ops.expand(_wide(each), seen.shape)
+    summed = ops.sum(products, (0, *range(2, x.rank)))
+    return as_dtype(ops.reshape(summed, node.shape), node.dtype)
+
+
+def _summed(x: Node, w: Node, strides: Any, padding: Any, dilation: Any) -> Node:
+    """The convolution of x[n, c, *in] with w[c * each, 1, *kernel]."""
+    count, kernel = x.shape[1], w.shape[2:]
+    each = w.shape[0] // count
+    seen = ops.unsqueeze(_windows(x, kernel, strides, padding, dilation), 2)
+    whole = (*seen.shape[:2], each, *seen.shape[3:])
+    taps = ops.reshape(w, (1, count, each, *(1 for _ in kernel), *kernel))
+    products = ops.expand(_wide(seen), whole) * ops.expand(_wide(taps), whole)
+    summed = ops.sum(products, tuple(range(x.rank + 1, seen.rank)))
+    out = (x.shape[0], w.shape[0], *seen.shape[3 : x.rank + 1])
+    return as_dtype(ops.reshape(summed, out), x.dtype)
+
+
+def _windows(x: Node, kernel: Any, strides: Any, padding: Any, dilation: Any) -> Node:
+    """[n, c, *out, *kernel]"""
+    padded = ops.pad(x, (0, 0, *(low for low, _ in padding)), (0, 0, *(h for _, h in padding)))
+    return ops.windows(padded, range(2, x.rank), kernel, strides, dilation)
+
+
+_DEPTHWISE: dict[Op, Callable[[Node], Node | None]] = {
+    ops.conv: _forward,
+    ops.conv_input_grad: _input_grad,
+    ops.conv_weight_grad: _weight_grad,
+}

@@ -1,0 +1,102 @@
+"""Launches of kernels that the user wrote: steps of a program beside those of our own kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from tilewright.ir.node import Node
+
+from ..kernel import Buffer, Scalar
+
+if TYPE_CHECKING:
+    from ..triton import Emitted
+
+
+Config = tuple[tuple[str, Any], ...]
+"""Of an autotuned kernel: names with plain values, by name."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the best config of an autotuned kernel depends on. structure: a hash of its text, its
+    configs and all else that isn't a size."""
+
+    structure: str
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Autotuned(Site):
+    """A launch of an autotuned kernel as each of its configs makes it, for the tuner.
+
+    outputs, inputs: the buffers of a launch, those that it writes to first. scalars: the numbers
+    it was passed that change from run to run. launches: by config, the first of them by default;
+    none where nothing is tuned.
+    """
+
+    name: str
+    outputs: tuple[Buffer, ...]
+    inputs: tuple[Buffer, ...]
+    scalars: tuple[float, ...]
+    launches: Mapping[Config, Emitted]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A launch that nodes refer to. origin: where the config of an autotuned kernel is from."""
+
+    emitted: Emitted
+    origin: str = ""
+    autotuned: Autotuned | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class External:
+    """A user's kernel in the place of one of ours.
+
+    emitted: the kernel and what a launch passes to it. Its buffers are the operands that it writes
+        to, then the others.
+    scalars: the numbers it is passed that change from run to run.
+    """
+
+    registered: Registered
+    scalars: tuple[Scalar, ...]
+
+    @property
+    def emitted(self) -> Emitted:
+        return self.registered.emitted
+
+    @property
+    def name(self) -> str:
+        return self.emitted.name
+
+
+_launches: dict[str, Registered] = {}
+_names: dict[Hashable, str] = {}
+_made: WeakValueDictionary[tuple[str, tuple[int, ...]], External] = WeakValueDictionary()
+
+
+def register(key: Hashable, make: Callable[[], Registered]) -> str:
+    """The name by which nodes refer to a launch: one for equal keys, made when it is new."""
+    name = _names.get(key)
+    if name is None:
+        made = make()
+        name = f"{made.emitted.name}.{len(_launches)}"
+        _launches[name] = made
+        _names[key] = name
+    return name
+
+
+def launch_of(node: Node) -> External:
+    """What runs an `external` node, one object for all that have the same numbers."""
+    name, tensors, *_ = node.attrs
+    numbers = node.operands[tensors:]
+    key = name, tuple(n.attrs[0] for n in numbers)
+    found = _made.get(key)
+    if found is None:
+        scalars = tuple(Scalar(n.attrs[0], n.dtype) for n in numbers)
+        found = _made[key] = External(_launches[name], scalars)
+    return found

@@ -1,0 +1,627 @@
+"""Lowering: the values of one kernel, pulled from the nodes it stores.
+
+`Lowering.value(node, place)` is the element of a node at a place that is a function of the kernel's
+axes. Nodes in memory are loaded; everything else is computed right there, so movement ops are index
+arithmetic only, and an element that is needed twice at one place is computed once.
+
+A rule that needs operands is a generator: it yields (operand, place) and is sent the value. So deep
+graphs need no deep stack.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from itertools import islice
+from types import GeneratorType
+from typing import Any, cast
+
+import numpy as np
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import HALVES, NARROW, DType, accumulator, float32, int64
+from tilewright.ir.node import Node
+from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.contraction import matmul_fast
+from tilewright.ir.ops.generate import constant_value, random_bits, scalar
+from tilewright.ir.shape import contiguous_strides
+
+from ..kernel import (
+    Apply,
+    Buffer,
+    Condition,
+    Constant,
+    Dot,
+    Guard,
+    Load,
+    Ordered,
+    Position,
+    RandomBits,
+    Reduce,
+    Scalar,
+    Scan,
+    Segment,
+    Sort,
+    Store,
+    Value,
+    collect,
+    ranges,
+)
+from ..kernel import index as ix
+from ..kernel.domain import Domain, Place, along
+from ..kernel.index import Axis, Check, Data, Index
+from . import movement
+from .contraction import Term, contraction
+from .movement import narrow
+
+Request = tuple[Node, Place]
+Rule = Generator[Request, Value, Value]
+
+CAST, BITCAST = REGISTRY["cast"], REGISTRY["bitcast"]
+MUL = REGISTRY["mul"]
+
+initial = Op(
+    "initial",
+    Kind.ELEMENTWISE,
+    lambda x, update: (x.shape, x.dtype),
+    params=("update",),
+    numpy="{0}",
+    triton="{0}",
+    float8=True,
+)
+"""What memory that is updated holds before: a copy of its base, for that one update alone."""
+
+
+ordered = Op(
+    "ordered",
+    Kind.SCAN,
+    lambda x, axis, run: (x.shape, x.dtype),
+    params=("axis", "run"),
+    numpy=lambda x, axis, run: np.sort(x, axis=axis),
+)
+"""Integers in ascending order along an axis; run as in `kernel.Ordered`."""
+
+grouped_scatter = Op(
+    "grouped_scatter",
+    Kind.SCATTER,
+    lambda *given: ops.scatter.infer(*given),  # of this module: it is never recorded or exported
+    params=("axis", "mode"),
+    numpy=ops.scatter.numpy,
+)
+"""A scatter along one axis of values that meet as neighbours only."""
+
+
+class CannotFuse(Exception):
+    """A node can't be computed inside of this kernel and has to come from memory."""
+
+    def __init__(self, node: Node, reason: str):
+        super().__init__(f"{node.op.name}: {reason}")
+        self.node = node
+        self.reason = reason
+
+
+class Lowering:
+    """The values of one kernel over `domain`.
+
+    source(node): the buffer a node is loaded from; None if this kernel computes it.
+    rounds: whether a node of a half type is rounded here as it would be in memory (see
+        `Target.rounds_halves`).
+    most_places: CannotFuse if a node is computed at more places than these.
+    """
+
+    def __init__(
+        self,
+        domain: Domain,
+        source: Callable[[Node], Buffer | None],
+        rounds: bool = True,
+        most_places: int | None = None,
+    ):
+        self.domain = domain
+        self.source = source
+        self.rounds = rounds
+        self.most_places = most_places
+        self.memo: dict[Request, Value] = {}
+        self.nodes: dict[Node, None] = {}
+        self._places: Counter[Node] = Counter()
+        self._same: dict[Any, Value] = {}
+        self._seen: dict[int, Value] = {}
+        self._ranges: dict[int, frozenset[Axis]] = {}
+        self._short: dict[int, DType] = {}  # values that have no more digits than a half type
+        self._parallel = frozenset(domain.parallel)
+
+    # The machine.
+
+    def value(self, node: Node, place: Place) -> Value:
+        """The element of `node` at `place`."""
+        found = self.memo.get((node, place))
+        if found is not None:
+            return found
+        stack: list[tuple[Request, Rule]] = []
+        request: Request = (node, place)
+        while True:
+            known = self.memo.get(request)
+            if known is None:
+                rule = self._rule(*request)
+                if isinstance(rule, GeneratorType):
+                    stack.append((request, rule))
+                    sent: Value | None = None
+                else:
+                    made = self._rounded(request[0], cast(Value, rule))
+                    sent = self.memo[request] = made
+            else:
+                sent = known
+            # Hand the value on until some rule asks for another one.
+            while True:
+                if not stack:
+                    assert sent is not None
+                    return sent
+                try:
+                    request = stack[-1][1].send(sent)  # type: ignore[arg-type]
+                    break
+                except StopIteration as done:
+                    request, _ = stack.pop()
+                    sent = self.memo[request] = self._rounded(request[0], done.value)
+
+    def store(self, node: Node, buffer: Buffer) -> Store:
+        """Every element of `node`, written to `buffer`."""
+        base = stored_base(node, self.source)
+        place = self.domain.place(base.shape)
+        if place is None:
+            raise CannotFuse(node, "its shape doesn't fit the kernel's iteration space")
+        return self.stored(node, base, place, self.value(base, place), buffer)
+
+    def stored(self, node: Node, base: Node, place: Place, value: Value, buffer: Buffer) -> Store:
+        """The store of `node`, which is `base` moved, given the element of `base` at `place`."""
+        chain = []
+        while node is not base:
+            chain.append(node)
+            node = node.operands[0]
+        for moved in reversed(chain):
+            self.nodes[moved] = None
+            place = movement.target(moved, place)
+            node = moved
+        if isinstance(value, Apply) and value.op is CAST and value.target is buffer.dtype:
+            (before,) = value.args
+            value = before if before.dtype is value.dtype else value  # a store rounds by itself
+        return Store(buffer, ix.linearize(place, contiguous_strides(node.shape)), value)
+
+    def _rule(self, node: Node, place: Place) -> Value | Rule:
+        buffer = self.source(node)
+        if buffer is not None:
+            return self._load(buffer, place, node)
+        self.nodes[node] = None
+        if self.most_places is not None and node.op.kind is Kind.ELEMENTWISE:
+            self._places[node] += 1
+            if self._places[node] > self.most_places:
+                raise CannotFuse(node, f"would be computed at more than {self.most_places} places")
+        return _RULES[node.op.kind](self, node, place)
+
+    def _load(self, buffer: Buffer, place: Place, node: Node) -> Value:
+        offset = ix.linearize(place, contiguous_strides(node.shape))
+        dtype = accumulator(node.dtype)
+        return self._shared((buffer, offset), lambda: Load(buffer, offset, dtype))
+
+    def _shared(self, key: Any, make: Callable[[], Value]) -> Value:
+        """One value for equal expressions, whichever nodes they come from."""
+        found = self._same.get(key)
+        if found is None:
+            found = self._same[key] = make()
+        return found
+
+    # Half types.
+
+    def _rounded(self, node: Node, value: Value) -> Value:
+        """`value`, which is that of `node`, as it would come back from memory."""
+        if value.dtype is not float32:
+            return value
+        digits = self._held(value) or self._digits(value)
+        if node.dtype in HALVES and digits is not node.dtype and self.rounds:
+            digits = node.dtype
+            value = self.apply(CAST, (value,), float32, digits)
+        if digits is not None:
+            self._short[id(value)] = digits
+        return value
+
+    def _held(self, value: Value) -> DType | None:
+        """The half type that holds `value` as it is, if that is known."""
+        known = self._short.get(id(value))
+        if known is None and isinstance(value, Load) and value.buffer.dtype in HALVES:
+            return value.buffer.dtype
+        return known
+
+    def _digits(self, value: Value) -> DType | None:
+        """The half type that holds `value` because it holds what it is made of."""
+        parts: Sequence[Value] = ()
+        if isinstance(value, Apply):
+            if value.op is CAST:
+                return value.target
+            parts = value.args if value.op.error == 0 else ()
+        elif isinstance(value, Guard):
+            parts = (value.inside, value.outside)
+        elif isinstance(value, (Reduce, Scan)) and value.op in ("max", "min"):
+            parts = (value.arg,)
+        numbers = [p for p in parts if p.dtype is float32 and not _fits_halves(p)]
+        found = {self._held(p) for p in numbers}
+        return found.pop() if len(found) == 1 else None
+
+    # Leaves of the expression.
+
+    def _leaf(self, node: Node, place: Place) -> Value:
+        if node.op is not scalar:
+            raise CannotFuse(node, "a leaf without a buffer")
+        slot, dtype = node.attrs
+        return self._shared(("scalar", slot), lambda: Scalar(slot, accumulator(dtype)))
+
+    def _constant(self, node: Node, place: Place) -> Value:
+        return self.constant(constant_value(node), node.dtype)
+
+    def constant(self, number: Any, dtype: DType) -> Constant:
+        wide = accumulator(dtype)
+        value = np.asarray(number).astype(wide.np)[()]
+        made = self._shared((value.tobytes(), wide), lambda: Constant(value, wide))
+        assert isinstance(made, Constant)
+        return made
+
+    def _position(self, position: Index) -> Value:
+        return self._shared(("position", position), lambda: Position(position, int64))
+
+    def _generate(self, node: Node, place: Place) -> Value | Rule:
+        if node.op is random_bits:
+            return self._random(node, place)
+        return self._position(place[0])
+
+    def _random(self, node: Node, place: Place) -> Rule:
+        seed = yield node.operands[0], ()
+        offset = yield node.operands[1], ()
+        position = ix.linearize(place, contiguous_strides(node.shape))
+        return RandomBits(seed, offset, position, node.dtype)
+
+    # Elementwise.
+
+    def _elementwise(self, node: Node, place: Place) -> Rule:
+        args = []
+        for operand in node.operands:
+            same = operand.shape == node.shape
+            arg = yield operand, place if same else narrow(place, operand.shape)
+            args.append(arg)
+        if node.op is initial:
+            return args[0]
+        if node.op is CAST:
+            return self._cast(node, args[0])
+        if node.op is BITCAST:
+            return self._bitcast(node, args[0])
+        if node.dtype is int64:
+            folded = self._fold_position(node.op.name, args)
+            if folded is not None:
+                return folded
+        return self.apply(node.op, args, accumulator(node.dtype))
+
+    def apply(
+        self, op: Op, args: Sequence[Value], dtype: DType, target: DType | None = None
+    ) -> Value:
+        key = (op, dtype, target, *map(id, args))
+        return self._shared(key, lambda: Apply(op, tuple(args), dtype, target))
+
+    def _cast(self, node: Node, arg: Value) -> Value:
+        source, target = node.operands[0].dtype, node.dtype
+        if accumulator(target) is not target:
+            rounded = source is target
+            return arg if rounded else self.apply(CAST, (arg,), float32, target)
+        if arg.dtype is target:  # a half type is float32 in a kernel already
+            return arg
+        return self.apply(CAST, (arg,), target)
+
+    def _bitcast(self, node: Node, arg: Value) -> Value:
+        """The bits are those of memory: what is computed in a wider type is rounded first."""
+        source, target = node.operands[0].dtype, node.dtype
+        if source in NARROW and not isinstance(arg, Load):
+            arg = self.apply(CAST, (arg,), float32, source)
+        narrow = target if target in NARROW else None
+        return self.apply(BITCAST, (arg,), accumulator(target), narrow)
+
+    def _fold_position(self, name: str, args: Sequence[Value]) -> Value | None:
+        """Arithmetic on positions stays a position, so that gathers by it stay plain loads."""
+        if len(args) != 2 or name not in ("add", "sub", "mul"):
+            return None
+        a, b = (_as_index(v) for v in args)
+        if a is None or b is None:
+            return None
+        if name == "add":
+            return self._position(a + b)
+        if name == "sub":
+            return self._position(a - b)
+        if not b.terms:
+            return self._position(a * b.const)
+        return self._position(b * a.const) if not a.terms else None
+
+    # Movement and positions that are data.
+
+    def _movement(self, node: Node, place: Place) -> Rule:
+        name = node.op.name
+        if name == "pad":
+            return self._pad(node, place)
+        if name == "cat":
+            return self._cat(node, place)
+        return self._moved(node, place)
+
+    def _moved(self, node: Node, place: Place) -> Rule:
+        return (yield node.operands[0], movement.source(node, place))
+
+    def _pad(self, node: Node, place: Place) -> Rule:
+        found = movement.pad_source(node, place)
+        outside = yield node.operands[1], ()
+        if found is None:
+            return outside
+        conditions, where = found
+        inside = yield node.operands[0], where
+        return self._guard(conditions, inside, outside)
+
+    def _cat(self, node: Node, place: Place) -> Rule:
+        axis = node.attrs[0]
+        low, high = place[axis].bounds()
+        parts: list[tuple[Condition, Value]] = []
+        start = 0
+        for part in node.operands:
+            size = part.shape[axis]
+            if size and start <= high and start + size > low:
+                where = list(place)
+                where[axis] = place[axis] - start if size != 1 else ix.ZERO
+                value = yield part, tuple(where)
+                parts.append((Condition(place[axis], start, start + size), value))
+            start += size
+        # Each part is guarded on both sides: a branch not taken must not load out of bounds.
+        result: Value = self.constant(0, node.dtype)
+        for condition, value in reversed(parts):
+            result = self._guard(movement.simplified([condition]) or [], value, result)
+        return result
+
+    def _guard(self, conditions: Sequence[Condition], inside: Value, outside: Value) -> Value:
+        if not conditions:
+            return inside
+        return Guard(tuple(conditions), inside, outside, inside.dtype)
+
+    def _gather(self, node: Node, place: Place) -> Rule:
+        x, *indices = node.operands
+        axis = node.attrs[0]
+        placed = len(node.shape) - (x.rank - len(indices))
+        at = place[axis : axis + placed]
+        positions = []
+        for dim, operand in enumerate(indices, axis):
+            value = yield operand, narrow(at, operand.shape)
+            positions.append(self.data_index(value, x.shape[dim], dim, node))
+        return (yield x, (*place[:axis], *positions, *place[axis + placed :]))
+
+    def _check(self, node: Node, place: Place) -> Rule:
+        size, axis, failure = node.attrs
+        value = yield node.operands[0], place
+        return self._position(self.data_index(value, size, axis, node, failure))
+
+    def data_index(
+        self, value: Value, size: int, dim: int, node: Node, failure: str = "position"
+    ) -> Index:
+        """The index that an integer value stands for, in dimension `dim` of `size` elements."""
+        known = _as_index(value)
+        if known is not None:
+            low, high = known.bounds()
+            if low >= 0 and high < size:
+                return known
+        return ix.data(Data(value, Check(size, dim, node.loc, failure)))
+
+    # Folds.
+
+    def axes_of(self, place: Place) -> frozenset[Axis]:
+        """The axes that a place varies with."""
+        found: frozenset[Axis] = frozenset()
+        for position in place:
+            found |= self._mentioned(position)
+        return found
+
+    def _mentioned(self, position: Index) -> frozenset[Axis]:
+        found: set[Axis] = set()
+        for atom in ix.walk(position):
+            if isinstance(atom, Axis):
+                found.add(atom)
+            elif isinstance(atom, Data):
+                found |= self._range(atom.value)
+        return frozenset(found)
+
+    def _range(self, value: Value) -> frozenset[Axis]:
+        """The axes a value ranges over."""
+        if id(value) not in self._ranges:
+            before = len(self._seen)
+            collect(value, self._seen)
+            ranges(islice(self._seen.values(), before, None), self._ranges)
+        return self._ranges[id(value)]
+
+    def _own_points(self, node: Node, place: Place, over: tuple[Axis, ...]) -> None:
+        """A fold is computed once a row: raises unless `place` is one of its own for each row."""
+        kept = self.domain.beside(over)
+        mentioned = self.axes_of(place)
+        if mentioned & set(over):
+            raise CannotFuse(node, "read at more than one position of a row")
+        if mentioned != kept or math.prod(node.shape) < math.prod(a.extent for a in kept):
+            raise CannotFuse(node, "would be computed again for every point that reads it")
+
+    def _reduce(self, node: Node, place: Place) -> Rule:
+        axes: tuple[int, ...] = node.attrs[0]
+        (operand,) = node.operands
+        name = node.op.name
+        dtype = accumulator(node.dtype)
+        extents = [operand.shape[a] for a in axes]
+        count = math.prod(extents)
+        if count == 0:
+            return self.constant(_IDENTITY[name], dtype)
+        if count == 1:
+            if name in ("argmax", "argmin"):
+                return self.constant(0, dtype)
+            return (yield operand, place)
+        over = self.domain.folded(count)
+        if not over:
+            raise CannotFuse(node, f"folds {count} elements, the kernel's rows have another size")
+        self._own_points(node, place, over)
+        within = along(over, extents)
+        inner = list(place)
+        for axis, position in zip(axes, within, strict=True):
+            inner[axis] = position
+        arg = yield operand, tuple(inner)
+        if self._range(arg).isdisjoint(over):
+            repeated = self._fold_repeated(name, arg, count)
+            if repeated is not None:
+                return repeated
+        return self._shared((name, id(arg), over), lambda: Reduce(name, arg, over, dtype))
+
+    def _fold_repeated(self, name: str, arg: Value, count: int) -> Value | None:
+        """The fold of a row of equal elements."""
+        if name in ("max", "min", "any", "all"):
+            return arg
+        if name in ("argmax", "argmin"):
+            return self.constant(0, int64)
+        if name == "sum":
+            times = np.asarray(count).astype(arg.dtype.np)
+            return self.apply(MUL, (arg, self.constant(times, arg.dtype)), arg.dtype)
+        return None
+
+    def _scan(self, node: Node, place: Place) -> Rule:
+        (operand,) = node.operands
+        axis = node.attrs[0]
+        dtype = accumulator(node.dtype)
+        is_sort = node.op.name == "argsort"
+        if operand.shape[axis] == 1:
+            if is_sort:
+                return self.constant(0, dtype)
+            return (yield operand, place)
+        along = self.domain.reduction
+        if len(along) != 1 or place[axis] != ix.of(along[0]):
+            raise CannotFuse(node, "runs along an axis that isn't the kernel's row")
+        rest = self.axes_of((*place[:axis], *place[axis + 1 :]))
+        if rest != self._parallel:
+            raise CannotFuse(node, "its rows aren't those of the kernel")
+        arg = yield operand, place
+        if is_sort:
+            return Sort(arg, along[0], bool(node.attrs[1]), dtype)
+        if node.op is ordered:
+            return Ordered(arg, along[0], node.attrs[1], dtype)
+        return Scan(_SCANS[node.op.name], arg, along[0], dtype)
+
+    # Contractions.
+
+    def _contraction(self, node: Node, place: Place) -> Rule:
+        rule = contraction(node)
+        count = math.prod(rule.summed)
+        dtype = accumulator(node.dtype)
+        if count == 0:
+            return self.constant(0, dtype)
+        within = self.domain.row_place(rule.summed)
+        if within is None:
+            raise CannotFuse(node, "sums over another number of products than the kernel")
+        if not self._is_permutation(ix.linearize(place, contiguous_strides(node.shape))):
+            raise CannotFuse(node, "isn't read at each of its elements in turn")
+        factors = []
+        more = rule.scales(place, within) if rule.scales is not None else ()
+        for term in (*rule.terms(place, within), *more):
+            factors.append((yield from self._factor(term)))
+        a, b, *scales = factors
+        across = self.domain.across
+        if not self._range(a).isdisjoint(across) or not self._range(b).issuperset(across):
+            raise CannotFuse(node, "folds are not along the columns of its second operand")
+        if count == 1:  # an outer product sums nothing
+            return self.apply(MUL, (a, b), dtype)
+        segment = None
+        if rule.segment is not None:
+            segment = yield from self._segment(node, *rule.segment(place, within))
+        fast = node.op is matmul_fast or (node.op.convolution and node.dtype is float32)
+        kind = node.operands[0].dtype
+        return Dot(a, b, self.domain.reduction, dtype, kind, fast, segment, tuple(scales))
+
+    def _segment(self, node: Node, row: Index, group: Index) -> Generator[Request, Value, Segment]:
+        """The rows of a group, whose bounds are the last operand."""
+        along = row.lone_axis()
+        if along is None or group.lone_axis() is None:
+            raise CannotFuse(node, "its rows or groups are not along one axis")
+        first = yield node.operands[2], (group,)
+        stop = yield node.operands[2], (group + 1,)
+        return Segment(along, first, stop)
+
+    def _factor(self, term: Term) -> Rule:
+        conditions = movement.simplified(term.conditions)
+        zero = self.constant(0, term.node.dtype)
+        if conditions is None:
+            return zero
+        value = yield term.node, term.place
+        return self._guard(conditions, value, zero)
+
+    def _is_permutation(self, offset: Index) -> bool:
+        """Whether `offset` runs through 0, 1, … as the parallel axes do, in whatever order."""
+        if not offset.is_affine or offset.const:
+            return False
+        step = 1
+        seen = 0
+        for atom, coefficient in sorted(offset.terms, key=lambda term: term[1]):
+            if coefficient != step or atom not in self._parallel:
+                return False
+            assert isinstance(atom, Axis)
+            step *= atom.extent
+            seen += 1
+        return seen == len(self._parallel)
+
+    def _in_memory_only(self, node: Node, place: Place) -> Value:
+        raise CannotFuse(node, "its result has to be in memory")
+
+
+def stored_base(node: Node, source: Callable[[Node], Buffer | None]) -> Node:
+    """The node a kernel iterates over to store `node`.
+
+    What is computed is stored at permuted places; a mere copy is made in the order of its result.
+    """
+    base = node
+    while movement.is_bijection(base):
+        base = base.operands[0]
+        if source(base) is not None:
+            return node
+    return node if base.op.kind is Kind.MOVEMENT else base
+
+
+_RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
+    Kind.LEAF: Lowering._leaf,
+    Kind.CONSTANT: Lowering._constant,
+    Kind.GENERATE: Lowering._generate,
+    Kind.ELEMENTWISE: Lowering._elementwise,
+    Kind.MOVEMENT: Lowering._movement,
+    Kind.GATHER: Lowering._gather,
+    Kind.CHECK: Lowering._check,
+    Kind.REDUCE: Lowering._reduce,
+    Kind.SCAN: Lowering._scan,
+    Kind.CONTRACTION: Lowering._contraction,
+    Kind.SCATTER: Lowering._in_memory_only,
+    Kind.ATTENTION: Lowering._in_memory_only,
+    Kind.LOOP: Lowering._in_memory_only,
+    Kind.EXTERNAL: Lowering._in_memory_only,
+}
+
+_IDENTITY: dict[str, Any] = {"sum": 0, "prod": 1, "all": True, "any": False}
+_SCANS = {
+    "cumsum": "sum",
+    "cumprod": "prod",
+    "cummax": "max",
+    "cummin": "min",
+    "logcumsumexp": "logsumexp",
+}
+
+
+def _fits_halves(value: Value) -> bool:
+    """Whether a value is a constant that every half type holds: any with the first 8 bits alone
+    that is neither large nor small."""
+    if not isinstance(value, Constant) or value.dtype is not float32:
+        return False
+    fraction, exponent = math.frexp(float(value.value))
+    return not math.isfinite(fraction) or (fraction * 256 % 1 == 0 and -13 <= exponent <= 15)
+
+
+def _as_index(value: Value) -> Index | None:
+    """The index that an integer value is, if that is known when compiling."""
+    if isinstance(value, Position):
+        return value.index
+    if isinstance(value, Constant) and value.dtype is int64:
+        return ix.constant(int(value.value))
+    return None

@@ -1,0 +1,141 @@
+"""The schedules that a kernel may have on a GPU."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..kernel import Bundle, Dot, Kernel
+from ..kernel.analysis import Analysis
+from ..kernel.roles import roles
+from ..lower.attention import roles as attention_roles
+from ..target import Target
+from .attention import attention_schedule
+from .dots import dot_schedule, parted, walking, walks
+from .roofline import predict
+from .rows import pointwise_schedule, rows_schedule, update_schedule
+from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, head_block, points, power_of_two
+from .space import Space, grid
+
+Choices = Mapping[str, Sequence[Any]]
+
+MOST_HELD = 128
+"""Elements of a tile's sums that a thread may have: more are spilled."""
+ROW_PIECES = (1024, 2048, 4096, 8192)
+
+
+def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
+    """All schedules of a kernel that fit a multiprocessor by the cost model, which ranks them. The
+    default first. That of a Bundle is for its largest member."""
+    if isinstance(kernel, Bundle):
+        kernel = kernel.largest
+    default, choices = _choices(kernel, target)
+    names = tuple(choices)
+
+    @functools.cache
+    def seconds(schedule: Schedule) -> float:
+        return predict(kernel, schedule, target).seconds
+
+    def effect(schedule: Schedule) -> Any:
+        """What is chosen, if it fits."""
+        fits = _fits(kernel, schedule, target) and math.isfinite(seconds(schedule))
+        if schedule != default and not fits:
+            return None
+        return tuple(getattr(schedule, name) for name in names)
+
+    length = points(kernel.reduction)
+
+    def made(**given: Any) -> Schedule:
+        if "block_r" in given:
+            given["looped"] = given["block_r"] < length
+        schedule = replace(default, **given)
+        if "block_k" not in given:
+            return schedule
+        fitted = walking if schedule.persistent else parted
+        return fitted(kernel, schedule, target)
+
+    places = grid(default, choices, made, effect)
+    predicted = {s: seconds(s) for s in places}
+    return Space(tuple(places), places, predicted)
+
+
+def _choices(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
+    if kernel.is_chained:
+        return _attention(kernel, target)
+    if kernel.has_dot:
+        return _dot(kernel, target)
+    if kernel.is_update:
+        block = {"block": (64, 128, 256, 512, 1024), "num_warps": (1, 2, 4, 8)}
+        return update_schedule(kernel, target), block
+    if kernel.reduction:
+        return _rows(kernel, target)
+    blocks = (128, 256, 512, 1024, 2048, 4096)
+    return pointwise_schedule(kernel, target), {"block": blocks, "num_warps": (1, 2, 4, 8)}
+
+
+def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
+    default = dot_schedule(kernel, target)
+    dot = next(v for v in kernel.values if isinstance(v, Dot))
+    role = roles(kernel, Analysis(kernel), dot)
+    m, n, k = points(role.m), points(role.n), points(role.k)
+    if dot.input_dtype.itemsize == 8 or not dot.input_dtype.is_floating_point:
+        return default, {"block_m": (16, 32), "block_n": (16, 32), "num_warps": (1, 2, 4, 8)}
+    least = FLOAT8_MIN if default.float8 else DOT_MIN
+    return default, {
+        "block_m": _powers(DOT_MIN, fit(m, 256)),
+        "block_n": (default.block_n,) if kernel.columns else _powers(DOT_MIN, fit(n, 256)),
+        "block_k": _powers(least, max(fit(k, 128), least)),
+        "group_m": (1, 8) if m * n >= 1 << 22 else (default.group_m,),
+        "num_warps": (1, 2, 4, 8),
+        "num_stages": (2, 3, 4, 5),
+        "persistent": (0, target.chip.multiprocessors) if walks(kernel, target) else (0,),
+    }
+
+
+def _attention(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
+    default = attention_schedule(kernel, target)
+    parts = attention_roles(kernel)
+    assert parts is not None and parts.walked is not None
+    own = parts.key if parts.walked is parts.query else parts.query
+    return default, {
+        "block_m": _powers(DOT_MIN, fit(own.extent, 128)),
+        "block_n": _powers(DOT_MIN, fit(parts.walked.extent, 128)),
+        "num_warps": (4, 8),
+        "num_stages": (1, 2, 3, 4),
+    }
+
+
+def _rows(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
+    default = rows_schedule(kernel, target)
+    rows, length = power_of_two(points(kernel.parallel)), power_of_two(points(kernel.reduction))
+    pieces = {length} if length <= target.tile_limit else set()
+    pieces |= {p for p in ROW_PIECES if p < length} | {default.block_r}
+    return default, {
+        "block": [b for b in (1, 2, 4, 8, 16, 32, 64, 128) if b <= rows],
+        "block_r": sorted(pieces),
+        "num_warps": (1, 2, 4, 8, 16),
+    }
+
+
+def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
+    """Whether threads have enough to hold, and not too much."""
+    threads = schedule.num_warps * target.chip.warp
+    if kernel.has_dot:
+        held = schedule.block_m * schedule.block_n / threads
+        parts = attention_roles(kernel) if kernel.is_chained else None
+        if parts is not None:
+            held += schedule.block_m * head_block(parts.outer) / threads
+        if not 1 <= held <= MOST_HELD * (2 if parts is not None else 1):
+            return False
+    else:
+        block = schedule.block * (schedule.block_r if kernel.reduction else 1)
+        if block > target.tile_limit or not threads // 4 <= block <= 128 * threads:
+            return False
+    return True
+
+
+def _powers(first: int, last: int) -> list[int]:
+    return [1 << i for i in range(first.bit_length() - 1, last.bit_length())]

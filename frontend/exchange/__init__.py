@@ -1,0 +1,1 @@
+"""Tensors and the world outside: arrays, copies, pinned memory, printed text."""

@@ -1,0 +1,230 @@
+"""Values in and out: arrays that look at a tensor's memory, DLPack, pickles and copies."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import DType, is_added
+from tilewright.ir.location import at_user_line
+from tilewright.ir.shape import Size, contiguous_strides
+from tilewright.runtime import devices
+
+from .. import recording
+from ..functions import shapes
+from ..recording import epoch, views
+from ..recording.epoch import Failed, SharedMemory, Storage, clock
+from ..recording.flushing import value_of
+
+
+def array_of(t: Any) -> np.ndarray:
+    """The values as an array that must not be written: computed first, copied from a device."""
+    clock.effects += 1
+    if t._node is not None:
+        recording.end_step()
+    if t._node is not None:  # the epoch is held: this value alone
+        name = t._meta()[2]
+        return devices.get(name).to_numpy(value_of(t._node))
+    state = t if t._storage is None else t._storage
+    if state._node is not None or state._buffer is None:
+        recording.end_step()
+    if clock.capturing and state._node is None:  # at rest, it can be read unless it is a GPU's
+        recording.resolve(t)
+    if state._node is not None:
+        name = t._meta()[2]
+        return devices.get(name).to_numpy(value_of(recording.resolve(t)))
+    if type(state._buffer) is Failed:
+        raise state._buffer.error()
+    device, buffer = devices.get(state._aval[2]), state._buffer
+    if t._chain is None:
+        return device.to_numpy(buffer)
+    sizes, strides, offset = shapes.layout_of(t)
+    if not isinstance(buffer, np.ndarray):  # of a GPU's memory only what the view spans
+        span = 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if 0 not in sizes else 0
+        return strided(device.to_numpy(device.part(buffer, offset, (span,))), sizes, strides)
+    array = device.to_numpy(buffer)
+    if array.flags.c_contiguous:
+        return strided(array.reshape(-1)[offset:], sizes, strides)
+    return _through_chain(array, t._chain)
+
+
+def strided(flat: np.ndarray, sizes: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """A view of contiguous memory; strides are in elements. NumPy's as_strided does not know the
+    dtypes of ml_dtypes."""
+    steps = [s * flat.itemsize for s in strides]
+    return np.ndarray(sizes, flat.dtype, flat, strides=steps)
+
+
+def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
+    """The view of an array that is not contiguous (one shared with NumPy)."""
+    for kind, attrs in chain.links:
+        strides = tuple(s // array.itemsize for s in array.strides)
+        found = kind.layout((array.shape, strides, 0), *attrs)
+        if found is None:
+            # No strides describe it; nobody can write through what is only read here.
+            array = np.ascontiguousarray(array)
+            found = kind.layout((array.shape, contiguous_strides(array.shape), 0), *attrs)
+            assert found is not None, "of what is contiguous there are strides"
+        shape, strides, offset = found
+        start = array.__array_interface__["data"][0] + offset * array.itemsize
+        window = _Window(array, start, shape, tuple(s * array.itemsize for s in strides))
+        array = np.asarray(window).view(array.dtype)
+    return array
+
+
+class _Window:
+    """Memory handed to NumPy. The arrays made of it keep it alive, so it tells when they are
+    gone."""
+
+    def __init__(
+        self, array: np.ndarray, start: int | None = None, shape: Any = None, strides: Any = None
+    ):
+        # The dtypes of ml_dtypes have no name in the interface.
+        plain = array.view(f"u{array.itemsize}") if is_added(array.dtype) else array
+        interface = dict(plain.__array_interface__)
+        interface["data"] = (interface["data"][0] if start is None else start, False)
+        interface["shape"] = plain.shape if shape is None else tuple(shape)
+        interface["strides"] = plain.strides if strides is None else strides
+        self.__array_interface__ = interface
+        self._memory = array
+
+
+def export(t: Any) -> np.ndarray:
+    """An array that shares the memory of `t`, which is on the host.
+
+    Where the epoch is held (in hooks and backward functions) what is pending is copied instead.
+    """
+    recording.flush()
+    array_of(t)
+    state = t if t._storage is None else t._storage
+    if state._node is not None:
+        return np.array(array_of(t))  # of a gradient in a hook, say: it has no memory yet
+    shared = state._shared
+    if shared is not None and shared.exported is None:
+        return array_of(t)
+    window = None if shared is None else shared.exported()
+    if window is None:
+        memory = state._buffer
+        # Held by `memory`, the state and the argument: others would see what is written to it.
+        if getrefcount(memory) > 3 or memory.base is not None:
+            state._buffer = memory = np.array(memory, order="C")
+        window = _Window(memory)
+        state._shared = SharedMemory(exported=weakref.ref(window))
+    whole = np.asarray(window)
+    dtype = state._aval[1].np
+    if whole.dtype != dtype:
+        whole = whole.view(dtype)
+    if t._chain is None:
+        return whole
+    sizes, strides, offset = shapes.layout_of(t)
+    return strided(whole.reshape(-1)[offset:], sizes, strides)
+
+
+def from_dlpack(source: Any) -> Any:
+    """A tensor that shares the memory of another library's array or tensor."""
+    from ..functions.creation import from_numpy
+
+    if isinstance(source, recording.Handle):
+        return source.detach()  # type: ignore[attr-defined]
+    if not hasattr(source, "__dlpack__"):
+        raise TypeError(
+            f"from_dlpack: expected an object with __dlpack__, got {type(source).__name__}"
+            f"{at_user_line()}"
+        )
+    array = np.from_dlpack(source)
+    if not array.flags.writeable:  # says a producer of the old protocol, which can't know
+        window = _Window(array)
+        array = np.asarray(window)
+    return from_numpy(array)
+
+
+def to_dlpack(t: Any, **options: Any) -> Any:
+    if is_added(t.dtype.np):
+        raise BufferError(f"{t.dtype} can't be exchanged by DLPack through NumPy{at_user_line()}")
+    if t.requires_grad:
+        raise BufferError(
+            f"Can't export tensors that require gradient, use tensor.detach(){at_user_line()}"
+        )
+    options.pop("stream", None)
+    return t.numpy().__dlpack__(**options)
+
+
+def copied(t: Any) -> tuple[Any, DType, str]:
+    """(buffer, dtype, device) of a copy."""
+    name = t._meta()[2]
+    array = np.array(np.asarray(t.detach().cpu()._array()).reshape(t.shape), order="C")
+    buffer = array if name == "cpu" else devices.get(name).from_numpy(array)
+    return buffer, t.dtype, name
+
+
+def deep_copied(t: Any, memo: dict[int, Any]) -> Any:
+    """A copy of leaf `t`; tensors that share memory share it in their copies too."""
+    if t._storage is None:
+        out = recording.blank()
+        out._buffer, *rest = copied(t)
+        out._aval = (t.shape, *rest)
+        return out
+    storage = memo.get(id(t._storage))
+    if storage is None:
+        array_of(t)
+        storage = memo[id(t._storage)] = rebuild_storage(*_contents(t._storage))
+    return _looking(storage, t._chain, t._meta())
+
+
+def _contents(storage: Storage) -> tuple[Any, ...]:
+    name = storage._aval[2]  # type: ignore[index]
+    array = devices.get(name).to_numpy(storage._buffer)
+    return np.array(array, order="C"), storage._aval[1], name  # type: ignore[index]
+
+
+def rebuild_storage(array: np.ndarray, dtype: DType, device: str) -> Storage:
+    storage = Storage()
+    storage._buffer = array if device == "cpu" else devices.get(device).from_numpy(array)
+    storage._aval = (Size(array.shape), dtype, device)
+    storage._views = []
+    return storage
+
+
+def _looking(storage: Storage, chain: views.Chain | None, aval: Any) -> Any:
+    out = recording.blank()
+    out._storage, out._chain, out._aval = storage, chain, aval
+    return out
+
+
+def reduced(t: Any) -> tuple[Any, ...]:
+    """How `t` is pickled. What shares memory in one pickle shares it when unpickled."""
+    wants = t.requires_grad and t.is_leaf
+    if t._storage is None:
+        array = np.array(t.detach().cpu()._array(), order="C")
+        return rebuild, (array, t.dtype, str(t.device), wants, type(t)), t.__dict__ or None
+    array_of(t)
+    arguments = (t._storage, t._chain, t._meta(), wants, type(t))
+    return rebuild_view, arguments, t.__dict__ or None
+
+
+def reduced_storage(storage: Storage) -> tuple[Any, ...]:
+    return rebuild_storage, _contents(storage)
+
+
+def rebuild_view(
+    storage: Storage, chain: views.Chain | None, aval: Any, requires_grad: bool, cls: type
+) -> Any:
+    """The unpickled form of a tensor that shares its memory."""
+    t = _looking(storage, chain, aval)
+    if cls is not epoch.tensor_type:
+        t = t.as_subclass(cls)
+    return t.requires_grad_() if requires_grad else t
+
+
+def rebuild(array: np.ndarray, dtype: DType, device: str, requires_grad: bool, cls: type) -> Any:
+    """The unpickled form of a tensor that is all of its memory."""
+    from ..functions import creation
+
+    t = creation.tensor(array, dtype=dtype, device=device)
+    if cls is not epoch.tensor_type:
+        t = t.as_subclass(cls)
+    return t.requires_grad_() if requires_grad else t

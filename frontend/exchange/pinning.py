@@ -1,0 +1,59 @@
+"""Tensors in pinned memory, for copies to a GPU that the host doesn't take part in."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.location import at_user_line
+from tilewright.runtime import devices as runtime
+
+from .. import devices
+from ..functions import creation
+from ..recording.epoch import Handle
+from . import arrays
+
+
+def pinned(t: Any) -> Any:
+    """A copy of `t` in pinned memory; `t` if it is there, or if there is no GPU."""
+    if t.device.type != "cpu":
+        raise RuntimeError(
+            f"cannot pin '{t.type()}': only dense CPU tensors can be pinned{at_user_line()}"
+        )
+    if is_pinned(t) or not devices.cuda_available():
+        return t
+    gpu: Any = runtime.get(f"cuda:{devices.current_cuda()}")
+    array = gpu.pinned.empty(tuple(t.shape), t.dtype)
+    np.copyto(array, arrays.array_of(t).reshape(t.shape))
+    return creation.from_buffer(array, t.dtype)
+
+
+def is_pinned(t: Any) -> bool:
+    """Whether the value of `t` is in pinned memory."""
+    if t.device.type != "cpu" or not devices.cuda_available():
+        return False
+    from tilewright.runtime.cuda import pinned as memory
+
+    return memory.is_pinned(arrays.array_of(t))
+
+
+def all_pinned(batch: Any) -> Any:
+    """A batch with its tensors pinned, in tuples, lists and dicts too; an object that has a method
+    `pin_memory` is asked for it."""
+    if isinstance(batch, Handle):
+        return pinned(batch)
+    if isinstance(batch, Mapping):
+        items = {k: all_pinned(v) for k, v in batch.items()}
+        if not isinstance(batch, MutableMapping):
+            return type(batch)(items)  # type: ignore[call-arg]
+        out = copy.copy(batch)  # what a defaultdict makes its values of is kept
+        out.update(items)
+        return out
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(all_pinned, batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(map(all_pinned, batch))
+    return batch.pin_memory() if hasattr(batch, "pin_memory") else batch

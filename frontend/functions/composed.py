@@ -1,0 +1,159 @@
+"""Elementwise functions made of others."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ..recording import record
+from .elementwise import as_handle, into
+from .promotion import FLOATING, floating, promoted, to
+
+
+def _full(value: Any, like: Node) -> Node:
+    return ops.full_like(like, value)
+
+
+def _logaddexp(a: Node, b: Node) -> Node:
+    return ops.logaddexp(*promoted(a, b))
+
+
+def _logaddexp2(a: Node, b: Node) -> Node:
+    ratio = math.log(2)
+    a, b = promoted(a, b)
+    return ops.logaddexp(a * ratio, b * ratio) / ratio
+
+
+def _xlogy(a: Node, b: Node) -> Node:
+    a, b = promoted(floating(a), floating(b))
+    product = a * ops.log(b)
+    zero = ops.bitwise_and(ops.eq(a, _full(0, a)), ops.logical_not(ops.isnan(b)))
+    return ops.where(zero, _full(0, product), product)
+
+
+def _sinc(x: Node) -> Node:
+    x = floating(x)
+    zero = ops.eq(x, _full(0, x))
+    angle = ops.where(zero, _full(1, x), x) * math.pi
+    return ops.where(zero, _full(1, x), ops.sin(angle) / angle)
+
+
+def _signbit(x: Node) -> Node:
+    if x.dtype is dtypes.bool_:
+        return _full(False, x)
+    if not x.dtype.is_floating_point:
+        return x < _full(0, x)
+    return ops.copysign(_full(1, x), x) < 0
+
+
+def _infinite(positive: bool) -> Any:
+    def build(x: Node) -> Node:
+        if not x.dtype.is_floating_point:
+            return ops.cast(_full(0, x), dtypes.bool_)
+        bound = _full(0, x)
+        return ops.bitwise_and(ops.isinf(x), x > bound if positive else x < bound)
+
+    return build
+
+
+_isposinf, _isneginf = _infinite(True), _infinite(False)
+
+
+def _isreal(x: Node) -> Node:
+    return ops.expand(ops.constant(True, dtypes.bool_, x.device), x.shape)
+
+
+def _heaviside(x: Node, values: Node) -> Node:
+    if x.dtype is not values.dtype:
+        raise RuntimeError(
+            f"heaviside is not yet implemented for tensors with different dtypes.{at_user_line()}"
+        )
+    zero = _full(0, x)
+    step = ops.where(
+        ops.eq(x, zero), ops.expand(values, _broadcast(x, values)), to(x > zero, x.dtype)
+    )
+    return step
+
+
+def _broadcast(a: Node, b: Node) -> tuple[int, ...]:
+    from tilewright.ir.shape import broadcast
+
+    return broadcast(a.shape, b.shape)
+
+
+def _float_power(a: Node, b: Node) -> Node:
+    return ops.pow(to(a, dtypes.float64), to(b, dtypes.float64))
+
+
+def _ldexp(x: Node, exponent: Node) -> Node:
+    x, exponent = promoted(floating(x), floating(exponent))
+    return x * ops.pow(_full(2, exponent), exponent)
+
+
+UNARY = {
+    "sinc": _sinc,
+    "signbit": _signbit,
+    "isposinf": _isposinf,
+    "isneginf": _isneginf,
+    "isreal": _isreal,
+}
+FLOATING.update((_xlogy, _float_power))
+BINARY = {
+    "logaddexp": _logaddexp,
+    "logaddexp2": _logaddexp2,
+    "xlogy": _xlogy,
+    "heaviside": _heaviside,
+    "float_power": _float_power,
+    "ldexp": _ldexp,
+}
+
+
+def _logit(x: Node, eps: float | None) -> Node:
+    x = floating(x)
+    if eps is not None:
+        low, high = _full(eps, x), _full(1 - eps, x)
+        x = ops.where(x < low, low, ops.where(x > high, high, x))
+    return ops.log(x / (1 - x))
+
+
+def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
+    """log(x / (1 - x)), of x limited to [eps, 1 - eps]."""
+    return into(out, record(_logit, input, None if eps is None else float(eps)))
+
+
+def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+    """other - alpha * input."""
+    return other - (input if alpha == 1 else input * alpha)
+
+
+def clamp_min(input: Any, min: Any) -> Any:
+    return input.clamp(min=min)
+
+
+def clamp_max(input: Any, max: Any) -> Any:
+    return input.clamp(max=max)
+
+
+def polygamma(n: int, input: Any) -> Any:
+    """The n-th derivative of digamma."""
+    if n < 0:
+        raise RuntimeError(f"polygamma(n, x) does not support negative n.{at_user_line()}")
+    return record(_polygamma, input, int(n))
+
+
+def _polygamma(x: Node, n: int) -> Node:
+    return ops.polygamma(n, floating(x))
+
+
+def _fill(x: Node, value: Node) -> Node:
+    return ops.expand(to(value, x.dtype), x.shape)
+
+
+def fill(input: Any, value: Any) -> Any:
+    """A tensor like `input`, filled."""
+    return record(_fill, input, as_handle(value, input))

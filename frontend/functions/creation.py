@@ -1,0 +1,508 @@
+"""Tensors from data, from shapes and from other tensors."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.numeric.special import cast
+from tilewright.ir.shape import Size, check_storage
+from tilewright.runtime import devices
+
+from .. import devices as device_module
+from .. import recording
+from ..recording import Handle, SharedMemory, record_fallible
+from .shapes import sizes
+
+
+def from_buffer(buffer: Any, dtype: DType, device: str = "cpu") -> Any:
+    """A tensor that owns `buffer`, contiguous memory of `device`."""
+    t = recording.blank()
+    t._buffer = buffer
+    t._aval = (Size(buffer.shape), dtype, device)
+    return t
+
+
+def _upload(array: np.ndarray, dtype: DType, device: str) -> Any:
+    if device != "cpu":
+        return from_buffer(devices.get(device).from_numpy(array), dtype, device)
+    return from_buffer(array, dtype)
+
+
+def beside(array: np.ndarray, like: Any) -> Any:
+    """The array, which nobody else holds, as a tensor on the device of `like`."""
+    device = like._meta()[2]
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    return _upload(array, dtypes.from_numpy(array.dtype), device)
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """A new tensor with a copy of `data`: numbers, nested sequences, arrays or tensors.
+
+    Python floats become the default dtype, ints int64, bools bool. pin_memory: see
+    `Tensor.pin_memory`.
+    """
+    if isinstance(data, Handle):
+        if dtype is None:
+            dtype = data.dtype
+        if device is None:
+            device = data.device
+        array = data.detach()._array()
+    else:
+        array = _as_array(data)
+        if dtype is None:
+            dtype = _dtype_of(data, array)
+        dtype = recording.named_dtype(dtype)
+        if not isinstance(data, (np.ndarray, np.generic)):
+            _check_range(array, dtype)
+    dtype = recording.named_dtype(dtype)
+    if array.dtype != dtype.np:
+        array = cast(array, dtype.np)
+    else:
+        array = np.array(array, copy=True, order="C")
+    t = _upload(
+        np.ascontiguousarray(array).reshape(array.shape), dtype, device_module.resolve(device)
+    )
+    return finished(t, requires_grad, pin_memory)
+
+
+def finished(t: Any, requires_grad: bool, pin_memory: bool = False) -> Any:
+    """A new tensor with the options that all factories have."""
+    t = t.pin_memory() if pin_memory else t
+    return t.requires_grad_() if requires_grad else t
+
+
+def _as_array(data: Any) -> np.ndarray:
+    if isinstance(data, (list, tuple)) and _holds_tensor(data):
+        data = _untensor(data)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ValueError(f"expected sequences of equal length: {error}{at_user_line()}") from None
+    if array.dtype.kind in "OUSMmV" and array.dtype not in dtypes._BY_NUMPY:
+        raise _no_number(data, array)
+    return array
+
+
+def _no_number(data: Any, array: np.ndarray) -> Exception:
+    """What is raised for data with something in it that is no number: PyTorch's class."""
+    if isinstance(data, (str, bytes, np.ndarray, np.generic)):
+        return TypeError(
+            f"can't make a tensor of {type(data).__name__} with elements of type {array.dtype}: "
+            f"expected numbers{at_user_line()}"
+        )
+    if array.dtype.kind in "US":
+        return ValueError(f"too many dimensions 'str': expected numbers{at_user_line()}")
+    strange = [each for each in array.flat if not isinstance(each, (bool, int, float, np.number))]
+    if not strange:
+        return ValueError(f"an integer is too large for int64{at_user_line()}")
+    return RuntimeError(
+        f"Could not infer dtype of {type(strange[0]).__name__}: expected numbers{at_user_line()}"
+    )
+
+
+def _check_range(array: np.ndarray, dtype: DType) -> None:
+    """RuntimeError for Python numbers that `dtype` doesn't hold. Unsigned ones wrap, as in C."""
+    if array.dtype.kind == "u" and array.dtype.itemsize == 8 and dtype is dtypes.int64:
+        raise ValueError(f"an integer is too large for int64{at_user_line()}")
+    if dtype.np.kind not in "iu" or array.dtype.kind not in "iuf" or not array.size:
+        return
+    if array.dtype.kind == "i" and array.dtype.itemsize <= dtype.itemsize and dtype.is_signed:
+        return
+    limits = np.iinfo(dtype.np)
+    low = limits.min if dtype.is_signed else -limits.max
+    if not (low <= array.min() and array.max() <= limits.max):
+        raise RuntimeError(
+            f"value cannot be converted to type {dtype} without overflow{at_user_line()}"
+        )
+
+
+def _holds_tensor(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return isinstance(data, Handle)
+
+
+def _untensor(data: Any) -> Any:
+    if isinstance(data, Handle):
+        return data.detach()._array()  # type: ignore[attr-defined]
+    return [_untensor(d) for d in data] if isinstance(data, (list, tuple)) else data
+
+
+def _dtype_of(data: Any, array: np.ndarray) -> DType:
+    """The dtype that holds every element: Python's floats count as the default dtype."""
+    if isinstance(data, (np.ndarray, np.generic)):
+        return dtypes.from_numpy(array.dtype)
+    found: DType | None = None
+    for own in _dtypes_in(data):
+        found = own if found is None else dtypes.promote(found, own)
+    return found or recording.default_dtype()
+
+
+def _dtypes_in(data: Any) -> set[DType]:
+    if isinstance(data, Handle):
+        return {data.dtype}  # type: ignore[attr-defined]
+    if isinstance(data, np.ndarray):
+        return {dtypes.from_numpy(data.dtype)}
+    if isinstance(data, (list, tuple)):
+        kinds = set(map(type, data))
+        if kinds <= _PLAIN:  # a row of Python numbers
+            return {dtypes.of_scalar(k(0), recording.default_dtype()) for k in kinds}
+        return set().union(*map(_dtypes_in, data))
+    if isinstance(data, np.generic):
+        return {dtypes.from_numpy(data.dtype)}
+    if hasattr(data, "__array__") or isinstance(data, range):
+        return {dtypes.from_numpy(np.asarray(data).dtype)}
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):  # a deque, an array.array
+        return set().union(*map(_dtypes_in, data))
+    return {dtypes.of_scalar(data, recording.default_dtype())}
+
+
+_PLAIN = {bool, int, float}
+
+
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Any:
+    """`data` as a tensor, without a copy where it already is one (or an array of that dtype)."""
+    if isinstance(data, Handle):
+        return data.to(device=device or data.device, dtype=recording.named_dtype(dtype, data.dtype))
+    fits = isinstance(data, np.ndarray) and (
+        dtype is None or recording.named_dtype(dtype).np == data.dtype
+    )
+    if fits and device_module.resolve(device) == "cpu":
+        return from_numpy(data)
+    return tensor(data, dtype=dtype, device=device)
+
+
+asarray = as_tensor
+
+
+def from_numpy(array: Any) -> Any:
+    """A tensor that shares the memory of `array`: each sees what the other writes."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__}){at_user_line()}")
+    dtype = dtypes.from_numpy(array.dtype)
+    if not array.dtype.isnative:
+        raise ValueError(
+            f"given numpy array has byte order different from the native one{at_user_line()}"
+        )
+    if any(s < 0 for s in array.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative "
+            f"strides are not supported. Use array.copy(){at_user_line()}"
+        )
+    t = from_buffer(array, dtype)
+    t._shared = SharedMemory(keep=array)
+    return t
+
+
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -> Any:
+    """A 1-d tensor over the memory of a buffer object."""
+    return from_numpy(
+        np.frombuffer(buffer, dtype=recording.named_dtype(dtype).np, count=count, offset=offset)
+    )
+
+
+# ---- from shapes -----------------------------------------------------------------------------
+
+
+def _full(value: Node, shape: tuple[int, ...]) -> Node:
+    return ops.expand(value, shape)
+
+
+def filled(
+    shape: Any,
+    value: Any,
+    dtype: DType | None,
+    device: Any,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    site: Any = None,
+) -> Any:
+    """site: what calls, where the value may change from call to call."""
+    t = recording.wrap(_filled(shape, value, dtype, device, site))
+    return finished(t, requires_grad, pin_memory)
+
+
+def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any = None) -> Node:
+    target = tuple(int(s) for s in shape)
+    if any(s < 0 for s in target):
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension: {list(target)}{at_user_line()}"
+        )
+    if dtype is None:
+        dtype = dtypes.of_scalar(value, recording.default_dtype())
+    dtype = recording.named_dtype(dtype)
+    check_storage(target, dtype.itemsize)
+    where = device_module.resolve(device)
+    number = (
+        ops.constant(value, dtype, where)
+        if site is None
+        else (recording.number((site, target, type(value)), value, dtype, 8, where))
+    )
+    return ops.expand(number, target)
+
+
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """A tensor of shape `size` filled with one value."""
+    if isinstance(fill_value, Handle):
+        fill_value = fill_value.item()
+    return filled(sizes((size,)), fill_value, dtype, device, requires_grad, pin_memory, full)
+
+
+def zeros(
+    *args: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """Zeros of shape `size`."""
+    dtype = recording.named_dtype(dtype)
+    return filled(sizes(args, size), 0, dtype, device, requires_grad, pin_memory)
+
+
+def ones(
+    *args: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """Ones of shape `size`."""
+    dtype = recording.named_dtype(dtype)
+    return filled(sizes(args, size), 1, dtype, device, requires_grad, pin_memory)
+
+
+def empty(
+    *args: Any,
+    size: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+    pin_memory: bool = False,
+) -> Any:
+    """A tensor whose contents don't matter. They are zeros, so that runs are reproducible, for all
+    but a kernel of the user's: that gets memory which nothing was written to."""
+    node = _filled(sizes(args, size), 0, recording.named_dtype(dtype), device)
+    t = recording.wrap(ops.empty(node))
+    return finished(t, requires_grad, pin_memory)
+
+
+def _like(value: Any) -> Any:
+    def build(
+        input: Any,
+        *,
+        dtype: Any = None,
+        device: Any = None,
+        requires_grad: bool = False,
+        memory_format: Any = None,
+        pin_memory: bool = False,
+    ) -> Any:
+        """A tensor of the shape, dtype and device of `input` (unless others are named)."""
+        return filled(
+            input.shape,
+            value,
+            recording.named_dtype(dtype, input.dtype),
+            device or input.device,
+            requires_grad,
+            pin_memory,
+        )
+
+    return build
+
+
+zeros_like, ones_like = _like(0), _like(1)
+
+
+def empty_like(
+    input: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    memory_format: Any = None,
+    pin_memory: bool = False,
+) -> Any:
+    """`empty` of the shape, dtype and device of `input` (unless others are named)."""
+    return empty(
+        tuple(input.shape),
+        dtype=recording.named_dtype(dtype, input.dtype),
+        device=device or input.device,
+        requires_grad=requires_grad,
+        pin_memory=pin_memory,
+    )
+
+
+def full_like(
+    input: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    if isinstance(fill_value, Handle):
+        fill_value = fill_value.item()  # type: ignore[attr-defined]
+    return filled(
+        input.shape,
+        fill_value,
+        recording.named_dtype(dtype, input.dtype),
+        device or input.device,
+        requires_grad,
+        pin_memory,
+        full,
+    )
+
+
+def _arange(start: Node, step: Node, count: int) -> Node:
+    return start + ops.cast(ops.iota(count), start.dtype) * step
+
+
+def arange(
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """start, start + step, … below `end`; int64 if all three are ints."""
+    if end is None:
+        start, end = None, start
+    if end is None:
+        raise TypeError(f"arange() misses its end{at_user_line()}")
+    start = 0 if start is None else start
+    values = [v.item() if isinstance(v, Handle) else v for v in (start, end, step)]
+    start, end, step = values
+    if step == 0:
+        raise RuntimeError(f"step must be nonzero{at_user_line()}")
+    if not math.isfinite(start) or not math.isfinite(end):
+        raise RuntimeError(f"unsupported range: {start} -> {end}{at_user_line()}")
+    if (end - start) * step < 0:
+        raise RuntimeError(
+            f"upper bound and lower bound inconsistent with step sign{at_user_line()}"
+        )
+    if dtype is None:
+        ints = all(isinstance(v, int) for v in values)
+        dtype = dtypes.int64 if ints else recording.default_dtype()
+    dtype = recording.named_dtype(dtype)
+    count = max(0, math.ceil((end - start) / step))
+    where = device_module.resolve(device)
+    key = (arange, start, step, count, dtype, where)
+    node = recording.lookup(key)
+    if node is None:
+        first, by = ops.constant(start, dtype, where), ops.constant(step, dtype, where)
+        node = recording.remember(key, _arange(first, by, count))
+    t = recording.wrap(node)
+    return finished(t, requires_grad, pin_memory)
+
+
+def _count(name: str, what: str, given: Any) -> int:
+    count = operator.index(given)
+    if count < 0:
+        raise RuntimeError(f"{name}: {what} must be non-negative, got {count}{at_user_line()}")
+    return count
+
+
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """`steps` numbers evenly spaced from `start` to `end`, both included."""
+    dtype = recording.named_dtype(dtype)
+    steps = _count("linspace", "steps", steps)
+    line = np.linspace(float(start), float(end), steps, dtype=np.float64).astype(dtype.np)
+    t = _upload(line, dtype, device_module.resolve(device))
+    return finished(t, requires_grad, pin_memory)
+
+
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """`steps` numbers from base^start to base^end, whose logarithms are evenly spaced."""
+    dtype = recording.named_dtype(dtype)
+    steps = _count("logspace", "steps", steps)
+    line = np.logspace(start, end, steps, base=base).astype(dtype.np)
+    t = _upload(line, dtype, device_module.resolve(device))
+    return finished(t, requires_grad, pin_memory)
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """The identity matrix of n rows and m columns."""
+    dtype = recording.named_dtype(dtype)
+    n, m = _count("eye", "n", n), None if m is None else _count("eye", "m", m)
+    t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
+    return finished(t, requires_grad, pin_memory)
+
+
+def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+    return tensor(s, dtype=recording.named_dtype(dtype), device=device, **options)
+
+
+def _one_hot(index: Node, classes: int) -> Node:
+    index = ops.checked(ops.cast(index, dtypes.int64), classes, index.rank, "one-hot")
+    line = ops.reshape(ops.iota(classes), (1,) * index.rank + (classes,))
+    return ops.cast(ops.eq(ops.unsqueeze(index, index.rank), line), dtypes.int64)
+
+
+def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+    """int64 one-hot rows of the class indices in `tensor`, which are int64."""
+    if tensor.dtype is not dtypes.int64:
+        raise RuntimeError(
+            "one_hot is only applicable to index tensor of type LongTensor, but got one of "
+            f"{tensor.dtype}{at_user_line()}"
+        )
+    if num_classes == -1:
+        num_classes = int(tensor.max().item()) + 1
+    return record_fallible(_one_hot, tensor, int(num_classes))

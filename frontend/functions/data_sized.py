@@ -1,0 +1,285 @@
+"""What is found by counting: places where something holds, values that differ, bins.
+
+How many there are is data. On the CPU NumPy reads the tensor; on a GPU they are counted and put in
+order there, and only their number comes to the host.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import normalize_axis
+
+from ..recording import Handle, record
+from . import joining, shapes
+from .creation import arange, beside, ones, zeros
+from .elementwise import as_handle
+from .promotion import promoted, to
+from .sorting import cumsum, sort
+
+
+def _is_read(t: Any) -> bool:
+    """Whether NumPy computes what depends on values of `t`."""
+    return t._meta()[2] == "cpu"
+
+
+# ---- places ----------------------------------------------------------------------------------
+
+
+def places(mask: Any) -> Any:
+    """int64, 1-d: where a mask of one dimension holds, in order."""
+    if _is_read(mask):
+        return beside(np.flatnonzero(mask.detach()._array()), mask)
+    if not mask.numel():
+        return zeros(0, dtype=dtypes.int64, device=mask.device)
+    rank = cumsum(mask, 0)
+    count = int(rank[-1].item())
+    return searchsorted(rank, arange(1, count + 1, device=mask.device))
+
+
+def repeated(counts: Any, total: int | None = None) -> Any:
+    """int64, 1-d: each place of `counts` as often as it says. total: their sum, if it is known."""
+    ends = cumsum(counts, 0)
+    if total is None:
+        least, total = 0, 0
+        if counts.numel():
+            least, total = joining.stack([counts.amin().long(), ends[-1]]).tolist()
+        if least < 0:
+            raise RuntimeError(f"repeats can not be negative{at_user_line()}")
+    return searchsorted(ends, arange(total, device=counts.device), right=True)
+
+
+def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+    """Positions of the nonzero elements, a row each; or a tensor of them for each dimension."""
+    shape = input.shape or (1,)
+    if _is_read(input):
+        found = [beside(line, input) for line in np.nonzero(np.atleast_1d(input.detach()._array()))]
+    else:
+        at, found = places(shapes.reshape(input.detach() != 0, -1)), []
+        for size in reversed(shape):
+            found.insert(0, at % max(size, 1))
+            at = at // max(size, 1)
+    if as_tuple:
+        return tuple(found)
+    if input.dim() == 0:
+        return zeros(found[0].numel(), 0, dtype=dtypes.int64, device=input.device)
+    return joining.stack(found, -1)
+
+
+def argwhere(input: Any) -> Any:
+    return nonzero(input)
+
+
+# ---- values that differ ----------------------------------------------------------------------
+
+
+def unique(
+    input: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements (or slices along `dim`), in order."""
+    if dim is None and not _is_read(input):
+        values, order = sort(shapes.reshape(input.detach(), -1))
+        found = _runs(values)
+        if return_inverse:
+            inverse = zeros(order.shape, dtype=dtypes.int64, device=input.device)
+            found[1] = inverse.scatter(0, order, found[1]).reshape(input.shape)
+        return _chosen(found, return_inverse, return_counts)
+    if dim is not None:
+        dim = normalize_axis(dim, input.dim())
+        if 0 in input.shape[:dim] + input.shape[dim + 1 :]:
+            raise RuntimeError(
+                "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
+                f"applied{at_user_line()}"
+            )
+        if not _is_read(input):
+            return _chosen(_unique_slices(input.detach(), dim), return_inverse, return_counts)
+    values, inverse, counts = np.unique(
+        input.detach()._array(), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
+    )
+    inverse = inverse.reshape(input.shape if dim is None else -1)
+    found = [beside(each, input) for each in (values, inverse, counts)]
+    return _chosen(found, return_inverse, return_counts)
+
+
+def _unique_slices(x: Any, dim: int) -> list[Any]:
+    """The different slices along `dim` in order, for each slice which one it is, how often each
+    one is there."""
+    size, device = x.shape[dim], x.device
+    rest = math.prod(x.shape[:dim]) * math.prod(x.shape[dim + 1 :])
+    ranks = _dense_ranks(x.movedim(dim, 0).reshape(size, rest))
+    while ranks.shape[1] > 1:
+        # Neighbours become one number, whose order is that of both.
+        even = ranks.shape[1] // 2 * 2
+        joined = _dense_ranks(ranks[:, :even:2] * size + ranks[:, 1:even:2])
+        ranks = joining.cat([joined, ranks[:, even:]], 1)
+    order = sort(ranks[:, 0], stable=True)[1]
+    _, places_, counts = _runs(ranks[:, 0][order])
+    firsts = cumsum(counts, 0) - counts
+    inverse = zeros(order.shape, dtype=dtypes.int64, device=device).scatter(0, order, places_)
+    return [x.index_select(dim, order[firsts]), inverse, counts]
+
+
+def _dense_ranks(columns: Any) -> Any:
+    """Of each element of a column how many different ones there are below it, int64."""
+    size = columns.shape[0]
+    values, order = sort(columns, 0, stable=True)
+    begins = (values[1:] != values[:-1]).long()
+    steps = joining.cat(
+        [zeros((min(size, 1), columns.shape[1]), dtype=dtypes.int64, device=columns.device), begins]
+    )
+    return zeros(order.shape, dtype=dtypes.int64, device=columns.device).scatter(
+        0, order, cumsum(steps, 0)
+    )
+
+
+def unique_consecutive(
+    input: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements (or slices along `dim`) without those equal to the one before."""
+    if dim is None and not _is_read(input):
+        found = _runs(shapes.reshape(input.detach(), -1))
+        found[1] = found[1].reshape(input.shape)
+        return _chosen(found, return_inverse, return_counts)
+    x = input.detach()._array()
+    axis = 0 if dim is None else normalize_axis(dim, x.ndim)
+    line = x.reshape(-1) if dim is None else np.moveaxis(x, axis, 0)
+    size = line.shape[0]
+    rows = line.reshape(size, math.prod(line.shape[1:]))
+    begins = np.ones(size, dtype=bool)
+    begins[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    values = line[begins] if dim is None else np.moveaxis(line[begins], 0, axis)
+    inverse = (np.cumsum(begins) - 1).reshape(x.shape if dim is None else -1)
+    counts = np.diff(np.append(np.flatnonzero(begins), size))
+    found = [beside(each, input) for each in (values, inverse, counts)]
+    return _chosen(found, return_inverse, return_counts)
+
+
+def _runs(line: Any) -> list[Any]:
+    """Of runs of equal elements: their values, for each element the number of its run, lengths."""
+    size, device = line.numel(), line.device
+    begins = joining.cat([ones(min(size, 1), dtype=dtypes.bool_, device=device), _differs(line)])
+    starts = places(begins)
+    stops = joining.cat([starts[1:], arange(size, size + min(size, 1), device=device)])
+    return [line[starts], cumsum(begins, 0) - 1, stops - starts]
+
+
+def _differs(line: Any) -> Any:
+    """Whether each element but the first is another than the one before."""
+    return line[1:] != line[:-1]
+
+
+def _chosen(found: list[Any], with_inverse: bool, with_counts: bool) -> Any:
+    values, inverse, counts = found
+    out = [values, *([inverse] if with_inverse else []), *([counts] if with_counts else [])]
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+# ---- bins ------------------------------------------------------------------------------------
+
+
+def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """How often each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
+    is_integral = input.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED)
+    least, most = (0, -1)
+    if input.dim() == 1 and is_integral and input.numel():
+        least, most = joining.stack(list(input.detach().aminmax())).tolist()
+    if input.dim() != 1 or not is_integral or least < 0:
+        raise RuntimeError(
+            f"bincount only supports 1-d non-negative integral inputs.{at_user_line()}"
+        )
+    if minlength < 0:
+        raise RuntimeError(f"minlength should be >= 0, got {minlength}{at_user_line()}")
+    if weights is None:
+        weights = ones(input.shape, dtype=dtypes.int64, device=input.device)
+    elif weights.dtype is not dtypes.float32:
+        weights = weights.to(dtypes.float64)
+    bins = zeros(max(most + 1, minlength), dtype=weights.dtype, device=input.device)
+    return bins.scatter_add(0, input.long(), weights.detach())
+
+
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
+    if bins <= 0:
+        raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}{at_user_line()}")
+    x = shapes.reshape(input.detach(), -1)
+    low, high = float(min), float(max)
+    if low == high and x.numel():
+        low, high = map(float, joining.stack(list(x.aminmax())).tolist())
+    if low == high:
+        low, high = low - 1, high + 1
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise RuntimeError(
+            f"torch.histc: range of [{low:g}, {high:g}] is not finite{at_user_line()}"
+        )
+    if low > high:
+        raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
+    wide = x.double()
+    place = ((wide - low) * bins / (high - low)).long().clamp(0, bins - 1)
+    # One more bin, for what is in none of them.
+    place = place.masked_fill(~((x >= low) & (x <= high)), bins)
+    counts = zeros(bins + 1, dtype=dtypes.int64, device=input.device)
+    return counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins].to(input.dtype)
+
+
+def _insertion(lines: Node, values: Node, right: bool, kind: dtypes.DType) -> Node:
+    lines, values = promoted(lines, values)
+    return to(ops.insertion(lines, values, right), kind)
+
+
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """Where each value would be inserted in the sorted last dimension of `sorted_sequence`."""
+    if sorter is not None and sorter.shape != sorted_sequence.shape:
+        raise RuntimeError(
+            "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
+            f"tensor {list(sorted_sequence.shape)} and sorter tensor {list(sorter.shape)}"
+            f"{at_user_line()}"
+        )
+    lines = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
+    if side not in (None, "left", "right") or (right and side == "left"):
+        raise RuntimeError(
+            "torch.searchsorted(): side can only be 'left' or 'right', and not the opposite of "
+            f"right, got side of {side} and right of {right}{at_user_line()}"
+        )
+    kind = dtypes.int32 if out_int32 else dtypes.int64
+    values = as_handle(input, lines).detach()
+    return record(_insertion, lines.detach(), values, right or side == "right", kind)
+
+
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    """The bucket of each element between sorted `boundaries`."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def _isin(x: Node, tests: Node, invert: bool) -> Node:
+    x, tests = promoted(x, ops.reshape(tests, (-1,)))
+    last = x.rank
+    equal = ops.eq(ops.unsqueeze(x, last), tests)
+    found = ops.squeeze(ops.any(equal, (last,)), (last,))
+    return ops.logical_not(found) if invert else found
+
+
+def isin(
+    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
+) -> Any:
+    """Whether each element is among `test_elements`."""
+    like = elements if isinstance(elements, Handle) else test_elements
+    return record(_isin, as_handle(elements, like), as_handle(test_elements, like), bool(invert))

@@ -1,0 +1,548 @@
+"""Elementwise functions: PyTorch's names for the elementwise ops, with type promotion."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
+
+from .. import recording
+from ..autograd.grad_fn import named
+from ..recording import Handle, record
+from .promotion import (
+    beside,
+    can_cast,
+    floating,
+    on_float,
+    promoted,
+    promoting,
+    promoting_float,
+    result_dtype,
+    to,
+)
+
+# ---- one operand -----------------------------------------------------------------------------
+
+UNARY_FLOAT = {
+    name: on_float(getattr(ops, name))
+    for name in [
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "acosh",
+        "atanh",
+        "sigmoid",
+        "erf",
+        "erfc",
+        "erfinv",
+        "lgamma",
+        "digamma",
+    ]
+}
+
+
+def _abs(x: Node) -> Node:
+    return x if x.dtype is dtypes.bool_ else ops.abs(x)
+
+
+def _rounding(op: Any) -> Any:
+    def build(x: Node) -> Node:
+        return op(x) if x.dtype.is_floating_point else x
+
+    return build
+
+
+def _isnan(x: Node) -> Node:
+    return ops.isnan(floating(x))
+
+
+def _isinf(x: Node) -> Node:
+    return ops.isinf(floating(x))
+
+
+def _isfinite(x: Node) -> Node:
+    return ops.isfinite(floating(x))
+
+
+def _square(x: Node) -> Node:
+    x = to(x, dtypes.int64) if x.dtype is dtypes.bool_ else x
+    return x * x
+
+
+def _sign(x: Node) -> Node:
+    return x if x.dtype is dtypes.bool_ else ops.sign(x)
+
+
+def _frac(x: Node) -> Node:
+    return x - ops.trunc(x)
+
+
+def _deg2rad(x: Node) -> Node:
+    return floating(x) * 0.017453292519943295
+
+
+def _rad2deg(x: Node) -> Node:
+    return floating(x) * 57.29577951308232
+
+
+def _logical_not(x: Node) -> Node:
+    return ops.logical_not(truth(x))
+
+
+def _neg(x: Node) -> Node:
+    if x.dtype is dtypes.bool_:
+        raise RuntimeError(
+            "Negation, the `-` operator, on a bool tensor is not supported. Use the `~` or "
+            f"`logical_not()` operator instead{at_user_line()}"
+        )
+    return ops.neg(x)
+
+
+def _invert(x: Node) -> Node:
+    return ops.logical_not(x) if x.dtype is dtypes.bool_ else ops.bitwise_not(x)
+
+
+def truth(x: Node) -> Node:
+    """Whether each element is nonzero."""
+    return x if x.dtype is dtypes.bool_ else ops.ne(x, ops.constant(0, x.dtype))
+
+
+UNARY = {
+    **UNARY_FLOAT,
+    "abs": _abs,
+    "neg": _neg,
+    "sign": _sign,
+    "floor": _rounding(ops.floor),
+    "ceil": _rounding(ops.ceil),
+    "round": _rounding(ops.round),
+    "trunc": _rounding(ops.trunc),
+    "frac": _frac,
+    "square": _square,
+    "relu": ops.relu,
+    "isnan": _isnan,
+    "isinf": _isinf,
+    "isfinite": _isfinite,
+    "logical_not": _logical_not,
+    "bitwise_not": _invert,
+    "deg2rad": _deg2rad,
+    "rad2deg": _rad2deg,
+}
+ALIASES = {
+    "absolute": "abs",
+    "negative": "neg",
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
+    "fix": "trunc",
+    "sgn": "sign",
+    "multiply": "mul",
+    "divide": "div",
+    "true_divide": "div",
+    "subtract": "sub",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "not_equal": "ne",
+}
+
+# ---- two operands ----------------------------------------------------------------------------
+
+
+def _add(a: Node, b: Node) -> Node:
+    a, b = promoted(a, b)
+    return ops.bitwise_or(a, b) if a.dtype is dtypes.bool_ else ops.add(a, b)
+
+
+def _mul(a: Node, b: Node) -> Node:
+    a, b = promoted(a, b)
+    return ops.bitwise_and(a, b) if a.dtype is dtypes.bool_ else ops.mul(a, b)
+
+
+def _sub(a: Node, b: Node) -> Node:
+    a, b = promoted(a, b)
+    if a.dtype is dtypes.bool_:
+        raise RuntimeError(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. Use the `^` or "
+            f"`logical_xor()` operator instead{at_user_line()}"
+        )
+    return ops.sub(a, b)
+
+
+def _pow(a: Node, b: Node) -> Node:
+    whole = not (a.dtype.is_floating_point or b.dtype.is_floating_point)
+    if whole and b.op.kind is Kind.CONSTANT and ops.constant_value(b) < 0:
+        raise RuntimeError(f"Integers to negative integer powers are not allowed.{at_user_line()}")
+    a, b = promoted(a, b)
+    if a.dtype is dtypes.bool_ and b.op.kind is Kind.CONSTANT:
+        return ops.bitwise_or(a, ops.logical_not(b))
+    if a.dtype.is_floating_point and b.op.kind is Kind.CONSTANT:
+        exponent = float(ops.constant_value(b))
+        if exponent == 1:
+            return a
+        if exponent == 2:
+            return a * a
+        if exponent == 3:
+            return a * a * a
+        if exponent == 0.5:
+            return ops.sqrt(a)
+    return ops.pow(a, b)
+
+
+def _logical(op: Any) -> Any:
+    def build(a: Node, b: Node) -> Node:
+        return op(truth(a), truth(b))
+
+    return build
+
+
+def _fmax(a: Node, b: Node) -> Node:
+    a, b = promoted(a, b)
+    if not a.dtype.is_floating_point:
+        return ops.maximum(a, b)
+    return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.maximum(a, b)))
+
+
+def _fmin(a: Node, b: Node) -> Node:
+    a, b = promoted(a, b)
+    if not a.dtype.is_floating_point:
+        return ops.minimum(a, b)
+    return ops.where(ops.isnan(a), b, ops.where(ops.isnan(b), a, ops.minimum(a, b)))
+
+
+def _hypot(a: Node, b: Node) -> Node:
+    a, b = promoted(a, b)
+    a, b = ops.abs(a), ops.abs(b)
+    high, low = ops.maximum(a, b), ops.minimum(a, b)
+    one = ops.full_like(high, 1)
+    plain = ops.bitwise_and(high > 0, ops.isfinite(high))
+    ratio = ops.where(plain, low, ops.full_like(high, 0)) / ops.where(plain, high, one)
+    length = high * ops.sqrt(ratio * ratio + 1)
+    # An infinite side is infinitely long, whatever the other.
+    infinite = ops.bitwise_or(ops.isinf(a), ops.isinf(b))
+    return ops.where(infinite, ops.full_like(high, math.inf), length)
+
+
+# `2 / x` is x.reciprocal() * 2 in PyTorch: autocast treats it as that.
+quotient_of_number = promoting_float(ops.div)
+named(quotient_of_number, "reciprocal")
+
+BINARY = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": promoting_float(ops.div),
+    "floor_divide": promoting(ops.floor_divide),
+    "remainder": promoting(ops.remainder),
+    "fmod": promoting(ops.fmod),
+    "pow": _pow,
+    "atan2": promoting_float(ops.atan2),
+    "copysign": promoting_float(ops.copysign),
+    "maximum": promoting(ops.maximum),
+    "minimum": promoting(ops.minimum),
+    "fmax": _fmax,
+    "fmin": _fmin,
+    "hypot": _hypot,
+    "eq": promoting(ops.eq),
+    "ne": promoting(ops.ne),
+    "lt": promoting(ops.lt),
+    "le": promoting(ops.le),
+    "gt": promoting(ops.gt),
+    "ge": promoting(ops.ge),
+    "logical_and": _logical(ops.bitwise_and),
+    "logical_or": _logical(ops.bitwise_or),
+    "logical_xor": _logical(ops.bitwise_xor),
+    "bitwise_and": promoting(ops.bitwise_and),
+    "bitwise_or": promoting(ops.bitwise_or),
+    "bitwise_xor": promoting(ops.bitwise_xor),
+    "bitwise_left_shift": promoting(ops.shift_left),
+    "bitwise_right_shift": promoting(ops.shift_right),
+}
+
+recording.scaling_builds.update((_mul, BINARY["div"]))
+
+# Those that take no numbers, only tensors.
+OF_TENSORS = frozenset(
+    "atan2 maximum minimum fmax fmin hypot logical_and logical_or logical_xor".split()
+)
+
+
+def as_handle(value: Any, like: Handle | None = None, wide: bool = False) -> Any:
+    """`value` as a tensor: itself, or a 0-d one that holds a number, `wide` of float32 beside
+    halves."""
+    if isinstance(value, Handle):
+        return value
+    if isinstance(value, (np.generic, np.ndarray)) and not value.ndim:
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(
+            f"expected a Tensor or a number, got {type(value).__name__}{at_user_line()}"
+        )
+    if like is None:
+        return recording.wrap(
+            ops.constant(value, dtypes.of_scalar(value, recording.default_dtype()))
+        )
+    node = recording.resolve(like)
+    key = (as_handle, node, value, type(value), wide)
+    exact = recording.is_exact(value)
+    found = recording.lookup(key) if exact else None
+    if found is None:
+        dtype = recording.scalar_dtype(node.dtype, value)
+        dtype = dtypes.accumulator(dtype) if wide else dtype
+        found = recording.number((as_handle, node, type(value), wide), value, dtype)
+        if exact and found.op is not ops.scalar:
+            recording.remember(key, found)
+    return recording.wrap(found)
+
+
+# ---- functions with options ------------------------------------------------------------------
+
+
+def add(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Any:
+    """input + alpha * other."""
+    if alpha != 1 and _are_floats(input, other):
+        return into(out, record(_add_scaled, input, other, as_handle(alpha, other, wide=True)))
+    if alpha != 1:
+        other = _scaled(input, other, alpha)
+    return into(out, input + other)
+
+
+def _are_floats(*given: Any) -> bool:
+    return all(isinstance(t, Handle) and t.dtype.is_floating_point for t in given)
+
+
+def _add_scaled(a: Node, b: Node, alpha: Node) -> Node:
+    return _add(a, b * to(alpha, b.dtype))
+
+
+def _sub_scaled(a: Node, b: Node, alpha: Node) -> Node:
+    return _sub(a, b * to(alpha, b.dtype))
+
+
+def _scaled(input: Any, other: Any, alpha: Any) -> Any:
+    """alpha * other, in the category of the two."""
+    whole = [
+        t.dtype.category != dtypes.FLOAT if isinstance(t, Handle) else not isinstance(t, float)
+        for t in (input, other)
+    ]
+    if isinstance(alpha, float) and whole == [True, True]:
+        raise RuntimeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+            f"{at_user_line()}"
+        )
+    result = other * alpha
+    if isinstance(other, Handle) and other.dtype is dtypes.bool_:  # type: ignore[attr-defined]
+        return result.to(other.dtype if not isinstance(alpha, float) else input.dtype)  # type: ignore[attr-defined]
+    return result
+
+
+def sub(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Any:
+    """input - alpha * other."""
+    if alpha != 1 and _are_floats(input, other):
+        return into(out, record(_sub_scaled, input, other, as_handle(alpha, other, wide=True)))
+    if alpha != 1:
+        other = _scaled(input, other, alpha)
+    return into(out, input - other)
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:
+    """input / other; rounding_mode None, 'trunc' or 'floor'."""
+    if rounding_mode is None:
+        return into(out, input / other)
+    if rounding_mode == "floor":
+        return into(out, input // other)
+    if rounding_mode != "trunc":
+        raise RuntimeError(
+            "div expected rounding_mode to be one of None, 'trunc', or 'floor' "
+            f"but found '{rounding_mode}'{at_user_line()}"
+        )
+    return into(out, record(_div_trunc, as_handle(input), as_handle(other, input)))
+
+
+def _div_trunc(a: Node, b: Node) -> Node:
+    a, b = promoted(a, b)
+    if a.dtype.is_floating_point:
+        return ops.trunc(a / b)
+    quotient = ops.floor_divide(a, b)
+    # floor and trunc differ by one where the signs differ and a rest is left.
+    differs = ops.bitwise_and(quotient < 0, ops.ne(quotient * b, a))
+    return quotient + to(differs, a.dtype)
+
+
+def round(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
+    """Nearest integer, halves to even; or the nearest multiple of 10**-decimals."""
+    if decimals == 0:
+        return into(out, record(UNARY["round"], input))
+    factor = 10.0**decimals
+    return into(out, record(UNARY["round"], input * factor) / factor)
+
+
+def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
+    """Elements limited to [min, max]; each bound is a number, a tensor or None."""
+    if min is None and max is None:
+        raise RuntimeError(
+            f"torch.clamp: at least one of 'min' or 'max' must not be None{at_user_line()}"
+        )
+    result = input
+    if min is not None:
+        result = record(_clamp_low, result, as_handle(min, input))
+    if max is not None:
+        result = record(_clamp_high, result, as_handle(max, input))
+    return into(out, result)
+
+
+def _clamp_low(x: Node, low: Node) -> Node:
+    x, low = promoted(x, low)
+    # As in PyTorch the gradient passes where the bound is met exactly.
+    return ops.where(x < low, ops.expand(low, _like(x, low)), ops.expand(x, _like(x, low)))
+
+
+def _clamp_high(x: Node, high: Node) -> Node:
+    x, high = promoted(x, high)
+    return ops.where(x > high, ops.expand(high, _like(x, high)), ops.expand(x, _like(x, high)))
+
+
+def _like(a: Node, b: Node) -> tuple[int, ...]:
+    from tilewright.ir.shape import broadcast
+
+    return broadcast(a.shape, b.shape)
+
+
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
+    if input is None and other is None:
+        from .data_sized import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None
+    return into(out, record(_where, condition, as_handle(input, like), as_handle(other, like)))
+
+
+def _where(condition: Node, a: Node, b: Node) -> Node:
+    if condition.dtype not in (dtypes.bool_, dtypes.uint8):
+        raise RuntimeError(
+            "where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype}{at_user_line()}"
+        )
+    a, b = promoted(a, b)
+    return ops.where(truth(condition), a, b)
+
+
+def lerp(input: Any, end: Any, weight: Any) -> Any:
+    """input + weight * (end - input)."""
+    return record(_lerp, input, end, as_handle(weight, input, wide=True))
+
+
+def _lerp(a: Node, b: Node, weight: Node) -> Node:
+    dtype = result_dtype(a, b)
+    a, b, weight = (to(n, dtype) for n in beside(a, b, weight))
+    return a + weight * (b - a)
+
+
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+    """input + value * tensor1 * tensor2."""
+    return record(_addcmul, input, tensor1, tensor2, as_handle(value, input, wide=True))
+
+
+def _addcmul(x: Node, a: Node, b: Node, value: Node) -> Node:
+    return _plus_scaled(_mul, x, a, b, value)
+
+
+def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
+    x, a, b, value = beside(x, a, b, value)
+    term = op(a, b)
+    return _add(x, _mul(term, to(value, term.dtype) if term.dtype.is_floating_point else value))
+
+
+def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+    """input + value * tensor1 / tensor2."""
+    if not (tensor1.dtype.is_floating_point or tensor2.dtype.is_floating_point):
+        raise RuntimeError(
+            "Integer division with addcdiv is no longer supported; convert the tensors to floats"
+            f"{at_user_line()}"
+        )
+    return record(_addcdiv, input, tensor1, tensor2, as_handle(value, input, wide=True))
+
+
+def _addcdiv(x: Node, a: Node, b: Node, value: Node) -> Node:
+    return _plus_scaled(BINARY["div"], x, a, b, value)
+
+
+def nan_to_num(input: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """NaN and infinities replaced by finite numbers (by default 0 and the largest finite ones)."""
+    if not input.dtype.is_floating_point:
+        return input.clone()
+    import ml_dtypes
+
+    largest = float(ml_dtypes.finfo(input.dtype.np).max)
+    high = as_handle(largest if posinf is None else float(posinf), input)
+    low = as_handle(-largest if neginf is None else float(neginf), input)
+    return record(_nan_to_num, input, as_handle(float(nan), input), high, low)
+
+
+def _nan_to_num(x: Node, nan: Node, high: Node, low: Node) -> Node:
+    def value(v: Node) -> Node:
+        return ops.expand(to(v, x.dtype), x.shape)
+
+    infinite = ops.isinf(x)
+    finite = ops.where(infinite, ops.where(x > 0, value(high), value(low)), x)
+    return ops.where(ops.isnan(x), value(nan), finite)
+
+
+def isclose(
+    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Any:
+    """|input - other| <= atol + rtol * |other|, elementwise."""
+    return record(_isclose, input, other, float(rtol), float(atol), bool(equal_nan))
+
+
+def _isclose(a: Node, b: Node, rtol: float, atol: float, equal_nan: bool) -> Node:
+    a, b = promoted(a, b)
+    equal = ops.eq(a, b)
+    if equal_nan and a.dtype.is_floating_point:
+        equal = ops.bitwise_or(equal, ops.bitwise_and(ops.isnan(a), ops.isnan(b)))
+    a, b = floating(a), floating(b)
+    error = ops.abs(a - b)
+    near = ops.bitwise_and(error <= ops.abs(b) * rtol + atol, ops.isfinite(error))
+    return ops.bitwise_or(equal, near)
+
+
+def into(out: Any, result: Any) -> Any:
+    """Write `result` into `out` if one was given; returns what the call returns."""
+    if out is None:
+        return result
+    if not can_cast(result.dtype, out.dtype):
+        raise RuntimeError(
+            f"result type {result.dtype} can't be cast to the desired output type "
+            f"{out.dtype}{at_user_line()}"
+        )
+    if out.shape != result.shape:
+        out.resize_(result.shape)  # ends the epoch: nodes from before it are no good after it
+    return recording.assign(out, recording.resolve(result))

@@ -1,0 +1,498 @@
+"""Indexing: basic (views), advanced (gather and scatter), and PyTorch's named forms of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.failure import FAILURES, Failure
+from tilewright.ir.location import at_user_line, user_location
+from tilewright.ir.node import Node, format_location
+from tilewright.ir.shape import broadcast, normalize_axis
+
+from .. import recording
+from ..recording import Handle, assign, record, record_fallible
+from . import shapes
+from .creation import from_buffer
+from .data_sized import nonzero
+from .elementwise import as_handle
+from .parts import select, slice_dim
+from .promotion import to
+from .reduction import take_along
+
+
+def getitem(t: Any, key: Any) -> Any:
+    """t[key]: ints, slices, None, ... and bool give views; tensors, arrays and lists copies."""
+    if type(key) is int:
+        return select(t, 0, key)
+    if type(key) is slice and t.shape:
+        part = _slice(t, 0, key)
+        return shapes.alias(t) if part is t else part
+    if (
+        isinstance(key, Handle)
+        and key.dim() > 0
+        and key.dtype is not dtypes.uint8
+        and _consumes(key) <= t.dim()
+    ):
+        return _gather(t, [(0, key)])
+    base, advanced = _basic(t, key)
+    if advanced:
+        return _gather(base, advanced)
+    return shapes.alias(t) if base is t else base
+
+
+def setitem(t: Any, key: Any, value: Any) -> None:
+    """t[key] = value."""
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+        raise TypeError(
+            f"can't assign a {type(value).__name__} to a {t.type()}; make a tensor of it"
+            f"{at_user_line()}"
+        )
+    base, advanced = _basic(t, key)
+    if not advanced:
+        value = as_handle(value, t)
+        assign(base, recording.node_of(_fit, value, tuple(base.shape), base.dtype))
+        return
+    axis, mask = advanced[0]
+    is_number = not isinstance(value, Handle) or value.dim() == 0
+    if len(advanced) == 1 and mask.dtype is dtypes.bool_ and is_number:
+        _check_mask(base, axis, mask)
+        mask = shapes.reshape(mask, (*mask.shape, *(1,) * (base.dim() - axis - mask.dim())))
+        value = as_handle(value, t)
+        assign(base, recording.node_of(_masked_fill, base, _near(mask, base), value))
+        return
+    permuted, indices, axis, _ = _prepare(base, advanced)
+    value = as_handle(value, t)  # only now: reading a mask would compute a number on the host
+    node = recording.fallible_node_of(_put, permuted, value, *indices, axis, "set")
+    assign(permuted, node)
+    recording.settle()  # so that op by op an error is raised here
+
+
+def _fit(value: Node, shape: tuple[int, ...], dtype: dtypes.DType) -> Node:
+    lead = value.rank - len(shape)
+    if lead > 0 and all(s == 1 for s in value.shape[:lead]):
+        value = ops.reshape(value, value.shape[lead:])
+    return ops.expand(to(value, dtype), shape)
+
+
+def _basic(t: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
+    """The view by the basic parts of `key`, and (axis of the view, index) for the others."""
+    parts = list(key) if type(key) is tuple else [key]
+    parts = [_array_like(p) for p in parts]
+    used = sum(_consumes(p) for p in parts)
+    if used > t.dim():
+        raise IndexError(f"too many indices for tensor of dimension {t.dim()}{at_user_line()}")
+    if not any(p is Ellipsis for p in parts):
+        parts.append(Ellipsis)
+    at = next(i for i, p in enumerate(parts) if p is Ellipsis)
+    parts[at : at + 1] = [slice(None)] * (t.dim() - used)
+    axis = 0
+    advanced: list[tuple[int, Any]] = []
+    for part in parts:
+        if part is None:
+            t = shapes.unsqueeze(t, axis)
+            axis += 1
+        elif isinstance(part, bool):
+            t = shapes.unsqueeze(t, axis)
+            advanced.append((axis, _tensor_of(np.array([part]))))
+            axis += 1
+        elif isinstance(part, slice):
+            t = _slice(t, axis, part)
+            axis += 1
+        elif isinstance(part, Handle):
+            if not _consumes(part):  # a mask of no dimension is one of a new dimension
+                t, part = shapes.unsqueeze(t, axis), shapes.unsqueeze(part, 0)
+            advanced.append((axis, part))
+            axis += _consumes(part)
+        else:
+            t = select(t, axis, part)
+    return t, advanced
+
+
+def _array_like(part: Any) -> Any:
+    """A part of a key as an int, a slice, a bool, None, an ellipsis or a tensor."""
+    if part is None or part is Ellipsis or isinstance(part, (bool, slice)):
+        return part
+    if isinstance(part, Handle):
+        if part.dtype is dtypes.uint8:
+            warnings.warn(
+                "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool "
+                f"instead{at_user_line()}",
+                stacklevel=2,
+            )
+            return part.bool()
+        if part.dim() == 0 and part.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED):
+            return part if part.requires_grad else int(part.item())
+        return part
+    if hasattr(part, "__index__") and not (isinstance(part, np.ndarray) and part.ndim):
+        return part.__index__()
+    if isinstance(part, (list, tuple, np.ndarray, range)):
+        array = np.asarray(part)
+        if array.size == 0 and not isinstance(part, np.ndarray):
+            array = array.astype(np.int64)
+        return _array_like(_tensor_of(array))
+    raise IndexError(
+        "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
+        f"indices (got {type(part).__name__}){at_user_line()}"
+    )
+
+
+def _tensor_of(array: np.ndarray) -> Any:
+    from .creation import from_numpy
+
+    return from_numpy(np.ascontiguousarray(array))
+
+
+def _consumes(part: Any) -> int:
+    if part is None or part is Ellipsis or isinstance(part, bool):
+        return 0
+    if isinstance(part, Handle) and part.dtype is dtypes.bool_:
+        return part.dim()
+    return 1
+
+
+def _slice(t: Any, axis: int, part: slice) -> Any:
+    if part.step is not None and part.step <= 0:
+        raise ValueError(f"step must be greater than zero{at_user_line()}")
+    size = t.shape[axis]
+    bounds = [
+        b if b is None or type(b) is int else b.__index__()
+        for b in (part.start, part.stop, part.step)
+    ]
+    start, stop, step = slice(*bounds).indices(size)
+    if start == 0 and stop >= size and step == 1:
+        return t
+    return slice_dim(t, axis, start, max(start, stop), step)
+
+
+def _prepare(
+    t: Any, advanced: list[tuple[int, Any]]
+) -> tuple[Any, list[Any], int, list[int] | None]:
+    """Bring the indexed axes together. Masks become positions (their count is data: it is read)."""
+    axes: list[int] = []
+    indices: list[Any] = []
+    for axis, index in advanced:
+        if index.dtype is dtypes.bool_:
+            _check_mask(t, axis, index)
+            for i, line in enumerate(nonzero(index, as_tuple=True)):
+                axes.append(axis + i)
+                indices.append(line.to(t.device))
+        else:
+            axes.append(axis)
+            indices.append(_near(index, t))
+    together = axes == list(range(axes[0], axes[0] + len(axes)))
+    if together:
+        return t, indices, axes[0], None
+    rest = [i for i in range(t.dim()) if i not in axes]
+    return shapes.permute(t, [*axes, *rest]), indices, 0, rest
+
+
+def _check_mask(t: Any, axis: int, mask: Any) -> None:
+    """IndexError unless the mask has the sizes of the dimensions from `axis` on."""
+    for i, size in enumerate(mask.shape):
+        if size != t.shape[axis + i]:
+            raise IndexError(
+                f"The shape of the mask {list(mask.shape)} at index {i} does not match the shape "
+                f"of the indexed tensor {list(t.shape)} at index {axis + i}{at_user_line()}"
+            )
+
+
+def _near(index: Any, t: Any) -> Any:
+    """An index of the host goes to where what it indexes is."""
+    return index.to(t.device) if index._meta()[2] == "cpu" else index
+
+
+_NOT_AN_INDEX = "tensors used as indices must be long, int, byte or bool tensors"
+
+
+def positions(index: Node, size: int, axis: int, failure: str) -> Node:
+    """int64 positions in the dimension `axis` of `size`, counted from the front and checked; see
+    ir/failure.py for what is said where one is out of range, and which are counted from the end."""
+    if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
+        raise IndexError(_NOT_AN_INDEX + at_user_line())
+    return ops.checked(to(index, dtypes.int64), size, axis, failure)
+
+
+def _index(x: Node, *args: Any) -> Node:
+    *indices, axis = args
+    return ops.gather(x, *_positions(x, indices, axis), axis)
+
+
+def _positions(x: Node, indices: Sequence[Node], axis: int) -> list[Node]:
+    return [positions(i, x.shape[axis + k], axis + k, "index") for k, i in enumerate(indices)]
+
+
+def _gather(t: Any, advanced: list[tuple[int, Any]]) -> Any:
+    permuted, indices, axis, _ = _prepare(t, advanced)
+    if _is_shared(t) and not any(i.requires_grad for i in indices):
+        return _picked(permuted, indices, axis)
+    return record_fallible(_index, permuted, *indices, axis)
+
+
+def _is_shared(t: Any) -> bool:
+    """Whether reading `t` means copying it, because NumPy sees its memory."""
+    state = t._storage or t
+    shared, buffer = state._shared, state._buffer  # `released` counts on a name for it
+    pending = state._node is not None or recording.clock.looking or t.requires_grad
+    return not pending and shared is not None and buffer is not None and not shared.released()
+
+
+def _picked(t: Any, indices: Sequence[Any], axis: int, failure: str = "index") -> Any:
+    """t[..., *indices, ...] now: what is picked is copied, not all of the memory before it."""
+    array, at = t._array(), []
+    for k, index in enumerate(indices):
+        if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
+            raise IndexError(_NOT_AN_INDEX + at_user_line())
+        at.append(index.detach().cpu()._array().astype(np.int64))
+        _check_now(at[-1], array.shape[axis + k], axis + k, FAILURES[failure])
+    picked = array[(*(slice(None),) * axis, *at)]
+    return from_buffer(np.array(picked, copy=True, order="C"), t.dtype)
+
+
+def _check_now(index: np.ndarray, size: int, axis: int, failure: Failure) -> None:
+    first = -size if failure.wraps else 0
+    wrong = index[(index < first) | (index >= size)]
+    if wrong.size:
+        value = int(wrong.flat[0])
+        shown = value + size if value < 0 and failure.wraps else value
+        raise failure.at(shown, axis, size, format_location(user_location()))
+
+
+def _put(x: Node, value: Node, *args: Any) -> Node:
+    *indices, axis, mode = args
+    where = _positions(x, indices, axis)
+    placed = broadcast(*(i.shape for i in where))
+    shape = (*x.shape[:axis], *placed, *x.shape[axis + len(where) :])
+    return ops.scatter(x, _fit(value, shape, x.dtype), *where, axis, mode)
+
+
+# ---- named forms -----------------------------------------------------------------------------
+
+
+def _index_select(x: Node, dim: int, index: Node) -> Node:
+    axis = normalize_axis(dim, x.rank)
+    if index.rank > 1:
+        raise IndexError(f"index_select(): Index is supposed to be a vector{at_user_line()}")
+    if not x.rank:
+        return x
+    at = positions(ops.reshape(index, (-1,)), x.shape[axis], axis, "row")
+    return ops.gather(x, at, axis)
+
+
+def index_select(input: Any, dim: int, index: Any) -> Any:
+    """The slices `index` (1-d) of dimension `dim`."""
+    if input.dim() and index.dim() == 1 and _is_shared(input):
+        return _picked(input, [index], normalize_axis(int(dim), input.dim()), "row")
+    return record_fallible(_index_select, input, int(dim), index)
+
+
+def _gather_dim(x: Node, dim: int, index: Node) -> Node:
+    axis = normalize_axis(dim, x.rank)
+    if index.rank != x.rank:
+        raise RuntimeError(
+            f"Index tensor must have the same number of dimensions as input tensor{at_user_line()}"
+        )
+    if not x.rank:
+        return x
+    return take_along(x, positions(index, x.shape[axis], axis, "element"), axis)
+
+
+def gather(input: Any, dim: int, index: Any) -> Any:
+    """out[i][j][k] = input[i][index[i][j][k]][k] (for dim 1)."""
+    return record_fallible(_gather_dim, input, int(dim), index)
+
+
+def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+    """`gather` along `dim` of what is broadcast in the other dimensions; of the flattened tensors
+    without `dim`."""
+    if dim is None:
+        input, dim, indices = shapes.reshape(input, -1), 0, shapes.reshape(indices, -1)
+    if indices.dtype is not dtypes.int64:
+        raise RuntimeError(
+            f"torch.take_along_dim(): dtype of indices should be Long but got {indices.dtype}"
+            f"{at_user_line()}"
+        )
+    if indices.dim() != input.dim():
+        raise RuntimeError(
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {input.dim()} dimensions for input, and {indices.dim()} dimensions for "
+            f"indices{at_user_line()}"
+        )
+    if not input.dim():
+        return record(_take_along, input, dim, indices)
+    axis = normalize_axis(dim, input.dim())
+
+    def beside(t: Any, size: int) -> tuple[int, ...]:
+        return (*t.shape[:axis], size, *t.shape[axis + 1 :])
+
+    shape = list(broadcast(beside(input, 1), beside(indices, 1)))
+    shape[axis] = input.shape[axis]
+    source = shapes.expand(input, shape)
+    shape[axis] = indices.shape[axis]
+    return record(_take_along, source, axis, shapes.expand(indices, shape))
+
+
+def _take_along(x: Node, dim: int, index: Node) -> Node:
+    """PyTorch takes these positions modulo the size: none is out of range."""
+    size = x.shape[normalize_axis(dim, x.rank)] if x.rank else 1
+    return _gather_dim(x, dim, ops.remainder(index, ops.full_like(index, max(size, 1))))
+
+
+def take(input: Any, index: Any) -> Any:
+    """Elements of the flattened input."""
+    return getitem(shapes.reshape(input, -1), index)
+
+
+def _grid(index: Node, axis: int) -> list[Node]:
+    """Position tensors for a scatter along `axis`: `index` there, the own place elsewhere."""
+    out = []
+    for i, size in enumerate(index.shape):
+        if i == axis:
+            out.append(index)
+        else:
+            line = [1] * index.rank
+            line[i] = size
+            out.append(ops.expand(ops.reshape(ops.iota(size), line), index.shape))
+    return out
+
+
+def _scatter(x: Node, dim: int, index: Node, src: Node, mode: str) -> Node:
+    axis = normalize_axis(dim, x.rank)
+    index = positions(index, x.shape[axis] if x.rank else 1, axis, "element")
+    if src.rank == 0:
+        src = ops.expand(to(src, x.dtype), index.shape)
+    if src.rank:
+        src = ops.slice_(src, [0] * src.rank, index.shape, [1] * src.rank)
+    if src.dtype is not x.dtype:
+        raise RuntimeError(
+            f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and "
+            f"{src.dtype}{at_user_line()}"
+        )
+    return ops.scatter(x, src, *_grid(index, axis), 0, mode)
+
+
+_REDUCTIONS = {
+    "sum": "add",
+    "add": "add",
+    "prod": "mul",
+    "multiply": "mul",
+    "amax": "max",
+    "amin": "min",
+}
+
+
+def scatter(
+    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> Any:
+    """A copy of `input` with out[i][index[i][j]] = src[i][j] (for dim 1)."""
+    mode = "set" if reduce is None else _REDUCTIONS[reduce]
+    source = as_handle(value if src is None else src, input)
+    return record_fallible(_scatter, input, int(dim), index, source, mode)
+
+
+def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
+    """A copy of `input` with src added at the places that `index` names."""
+    return record_fallible(_scatter, input, int(dim), index, src, "add")
+
+
+def scatter_reduce(
+    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """As `scatter`, with "sum", "prod", "amax", "amin" of what meets at a place."""
+    if reduce == "mean" or not include_self:
+        raise NotImplementedError(
+            f"scatter_reduce with reduce={reduce!r}, include_self={include_self} is not "
+            f"implemented{at_user_line()}"
+        )
+    return record_fallible(_scatter, input, int(dim), index, src, _REDUCTIONS[reduce])
+
+
+def _index_put(mode: str, failure: str) -> Callable[..., Node]:
+    def build(x: Node, dim: int, index: Node, source: Node) -> Node:
+        axis = normalize_axis(dim, x.rank)
+        shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
+        where = positions(index, x.shape[axis], axis, failure)
+        return ops.scatter(x, _fit(source, shape, x.dtype), where, axis, mode)
+
+    return build
+
+
+_index_add, _index_copy = _index_put("add", "element"), _index_put("set", "position")
+_index_fill = _index_put("set", "index")
+
+
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
+    """A copy of `input` with alpha * source added to the slices `index` of `dim`."""
+    source = source if alpha == 1 else source * alpha
+    return record_fallible(_index_add, input, int(dim), index, source)
+
+
+def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
+    """A copy of `input` with the slices `index` of `dim` replaced."""
+    return record_fallible(_index_copy, input, int(dim), index, source)
+
+
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+    return record_fallible(_index_fill, input, int(dim), index, as_handle(value, input))
+
+
+def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    """A copy of `input` with input[indices] = values (added if `accumulate`)."""
+    for i, index in enumerate(indices):
+        if not isinstance(index, Handle):
+            raise TypeError(
+                f"index_put: expected Tensors as indices, got {type(index).__name__} as number {i}"
+                f"{at_user_line()}"
+            )
+    base, advanced = _basic(input, tuple(indices))
+    permuted, index, axis, _ = _prepare(base, advanced)
+    return record_fallible(
+        _put, permuted, as_handle(values, input), *index, axis, "add" if accumulate else "set"
+    )
+
+
+def _masked_fill(x: Node, mask: Node, value: Node) -> Node:
+    if mask.dtype is not dtypes.bool_:
+        raise RuntimeError(
+            "masked_fill_ only supports boolean masks, but got mask with dtype "
+            f"{mask.dtype}{at_user_line()}"
+        )
+    shape = broadcast(x.shape, mask.shape)
+    return ops.where(
+        ops.expand(mask, shape), ops.expand(to(value, x.dtype), shape), ops.expand(x, shape)
+    )
+
+
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """`input` with `value` where `mask` holds."""
+    return record(_masked_fill, input, mask, as_handle(value, input))
+
+
+def masked_select(input: Any, mask: Any) -> Any:
+    """The elements where `mask` holds, 1-d (their number is data: the mask is read)."""
+    shape = broadcast(input.shape, mask.shape)
+    return getitem(shapes.expand(input, shape), shapes.expand(mask, shape))
+
+
+def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+    """`input` with the first elements of `source`, in order, where `mask` holds."""
+    if source.dtype is not input.dtype:
+        raise RuntimeError(
+            "masked_scatter: expected self and source to have same dtypes but got "
+            f"{input.dtype} and {source.dtype}{at_user_line()}"
+        )
+    shape = broadcast(input.shape, mask.shape)
+    result, mask = shapes.clone(shapes.expand(input, shape)), shapes.expand(mask, shape)
+    count = int(mask.detach().sum().item())
+    if source.numel() < count:
+        raise RuntimeError(
+            f"masked_scatter: source has {source.numel()} elements, which are fewer than the "
+            f"{count} places where mask holds{at_user_line()}"
+        )
+    setitem(result, mask, shapes.reshape(source, -1)[:count])
+    return result

@@ -1,0 +1,464 @@
+"""Rearrangements that are copies: joins, repetition, reversal, triangles and diagonals."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import normalize_axis
+
+from ..recording import Handle, record
+from .elementwise import into
+from .parts import tensor_split
+from .promotion import result_dtype, to
+from .shapes import expand, flatten, reshape, sizes, transpose, unsqueeze
+
+# ---- joins -----------------------------------------------------------------------------------
+
+
+def _cat(*args: Any) -> Node:
+    *parts, dim = args
+    dtype = result_dtype(*parts)
+    # PyTorch ignores empty 1-d tensors, whatever the others' rank.
+    kept = [p for p in parts if p.shape != (0,)] or list(parts[:1])
+    return ops.cat([to(p, dtype) for p in kept], normalize_axis(dim, kept[0].rank))
+
+
+class _Nothing(RuntimeError, ValueError):
+    """No tensors: PyTorch's class depends on its version."""
+
+
+def _several(name: str, tensors: Any) -> tuple[Any, ...]:
+    if isinstance(tensors, Handle):
+        raise TypeError(
+            f"{name}(): argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"
+            f"{at_user_line()}"
+        )
+    tensors = tuple(tensors)
+    for i, each in enumerate(tensors):
+        if not isinstance(each, Handle):
+            raise TypeError(
+                f"{name}(): expected Tensor as element {i}, but got {type(each).__name__}"
+                f"{at_user_line()}"
+            )
+    return tensors
+
+
+def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None, out: Any = None) -> Any:
+    """`tensors` one after another along `dim` (or `axis`)."""
+    dim = dim if axis is None else axis
+    tensors = _several("cat", tensors)
+    if not tensors:
+        raise _Nothing(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
+    if any(x.dim() == 0 for x in tensors):
+        raise RuntimeError(f"zero-dimensional tensor cannot be concatenated{at_user_line()}")
+    return into(out, record(_cat, *tensors, operator.index(dim)))
+
+
+def _stack(*args: Any) -> Node:
+    *parts, dim = args
+    dtype = result_dtype(*parts)
+    axis = normalize_axis(dim, parts[0].rank + 1)
+    for part in parts:
+        if part.shape != parts[0].shape:
+            raise RuntimeError(
+                f"stack expects each tensor to be equal size, but got {list(parts[0].shape)} and "
+                f"{list(part.shape)}{at_user_line()}"
+            )
+    return ops.cat([ops.unsqueeze(to(p, dtype), axis) for p in parts], axis)
+
+
+def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
+    """`tensors` of one shape along a new dimension `dim`."""
+    tensors = _several("stack", tensors)
+    if not tensors:
+        raise RuntimeError(f"stack expects a non-empty TensorList{at_user_line()}")
+    return into(out, record(_stack, *tensors, operator.index(dim)))
+
+
+def hstack(tensors: Sequence[Any]) -> Any:
+    parts = [atleast_1d(x) for x in tensors]
+    return cat(parts, 0 if parts[0].dim() == 1 else 1)
+
+
+def vstack(tensors: Sequence[Any]) -> Any:
+    return cat([atleast_2d(x) for x in tensors], 0)
+
+
+def atleast_1d(x: Any) -> Any:
+    return reshape(x, 1) if x.dim() == 0 else x
+
+
+def atleast_2d(x: Any) -> Any:
+    x = atleast_1d(x)
+    return unsqueeze(x, 0) if x.dim() == 1 else x
+
+
+def _flip(x: Node, dims: tuple[int, ...]) -> Node:
+    axes = tuple(normalize_axis(d, x.rank) for d in dims)
+    if len(set(axes)) != len(axes):
+        raise RuntimeError(
+            f"flip: a dim appears multiple times in the list of dims {dims}{at_user_line()}"
+        )
+    return ops.flip(x, axes)
+
+
+def flip(input: Any, *args: Any, dims: Any = None) -> Any:
+    """The order reversed along `dims` (a copy, as in PyTorch)."""
+    return record(_flip, input, sizes(args, dims))
+
+
+def fliplr(input: Any) -> Any:
+    return flip(input, 1)
+
+
+def flipud(input: Any) -> Any:
+    return flip(input, 0)
+
+
+def _roll(x: Node, shifts: tuple[int, ...], dims: tuple[int, ...]) -> Node:
+    if not dims:
+        return ops.reshape(_roll(ops.reshape(x, (-1,)), shifts, (0,)), x.shape)
+    if len(shifts) != len(dims):
+        raise RuntimeError(
+            f"shifts and dimensions must align. shifts: {len(shifts)}, dims: {len(dims)}"
+            f"{at_user_line()}"
+        )
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = normalize_axis(dim, x.rank)
+        size = x.shape[axis]
+        at = (-shift) % size if size else 0
+        if at:
+            x = ops.cat([ops.slice_axis(x, axis, at, size), ops.slice_axis(x, axis, 0, at)], axis)
+    return x
+
+
+def roll(input: Any, shifts: Any, dims: Any = ()) -> Any:
+    """Elements shifted along `dims`, wrapping around."""
+    shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    dims = (dims,) if isinstance(dims, int) else tuple(dims)
+    return record(_roll, input, shifts, dims)
+
+
+def _repeat(x: Node, times: tuple[int, ...]) -> Node:
+    lead = len(times) - x.rank
+    shape = (1,) * lead + tuple(x.shape)
+    inner: list[int] = []
+    wide: list[int] = []
+    for size, n in zip(shape, times, strict=True):
+        inner += [1, size]
+        wide += [n, size]
+    spread = ops.expand(ops.reshape(x, inner), wide)
+    return ops.reshape(spread, [s * n for s, n in zip(shape, times, strict=True)])
+
+
+def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
+    """The tensor tiled repeats[i] times along dimension i."""
+    times = sizes(args, repeats)
+    if len(times) < input.dim():
+        raise RuntimeError(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+            f"tensor{at_user_line()}"
+        )
+    return record(_repeat, input, times)
+
+
+def tile(input: Any, *args: Any, dims: Any = None) -> Any:
+    times = sizes(args, dims)
+    return repeat(input, (1,) * (input.dim() - len(times)) + times)
+
+
+def _repeat_interleave(x: Node, times: int, axis: int) -> Node:
+    wide = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+    spread = ops.expand(ops.unsqueeze(x, axis + 1), wide)
+    return ops.reshape(spread, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
+
+
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Any:
+    """Each element of `dim` repeated; `repeats` is a number, or a tensor with one a place.
+
+    output_size: the sum of `repeats`, for who knows it; otherwise it is read. Without `repeats`,
+    `input` has them, and the places they stand at are repeated.
+    """
+    from .data_sized import repeated
+    from .indexing import index_select
+
+    if repeats is None:
+        return repeated(input, output_size)
+    if dim is None:
+        input, dim = reshape(input, -1), 0
+    axis = normalize_axis(dim, input.dim())
+    if isinstance(repeats, int):
+        size = input.shape[axis] * repeats
+        if output_size not in (None, size):
+            raise RuntimeError(
+                f"repeat_interleave: Invalid output_size, expected {size} but got {output_size}"
+                f"{at_user_line()}"
+            )
+        return record(_repeat_interleave, input, repeats, axis)
+    counts = repeats.detach().expand(input.shape[axis])
+    return index_select(input, axis, repeated(counts, output_size).to(input.device))
+
+
+def _triangle(keep_lower: bool) -> Any:
+    def build(x: Node, diagonal: int) -> Node:
+        if x.rank < 2:
+            raise RuntimeError(
+                f"tril and triu: input tensor must have at least 2 dimensions, got {x.rank}"
+                f"{at_user_line()}"
+            )
+        rows, columns = x.shape[-2:]
+        i = ops.reshape(ops.iota(rows), (rows, 1))
+        j = ops.reshape(ops.iota(columns), (1, columns))
+        offset = j - i
+        keep = offset <= diagonal if keep_lower else offset >= diagonal
+        zero = ops.expand(ops.constant(0, x.dtype), x.shape)
+        return ops.where(ops.expand(keep, x.shape), x, zero)
+
+    return build
+
+
+_tril, _triu = _triangle(True), _triangle(False)
+
+
+def tril(input: Any, diagonal: int = 0) -> Any:
+    """The lower triangle of the last two dimensions; zero elsewhere."""
+    return record(_tril, input, int(diagonal))
+
+
+def triu(input: Any, diagonal: int = 0) -> Any:
+    """The upper triangle of the last two dimensions; zero elsewhere."""
+    return record(_triu, input, int(diagonal))
+
+
+def _diag(x: Node, offset: int) -> Node:
+    if x.rank == 2:
+        return ops.diagonal(x, offset, 0, 1)
+    if x.rank != 1:
+        raise RuntimeError(f"diag(): Supports 1D or 2D tensors. Got {x.rank}D{at_user_line()}")
+    return _diag_embed(x, offset, 0, 1)
+
+
+def diag(input: Any, diagonal: int = 0) -> Any:
+    """A vector as a diagonal matrix, or the diagonal of a matrix."""
+    return record(_diag, input, int(diagonal))
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
+    """Coordinate grids of 1-d tensors."""
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        tensors = tuple(tensors[0])
+    if indexing not in ("ij", "xy"):
+        raise RuntimeError(
+            f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+            f"{at_user_line()}"
+        )
+    for each in tensors:
+        if each.dim() > 1:
+            raise RuntimeError(
+                f"torch.meshgrid: expected 0-D or 1-D tensors, got one of shape "
+                f"{tuple(each.shape)}{at_user_line()}"
+            )
+    if indexing == "xy" and len(tensors) > 1:
+        swapped = meshgrid(tensors[1], tensors[0], *tensors[2:])
+        return swapped[1], swapped[0], *swapped[2:]
+    shape = tuple(x.numel() for x in tensors)
+    out = []
+    for i, x in enumerate(tensors):
+        line = [1] * len(shape)
+        line[i] = shape[i]
+        out.append(expand(reshape(x, line), shape))
+    return tuple(out)
+
+
+def cartesian_prod(*tensors: Any) -> Any:
+    """All combinations of elements of 1-d tensors, one a row."""
+    grids = [flatten(g) for g in meshgrid(*tensors)]
+    return grids[0] if len(grids) == 1 else stack(grids, 1)
+
+
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+    """All choices of `r` elements of a 1-d tensor, in their order, one a row."""
+    import itertools
+
+    from .creation import tensor
+
+    if input.dim() != 1:
+        raise RuntimeError(f"Expect a 1D vector, but got shape {input.shape}{at_user_line()}")
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = list(choose(range(input.shape[0]), r))
+    if not places:
+        return input.new_zeros(0, r)
+    return input[tensor(places)]
+
+
+def atleast_3d(x: Any) -> Any:
+    x = atleast_2d(x)
+    return unsqueeze(x, -1) if x.dim() == 2 else x
+
+
+def dstack(tensors: Sequence[Any]) -> Any:
+    return cat([atleast_3d(x) for x in tensors], 2)
+
+
+def column_stack(tensors: Sequence[Any]) -> Any:
+    return hstack([reshape(x, -1, 1) if x.dim() <= 1 else x for x in tensors])
+
+
+def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+    return _split_at(input, indices_or_sections, 0 if input.dim() == 1 else 1)
+
+
+def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+    return _split_at(input, indices_or_sections, 0)
+
+
+def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+    return _split_at(input, indices_or_sections, 2)
+
+
+def _split_at(input: Any, where: Any, dim: int) -> tuple[Any, ...]:
+    if isinstance(where, int) and input.shape[dim] % where:
+        raise RuntimeError(
+            f"torch.split: the size of dimension {dim} ({input.shape[dim]}) is not divisible by "
+            "the "
+            f"split_size {where}{at_user_line()}"
+        )
+    return tensor_split(input, where, dim)
+
+
+def block_diag(*tensors: Any) -> Any:
+    """Matrices along a diagonal, zeros elsewhere."""
+    from .creation import zeros
+
+    blocks = [atleast_2d(x) for x in tensors]
+    width = sum(b.shape[1] for b in blocks)
+    rows, left = [], 0
+    for b in blocks:
+        n, m = b.shape
+        like = {"dtype": b.dtype, "device": b.device}
+        rows.append(cat([zeros(n, left, **like), b, zeros(n, width - left - m, **like)], 1))
+        left += m
+    return cat(rows, 0)
+
+
+def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    """Turned by k quarters in the plane of `dims`, from the first towards the second."""
+    if len(dims) != 2 or dims[0] % input.dim() == dims[1] % input.dim():
+        raise RuntimeError(
+            f"rot90: expected two different rotation dims, but got {tuple(dims)}{at_user_line()}"
+        )
+    a, b = dims
+    if k % 4 == 0:
+        return input.clone()
+    if k % 4 == 2:
+        return flip(input, a, b)
+    if k % 4 == 1:
+        return transpose(flip(input, b), a, b)
+    return flip(transpose(input, a, b), b)
+
+
+def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """The last dimension as diagonals of new matrices."""
+    return record(
+        _diag_embed, input, operator.index(offset), operator.index(dim1), operator.index(dim2)
+    )
+
+
+def _diag_embed(x: Node, offset: int, dim1: int, dim2: int) -> Node:
+    rank = x.rank + 1
+    a, b = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
+    if a == b:
+        raise RuntimeError(
+            f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}"
+        )
+    n = x.shape[-1] + abs(offset)
+    shape = list(x.shape[:-1])
+    for axis in sorted((a, b)):
+        shape.insert(axis, n)
+    zero = ops.expand(ops.constant(0, x.dtype, x.device), shape)
+    return ops.set_diagonal(zero, x, offset, a, b)
+
+
+def diagflat(input: Any, offset: int = 0) -> Any:
+    """The flattened input as a diagonal matrix."""
+    return diag(flatten(input), offset)
+
+
+def _corners(row: int, col: int, offset: int, lower: bool, dtype: Any) -> Any:
+    from tilewright.ir.dtype import int64
+
+    from .creation import tensor
+
+    make = np.tril_indices if lower else np.triu_indices
+    return tensor(np.stack(make(row, offset, col)).astype((dtype or int64).np))
+
+
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
+) -> Any:
+    """(row, column) of the elements of the lower triangle, in two rows."""
+    return _corners(row, col, offset, True, dtype)
+
+
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
+) -> Any:
+    """(row, column) of the elements of the upper triangle, in two rows."""
+    return _corners(row, col, offset, False, dtype)
+
+
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+    """A copy with the slice `index` of `dim` replaced by `src`."""
+    out = input.clone()
+    out.select(dim, index).copy_(src)
+    return out
+
+
+def slice_scatter(
+    input: Any,
+    src: Any,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Any:
+    """A copy with a slice of `dim` replaced by `src`."""
+    out = input.clone()
+    key = (slice(None),) * (dim % input.dim())
+    out[(*key, slice(start, end, step))] = src
+    return out
+
+
+def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A copy with a diagonal replaced by `src`."""
+    return record(
+        _diagonal_scatter,
+        input,
+        src,
+        operator.index(offset),
+        operator.index(dim1),
+        operator.index(dim2),
+    )
+
+
+def _diagonal_scatter(x: Node, src: Node, offset: int, dim1: int, dim2: int) -> Node:
+    a, b = normalize_axis(dim1, x.rank), normalize_axis(dim2, x.rank)
+    return ops.set_diagonal(x, to(src, x.dtype), offset, a, b)
+
+
+def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+    """Positions in a flattened tensor as coordinates in `shape`."""
+    out = []
+    for size in reversed(tuple(shape)):
+        out.append(indices % size)
+        indices = indices // size
+    return tuple(reversed(out))

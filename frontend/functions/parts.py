@@ -1,0 +1,165 @@
+"""Parts of a tensor along one dimension: slices, rows, and all of them at once. They are views."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+from tilewright.ir.shape import normalize_axis
+
+from ..recording import cached_view, view, views
+
+
+def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
+    """`length` elements of dimension `dim` from `start` on."""
+    if input.dim() == 0:
+        raise RuntimeError(f"narrow() cannot be applied to a 0-dim tensor.{at_user_line()}")
+    if length < 0:
+        raise RuntimeError(f"narrow(): length must be non-negative.{at_user_line()}")
+    axis = normalize_axis(dim, input.dim())
+    size, start = input.shape[axis], int(start)
+    if not -size <= start <= size:
+        raise IndexError(
+            f"start out of range (expected to be in range of [{-size}, {size}], but got {start})"
+            f"{at_user_line()}"
+        )
+    begin = start + (size if start < 0 else 0)
+    if begin + length > size:
+        raise RuntimeError(
+            f"start ({start}) + length ({length}) exceeds dimension size ({size}){at_user_line()}"
+        )
+    return slice_dim(input, axis, begin, begin + length)
+
+
+@cached_view
+def slice_dim(input: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    return _sliced(input, views.SLICE, axis, start, stop, step)
+
+
+def _sliced(t: Any, kind: views.View, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    shape = t.shape
+    starts, stops, steps = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[axis], stops[axis], steps[axis] = start, stop, step
+    return view(t, kind, tuple(starts), tuple(stops), tuple(steps))
+
+
+@cached_view
+def select(input: Any, dim: int, index: int) -> Any:
+    """Element `index` of dimension `dim`, which is dropped."""
+    if input.dim() == 0:
+        raise IndexError(f"select() cannot be applied to a 0-dim tensor.{at_user_line()}")
+    axis = normalize_axis(dim, input.dim())
+    size = input.shape[axis]
+    if not -size <= index < size:
+        raise IndexError(
+            f"select(): index {index} out of range for tensor of size {list(input.shape)} at "
+            f"dimension {axis}{at_user_line()}"
+        )
+    return _row(input, views.SELECT, axis, index % size)
+
+
+def _row(t: Any, kind: views.View, axis: int, at: int) -> Any:
+    row = slice_dim(t, axis, at, at + 1)
+    return view(row, kind, (*t.shape[:axis], *t.shape[axis + 1 :]), (axis,))
+
+
+@cached_view
+def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
+    """The slices along `dim`."""
+    if input.dim() == 0:
+        raise IndexError(
+            f"Dimension specified as {dim} but tensor has no dimensions{at_user_line()}"
+        )
+    axis = normalize_axis(dim, input.dim())
+    return tuple(_row(input, views.UNBIND, axis, i) for i in range(input.shape[axis]))
+
+
+@cached_view
+def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Views of the given size(s) along `dim`."""
+    if not isinstance(split_size_or_sections, int):
+        return split_with_sizes(input, split_size_or_sections, dim)
+    axis = _axis_of("split", input, dim)
+    size, step = input.shape[axis], split_size_or_sections
+    if step < 0:
+        raise RuntimeError(
+            f"split expects split_size be non-negative, but got split_size={step}{at_user_line()}"
+        )
+    if step == 0 and size:
+        raise RuntimeError(
+            "split_size can only be 0 if dimension size is 0, but got dimension size of "
+            f"{size}{at_user_line()}"
+        )
+    lengths = [min(step, size - a) for a in range(0, size, step)] if size else [0]
+    return _parts(input, views.SPLIT, axis, lengths)
+
+
+@cached_view
+def split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+    """Views of these sizes along `dim`."""
+    axis = _axis_of("split_with_sizes", input, dim)
+    size, lengths = input.shape[axis], [int(s) for s in split_sizes]
+    if sum(lengths) != size or min(lengths, default=0) < 0:
+        raise RuntimeError(
+            f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's "
+            f"size at dimension {axis}), but got split_sizes={lengths}{at_user_line()}"
+        )
+    return _parts(input, views.SPLIT_WITH_SIZES, axis, lengths)
+
+
+def _axis_of(name: str, t: Any, dim: int) -> int:
+    if t.dim() == 0:
+        raise RuntimeError(f"{name} expects at least a 1-dimensional tensor{at_user_line()}")
+    return normalize_axis(dim, t.dim())
+
+
+def _parts(t: Any, kind: views.View, axis: int, lengths: Sequence[int]) -> tuple[Any, ...]:
+    """Views of these sizes, one after another."""
+    bounds = itertools.pairwise(itertools.accumulate(lengths, initial=0))
+    return tuple(_sliced(t, kind, axis, start, stop) for start, stop in bounds)
+
+
+@cached_view
+def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+    """At most `chunks` views of equal size along `dim` (the last may be smaller); of no elements
+    as many as `chunks`."""
+    axis = _axis_of("chunk", input, dim)
+    if chunks <= 0:
+        raise RuntimeError(
+            f"chunk expects `chunks` to be greater than 0, got: {chunks}{at_user_line()}"
+        )
+    size = input.shape[axis]
+    return split(input, -(-size // chunks) if size else [0] * chunks, axis)
+
+
+@cached_view
+def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+    """Views between the given indices along `dim`, or so many of nearly one size."""
+    if input.dim() == 0:
+        raise RuntimeError(
+            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
+            f"{at_user_line()}"
+        )
+    axis = normalize_axis(dim, input.dim())
+    size = input.shape[axis]
+    if isinstance(indices_or_sections, int):
+        n = indices_or_sections
+        if n <= 0:
+            raise RuntimeError(f"number of sections must be larger than 0, got {n}{at_user_line()}")
+        base, extra = divmod(size, n)
+        return _parts(input, views.SLICE, axis, [base + (i < extra) for i in range(n)])
+    bounds = [0, *[min(max(b + size if b < 0 else b, 0), size) for b in indices_or_sections], size]
+    return tuple(slice_dim(input, axis, a, max(a, b)) for a, b in itertools.pairwise(bounds))
+
+
+def unsafe_split(input: Any, split_size: int, dim: int = 0) -> tuple[Any, ...]:
+    """As `split`; each part may be written to wherever a gradient is at stake."""
+    size = input.shape[dim]
+    return tensor_split(input, tuple(range(split_size, size, split_size)), dim)
+
+
+def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+    """As `chunk`; each part may be written to wherever a gradient is at stake."""
+    return unsafe_split(input, max(1, -(-input.shape[dim] // chunks)), dim)

@@ -1,0 +1,538 @@
+"""Products of matrices and vectors."""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import int64
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import broadcast
+
+from ..recording import Handle, lowered, record
+from . import shapes
+from .elementwise import as_handle, into
+from .promotion import to
+
+
+def _matmul(a: Node, b: Node) -> Node:
+    if a.rank == 0 or b.rank == 0:
+        raise RuntimeError(
+            "both arguments to matmul need to be at least 1D, but they are "
+            f"{a.rank}D and {b.rank}D{at_user_line()}"
+        )
+    if a.dtype is not b.dtype:
+        raise RuntimeError(
+            f"expected m1 and m2 to have the same dtype, but got: {a.dtype} != "
+            f"{b.dtype}{at_user_line()}"
+        )
+    left, right = a, b
+    if a.rank == 1:
+        left = ops.unsqueeze(a, 0)
+    if b.rank == 1:
+        right = ops.unsqueeze(b, 1)
+    if left.shape[-1] != right.shape[-2]:
+        raise RuntimeError(
+            f"matmul: inner sizes differ: {tuple(a.shape)} @ {tuple(b.shape)}{at_user_line()}"
+        )
+    if right.rank == 2 and left.rank > 2:
+        # One large product instead of many: the leading dimensions are rows.
+        rows = ops.reshape(left, (math.prod(left.shape[:-1]), left.shape[-1]))
+        out = ops.reshape(ops.matmul(rows, right), (*left.shape[:-1], right.shape[-1]))
+    else:
+        out = ops.matmul(left, right)
+    out = to(out, a.dtype)  # from float32, as which float8 is summed
+    drop = [out.rank - 2] if a.rank == 1 else []
+    drop += [out.rank - 1] if b.rank == 1 else []
+    return ops.squeeze(out, drop) if drop else out
+
+
+def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+    """The matrix product, with PyTorch's rules for vectors and broadcast batches."""
+    if out is not None and out.dtype is not input.dtype:
+        raise RuntimeError(
+            f"Expected out tensor to have dtype {input.dtype}, but got {out.dtype} instead"
+            f"{at_user_line()}"
+        )
+    return into(out, record(_matmul, input, other))
+
+
+# Products that autocast treats in ways of their own.
+
+
+def _mv(a: Node, b: Node) -> Node:
+    return _matmul(a, b)
+
+
+def _dot(a: Node, b: Node) -> Node:
+    return _matmul(a, b)
+
+
+def _ranks(name: str, input: Any, other: Any, a: int, b: int) -> None:
+    if input.dim() != a or other.dim() != b:
+        raise RuntimeError(
+            f"{name}: expected {a}D and {b}D tensors, got {input.dim()}D and "
+            f"{other.dim()}D{at_user_line()}"
+        )
+
+
+def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+    _ranks("mm", input, mat2, 2, 2)
+    return matmul(input, mat2, out=out)
+
+
+def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+    _batches(input, mat2)
+    return matmul(input, mat2, out=out)
+
+
+def _batches(a: Any, b: Any) -> None:
+    _ranks("bmm", a, b, 3, 3)
+    if a.shape[0] != b.shape[0]:
+        raise RuntimeError(
+            f"bmm: batch sizes differ: {a.shape[0]} and {b.shape[0]}{at_user_line()}"
+        )
+
+
+def mv(input: Any, vec: Any) -> Any:
+    _ranks("mv", input, vec, 2, 1)
+    return record(_mv, input, vec)
+
+
+def dot(input: Any, other: Any) -> Any:
+    """The inner product of two vectors."""
+    _ranks("dot", input, other, 1, 1)
+    return record(_dot, input, other)
+
+
+def outer(input: Any, vec2: Any) -> Any:
+    """The outer product of two vectors."""
+    _ranks("outer", input, vec2, 1, 1)
+    return input.unsqueeze(1) * vec2
+
+
+def _sum(op: Callable[..., Node]) -> Callable[..., Node]:
+    """The builder of a product with an addend; `lowered` has done for it what autocast does."""
+
+    def build(c: Node, a: Node, b: Node, beta: Any, alpha: Any) -> Node:
+        if c.dtype is not b.dtype:
+            raise RuntimeError(
+                f"{op.__name__}: expected an addend of the factors' dtype, got {c.dtype} and "
+                f"{b.dtype}{at_user_line()}"
+            )
+        return op(c, a, b, beta, alpha)
+
+    return build
+
+
+_addmm, _baddbmm, _addmv = _sum(ops.addmm), _sum(ops.baddbmm), _sum(ops.addmv)
+_addr, _addbmm = _sum(ops.addr), _sum(ops.addbmm)
+
+
+def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
+    factors = (f if f in (0, 1) else as_handle(f, c, wide=True) for f in (beta, alpha))
+    return record(build, c, a, b, *factors)
+
+
+def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta * input + alpha * mat1 @ mat2."""
+    input, mat1, mat2 = lowered("addmm", input, mat1, mat2)
+    _ranks("mm", mat1, mat2, 2, 2)
+    return _added(_addmm, input, mat1, mat2, beta, alpha)
+
+
+def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    input, batch1, batch2 = lowered("baddbmm", input, batch1, batch2)
+    _batches(batch1, batch2)
+    return _added(_baddbmm, input, batch1, batch2, beta, alpha)
+
+
+def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    input, mat, vec = lowered("addmv", input, mat, vec)
+    _ranks("mv", mat, vec, 2, 1)
+    return _added(_addmv, input, mat, vec, beta, alpha)
+
+
+def _einsum(*args: Any) -> Node:
+    *operands, equation = args
+    inputs, output = _parse_einsum(equation, operands)
+    term, current = inputs[0], operands[0]
+    current, term = _diagonals(current, term)
+    for i, (other, letters) in enumerate(zip(operands[1:], inputs[1:], strict=True), 2):
+        other, letters = _diagonals(other, letters)
+        later = set(output).union(*inputs[i:])
+        current, term = _contract(current, term, other, letters, later)
+    gone = [i for i, c in enumerate(term) if c not in output]
+    if gone and not current.dtype.is_floating_point:
+        current = ops.cast(current, int64)
+    current = ops.squeeze(ops.sum(current, gone), gone) if gone else current
+    term = "".join(c for c in term if c in output)
+    return ops.permute(current, [term.index(c) for c in output])
+
+
+def _diagonals(x: Node, term: str) -> tuple[Node, str]:
+    """Repeated letters of one operand take its diagonal."""
+    for c in dict.fromkeys(term):
+        while term.count(c) > 1:
+            a = term.index(c)
+            b = term.index(c, a + 1)
+            x = ops.diagonal(x, 0, a, b)
+            term = term[:a] + term[a + 1 : b] + term[b + 1 :] + c
+    return x, term
+
+
+def _letters(term: Any) -> str:
+    return "".join("..." if each is ... else string.ascii_letters[each] for each in term)
+
+
+_TERM = re.compile(r"[a-zA-Z]*(\.\.\.[a-zA-Z]*)?")
+
+
+def _parse_einsum(equation: str, operands: Sequence[Node]) -> tuple[list[str], str]:
+    text = equation.replace(" ", "")
+    left, arrow, output = text.partition("->")
+    inputs = left.split(",")
+    for term in (*inputs, output):
+        if not _TERM.fullmatch(term):
+            raise RuntimeError(
+                f"einsum(): invalid subscripts {term!r} in {equation!r}: expected letters, and ... "
+                f"at most once{at_user_line()}"
+            )
+    for i, c in enumerate(output.replace("...", "")):
+        if c not in left or c in output.replace("...", "")[:i]:
+            raise RuntimeError(
+                f"einsum(): output subscript {c} "
+                + ("appears more than once" if c in left else "is in no term of an operand")
+                + f" of {equation!r}{at_user_line()}"
+            )
+    if len(inputs) != len(operands):
+        raise RuntimeError(
+            f"einsum(): {len(inputs)} terms in {equation!r} for {len(operands)} "
+            f"operands{at_user_line()}"
+        )
+    free = iter(c for c in string.ascii_letters if c not in text)
+    widest = max(
+        (
+            x.rank - len(t.replace("...", ""))
+            for t, x in zip(inputs, operands, strict=True)
+            if "..." in t
+        ),
+        default=0,
+    )
+    rest = "".join(next(free) for _ in range(widest))
+    terms = []
+    for t, x in zip(inputs, operands, strict=True):
+        own = x.rank - len(t.replace("...", ""))
+        t = t.replace("...", rest[len(rest) - own :] if own else "")
+        if len(t) != x.rank:
+            raise RuntimeError(
+                f"einsum(): the term {t!r} of {equation!r} doesn't fit a tensor of dimension "
+                f"{x.rank}{at_user_line()}"
+            )
+        extents = dict(zip(t, x.shape))
+        for c, size in zip(t, x.shape):
+            if t.count(c) > 1 and size != extents[c]:
+                raise RuntimeError(
+                    f"einsum(): subscript {c} is repeated in {t!r} but its sizes differ, "
+                    f"{extents[c]} and {size}{at_user_line()}"
+                )
+        terms.append(t)
+    if not arrow:
+        letters = "".join(terms)
+        output = rest + "".join(
+            sorted(c for c in set(letters) - set(rest) if letters.count(c) == 1)
+        )
+    return terms, output.replace("...", rest)
+
+
+def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, str]:
+    """One pair of operands as a batched matmul."""
+    for c in [c for c in s if c not in t and c not in later]:
+        i = s.index(c)
+        a, s = ops.squeeze(ops.sum(a, (i,)), (i,)), s.replace(c, "")
+    for c in [c for c in t if c not in s and c not in later]:
+        i = t.index(c)
+        b, t = ops.squeeze(ops.sum(b, (i,)), (i,)), t.replace(c, "")
+    batch = [c for c in s if c in t and c in later]
+    inner = [c for c in s if c in t and c not in later]
+    rows, columns = [c for c in s if c not in t], [c for c in t if c not in s]
+    size = {
+        c: n for term, x in ((s, a), (t, b)) for c, n in zip(term, x.shape, strict=True) if n != 1
+    }
+
+    def extent(letters: Sequence[str]) -> int:
+        n = 1
+        for c in letters:
+            n *= size.get(c, 1)
+        return n
+
+    def arranged(x: Node, term: str, order: Sequence[str], shape: Sequence[int]) -> Node:
+        x = ops.permute(x, [term.index(c) for c in order])
+        x = ops.expand(x, [size.get(c, 1) for c in order])
+        return ops.reshape(x, shape)
+
+    left = arranged(a, s, [*batch, *rows, *inner], (extent(batch), extent(rows), extent(inner)))
+    right = arranged(
+        b, t, [*batch, *inner, *columns], (extent(batch), extent(inner), extent(columns))
+    )
+    order = [*batch, *rows, *columns]
+    out = to(ops.matmul(left, right), left.dtype)
+    out = ops.reshape(out, [size.get(c, 1) for c in order])
+    return out, "".join(order)
+
+
+def einsum(*args: Any) -> Any:
+    """Sums of products by index letters: einsum("ij,jk->ik", a, b), or by numbers:
+    einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    if len(args) < 2:
+        raise ValueError(
+            f"einsum(): expected an equation and at least one operand, got {len(args)} arguments"
+            f"{at_user_line()}"
+        )
+    if isinstance(args[0], Handle):
+        terms = [_letters(term) for term in args[1::2]]
+        output = [f"->{_letters(args[-1])}"] if len(args) % 2 else []
+        equation, operands = "".join([",".join(terms), *output]), args[: len(args) // 2 * 2 : 2]
+    else:
+        equation, operands = args[0], args[1:]
+    if not isinstance(equation, str):
+        raise TypeError(
+            "einsum(): argument 'equation' (position 1) must be str, not "
+            f"{type(equation).__name__}{at_user_line()}"
+        )
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    return record(_einsum, *operands, equation)
+
+
+def _tensordot(a: Node, b: Node, equation: str) -> Node:
+    return _einsum(a, b, equation)
+
+
+def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
+    """Sum of products over the given dimensions of `a` and `b`."""
+    if isinstance(dims, int):
+        first, second = list(range(a.dim() - dims, a.dim())), list(range(dims))
+    else:
+        first, second = ([d] if isinstance(d, int) else list(d) for d in dims)
+    letters = string.ascii_letters
+    s = list(letters[: a.dim()])
+    t = list(letters[a.dim() : a.dim() + b.dim()])
+    for i, j in zip(first, second, strict=True):
+        t[j % b.dim()] = s[i % a.dim()]
+    out = [c for c in s if c not in t] + [c for c in t if c not in s]
+    return record(_tensordot, a, b, f"{''.join(s)},{''.join(t)}->{''.join(out)}")
+
+
+# ---- matrices made of others -----------------------------------------------------------------
+
+
+def inner(input: Any, other: Any) -> Any:
+    """Sums of products over the last dimensions."""
+    if not input.dim() or not other.dim():
+        return input * other
+    return tensordot(input, other, ([-1], [-1]))
+
+
+def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """torch.diagonal of the last two dimensions."""
+    return shapes.diagonal(A, offset, dim1, dim2)
+
+
+def trace(input: Any) -> Any:
+    """The sum of the diagonal of a matrix."""
+    if input.dim() != 2:
+        raise RuntimeError(
+            f"trace: expected a matrix, but got tensor with dim {input.dim()}{at_user_line()}"
+        )
+    return input.diagonal().sum()
+
+
+def kron(input: Any, other: Any) -> Any:
+    """Kronecker's product: each element of `input` times all of `other`."""
+    rank = max(input.dim(), other.dim())
+    a = input.reshape((1,) * (rank - input.dim()) + tuple(input.shape))
+    b = other.reshape((1,) * (rank - other.dim()) + tuple(other.shape))
+    wide = a.reshape([s for n in a.shape for s in (n, 1)]) * b.reshape(
+        [s for n in b.shape for s in (1, n)]
+    )
+    return wide.reshape([m * n for m, n in zip(a.shape, b.shape, strict=True)])
+
+
+def cross(input: Any, other: Any, dim: int | None = None) -> Any:
+    """The vector product along a dimension of size 3: the first such one, unless named."""
+    shape = broadcast(input.shape, other.shape)
+    if dim is None:
+        dim = next((i for i, s in enumerate(shape) if s == 3), None)
+    if dim is None or shape[dim] != 3:
+        raise RuntimeError(
+            f"linalg.cross: inputs dimension {-1 if dim is None else dim} must have length 3. Got "
+            f"{list(shape)}{at_user_line()}"
+        )
+    axis = dim % len(shape)
+    a, b = input.expand(shape), other.expand(shape)
+    return a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis)
+
+
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> Any:
+    """The p-distance of every row of `x1` to every row of `x2`."""
+    if x1.shape[-1] != x2.shape[-1]:
+        raise RuntimeError(
+            f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
+            f"{x2.shape[-1]}{at_user_line()}"
+        )
+    if not (x1.dtype.is_floating_point and x2.dtype.is_floating_point):
+        raise RuntimeError(f"cdist only supports floating-point dtypes{at_user_line()}")
+    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)
+
+
+def pdist(input: Any, p: float = 2.0) -> Any:
+    """The p-distance of every two rows of a matrix."""
+    from .joining import triu_indices
+
+    i, j = triu_indices(input.shape[0], input.shape[0], 1)
+    return (input[i] - input[j]).norm(p, -1)
+
+
+def vdot(input: Any, other: Any) -> Any:
+    return dot(input, other)
+
+
+def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta * input + alpha * vec1 vec2^T."""
+    input, vec1, vec2 = lowered("addr", input, vec1, vec2)
+    _ranks("outer", vec1, vec2, 1, 1)
+    return _added(_addr, input, vec1, vec2, beta, alpha)
+
+
+def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    """beta * input + alpha * (the sum of the products of a batch)."""
+    input, batch1, batch2 = lowered("addbmm", input, batch1, batch2)
+    _batches(batch1, batch2)
+    return _added(_addbmm, input, batch1, batch2, beta, alpha)
+
+
+def chain_matmul(*matrices: Any, out: Any = None) -> Any:
+    """The product of matrices, in the order that takes the fewest multiplications."""
+    if not matrices:
+        raise RuntimeError(f"chain_matmul(): Expected one or more matrices{at_user_line()}")
+    for m in matrices:
+        if m.dim() != 2:
+            raise RuntimeError(
+                f"Tensor dimension is {m.dim()}, expected 2 instead.{at_user_line()}"
+            )
+    return into(out, matrices[0] if len(matrices) == 1 else multi_dot(matrices))
+
+
+def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
+    """The product of two or more matrices, in the order that takes the fewest multiplications
+    (Cormen et al., Introduction to Algorithms, 15.2).
+
+    The first and the last may be vectors: a row, and a column. Without that dimension comes the
+    result.
+    """
+    count = len(tensors)
+    if count < 2:
+        raise RuntimeError(
+            f"multi_dot(): expected at least 2 tensors but got {count}{at_user_line()}"
+        )
+    for i, t in enumerate(tensors):
+        if t.dim() != 2 and not (t.dim() == 1 and i in (0, count - 1)):
+            end = {0: "the first tensor", count - 1: "the last tensor"}.get(i)
+            wanted = f"{end} must be 1D or 2D" if end else f"tensor {i} must be 2D"
+            raise RuntimeError(f"multi_dot(): {wanted} but got {t.dim()}D{at_user_line()}")
+    matrices = list(tensors)
+    row, column = matrices[0].dim() == 1, matrices[-1].dim() == 1
+    if row:
+        matrices[0] = matrices[0].unsqueeze(0)
+    if column:
+        matrices[-1] = matrices[-1].unsqueeze(1)
+    for i, (a, b) in enumerate(pairwise(matrices)):
+        if a.shape[1] != b.shape[0]:
+            raise RuntimeError(
+                f"multi_dot(): tensors {i} and {i + 1} with shapes {list(tensors[i].shape)} and "
+                f"{list(tensors[i + 1].shape)} cannot be multiplied{at_user_line()}"
+            )
+    cuts = _cheapest_cuts([matrices[0].shape[0], *(m.shape[1] for m in matrices)])
+
+    def product(first: int, last: int) -> Any:
+        if first == last:
+            return matrices[first]
+        cut = cuts[first, last]
+        return matmul(product(first, cut), product(cut + 1, last))
+
+    result = product(0, count - 1)
+    result = result.squeeze(0) if row else result
+    return into(out, result.squeeze(-1) if column else result)
+
+
+def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """(first, last) -> the factor behind which their product is cut; sizes: of matrix i are
+    sizes[i] and sizes[i + 1]."""
+    count = len(sizes) - 1
+    cost = {(i, i): 0 for i in range(count)}
+    cuts: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            costs = [
+                cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1]
+                for k in range(i, j)
+            ]
+            cost[i, j] = min(costs)
+            cuts[i, j] = i + costs.index(cost[i, j])
+    return cuts
+
+
+def matrix_power(input: Any, n: int) -> Any:
+    """The product of n copies of a square matrix."""
+    if n < 0:
+        raise NotImplementedError(
+            f"matrix_power: negative exponents are not implemented{at_user_line()}"
+        )
+    if n == 0:
+        from .creation import eye
+
+        return eye(input.shape[-1], dtype=input.dtype).expand(input.shape).clone()
+    out = None
+    square = input
+    while n:
+        if n % 2:
+            out = square if out is None else matmul(out, square)
+        n //= 2
+        if n:
+            square = matmul(square, square)
+    return input.clone() if out is None or out is input else out
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """The powers of a vector's elements, in columns."""
+    from .creation import arange
+
+    n = x.shape[0] if N is None else N
+    ends = (0, n, 1) if increasing else (n - 1, -1, -1)
+    powers = arange(*ends, device=x.device)
+    return x.unsqueeze(-1) ** powers
+
+
+def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
+    """The integral along `dim` by the trapezoidal rule."""
+    size = y.shape[dim]
+    high, low = y.narrow(dim, 1, size - 1), y.narrow(dim, 0, size - 1)
+    if x is None:
+        return (high + low).sum(dim) * (dx / 2)
+    n = x.shape[-1 if x.dim() == 1 else dim]
+    axis = 0 if x.dim() == 1 else dim
+    width = x.narrow(axis, 1, n - 1) - x.narrow(axis, 0, n - 1)
+    if x.dim() == 1:
+        width = width.reshape([-1 if i == dim % y.dim() else 1 for i in range(y.dim())])
+    return ((high + low) * width).sum(dim) / 2
+
+
+trapz, ger = trapezoid, outer

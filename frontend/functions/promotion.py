@@ -1,0 +1,114 @@
+"""PyTorch's type promotion, applied to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.node import Node
+from tilewright.ir.ops.composite import as_dtype
+
+from .. import recording
+
+
+def result_dtype(*nodes: Node) -> DType:
+    """The dtype of an operation on `nodes`: 0-d operands only lift the category
+    (torch.result_type)."""
+    sized: DType | None = None
+    flat: DType | None = None
+    for node in nodes:
+        if node.shape:
+            sized = node.dtype if sized is None else dtypes.promote(sized, node.dtype)
+        else:
+            flat = node.dtype if flat is None else dtypes.promote(flat, node.dtype)
+    if sized is None or flat is None:
+        out = sized or flat
+        assert out is not None, "at least one operand"
+        return out
+    same = _rank(flat) <= _rank(sized)
+    return sized if same else dtypes.promote(sized, flat)
+
+
+def _rank(dtype: DType) -> int:
+    """Categories as promotion of 0-d operands sees them: both kinds of integers are one."""
+    return dtypes.SIGNED if dtype.category == dtypes.UNSIGNED else dtype.category
+
+
+def promote_types(type1: DType, type2: DType) -> DType:
+    """The smallest dtype that holds what either of two holds."""
+    return dtypes.promote(recording.named_dtype(type1), recording.named_dtype(type2))
+
+
+def can_cast(source: DType, target: DType) -> bool:
+    """Whether a result of dtype `source` may be written to a tensor of dtype `target`."""
+    source, target = recording.named_dtype(source), recording.named_dtype(target)
+    return _rank(source) <= _rank(target)
+
+
+def promoted(*nodes: Node) -> tuple[Node, ...]:
+    """`nodes` in their common dtype, on one device as far as `beside` brings them there."""
+    dtype = result_dtype(*nodes)
+    return tuple(to(n, dtype) for n in beside(*nodes))
+
+
+def beside(*nodes: Node) -> tuple[Node, ...]:
+    """`nodes`, 0-d ones on the CPU brought to the device of the others."""
+    devices = {n.device for n in nodes} - {None, "cpu"}
+    if len(devices) != 1:
+        return nodes
+    (device,) = devices
+    return tuple(
+        ops.copy_to(n, device) if n.device == "cpu" and not n.shape else n  # type: ignore[arg-type]
+        for n in nodes
+    )
+
+
+def to(node: Node, dtype: DType) -> Node:
+    """`node` as a call reads it; `ops.cast` is the call that gives the user a tensor of `dtype`."""
+    wide = node.dtype in dtypes.HALVES and dtype is dtypes.float32
+    return ops.widened(node) if wide else as_dtype(node, recording.named_dtype(dtype))
+
+
+def floating(node: Node) -> Node:
+    """`node`, integers and bools in the default dtype."""
+    return node if node.dtype.is_floating_point else ops.cast(node, recording.default_dtype())
+
+
+def promoting(op: Callable[..., Node]) -> Callable[..., Node]:
+    """A builder that applies `op` to its operands in their common dtype."""
+
+    def build(a: Node, b: Node) -> Node:
+        a, b = promoted(a, b)
+        return op(a, b)
+
+    return build
+
+
+FLOATING = recording.floating_builds
+"""Builders whose result is a float also for integers: a number they take stays what it is, though
+the integers' dtype couldn't hold it."""
+
+
+def promoting_float(op: Callable[..., Node]) -> Callable[..., Node]:
+    """As `promoting`, and integers become floats."""
+
+    def build(a: Node, b: Node) -> Node:
+        a, b = beside(a, b)
+        dtype = result_dtype(a, b)
+        if not dtype.is_floating_point:
+            dtype = recording.default_dtype()
+        return op(to(a, dtype), to(b, dtype))
+
+    FLOATING.add(build)
+    return build
+
+
+def on_float(op: Callable[..., Node]) -> Callable[..., Node]:
+    """A builder that applies a function of floats; integers become floats first."""
+
+    def build(x: Node) -> Node:
+        return op(floating(x))
+
+    return build

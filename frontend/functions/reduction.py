@@ -1,0 +1,436 @@
+"""Reductions, with PyTorch's signatures: dim (one, several or all), keepdim, dtype."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import normalize_axes, normalize_axis
+
+from .. import return_types
+from ..recording import Handle, record
+from .elementwise import into, truth
+from .promotion import floating, to
+
+Dim = int | Sequence[int] | None
+
+
+def _axes(x: Node, dim: Dim) -> tuple[int, ...]:
+    if isinstance(dim, (tuple, list)) and len(dim) == 0:
+        dim = None
+    return normalize_axes(dim, x.rank)
+
+
+def _finish(result: Node, axes: tuple[int, ...], keepdim: bool) -> Node:
+    return result if keepdim else ops.squeeze(result, axes)
+
+
+def _hashable(dim: Dim) -> Any:
+    return dim if dim is None or isinstance(dim, int) else tuple(map(operator.index, dim))
+
+
+def _numpys(named: dict[str, Any], dim: Any, keepdim: Any) -> tuple[Any, Any]:
+    """dim and keepdim, which NumPy calls axis and keepdims."""
+    dim, keepdim = named.pop("axis", dim), named.pop("keepdims", keepdim)
+    if named:
+        raise TypeError(f"got an unexpected keyword argument {next(iter(named))!r}")
+    return dim, keepdim
+
+
+def _need_float(name: str, x: Node) -> None:
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(
+            f"{name}: expected a floating point tensor, got {x.dtype}{at_user_line()}"
+        )
+
+
+def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
+    if dtype is None:
+        dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
+    axes = _axes(x, dim)
+    return _finish(ops.sum(to(x, dtype), axes), axes, keepdim)
+
+
+def sum(
+    input: Any,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    **named: Any,
+) -> Any:
+    """Sum over `dim` (all by default). Integers and bools are summed as int64."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return into(out, record(_sum, input, _hashable(dim), bool(keepdim), dtype))
+
+
+def _prod(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
+    if dtype is None:
+        dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
+    axes = _axes(x, dim)
+    return _finish(ops.prod(to(x, dtype), axes), axes, keepdim)
+
+
+def prod(
+    input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, **named: Any
+) -> Any:
+    """Product over `dim` (all by default). Integers and bools are multiplied as int64."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_prod, input, _hashable(dim), bool(keepdim), dtype)
+
+
+def _mean(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
+    if dtype is not None:
+        x = to(x, dtype)
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(
+            "mean(): could not infer output dtype. Input dtype must be either a floating point or "
+            f"complex dtype. Got: {x.dtype}{at_user_line()}"
+        )
+    axes = _axes(x, dim)
+    return _finish(ops.mean(x, axes), axes, keepdim)
+
+
+def mean(
+    input: Any,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+    **named: Any,
+) -> Any:
+    """Arithmetic mean over `dim` (all by default)."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return into(out, record(_mean, input, _hashable(dim), bool(keepdim), dtype))
+
+
+def _var(x: Node, dim: Dim, correction: float, keepdim: bool, root: bool) -> Node:
+    _need_float("std and var", x)
+    axes = _axes(x, dim)
+    left = math.prod(x.shape[a] for a in axes) - correction
+    take = ops.deviation if root else ops.variance
+    return _finish(take(x, tuple(axes), left if left > 0 else 0.0), axes, keepdim)
+
+
+def _correction(unbiased: Any, correction: Any) -> float:
+    if correction is not None:
+        return float(correction)
+    return 1.0 if unbiased is None or unbiased else 0.0
+
+
+def _spread(input: Any, dim: Any, unbiased: Any, correction: Any, keepdim: bool, root: bool) -> Any:
+    if isinstance(dim, bool):  # var(unbiased)
+        dim, unbiased = None, dim
+    return record(
+        _var, input, _hashable(dim), _correction(unbiased, correction), bool(keepdim), root
+    )
+
+
+def var(
+    input: Any,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+    **named: Any,
+) -> Any:
+    """Variance over `dim`, divided by N - correction (1 by default)."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return _spread(input, dim, unbiased, correction, keepdim, False)
+
+
+def std(
+    input: Any,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+    **named: Any,
+) -> Any:
+    """Standard deviation over `dim`: the root of `var`."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return _spread(input, dim, unbiased, correction, keepdim, True)
+
+
+def var_mean(
+    input: Any,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Any:
+    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+def std_mean(
+    input: Any,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Any:
+    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+def _amax(x: Node, dim: Dim, keepdim: bool) -> Node:
+    axes = _axes(x, dim)
+    return _finish(ops.max(x, axes), axes, keepdim)
+
+
+def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
+    axes = _axes(x, dim)
+    return _finish(ops.min(x, axes), axes, keepdim)
+
+
+def amax(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
+    """Largest element over `dim`; ties share the gradient evenly."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_amax, input, _hashable(dim), bool(keepdim))
+
+
+def amin(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
+    """Smallest element over `dim`; ties share the gradient evenly."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_amin, input, _hashable(dim), bool(keepdim))
+
+
+def _arg(op: Any) -> Any:
+    def build(x: Node, dim: int | None, keepdim: bool) -> Node:
+        axes = _axes(x, dim)
+        if x.dtype is dtypes.bool_:
+            raise RuntimeError(f"argmax and argmin do not support bool tensors{at_user_line()}")
+        if not x.rank:
+            return ops.constant(0, dtypes.int64, x.device)
+        return _finish(op(x, axes), axes, keepdim)
+
+    return build
+
+
+_argmax, _argmin = _arg(ops.argmax), _arg(ops.argmin)
+
+
+def argmax(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
+    """Position of the first largest element, along `dim` or in the flattened input."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
+
+
+def argmin(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
+    """Position of the first smallest element, along `dim` or in the flattened input."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
+
+
+def take_along(x: Node, index: Node, axis: int) -> Node:
+    """x[..., index, ...] along `axis`, element by element of the other dimensions."""
+    if not x.rank:
+        return x
+    positions = []
+    for i, size in enumerate(index.shape):
+        if i == axis:
+            positions.append(index)
+        else:
+            line = [1] * index.rank
+            line[i] = size
+            positions.append(ops.expand(ops.reshape(ops.iota(size), line), index.shape))
+    return ops.gather(x, *positions, 0)
+
+
+def _extremum_along(arg: Any) -> Any:
+    def build(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
+        axis = normalize_axis(dim, x.rank)
+        key = to(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x
+        index = arg(key, axis, True)
+        values = take_along(x, index, axis)
+        axes = (axis,) if x.rank else ()
+        return _finish(values, axes, keepdim), _finish(index, axes, keepdim)
+
+    return build
+
+
+_max_along, _min_along = _extremum_along(_argmax), _extremum_along(_argmin)
+
+
+def _some(name: str, input: Any) -> Any:
+    if isinstance(input, Handle) and 0 in input.shape:  # type: ignore[attr-defined]
+        raise RuntimeError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+            f"reduction dim with the 'dim' argument.{at_user_line()}"
+        )
+    return input
+
+
+def max(
+    input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
+) -> Any:
+    """max(x): the largest element. max(x, dim): (values, indices). max(x, y): elementwise."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    if isinstance(dim, Handle) or other is not None:
+        from .elementwise import BINARY
+
+        return record(BINARY["maximum"], input, dim if other is None else other)
+    if dim is None:
+        return record(_amax, _some("max", input), None, False)
+    return return_types.max(*record(_max_along, input, operator.index(dim), bool(keepdim)))
+
+
+def min(
+    input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
+) -> Any:
+    """min(x): the smallest element. min(x, dim): (values, indices). min(x, y): elementwise."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    if isinstance(dim, Handle) or other is not None:
+        from .elementwise import BINARY
+
+        return record(BINARY["minimum"], input, dim if other is None else other)
+    if dim is None:
+        return record(_amin, _some("min", input), None, False)
+    return return_types.min(*record(_min_along, input, operator.index(dim), bool(keepdim)))
+
+
+def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    return return_types.aminmax(
+        amin(input, () if dim is None else dim, keepdim),
+        amax(input, () if dim is None else dim, keepdim),
+    )
+
+
+def _truth_over(fold: Any) -> Any:
+    def build(x: Node, dim: Dim, keepdim: bool) -> Node:
+        axes = _axes(x, dim)
+        result = _finish(fold(truth(x), axes), axes, keepdim)
+        return to(result, dtypes.uint8) if x.dtype is dtypes.uint8 else result
+
+    return build
+
+
+_any, _all = _truth_over(ops.any), _truth_over(ops.all)
+
+
+def any(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
+    """Whether some element over `dim` is nonzero."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_any, input, _hashable(dim), bool(keepdim))
+
+
+def all(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
+    """Whether every element over `dim` is nonzero."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_all, input, _hashable(dim), bool(keepdim))
+
+
+def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
+    x = floating(x)
+    axes = _axes(x, dim)
+    return _finish(ops.logsumexp(x, axes), axes, keepdim)
+
+
+def logsumexp(input: Any, dim: Dim, keepdim: bool = False, **named: Any) -> Any:
+    """log(sum(exp(input))) over `dim`, without overflow."""
+    if named:
+        dim, keepdim = _numpys(named, dim, keepdim)
+    return record(_logsumexp, input, _hashable(dim), bool(keepdim))
+
+
+def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
+    _need_float("norm", x)
+    axes = _axes(x, dim)
+    if p == math.inf:
+        result = ops.max(ops.abs(x), axes)
+    elif p == -math.inf:
+        result = ops.min(ops.abs(x), axes)
+    elif p == 0:
+        result = ops.sum(to(truth(x), x.dtype), axes)
+    elif p == 1:
+        result = ops.sum(ops.abs(x), axes)
+    elif p == 2:
+        total = ops.sum(x * x, axes)
+        # The root has no derivative at 0; PyTorch takes 0 there.
+        zero = ops.eq(total, ops.constant(0, x.dtype))
+        one = ops.expand(ops.constant(1, x.dtype), total.shape)
+        root = ops.sqrt(ops.where(zero, one, total))
+        result = ops.where(zero, ops.expand(ops.constant(0, x.dtype), total.shape), root)
+    else:
+        power = ops.constant(p, x.dtype)
+        result = ops.pow(ops.sum(ops.pow(ops.abs(x), power), axes), ops.constant(1 / p, x.dtype))
+    return _finish(result, axes, keepdim)
+
+
+def norm(input: Any, p: Any = "fro", dim: Dim = None, keepdim: bool = False) -> Any:
+    """The p-norm of the elements over `dim`; 'fro' is 2."""
+    power = 2.0 if p in ("fro", None) else float(p)
+    return record(_norm, input, power, _hashable(dim), bool(keepdim))
+
+
+def count_nonzero(input: Any, dim: Dim = None) -> Any:
+    """How many elements over `dim` are nonzero."""
+    return sum(input != 0, dim)
+
+
+def nansum(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """Sum that takes NaN for zero."""
+    from .elementwise import where
+
+    return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
+
+
+def nanmean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """Mean of the elements that aren't NaN."""
+    if not input.dtype.is_floating_point:
+        raise RuntimeError(
+            f"nanmean(): expected input to have floating point dtype but got {input.dtype}"
+            f"{at_user_line()}"
+        )
+    count = sum(~input.isnan(), dim, keepdim)
+    return nansum(input, dim, keepdim, dtype=dtype) / count
+
+
+def dist(input: Any, other: Any, p: float = 2) -> Any:
+    """The p-norm of the difference."""
+    return norm(input - other, p)
+
+
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    """The covariance matrix of variables in rows, observed in columns."""
+    if fweights is not None or aweights is not None:
+        raise NotImplementedError(f"cov: weights are not implemented{at_user_line()}")
+    x = input.reshape(1, -1) if input.dim() < 2 else input
+    x = x if x.dtype.is_floating_point else x.float()
+    centered = x - x.mean(1, keepdim=True)
+    freedom = x.shape[1] - correction
+    return (centered @ centered.t() / (freedom if freedom > 0 else 0)).squeeze()
+
+
+def corrcoef(input: Any) -> Any:
+    """The matrix of correlations of variables in rows, observed in columns."""
+    c = cov(input)
+    if c.dim() == 0:
+        return c / c
+    spread = c.diagonal().sqrt()
+    return (c / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)

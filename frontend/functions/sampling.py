@@ -1,0 +1,487 @@
+"""Random tensors, drawn by Philox 4x32-10.
+
+One seed gives the same bits on every
+backend and in every run; they are not the bits PyTorch draws from that seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from .. import devices as device_module
+from .. import recording
+from ..random.generator import (
+    Generator,
+    default_generator,
+    draw,
+    fork_rng,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+    two_draws,
+)
+from ..recording import Handle, record
+from .creation import finished
+from .promotion import floating, to
+from .shapes import sizes
+
+__all__ = [
+    "Generator",
+    "bernoulli",
+    "default_generator",
+    "draw",
+    "fork_rng",
+    "get_rng_state",
+    "initial_seed",
+    "manual_seed",
+    "multinomial",
+    "normal",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "randperm",
+    "seed",
+    "set_rng_state",
+]
+
+# ---- tensors of random numbers ---------------------------------------------------------------
+
+
+def _float_dtype(name: str, dtype: DType | None) -> DType:
+    dtype = recording.named_dtype(dtype)
+    if not dtype.is_floating_point:
+        raise RuntimeError(f'"{name}" not implemented for {dtype}{at_user_line()}')
+    return dtype
+
+
+def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
+    if option is not None:
+        size = (option,)
+    shape = sizes(size)
+    if any(s < 0 for s in shape):
+        raise RuntimeError(
+            f"Trying to create tensor with negative dimension: {list(shape)}{at_user_line()}"
+        )
+    return shape
+
+
+def rand(
+    *args: Any,
+    size: Any = None,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **_: Any,
+) -> Any:
+    """Uniform numbers in [0, 1), of shape `size`."""
+    shape, dtype = _size("rand", args, size), _float_dtype("rand", dtype)
+    where = device_module.resolve(device)
+    return finished(
+        record(ops.uniform, *draw(generator, where), shape, dtype), requires_grad, pin_memory
+    )
+
+
+def randn(
+    *args: Any,
+    size: Any = None,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+    **_: Any,
+) -> Any:
+    """Standard normal numbers, of shape `size`."""
+    shape, dtype = _size("randn", args, size), _float_dtype("randn", dtype)
+    where = device_module.resolve(device)
+    return finished(
+        record(ops.normal, *two_draws(generator, where), shape, dtype), requires_grad, pin_memory
+    )
+
+
+def randint(
+    *args: Any,
+    low: int | None = None,
+    high: int | None = None,
+    size: Any = None,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """Uniform integers in [low, high), of shape `size`; int64 by default.
+
+    Called as randint(high, size) or randint(low, high, size).
+    """
+    given = list(args)
+    if size is None:
+        size = given.pop()
+    bounds = [*given, *(v for v in (low, high) if v is not None)]
+    if len(bounds) == 1:
+        bounds.insert(0, 0)
+    if len(bounds) != 2:
+        raise TypeError(
+            f"randint() takes (high, size) or (low, high, size), got {args}{at_user_line()}"
+        )
+    low, high = (int(v) for v in bounds)
+    if low >= high:
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+            f"{at_user_line()}"
+        )
+    shape = _size("randint", (), size)
+    seed_, offset = draw(generator, device_module.resolve(device))
+    t = record(
+        ops.randint, seed_, offset, low, high, shape, recording.named_dtype(dtype, dtypes.int64)
+    )
+    return finished(t, requires_grad, pin_memory)
+
+
+def _randperm(seed: Node, offset: Node, n: int, dtype: DType) -> Node:
+    return to(ops.randperm(seed, offset, n), dtype)
+
+
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Any:
+    """A random permutation of 0, …, n - 1."""
+    if n < 0:
+        raise RuntimeError(f"n must be non-negative, got {n}{at_user_line()}")
+    seed_, offset = draw(generator, device_module.resolve(device))
+    return finished(
+        record(_randperm, seed_, offset, int(n), recording.named_dtype(dtype, dtypes.int64)),
+        requires_grad,
+        pin_memory,
+    )
+
+
+def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
+    options.pop("memory_format", None)
+    for name in ("dtype", "device"):
+        if options.get(name) is None:
+            options[name] = getattr(input, name)
+    return options
+
+
+def rand_like(input: Any, **options: Any) -> Any:
+    """Uniform numbers in [0, 1), of the shape, dtype and device of `input`."""
+    return rand(input.shape, **_like(input, options))
+
+
+def randn_like(input: Any, **options: Any) -> Any:
+    """Standard normal numbers, of the shape, dtype and device of `input`."""
+    return randn(input.shape, **_like(input, options))
+
+
+def randint_like(input: Any, *bounds: Any, **options: Any) -> Any:
+    """Uniform integers in [low, high) or [0, high), of the shape, dtype and device of `input`."""
+    low, high = options.pop("low", None), options.pop("high", None)
+    given = [*bounds, *(v for v in (low, high) if v is not None)]
+    return randint(*given, tuple(input.shape), **_like(input, options))
+
+
+# ---- distributions with parameters -----------------------------------------------------------
+
+
+def _bernoulli(seed: Node, offset: Node, p: Node, shape: tuple[int, ...], dtype: DType) -> Node:
+    return to(ops.bernoulli(seed, offset, ops.detach(floating(p)), shape), dtype)
+
+
+def _bernoulli_constant(
+    seed: Node, offset: Node, p: float, shape: tuple[int, ...], dtype: DType
+) -> Node:
+    return to(ops.bernoulli(seed, offset, ops.constant(p, dtypes.float32), shape), dtype)
+
+
+def _probability(p: float) -> float:
+    if not 0 <= p <= 1:
+        raise RuntimeError(f"bernoulli_ expects p to be in [0, 1], but got p={p}{at_user_line()}")
+    return float(p)
+
+
+def bernoulli(
+    input: Any, p: float | None = None, *, generator: Generator | None = None, out: Any = None
+) -> Any:
+    """1 with the probability that each element of `input` tells (or `p` everywhere), else 0."""
+    from .elementwise import into
+
+    shape, dtype, where = input._meta()
+    seed_, offset = draw(generator, where)
+    if p is None:
+        if not dtype.is_floating_point:
+            raise RuntimeError(
+                f"Expected a floating point tensor of probabilities, got {dtype}{at_user_line()}"
+            )
+        recording.fallible_node_of(ops.within_unit, input, "bernoulli")
+        return into(out, record(_bernoulli, seed_, offset, input, tuple(shape), dtype))
+    t = record(_bernoulli_constant, seed_, offset, _probability(p), tuple(shape), dtype)
+    return into(out, t)
+
+
+def _normal(seed: Node, first: Node, second: Node, *args: Any) -> Node:
+    mean, std, shape, dtype = args
+    z = ops.normal(seed, first, second, shape, dtype)
+    scale = to(std, dtype) if isinstance(std, Node) else ops.constant(std, dtype)
+    shift = to(mean, dtype) if isinstance(mean, Node) else ops.constant(mean, dtype)
+    return z * scale + shift
+
+
+def normal(
+    mean: Any = 0.0,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    out: Any = None,
+) -> Any:
+    """Normal numbers of the given means and standard deviations, tensors or numbers.
+
+    Of shape `size`, or that to which the tensors broadcast.
+    """
+    from tilewright.ir.shape import broadcast
+
+    from .elementwise import into
+
+    tensors: list[Any] = [v for v in (mean, std) if isinstance(v, Handle)]
+    if isinstance(std, (int, float)) and std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}{at_user_line()}")
+    if tensors:
+        shape = tuple(broadcast(*(v.shape for v in tensors)))
+        dtype, where = tensors[0].dtype, tensors[0]._meta()[2]
+    else:
+        if size is None:
+            raise TypeError(f"normal() of two numbers needs a size{at_user_line()}")
+        shape, where = sizes((size,)), device_module.resolve(device)
+    dtype = _float_dtype("normal", dtype)
+    if isinstance(std, Handle):
+        recording.fallible_node_of(_not_negative, std, "normal")
+    parameters = [v if isinstance(v, Handle) else float(v) for v in (mean, std)]
+    t = record(_normal, *two_draws(generator, where), *parameters, shape, dtype)
+    return into(out, finished(t, requires_grad))
+
+
+def _not_negative(x: Node, failure: str) -> Node:
+    return ops.require(x >= 0, failure)
+
+
+def _are_weights(p: Node, failure: str) -> Node:
+    return ops.require(ops.bitwise_and(p >= 0, p < math.inf), failure)
+
+
+def _have_sum(p: Node, failure: str) -> Node:
+    """A check that each row has a weight that isn't zero."""
+    return ops.require(ops.any(ops.ne(p, ops.full_like(p, 0)), (p.rank - 1,)), failure)
+
+
+def _multinomial(seed: Node, offset: Node, p: Node, count: int, replacement: bool) -> Node:
+    p = ops.detach(p)
+    p = to(p, dtypes.accumulator(p.dtype))
+    axis = p.rank - 1
+    classes = p.shape[axis]
+    if not replacement:
+        # The order in which exponential clocks of rates p ring is such a sample.
+        u = ops.uniform(seed, offset, p.shape, p.dtype)
+        ring = -ops.log1p(-u) / p
+        never = ops.expand(ops.constant(math.inf, p.dtype), p.shape)
+        order = ops.argsort(ops.where(p > 0, ring, never), axis, False)
+        return ops.slice_axis(order, axis, 0, count)
+    cdf = ops.cumsum(p, axis)
+    total = ops.slice_axis(cdf, axis, classes - 1, classes)
+    u = ops.uniform(seed, offset, (*p.shape[:-1], count), p.dtype) * total
+
+    def below(bound: Node, strictly: bool) -> Node:
+        """How many steps of the distribution lie below each bound."""
+        at = ops.unsqueeze(bound, axis + 1)
+        steps = ops.unsqueeze(cdf, axis)
+        found = steps < at if strictly else steps <= at
+        return ops.squeeze(ops.sum(to(found, dtypes.int64), (axis + 1,)), (axis + 1,))
+
+    # Rounding may lift u to the total: then it is the last class that is possible at all.
+    return ops.minimum(below(u, False), below(total, True))
+
+
+def multinomial(
+    input: Any,
+    num_samples: int,
+    replacement: bool = False,
+    *,
+    generator: Generator | None = None,
+    out: Any = None,
+) -> Any:
+    """`num_samples` class indices drawn from each row of weights (which need not sum to one)."""
+    from .elementwise import into
+
+    if input.dim() not in (1, 2) or not input.dtype.is_floating_point:
+        raise RuntimeError(
+            "multinomial: expected weights in a float tensor of 1 or 2 dimensions, got "
+            f"{input.dtype} {tuple(input.shape)}{at_user_line()}"
+        )
+    if num_samples <= 0:
+        raise RuntimeError(f"cannot sample n_sample <= 0 samples{at_user_line()}")
+    if not replacement and num_samples > input.shape[-1]:
+        raise RuntimeError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
+            f"{at_user_line()}"
+        )
+    drawn = draw(generator, input._meta()[2])
+    recording.fallible_node_of(_are_weights, input, "multinomial")
+    recording.fallible_node_of(_have_sum, input, "multinomial sum")
+    return into(out, record(_multinomial, *drawn, input, int(num_samples), bool(replacement)))
+
+
+# ---- in place --------------------------------------------------------------------------------
+
+
+def _fill(t: Any, build: Callable[..., Node], generator: Generator | None, *attrs: Any) -> Any:
+    shape, _, where = t._meta()
+    drawn = draw(generator, where)
+    return recording.assign(t, recording.node_of(build, *drawn, tuple(shape), t.dtype, *attrs))
+
+
+def _require_float(name: str, t: Any) -> None:
+    if not t.dtype.is_floating_point:
+        raise RuntimeError(f'"{name}" not implemented for {t.dtype}{at_user_line()}')
+
+
+def _uniform(seed: Node, offset: Node, *args: Any) -> Node:
+    shape, dtype, low, high = args
+    u = ops.uniform(seed, offset, shape, dtype)
+    if (low, high) == (0.0, 1.0):
+        return u
+    return u * (high - low) + low
+
+
+def uniform_(
+    self: Any, from_: float = 0, to_: float = 1, *, generator: Any = None, **named: Any
+) -> Any:
+    """Fill with uniform numbers in [from, to)."""
+    low, high = float(named.get("from", from_)), float(named.get("to", to_))
+    _require_float("uniform_", self)
+    if low > high:
+        raise RuntimeError(
+            f"uniform_ expects to return a [from, to) range, but found from={low} > to={high}"
+            f"{at_user_line()}"
+        )
+    return _fill(self, _uniform, generator, low, high)
+
+
+def normal_(self: Any, mean: float = 0, std: float = 1, *, generator: Any = None) -> Any:
+    """Fill with normal numbers."""
+    _require_float("normal_", self)
+    if std < 0:
+        raise RuntimeError(f"normal expects std >= 0.0, but found std {std}{at_user_line()}")
+    shape, dtype, where = self._meta()
+    drawn = two_draws(generator, where)
+    node = recording.node_of(_normal, *drawn, float(mean), float(std), tuple(shape), dtype)
+    return recording.assign(self, node)
+
+
+# The integers that each dtype holds exactly: random_() draws from [0, 2^digits].
+_DIGITS = {
+    dtypes.float64: 53, dtypes.float32: 24, dtypes.float16: 11, dtypes.bfloat16: 8,
+    dtypes.float8_e4m3fn: 4, dtypes.float8_e5m2: 3,
+    dtypes.int64: 63, dtypes.int32: 31, dtypes.int16: 15, dtypes.int8: 7, dtypes.uint8: 8,
+    dtypes.bool_: 1,
+}  # fmt: skip
+
+
+def _integers(seed: Node, offset: Node, *args: Any) -> Node:
+    shape, dtype, low, high = args
+    return ops.randint(seed, offset, low, high, shape, dtype)
+
+
+def random_(self: Any, from_: int = 0, to_: int | None = None, *, generator: Any = None) -> Any:
+    """Fill with integers in [from, to): random_(), random_(to) or random_(from, to)."""
+    if to_ is None:
+        high = 1 << _DIGITS[self.dtype]
+        low, high = (0, high + self.dtype.is_floating_point) if from_ == 0 else (0, int(from_))
+    else:
+        low, high = int(from_), int(to_)
+    return _fill(self, _integers, generator, low, high)
+
+
+def bernoulli_(self: Any, p: Any = 0.5, *, generator: Any = None) -> Any:
+    """Fill with 1 with probability `p` (a number, or a tensor that broadcasts), else 0."""
+    shape, dtype, where = self._meta()
+    drawn = draw(generator, where)
+    if isinstance(p, Handle):
+        recording.fallible_node_of(ops.within_unit, p, "bernoulli")
+        node = recording.node_of(_bernoulli, *drawn, p, tuple(shape), dtype)
+    else:
+        build = _bernoulli_constant
+        node = recording.node_of(build, *drawn, _probability(p), tuple(shape), dtype)
+    recording.assign(self, node)
+    recording.settle()  # so that op by op an error is raised here
+    return self
+
+
+def _transformed(name: str, transform: Callable[..., Node]) -> Callable[..., Any]:
+    """An in-place method that fills with `transform` of uniform numbers in [0, 1)."""
+
+    def build(seed: Node, offset: Node, *args: Any) -> Node:
+        shape, dtype, *parameters = args
+        wide = dtypes.accumulator(dtype) if dtype.is_floating_point else dtypes.float32
+        return to(transform(ops.uniform(seed, offset, shape, wide), *parameters), dtype)
+
+    def method(self: Any, *parameters: float, generator: Any = None) -> Any:
+        return _fill(self, build, generator, *map(float, parameters or (1.0,)))
+
+    method.__name__, method.__doc__ = name, transform.__doc__
+    return method
+
+
+def _exponential(u: Node, rate: float) -> Node:
+    """Fill with exponential numbers of the given rate (lambd)."""
+    return -ops.log1p(-u) / rate
+
+
+def _geometric(u: Node, p: float) -> Node:
+    """Fill with geometric numbers: how many trials of probability p until the first success."""
+    if p >= 1:
+        return ops.full_like(u, 1)
+    # u = 0 would give 0 trials.
+    return ops.maximum(ops.ceil(ops.log1p(-u) / math.log1p(-p)), ops.full_like(u, 1))
+
+
+def _cauchy(u: Node, *parameters: float) -> Node:
+    """Fill with Cauchy numbers of the given median and scale."""
+    median, sigma = parameters if len(parameters) == 2 else (0.0, 1.0)
+    return ops.tan((u - 0.5) * math.pi) * sigma + median
+
+
+exponential_ = _transformed("exponential_", _exponential)
+geometric_ = _transformed("geometric_", _geometric)
+cauchy_ = _transformed("cauchy_", _cauchy)
+
+
+def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Any:
+    """Fill with exp of normal numbers of the given mean and standard deviation."""
+    from ..autograd import no_grad
+
+    with no_grad():
+        return normal_(self, mean, std, generator=generator).exp_()

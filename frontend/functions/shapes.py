@@ -1,0 +1,391 @@
+"""Views and rearrangements. What PyTorch returns as a view shares memory here too."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import bool_
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
+
+from .. import recording
+from ..recording import Handle, cached_view, named_dtype, record, view, views
+
+
+def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
+    """Sizes given as separate arguments or as one sequence, which a keyword may name."""
+    if named is not None:
+        if args:
+            raise TypeError(f"sizes are given twice: {args} and {named}{at_user_line()}")
+        args = (named,)
+    if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
+        args = tuple(args[0])
+    return tuple(map(operator.index, args))
+
+
+def layout_of(t: Handle) -> views.Layout:
+    """(shape, strides, offset) of `t` in its storage, in elements."""
+    if t._chain is None:
+        shape = tuple(t.shape)
+        return shape, contiguous_strides(shape), 0
+    found = t._chain.layout
+    assert found is not None, "views are made only where strides exist"
+    return found
+
+
+def _viewable(t: Handle, shape: tuple[int, ...]) -> bool:
+    if t._chain is None:
+        return True
+    layout = layout_of(t)
+    return views.RESHAPE.layout(layout, shape) is not None
+
+
+@cached_view
+def reshape(input: Any, *args: Any, shape: Any = None) -> Any:
+    """The elements in another shape: a view where strides allow it, else a copy."""
+    target = infer_reshape(input.shape, sizes(args, shape))
+    if _viewable(input, target):
+        return view(input, views.VIEW, tuple(target))
+    return record(ops.reshape, input, tuple(target))
+
+
+@cached_view
+def view_(input: Any, *args: Any, size: Any = None, dtype: Any = None) -> Any:
+    """A view in another shape (or, given a dtype of the same size, of the same bits)."""
+    from tilewright.ir.dtype import DType
+
+    if len(args) == 1 and isinstance(args[0], DType):
+        dtype = args[0]
+    if dtype is not None:
+        return record(ops.bitcast, input, named_dtype(dtype))
+    target = infer_reshape(input.shape, sizes(args, size))
+    if not _viewable(input, target):
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) "
+            f"instead{at_user_line()}"
+        )
+    return view(input, views.VIEW, tuple(target))
+
+
+def alias(input: Any) -> Any:
+    """Another tensor of the same memory."""
+    return view(input, views.ALIAS, tuple(input.shape))
+
+
+def view_as(input: Any, other: Any) -> Any:
+    return view_(input, other.shape)
+
+
+def reshape_as(input: Any, other: Any) -> Any:
+    return reshape(input, other.shape)
+
+
+@cached_view
+def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    """Dimensions start_dim … end_dim as one; of a single one the tensor itself."""
+    rank = input.dim()
+    if rank == 0:
+        return reshape(input, 1)
+    a, b = normalize_axis(start_dim, rank), normalize_axis(end_dim, rank)
+    if a > b:
+        raise RuntimeError(
+            f"flatten() has invalid args: start_dim cannot come after end_dim{at_user_line()}"
+        )
+    if a == b:
+        return input
+    shape = tuple(input.shape)
+    return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
+
+
+def ravel(input: Any) -> Any:
+    """All elements as a vector: a view of contiguous memory, else a copy."""
+    return view_(contiguous(input), -1)
+
+
+def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
+    """Dimension `dim` split into `sizes`."""
+    axis = normalize_axis(dim, input.dim())
+    inner = infer_reshape((input.shape[axis],), sizes)
+    return reshape(input, (*input.shape[:axis], *inner, *input.shape[axis + 1 :]))
+
+
+@cached_view
+def permute(input: Any, *args: Any, dims: Any = None) -> Any:
+    """Dimension i of the result is dimension dims[i] of the input."""
+    order = sizes(args, dims)
+    rank = input.dim()
+    if len(order) != rank:
+        raise RuntimeError(
+            f"permute(sparse_coo): number of dimensions in the tensor input does not match the "
+            f"length of the desired ordering of dimensions i.e. input.dim() = {rank} is not equal "
+            f"to len(dims) = {len(order)}{at_user_line()}"
+        )
+    normal = tuple(normalize_axis(d, rank) for d in order)
+    if len(set(normal)) != rank:
+        raise RuntimeError(f"permute(): duplicate dims are not allowed{at_user_line()}")
+    return view(input, views.PERMUTE, normal)
+
+
+@cached_view
+def transpose(input: Any, dim0: int, dim1: int) -> Any:
+    """Two dimensions swapped."""
+    rank = input.dim()
+    a, b = normalize_axis(dim0, rank), normalize_axis(dim1, rank)
+    order = list(range(rank))
+    if rank:
+        order[a], order[b] = order[b], order[a]
+    return view(input, views.TRANSPOSE, tuple(order))
+
+
+def t(input: Any) -> Any:
+    """The transpose of a matrix; vectors and scalars are unchanged."""
+    if input.dim() > 2:
+        raise RuntimeError(
+            f"t() expects a tensor with <= 2 dimensions, but self is {input.dim()}D{at_user_line()}"
+        )
+    return view(input, views.T, tuple(range(input.dim() - 1, -1, -1)))
+
+
+def movedim(input: Any, source: Any, destination: Any) -> Any:
+    """Dimensions `source` at the places `destination`, the others in their order."""
+    rank = input.dim()
+    moves = []
+    for name, dims in (("source", source), ("destination", destination)):
+        listed = [dims] if isinstance(dims, int) else list(dims)
+        axes = [normalize_axis(a, rank) for a in listed]
+        if len(set(axes)) != len(axes):
+            raise RuntimeError(f"movedim: repeated dim in `{name}` ({listed}){at_user_line()}")
+        moves.append(axes)
+    src, dst = moves
+    if len(src) != len(dst):
+        raise RuntimeError(
+            f"movedim: Invalid source or destination dims: source ({src} dims) should contain the "
+            f"same number of dims as destination ({dst} dims){at_user_line()}"
+        )
+    if not rank:
+        return alias(input)
+    order = [-1] * rank
+    for a, b in zip(src, dst, strict=True):
+        order[b] = a
+    rest = iter(a for a in range(rank) if a not in src)
+    return permute(input, [next(rest) if a < 0 else a for a in order])
+
+
+@cached_view
+def squeeze(input: Any, dim: Any = None) -> Any:
+    """Dimensions of size 1 dropped: all of them, or those in `dim`."""
+    rank = input.dim()
+    if dim is None:
+        drop = set(range(rank))
+    else:
+        drop = {normalize_axis(d, rank) for d in ((dim,) if isinstance(dim, int) else dim)}
+    gone = tuple(i for i, s in enumerate(input.shape) if i in drop and s == 1)
+    kept = tuple(s for i, s in enumerate(input.shape) if i not in gone)
+    return view(input, views.SQUEEZE, kept, gone)
+
+
+@cached_view
+def unsqueeze(input: Any, dim: int) -> Any:
+    """A dimension of size 1 put in at `dim`."""
+    axis = normalize_axis(dim, input.dim() + 1)
+    return view(input, views.UNSQUEEZE, (*input.shape[:axis], 1, *input.shape[axis:]), (axis,))
+
+
+@cached_view
+def expand(input: Any, *args: Any, size: Any = None) -> Any:
+    """A view in which dimensions of size 1 repeat; -1 keeps a size."""
+    target = list(sizes(args, size))
+    lead = len(target) - input.dim()
+    for i, size in enumerate(target):
+        if size == -1:
+            if i < lead:
+                raise RuntimeError(
+                    f"The expanded size of the tensor (-1) isn't allowed in a leading, "
+                    f"non-existing dimension {i}{at_user_line()}"
+                )
+            target[i] = input.shape[i - lead]
+    if lead < 0 or any(a not in (1, b) for a, b in zip(input.shape, target[lead:], strict=True)):
+        raise RuntimeError(
+            f"The expanded size of the tensor {tuple(target)} must match the existing size "
+            f"{tuple(input.shape)} at non-singleton dimensions{at_user_line()}"
+        )
+    return view(input, views.EXPAND, tuple(target))
+
+
+def expand_as(input: Any, other: Any) -> Any:
+    return expand(input, other.shape)
+
+
+def broadcast_to(input: Any, size: Sequence[int]) -> Any:
+    return expand(input, size)
+
+
+def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
+    return transpose(input, axis0, axis1)
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
+    shape = broadcast(*(x.shape for x in tensors))
+    return tuple(x if x.shape == shape else expand(x, shape) for x in tensors)
+
+
+@cached_view
+def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+    """All windows of `size` elements, `step` apart, along `dimension`; their contents come last."""
+    rank = input.dim()
+    axis = normalize_axis(dimension, rank)
+    extent = input.shape[axis] if rank else 1
+    for name, number, least in (("size", size, 0), ("step", step, 1)):
+        if number < least:
+            bound = "> 0" if least else ">= 0"
+            raise RuntimeError(f"{name} is {number} but must be {bound}{at_user_line()}")
+    if size > extent:
+        raise RuntimeError(
+            f"maximum size for tensor at dimension {axis} is {extent} but size is "
+            f"{size}{at_user_line()}"
+        )
+    if not rank:
+        return view(input, views.VIEW, (size,)) if size else reshape(input, 1)[:0]
+    return view(input, views.WINDOWS, axis, int(size), int(step))
+
+
+@cached_view
+def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """A view of the elements whose position along `dim2` is that along `dim1` plus `offset`; they
+    are the last dimension."""
+    a, b = normalize_axis(dim1, input.dim()), normalize_axis(dim2, input.dim())
+    if a == b:
+        raise RuntimeError(
+            f"diagonal dimensions cannot be identical {dim1}, {dim2}{at_user_line()}"
+        )
+    return view(input, views.DIAGONAL, int(offset), a, b)
+
+
+@cached_view
+def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+    """A view of the memory behind `input` at any strides, counted in elements."""
+    shape, strides = tuple(int(n) for n in size), tuple(int(n) for n in stride)
+    offset = input.storage_offset() if storage_offset is None else int(storage_offset)
+    if len(shape) != len(strides):
+        raise RuntimeError(f"mismatch in length of strides and shape{at_user_line()}")
+    if any(n < 0 for n in shape):
+        raise RuntimeError(f"as_strided: negative sizes: {list(shape)}{at_user_line()}")
+    if any(s < 0 for s in strides):
+        raise RuntimeError(
+            "as_strided: Negative strides are not supported at the moment, got strides: "
+            f"{list(strides)}{at_user_line()}"
+        )
+    if offset < 0:
+        raise RuntimeError(f"Tensor: invalid storage offset {offset}{at_user_line()}")
+    whole, start = input, 0 if storage_offset is None else offset - input.storage_offset()
+    last = sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if 0 not in shape else -1
+    if not input.is_contiguous() or start < 0 or start + last >= input.numel():
+        whole, start = _whole(input), offset
+    if last >= 0 and start + last >= whole.numel():
+        raise RuntimeError(
+            f"as_strided: sizes {list(shape)}, strides {list(strides)}, storage offset {offset} "
+            f"need a storage of {start + last + 1} elements, and it has {whole.numel()}"
+            f"{at_user_line()}"
+        )
+    return view(whole, views.AS_STRIDED, shape, strides, start)
+
+
+def _whole(t: Any) -> Any:
+    """All of the memory that `t` looks at."""
+    chain = t._chain
+    if chain is None:
+        return t
+    if chain.multiple is not None:
+        recording.resolve(t)  # an error if it is out of date
+    whole = recording.blank()
+    whole._storage, whole._aval = t._storage, (chain.base, *t._meta()[1:])
+    if chain.detaches:
+        whole = whole.detach()
+    if t.requires_grad and not whole.requires_grad:
+        raise NotImplementedError(
+            "as_strided of a part of memory which alone requires a gradient, beyond that part, is "
+            f"not implemented{at_user_line()}"
+        )
+    return whole
+
+
+def contiguous(input: Any, memory_format: Any = None) -> Any:
+    """The tensor itself if it is contiguous, else a copy that is."""
+    return input if input.is_contiguous() else clone(input)
+
+
+def clone(input: Any, *, memory_format: Any = None) -> Any:
+    """A copy, differentiable."""
+    return record(_identity, input)
+
+
+def _identity(x: Node) -> Node:
+    return x
+
+
+def _swapped(name: str) -> Callable[[Any], Any]:
+    def swap(input: Any) -> Any:
+        """The last two dimensions swapped (numbers are real here)."""
+        if not input.dim():
+            return input
+        if input.dim() == 1:
+            raise RuntimeError(
+                f"tensor.{name} is only supported on matrices or batches of matrices. Got 1-D "
+                f"tensor.{at_user_line()}"
+            )
+        return transpose(input, -2, -1)
+
+    return swap
+
+
+adjoint, mT, mH = _swapped("adjoint()"), _swapped("mT"), _swapped("mH")
+
+
+def H(input: Any) -> Any:
+    """The transpose of a matrix (numbers are real here)."""
+    if input.dim() not in (0, 2):
+        raise RuntimeError(
+            f"tensor.H is only supported on matrices (2-D tensors). Got {input.dim()}-D "
+            f"tensor.{at_user_line()}"
+        )
+    return mH(input)
+
+
+def positive(input: Any) -> Any:
+    """The tensor itself."""
+    if input.dtype is bool_:
+        raise RuntimeError(f"The `+` operator, on a bool tensor is not supported.{at_user_line()}")
+    return input
+
+
+def sum_to_size(input: Any, *args: Any, size: Any = None) -> Any:
+    """Summed over what broadcasting from `size` would repeat."""
+    return record(_sum_to, input, sizes(args, size))
+
+
+def _sum_to(x: Node, shape: tuple[int, ...]) -> Node:
+    if broadcast(x.shape, shape) != x.shape:
+        raise RuntimeError(
+            f"size {{{list(shape)}}} is not expandable to size {{{list(x.shape)}}}.{at_user_line()}"
+        )
+    return ops.sum_to(x, shape)
+
+
+def become(t: Any, seen: Any) -> Any:
+    """Make `t` the view `seen` of itself (`unsqueeze_` and its like)."""
+    if t.requires_grad and t.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+            f"{at_user_line()}"
+        )
+    t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
+    t._root, t._writes = seen._root, seen._writes
+    if t._node is not None:
+        t._storage._views.append(t)
+    return t

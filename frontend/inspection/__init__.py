@@ -1,0 +1,1 @@
+"""Looking at recorded work: traces, explanations, predictions."""

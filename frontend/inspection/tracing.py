@@ -1,0 +1,236 @@
+"""Recording a call of a model without running it."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
+from tilewright.runtime import devices
+
+from .. import recording
+from ..functions import creation
+from ..recording import Handle, epoch
+
+Sizes = Mapping[tuple[int, int], int]
+"""New sizes by (number of the input, axis)."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recording of the call.
+
+    outputs: the nodes of its results, with names. sources: for each leaf what it is read from: the
+    number of an input, the name of a parameter, or a digest of a value that has no name. values: of
+    the leaves. scalars: the run-time numbers.
+    """
+
+    outputs: dict[str, Node]
+    sources: list[Any]
+    values: list[np.ndarray]
+    scalars: list[Any]
+
+
+class Call:
+    """A model and the arguments of one call.
+
+    inputs: the tensors among the arguments, in order; names: what the model calls them.
+    parameters: the model's parameters and buffers by the names of its state_dict.
+    error: what is raised if the call can't be recorded.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        args: Any,
+        kwargs: Mapping[str, Any] | None,
+        error: type[Exception] = RuntimeError,
+    ):
+        self.error = error
+        if not callable(model):
+            raise TypeError(f"export: expected a Module or a function, got {type(model).__name__}")
+        self.model = model
+        self.args, self.kwargs = _split(args, kwargs)
+        self.inputs: list[Any] = []
+        self.names: list[str] = []
+        for name, value in named_arguments(model, self.args, self.kwargs):
+            for path, tensor in tensors_of(name, value):
+                self.inputs.append(tensor)
+                self.names.append(path)
+        self.parameters = _parameters(model)
+
+    def record(self, sizes: Sizes | None = None) -> Recording:
+        """Record the call in eval mode, with inputs of other `sizes`."""
+        recording.flush()
+        fresh = [_like(t, i, sizes or {}) for i, t in enumerate(self.inputs)]
+        replaced = dict(zip(map(id, self.inputs), fresh, strict=True))
+        args = _replace(self.args, replaced)
+        kwargs = _replace(self.kwargs, replaced)
+        with (
+            eval_mode(self.model),
+            _unshared(self.parameters.values()),
+            recording.grad_mode(False),
+            recording.unevaluated(self._refuse),
+        ):
+            for tensor in fresh:  # an input that is not used is one all the same
+                recording.resolve(tensor)
+            result = self.model(*args, **kwargs)
+            outputs = {name: recording.resolve(t) for name, t in tensors_of("output", result)}
+            if not outputs:
+                raise self.error(
+                    f"the model returned no tensor but {type(result).__name__}: there is nothing "
+                    "to export"
+                )
+            number = {id(_state(t)): i for i, t in enumerate(fresh)}
+            named = self._state_names()
+            sources, values = [], []
+            for state, node, buffer in epoch.leaves:
+                while node.op.kind is not Kind.LEAF:  # marked as a variable
+                    node = node.operands[0]
+                array = devices.get(node.device or "cpu").to_numpy(buffer)
+                array = np.asarray(array).reshape(node.shape)
+                source = number.get(id(state), named.get(id(state)))
+                sources.append(_digest(array) if source is None else source)
+                values.append(array)
+            return Recording(outputs, sources, values, list(epoch.scalars))
+
+    def _refuse(self) -> Exception:
+        return self.error(
+            "export: the model looks at a value while it is recorded (a branch on a tensor, "
+            ".item(), print), so its graph depends on the data; replace it, for example by "
+            "torch.where"
+        )
+
+    def _state_names(self) -> dict[int, str]:
+        """The names of parameters and buffers by the identity of what holds their values."""
+        out: dict[int, str] = {}
+        for name, tensor in self.parameters.items():
+            state = _state(tensor)
+            # A view stands for itself only: its storage has the name of the tensor it belongs to.
+            out.setdefault(id(state), name if tensor._chain is None else f"{name}.storage")
+        return out
+
+
+def _digest(array: np.ndarray) -> str:
+    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    return f"constant {array.dtype} {array.shape} {digest}"
+
+
+def _split(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """PyTorch's forms: one tensor, a tuple, or a tuple that ends with a dict of keywords."""
+    if isinstance(args, Handle) or not isinstance(args, (tuple, list)):
+        args = (args,)
+    args = tuple(args)
+    keywords = dict(kwargs or {})
+    if args and isinstance(args[-1], dict) and kwargs is None:
+        *rest, last = args
+        if all(isinstance(k, str) for k in last):
+            args, keywords = tuple(rest), dict(last)
+    return args, keywords
+
+
+def named_arguments(
+    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    forward = getattr(model, "forward", model)
+    try:
+        bound = inspect.signature(forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"export: the arguments don't fit the model: {error}") from error
+    except ValueError:  # a built-in without a signature
+        yield from ((f"input_{i}", a) for i, a in enumerate(args))
+        yield from kwargs.items()
+        return
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            yield from ((f"{name}_{i}", v) for i, v in enumerate(value))
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            yield from value.items()
+        else:
+            yield name, value
+
+
+def tensors_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """The tensors in nested tuples, lists and dicts, each with a name."""
+    if isinstance(value, Handle):
+        yield name, value
+    elif isinstance(value, (tuple, list)):
+        for i, each in enumerate(value):
+            yield from tensors_of(f"{name}_{i}", each)
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from tensors_of(f"{name}_{key}", each)
+
+
+def _replace(value: Any, tensors: Mapping[int, Any]) -> Any:
+    if isinstance(value, Handle):
+        return tensors[id(value)]
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_replace(v, tensors) for v in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(_replace(v, tensors) for v in value)
+    if isinstance(value, dict):
+        return {k: _replace(v, tensors) for k, v in value.items()}
+    return value
+
+
+def _like(tensor: Any, number: int, sizes: Sizes) -> Any:
+    """A tensor of the same values, repeated or cut where another size is asked for."""
+    array = np.asarray(tensor.detach().cpu()._array()).reshape(tensor.shape)
+    for axis, old in enumerate(array.shape):
+        new = sizes.get((number, axis), old)
+        if new != old:
+            array = np.take(array, np.arange(new) % max(old, 1), axis=axis)
+    return creation.tensor(np.array(array), dtype=tensor.dtype, device=tensor.device)
+
+
+def _parameters(model: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for each in ("named_parameters", "named_buffers"):
+        method: Callable[[], Any] | None = getattr(model, each, None)
+        if method is not None:
+            out.update(method())
+    return out
+
+
+@contextmanager
+def eval_mode(model: Any) -> Iterator[None]:
+    """The model in eval mode; each of its modules gets its own mode back."""
+    modules = list(model.modules()) if hasattr(model, "modules") else []
+    before = [m.training for m in modules]
+    if modules:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, training in zip(modules, before, strict=True):
+            module.training = training
+
+
+@contextmanager
+def _unshared(tensors: Any) -> Iterator[None]:
+    """Parameters whose memory NumPy sees too are read in place: nothing writes to it meanwhile."""
+    kept = []
+    for tensor in tensors:
+        state = _state(tensor)
+        if state._shared is not None:
+            kept.append((tensor, state._shared))
+            state._shared = None
+    try:
+        yield
+    finally:
+        for tensor, memory in kept:
+            _state(tensor)._shared = memory
+
+
+def _state(tensor: Any) -> Any:
+    """What holds the value of a tensor."""
+    return tensor if tensor._storage is None else tensor._storage

@@ -1,0 +1,129 @@
+"""Norms of vectors and matrices: those of torch.linalg."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+from tilewright.ir.shape import normalize_axis
+
+from ..functions import reduction
+from ..functions.elementwise import into
+
+
+def vector_norm(
+    x: Any,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    """The norm of the elements over `dim` (all of them by default) as one vector.
+
+    ord: a number; 0 counts the elements that aren't zero, inf and -inf are the largest and the
+    smallest magnitude. dtype: what `x` is converted to before.
+    """
+    _check(x, dtype, "vector_norm")
+    x = x if dtype is None else x.to(dtype)
+    dims = tuple(dim) if isinstance(dim, (tuple, list)) else dim
+    dims = None if dims == () else dims
+    axes = range(x.dim()) if dims is None else ((dims,) if isinstance(dims, int) else dims)
+    if x.dim() and (ord < 0 or ord == math.inf) and any(x.shape[a] == 0 for a in axes):
+        raise RuntimeError(
+            f"linalg.vector_norm cannot compute the {float(ord)} norm on an empty tensor along "
+            f"dimensions of no elements, as the operation does not have an identity{at_user_line()}"
+        )
+    return into(out, reduction.norm(x, float(ord), dims, keepdim))
+
+
+def matrix_norm(
+    A: Any,
+    ord: Any = "fro",
+    dim: Sequence[int] = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
+    out: Any = None,
+) -> Any:
+    """The norm of matrices, whose rows and columns are counted along `dim`.
+
+    ord: 'fro'; 1 or -1, the largest or smallest sum of magnitudes in a column; inf or -inf, in a
+    row. NotImplementedError for those that are made of singular values ('nuc', 2, -2).
+    """
+    _check(A, dtype, "matrix_norm")
+    if ord not in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
+        raise RuntimeError(f"linalg.matrix_norm: Order {ord} not supported.{at_user_line()}")
+    if A.dim() < 2:
+        raise RuntimeError(
+            "linalg.matrix_norm: The input tensor A must have at least 2 dimensions."
+            f"{at_user_line()}"
+        )
+    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+        raise RuntimeError(f"linalg.matrix_norm: dim must be a 2-tuple. Got {dim}{at_user_line()}")
+    row, column = (normalize_axis(d, A.dim()) for d in dim)
+    if row == column:
+        raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got {dim}{at_user_line()}")
+    x = A if dtype is None else A.to(dtype)
+    if ord == "fro":
+        return into(out, reduction.norm(x, 2.0, (row, column), keepdim))
+    if ord in ("nuc", 2, -2):
+        raise NotImplementedError(
+            f"linalg.matrix_norm: ord={ord!r} needs singular values, which are not implemented: "
+            f"expected 'fro', 1, -1, inf or -inf{at_user_line()}"
+        )
+    within, over = (row, column) if abs(ord) == 1 else (column, row)
+    sums = x.abs().sum(within, keepdim=True)
+    found = sums.amax(over, keepdim=True) if ord > 0 else sums.amin(over, keepdim=True)
+    return into(out, found if keepdim else found.squeeze((row, column)))
+
+
+def norm(
+    A: Any,
+    ord: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+) -> Any:
+    """`vector_norm` over one dimension, or `matrix_norm` over two.
+
+    Without `dim`, of a vector or matrix; without `ord` too, of all elements as one vector.
+    """
+    options = {"dtype": dtype, "out": out}
+    dims = (dim,) if isinstance(dim, int) else dim
+    if ord is None and dims is None:
+        return vector_norm(A, 2, dims, keepdim, **options)
+    if dims is None and A.dim() not in (1, 2):
+        raise RuntimeError(
+            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got "
+            f"{A.dim()}D.{at_user_line()}"
+        )
+    if dims is not None and len(dims) not in (1, 2):
+        raise RuntimeError(
+            f"linalg.norm: If dim is specified, it must be of length 1 or 2. Got {list(dims)}"
+            f"{at_user_line()}"
+        )
+    if ord is None:
+        return vector_norm(A, 2, dims, keepdim, **options)
+    is_vector = (A.dim() if dims is None else len(dims)) == 1
+    if is_vector and not isinstance(ord, str):
+        return vector_norm(A, ord, dims, keepdim, **options)
+    return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, **options)
+
+
+def _check(x: Any, dtype: Any, name: str) -> None:
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(
+            f"linalg.{name}: Expected a floating point or complex tensor as input. Got {x.dtype}"
+            f"{at_user_line()}"
+        )
+    if dtype is not None and not dtype.is_floating_point:
+        raise RuntimeError(
+            f"linalg.{name}: Expected dtype to be a floating point dtype, got {dtype}"
+            f"{at_user_line()}"
+        )

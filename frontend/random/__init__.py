@@ -1,0 +1,25 @@
+"""torch.random: the generators of random numbers. What they draw is in `functions/sampling.py`."""
+
+from __future__ import annotations
+
+from .generator import (
+    Generator,
+    default_generator,
+    fork_rng,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    seed,
+    set_rng_state,
+)
+
+__all__ = [
+    "Generator",
+    "default_generator",
+    "fork_rng",
+    "get_rng_state",
+    "initial_seed",
+    "manual_seed",
+    "seed",
+    "set_rng_state",
+]

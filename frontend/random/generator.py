@@ -1,0 +1,162 @@
+"""Generators: streams of random numbers, counted instead of stored.
+
+Each draw is a function of its generator's (seed, offset), two numbers bound at run time, so a step
+that repeats meets its nodes again and draws other numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from .. import recording
+from ..devices import device as Device
+from ..recording.epoch import clock, drawn, scalars
+
+_DEFAULT_SEED = 67280421310721  # of a new Generator, as in PyTorch
+_WORD = 1 << 64
+
+
+class Generator:
+    """A stream of random numbers: a seed, and how many draws were made of it."""
+
+    def __init__(self, device: Any = "cpu"):
+        self.device = Device(device)
+        self._seed = _DEFAULT_SEED
+        self._offset = 0
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Begin the stream of `seed`, an integer of 64 bits (negative ones count from 2^64)."""
+        seed = int(seed)
+        if not -(_WORD >> 1) <= seed < _WORD:
+            raise RuntimeError(
+                f"Overflow when unpacking long: the seed {seed} has more than 64 bits"
+                f"{at_user_line()}"
+            )
+        self._set(seed % _WORD, 0)
+        return self
+
+    def seed(self) -> int:
+        """Begin the stream of a seed that the operating system draws; returns it."""
+        self.manual_seed(int.from_bytes(os.urandom(8), "little"))
+        return self._seed
+
+    def initial_seed(self) -> int:
+        return self._seed
+
+    def get_state(self) -> Any:
+        """The seed and the offset, as 16 bytes."""
+        from ..functions import creation
+
+        state = np.array([self._seed, self._offset], dtype="<u8").view(np.uint8)
+        return creation.tensor(state)
+
+    def set_state(self, new_state: Any) -> Generator:
+        """Go on from where `get_state` was called."""
+        state = np.asarray(new_state.detach().cpu()._array())
+        if state.dtype != np.uint8 or state.size != 16:
+            raise RuntimeError(
+                "RNG state is wrong size: expected the 16 bytes that get_state returns, got "
+                f"{state.size} elements of {state.dtype}{at_user_line()}"
+            )
+        self._set(*(int(v) for v in state.copy().view("<u8")))
+        return self
+
+    def clone_state(self) -> Generator:
+        out = Generator(self.device)
+        out._seed, out._offset = self._seed, self._offset
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"device": str(self.device), "seed": self._seed, "offset": self._offset}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.device = Device(state["device"])
+        self._seed, self._offset = state["seed"], state["offset"]
+
+    def __repr__(self) -> str:
+        return f"<torch.Generator device={self.device} seed={self._seed} offset={self._offset}>"
+
+    def _set(self, seed: int, offset: int) -> None:
+        self._seed, self._offset = seed, offset
+        clock.effects += 1
+
+    def _take(self, draws: int = 1) -> int:
+        """The offset of the next `draws` draws."""
+        offset = self._offset
+        self._offset = offset + draws
+        return offset
+
+
+default_generator = Generator()
+default_generator.seed()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Begin the stream of `seed` in the default generator, which all devices draw from."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Seed the default generator from the operating system; returns the seed."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Any:
+    """The state of the default generator."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Any) -> None:
+    """Go on from where `get_rng_state` was called."""
+    default_generator.set_state(new_state)
+
+
+@contextmanager
+def fork_rng(devices: Any = None, enabled: bool = True, **_: Any) -> Iterator[None]:
+    """Draws inside the block don't advance the default generator outside."""
+    before = (default_generator._seed, default_generator._offset)
+    try:
+        yield
+    finally:
+        if enabled:
+            default_generator._set(*before)
+
+
+def draw(generator: Generator | None = None, device: str | None = None) -> tuple[Node, Node]:
+    """(seed, offset) of one draw, as nodes; the offset advances.
+
+    device: where the numbers are to be, unless an operand tells.
+    """
+    source = default_generator if generator is None else generator
+    drawn[len(scalars)] = "seed", source
+    seed = recording.scalar(signed(source._seed), dtypes.int64, device)
+    return seed, _offset(source, device)
+
+
+def two_draws(generator: Generator | None, device: str) -> tuple[Node, Node, Node]:
+    first = draw(generator, device)
+    return (*first, _offset(default_generator if generator is None else generator, device))
+
+
+def _offset(source: Generator, device: str | None) -> Node:
+    drawn[len(scalars)] = "offset", source
+    return recording.scalar(source._take(), dtypes.int64, device)
+
+
+def signed(word: int) -> int:
+    """A word of 64 bits as the int64 of the same bits."""
+    return word - _WORD if word >= _WORD >> 1 else word

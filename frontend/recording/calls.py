@@ -1,0 +1,718 @@
+"""Recording: how calls on tensors become nodes.
+
+An *epoch* is the time between two flushes. Within it tensors that hold values are numbered as
+leaves in the order of their first use, so a step that repeats meets the very nodes it recorded
+before: an op call is one dictionary lookup, and the tuple of live nodes identifies the plan.
+
+    record()  -> a tensor for an op call        leaf(), resolve() -> a node for a tensor
+    assign()  -> an in-place write              flush()           -> values for all that is live
+
+Three rules keep it right: one table for each mode (of gradients, and of casts); keys compare by
+equality of interned nodes; and whatever changes from step to step (buffers, learning rates, random
+offsets) is a leaf.
+"""
+
+from __future__ import annotations
+
+import functools
+from _thread import _count as other_threads
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import node as graph
+from tilewright.ir import ops
+from tilewright.ir.dtype import HALVES, float32
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.numeric.special import cast as cast_number
+from tilewright.ir.ops.composite import widen
+from tilewright.runtime import devices
+
+from . import epoch, flushing, threads, views
+from .epoch import Handle, clock, handles, mutated, resolve, storage_of
+from .flushing import end_step, flush
+from .roots import Root, source_of
+from .rounding import built
+from .writes import assign
+
+if TYPE_CHECKING:
+    from ..amp.casts import Casts
+
+LIMIT = 0 if devices.flag("TW_EAGER") else 4096
+"""Pending results at which a flush is made, so that a loop that reads no value stays bounded."""
+
+tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
+_new = object.__new__
+_append = handles.append
+_table: Any = epoch.table(True)
+_guard = threads.Guard()
+
+
+def set_grad_enabled(enabled: bool) -> None:
+    threads.claim()
+    _set_mode(enabled, clock.casts)
+
+
+def set_casts(casts: Casts | None) -> None:
+    """Have the operands of calls cast, as autocast does; None to leave them alone."""
+    threads.claim()
+    _set_mode(graph.grad_enabled(), casts)
+
+
+def _set_mode(grad: bool, casts: Casts | None) -> None:
+    """Swap the tables: ambient state costs nothing in an op call."""
+    global _table
+    graph.set_grad_enabled(grad)
+    clock.casts = casts
+    # A hit asks for no thread: out of the usual mode other threads, if there are any, are stopped
+    # here.
+    guarded = threads.guarded or ((not grad or casts is not None) and other_threads())
+    _table = _guard if guarded else epoch.table(grad, casts)
+
+
+claim = threads.claim
+
+
+def is_grad_enabled() -> bool:
+    claim()
+    return graph.grad_enabled()
+
+
+@contextmanager
+def grad_mode(enabled: bool) -> Iterator[None]:
+    before = is_grad_enabled()
+    set_grad_enabled(enabled)
+    try:
+        yield
+    finally:
+        set_grad_enabled(before)
+
+
+@contextmanager
+def hold() -> Iterator[None]:
+    """The epoch goes on inside the block: values are computed one by one as they are read.
+
+    For what keeps nodes in its hands while it calls code of the user (hooks, backward functions).
+    """
+    threads.claim()
+    before = clock.holding  # put back, not counted down: an interrupt can't leave it too high
+    try:
+        clock.holding = before + 1
+        yield
+    finally:
+        clock.holding = before
+
+
+def _arm() -> None:
+    global _table
+    _table = _guard
+
+
+threads.flush, threads.set_mode, threads.arm = flush, _set_mode, _arm
+
+# ---- nodes → tensors -------------------------------------------------------------------------
+
+
+def blank() -> Any:
+    """A new tensor without node or memory, for a caller that fills it in."""
+    return _new(tensor_type)
+
+
+def wrap(node: Node) -> Any:
+    """A new tensor that holds `node`."""
+    threads.claim()
+    t = _new(tensor_type)
+    t._node = node
+    _append(t)
+    if len(handles) > LIMIT:
+        _overfull()
+    return t
+
+
+def wrap_all(nodes: Sequence[Node]) -> list[Any]:
+    """New tensors that hold `nodes`. No flush comes between them: it would outdate the rest."""
+    out = []
+    for node in nodes:
+        t = _new(tensor_type)
+        t._node = node
+        _append(t)
+        out.append(t)
+    if len(handles) > LIMIT:
+        _overfull()
+    return out
+
+
+def settle() -> None:
+    """End the epoch if it has grown too large: after a block that held it, or after a write."""
+    if len(handles) > LIMIT or LIMIT <= 0:
+        _overfull()
+
+
+def _overfull() -> None:
+    global LIMIT
+    LIMIT = _usual_limit
+    end_step()
+
+
+_usual_limit = LIMIT
+
+
+def _check_bytes() -> None:
+    """Have the next call end the epoch if it keeps much memory alive that nobody else holds."""
+    global LIMIT, _usual_limit
+    dead = flushing.dead_leaf_bytes()
+    clock.checked_bytes = clock.leaf_bytes + epoch.BYTES - dead
+    if dead > epoch.BYTES and LIMIT > 0:
+        _usual_limit, LIMIT = LIMIT, 0
+
+
+# ---- calls → nodes ---------------------------------------------------------------------------
+
+
+def _first_use(t: Any) -> Node:
+    """The node of a tensor that has none yet in this epoch."""
+    threads.claim()
+    node = resolve(t)
+    if clock.leaf_bytes > clock.checked_bytes:
+        _check_bytes()
+    return node
+
+
+def record(build: Callable[..., Any], *args: Any) -> Any:
+    """The tensor (or tuple of tensors) that `build` makes of the nodes of `args`.
+
+    build: a function of nodes (for the tensors in `args`) and of hashable attrs (the rest), pure,
+    and the same object in each call: it is part of the key by which the result is found again.
+    """
+    result = node_of(build, *args)
+    if type(result) is tuple:
+        return tuple(wrap_all(result))
+    t = _new(tensor_type)
+    t._node = result
+    _append(t)
+    if len(handles) > LIMIT:
+        _overfull()
+    return t
+
+
+def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any) -> Any:
+    """As `record`, or `input` overwritten with the result.
+
+    Then no tensor is made of it first, as that may end the epoch: the op reads the old value, it
+    doesn't save it for later.
+    """
+    if inplace:
+        return assign(input, node_of(build, input, *args))
+    return record(build, input, *args)
+
+
+def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
+    """As `record`, of a call that the values of its operands can make fail."""
+    return wrap(fallible_node_of(build, *args))
+
+
+def fallible_node_of(build: Callable[..., Any], *args: Any) -> Node:
+    """As `node_of`, of a call that the values of its operands can make fail: its checks are made
+    when the epoch ends, whether or not anything reads its result."""
+    node: Node = node_of(build, *args)
+    epoch.add_check(node)
+    return node
+
+
+def node_of(build: Callable[..., Any], *args: Any) -> Any:
+    """As `record`, but the bare node (or nodes)."""
+    key = (build, *[(a._node or _first_use(a)) if isinstance(a, Handle) else a for a in args])
+    try:
+        result = _table.get(key)
+    except TypeError:  # something that can't be hashed, which no argument should be
+        _refuse(build, args)
+        raise
+    return _record(build, args) if result is None else result
+
+
+def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """The slow path: calls met for the first time, or by a thread that wasn't the owner."""
+    threads.claim()
+    nodes = [resolve(a) if isinstance(a, Handle) else a for a in args]
+    key = (build, *nodes)
+    result = _table.get(key)
+    if result is None:
+        if not isinstance(nodes[0], Node):
+            _refuse(build, args)
+        if clock.casts is not None:
+            nodes = clock.casts(build, nodes)
+        try:
+            result = built(build, nodes)
+        except AttributeError:
+            _refuse_others(build, args)
+            raise
+        if type(result) is tuple:
+            result = tuple([_own(r, build, nodes) for r in result])
+        else:
+            result = _own(result, build, nodes)
+        _table[key] = result
+    if clock.leaf_bytes > clock.checked_bytes:
+        _check_bytes()
+    return result
+
+
+def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
+    """The node of a call's result, which knows the call."""
+    if not result.requires_grad:
+        return result
+    if any(result is n for n in nodes):  # a tensor of its own, also where nothing was computed
+        result = ops.clone(result)
+    result.memo.setdefault("call", (build, nodes))
+    return result
+
+
+def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Raise TypeError if the first argument of a call is no tensor."""
+    if args and not isinstance(args[0], (Handle, Node)):
+        name = getattr(build, "__name__", "call").strip("_")
+        raise TypeError(
+            f"{name}(): argument 'input' (position 1) must be Tensor, not "
+            f"{type(args[0]).__name__}{at_user_line()}"
+        )
+
+
+def _refuse_others(build: Callable[..., Any], args: Sequence[Any]) -> None:
+    """Raise TypeError if what a builder asked a node's attribute of was no tensor."""
+    for i, each in enumerate(args[1:], 2):
+        if isinstance(each, (str, int, float)) or each is None:
+            name = getattr(build, "__name__", "call").strip("_")
+            raise TypeError(
+                f"{name}(): argument {i} must be Tensor, not {type(each).__name__}{at_user_line()}"
+            ) from None
+
+
+def lowered(name: str, *tensors: Any) -> tuple[Any, ...]:
+    """`tensors` as the product `name`, which is made of several calls, takes them: in autocast's
+    dtype, if that is on."""
+    return tensors if clock.casts is None else clock.casts.lowered(name, tensors)
+
+
+def resolve_all(tensors: Sequence[Any]) -> list[Node]:
+    """The nodes of many tensors."""
+    threads.claim()
+    return epoch.resolve_all(tensors)
+
+
+def lookup(key: Any) -> Any:
+    """What was remembered under `key` in this grad mode, or None."""
+    return _table.get(key)
+
+
+def remember(key: Any, result: Any) -> Any:
+    _table[key] = result
+    return result
+
+
+def is_exact(value: Any) -> bool:
+    """Whether a number is found by value: not zero, whose sign equality hides, and not NaN, which
+    equals nothing."""
+    return not isinstance(value, float) or (value != 0 and value == value)
+
+
+def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Node:
+    """A binary op with a Python number: a constant until it keeps changing, then a run-time
+    input."""
+    threads.claim()
+    if isinstance(value, (np.generic, np.ndarray)):
+        if value.ndim:
+            return NotImplemented
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        return NotImplemented
+    kind = type(value)
+    node = resolve(t)
+    key = (build, value, kind, node) if swapped else (build, node, value, kind)
+    exact = is_exact(value)
+    found = _table.get(key) if exact else None
+    if found is not None:
+        return found
+    if clock.casts is not None:
+        (node,) = clock.casts(build, [node])
+    dtype = scalar_dtype(node.dtype, value)
+    if not dtype.is_floating_point and build in floating_builds:
+        dtype = _default_dtype
+    wide = dtype
+    if dtype in HALVES and build in scaling_builds and float(cast_number(value, dtype.np)) != value:
+        wide = float32
+    other = number((build, node, kind, swapped), value, wide)
+    nodes = (other, node) if swapped else (node, other)
+    if wide is dtype:
+        result = build(*nodes)
+    else:
+        result = ops.cast(build(*map(widen, nodes)), dtype)
+    result = _own(result, build, nodes)
+    if exact and other.op is not ops.scalar:
+        _table[key] = result
+    return result
+
+
+def number(
+    site: Any, value: Any, dtype: dtypes.DType, patience: int = 3, device: str | None = None
+) -> Node:
+    """A Python number that is met at `site`: a constant, or from the `patience`-th other value on
+    an input of the run, so that a learning rate that changes doesn't compile anew."""
+    seen = epoch.sites.setdefault(site, set())
+    changing = type(value) is not bool and len(seen) >= patience and value not in seen
+    if changing and not epoch.clock.looking:  # an exported graph has no such inputs
+        return epoch.scalar(value, dtype, device)
+    seen.add(value)
+    return ops.constant(value, dtype, device)
+
+
+floating_builds: set[Callable[..., Any]] = set()  # set by promotion
+scaling_builds: set[Callable[..., Any]] = set()
+"""Builders that take a number beside a half as it is, as PyTorch's do; other ones round it."""
+
+
+def scalar_dtype(
+    dtype: dtypes.DType, value: Any, default: dtypes.DType | None = None
+) -> dtypes.DType:
+    """The dtype in which a Python number meets a tensor of `dtype`: it only lifts the category."""
+    own = dtypes.of_scalar(value, default or default_dtype())
+    return (
+        dtype
+        if own.category <= max(dtype.category, dtypes.BOOL)
+        or (own.category == dtypes.SIGNED and dtype.category == dtypes.UNSIGNED)
+        else own
+    )
+
+
+_default_dtype = dtypes.float32
+
+
+def default_dtype() -> dtypes.DType:
+    return _default_dtype
+
+
+_PYTHON = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
+
+
+def named_dtype(dtype: Any, default: dtypes.DType | None = None) -> dtypes.DType:
+    """The dtype that an argument names: one of ours, or a type of Python's numbers. None is
+    `default`, or what new tensors have."""
+    if dtype.__class__ is dtypes.DType:
+        return dtype
+    if dtype is None:
+        return default or _default_dtype
+    found = _PYTHON.get(dtype) if isinstance(dtype, type) else None
+    if found is None:
+        kind = dtype.__name__ if isinstance(dtype, type) else repr(dtype)
+        raise TypeError(
+            f"argument 'dtype' must be a dtype such as torch.float32, not {kind}{at_user_line()}"
+        )
+    return found
+
+
+def set_default_dtype(dtype: dtypes.DType) -> None:
+    global _default_dtype
+    dtype = named_dtype(dtype)
+    if not dtype.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
+    _default_dtype = dtype
+    for table in epoch.tables.values():  # builders ask for the default dtype
+        table.clear()
+
+
+# Factories of methods. They live here so that `_table` is a global of the function.
+
+
+def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
+    def method(self: Any) -> Any:
+        node = _table.get((build, self._node))
+        if node is None:
+            node = _record(build, (self,))
+        t = _new(tensor_type)
+        t._node = node
+        _append(t)
+        if len(handles) > LIMIT:
+            _overfull()
+        return t
+
+    method.__name__ = name
+    method.__doc__ = doc or build.__doc__
+    return method
+
+
+def binary(
+    build: Callable[..., Any],
+    name: str,
+    *,
+    swapped: bool = False,
+    numbers: bool = True,
+    doc: str | None = None,
+) -> Callable[..., Any]:
+    """A method of two operands; `swapped` for the reflected operators (`2 - x`).
+
+    numbers: whether the second may be a Python number.
+    """
+
+    def method(self: Any, other: Any) -> Any:
+        if isinstance(other, Handle):
+            node = _table.get((build, self._node, other._node))
+            if node is None:
+                node = _record(build, (self, other))
+        elif not numbers:
+            raise TypeError(
+                f"{name}(): argument 'other' (position 2) must be Tensor, not "
+                f"{type(other).__name__}{at_user_line()}"
+            )
+        else:
+            try:
+                node = _table.get((build, self._node, other, other.__class__))
+            except TypeError:  # unhashable
+                node = None
+            if node is None:
+                node = _record_scalar(build, self, other, False)
+                if node is NotImplemented:
+                    return _with_array(method, self, other)
+        t = _new(tensor_type)
+        t._node = node
+        _append(t)
+        if len(handles) > LIMIT:
+            _overfull()
+        return t
+
+    def reflected(self: Any, other: Any) -> Any:
+        if isinstance(other, Handle):
+            return method(other, self)
+        try:
+            node = _table.get((build, other, other.__class__, self._node))
+        except TypeError:  # unhashable
+            node = None
+        if node is None:
+            node = _record_scalar(build, self, other, True)
+            if node is NotImplemented:
+                return _with_array(reflected, self, other)
+        return wrap(node)
+
+    chosen = reflected if swapped else method
+    chosen.__name__ = name
+    chosen.__doc__ = doc or build.__doc__
+    return chosen
+
+
+def _with_array(method: Callable[..., Any], t: Any, other: Any) -> Any:
+    """`method` with an operand that is an array."""
+    if not isinstance(other, np.ndarray):
+        return NotImplemented
+    from ..functions.creation import tensor
+
+    return method(t, tensor(other, device=t.device))
+
+
+def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
+    """The in-place form of a binary method; `method` is the general way."""
+
+    def write(self: Any, other: Any) -> Any:
+        node = self._node
+        if (
+            node is not None
+            and self._storage is None
+            and self._shared is None
+            and not node.requires_grad
+            and isinstance(other, Handle)
+        ):
+            result = _table.get((build, node, other._node))
+            if (
+                result is not None
+                and result.shape == node.shape
+                and result.dtype is node.dtype
+                and not result.requires_grad
+            ):
+                mutated.add(node)
+                self._changes += 1
+                self._node = result
+                return self
+        return method(self, other)
+
+    write.__name__ = method.__name__
+    return write
+
+
+# ---- views -----------------------------------------------------------------------------------
+
+
+def view(t: Any, kind: views.View, *attrs: Any) -> Any:
+    """A tensor that shares the memory of `t`."""
+    source = t._node
+    if source is None and _is_unread(t):
+        chain = views.chained(t._chain or t.shape, kind, attrs)
+        if chain.layout is not None:
+            return _unread_view(t, chain)
+    node = _table.get((kind, source, attrs))
+    if node is None:
+        node = _record_view(t, kind, attrs)
+    storage = t._storage or storage_of(t)
+    parent = t._chain or t.shape
+    if (
+        not kind.detaches
+        and not graph.grad_enabled()
+        and (t.requires_grad or (t._root is not None and not t._chain.is_untracked))
+    ):
+        # What is seen without grad mode has no history.
+        parent = views.chained(parent, views.NO_GRAD, ())
+    v = _new(tensor_type)
+    v._storage = storage
+    v._chain = views.chained(parent, kind, attrs)
+    v._aval = (node.shape, node.dtype, node.device or "cpu")
+    if storage._shared is None:
+        v._node = node
+        storage._views.append(v)
+        _append(v)
+    if kind.detaches:
+        v._root = Root(len(v._chain.links))
+    elif t._root is not None:
+        v._root = t._root
+    v._writes = (v._root or storage)._writes
+    if len(handles) > LIMIT:
+        _overfull()
+    return v
+
+
+def _is_unread(t: Any) -> bool:
+    """Whether nothing of this epoch has read or written the memory of `t`, and no gradient is at
+    stake."""
+    storage = t._storage
+    state = t if storage is None else storage
+    if (
+        state._node is not None
+        or state._history is not None
+        or state._requires_grad
+        or t._requires_grad
+        or (t._root is not None and source_of(t) is not None)
+    ):
+        return False
+    threads.claim()
+    return True
+
+
+def _unread_view(t: Any, chain: views.Chain) -> Any:
+    """A view of memory that nothing has read: it has no node until it is read itself."""
+    v = _new(tensor_type)
+    v._storage = t._storage or storage_of(t)
+    v._chain = chain
+    if chain.view.detaches:
+        v._root = Root(len(chain.links))
+    elif t._root is not None:
+        v._root = t._root
+    v._writes = (v._root or v._storage)._writes
+    _, dtype, device = t._aval
+    v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
+    return v
+
+
+def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
+    threads.claim()
+    if kind.detaches:  # of what is out of date too
+        with graph.grad_mode(False):
+            source = resolve(t)
+    else:
+        source = resolve(t)
+    key = (kind, source, attrs)
+    node = _table.get(key)
+    if node is None:
+        node = kind.node(source, *attrs)
+        if node is source:
+            if node.requires_grad and not graph.grad_enabled():
+                node = ops.detach(node)
+        elif node.requires_grad:
+            node.memo.setdefault("call", (kind, (source, *attrs)))
+        _table[key] = node
+    return node
+
+
+_unread_chains: dict[Any, Any] = {}  # what a view function makes of unread memory, by its layout
+
+
+def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that returns views (or copies) of its first argument, remembered by what it sees:
+    the node (or, of unread memory, that there is none), the layout and the other arguments."""
+
+    @functools.wraps(function)
+    def call(input: Any, *args: Any, **options: Any) -> Any:
+        if options or not isinstance(input, Handle):
+            return function(input, *args, **options)
+        node = input._node
+        if node is None:
+            if not _is_unread(input):
+                return function(input, *args)
+            table = _unread_chains
+            key: Any = (call, input._chain or input._aval[0], args)  # type: ignore[index]
+        else:
+            table = _table
+            key = (call, node, input._chain, args)
+        try:
+            found = table.get(key)
+        except TypeError:  # sizes given as a list
+            return function(input, *args)
+        if found is None:
+            result = function(input, *args)
+            if node is None:
+                _remember_chains(key, input, result)
+            else:
+                _remember_view(key, input, result)
+            return result
+        again = _unread_view if node is None else view_again
+        if type(found) is list:
+            return tuple([again(input, each) for each in found])
+        return again(input, found)
+
+    return call
+
+
+def _remember_chains(key: Any, source: Any, result: Any) -> None:
+    results = result if type(result) is tuple else (result,)
+    if all(
+        r is not source
+        and r._node is None
+        and r._chain is not None
+        and r._storage is source._storage
+        for r in results
+    ):
+        if len(_unread_chains) >= views.REMEMBERED:
+            _unread_chains.clear()
+        chains = [r._chain for r in results]
+        _unread_chains[key] = chains if type(result) is tuple else chains[0]
+
+
+def _remember_view(key: Any, source: Any, result: Any) -> None:
+    results = result if type(result) is tuple else (result,)
+    made = [
+        (r._node, r._chain, r._storage is not None and r._storage is source._storage)
+        for r in results
+    ]
+    # Only what stands in this epoch's nodes: not the views of memory that NumPy shares.
+    if (
+        source_of(source) is None
+        and source._node is key[1]
+        and all(node is not None for node, _, _ in made)
+    ):
+        _table[key] = made if type(result) is tuple else made[0]
+
+
+def view_again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any:
+    node, chain, shares = found
+    if not shares:
+        return wrap(node)
+    storage = source._storage or storage_of(source)
+    v = _new(tensor_type)
+    v._storage = storage
+    v._chain = chain
+    if source._root is not None:
+        v._root = source._root
+    v._writes = (v._root or storage)._writes
+    v._node = node
+    storage._views.append(v)
+    _append(v)
+    if len(handles) > LIMIT:
+        _overfull()
+    return v

@@ -1,0 +1,484 @@
+"""The state of an epoch, the time between two flushes: what is recorded, and by which numbers.
+
+Tensors that hold values are numbered as leaves in the order of their first use, so a program that
+repeats meets the nodes it recorded before. Lists are cleared in place: other modules hold them, and
+bound methods of them, by name.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import node as graph
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node, grad_mode, intern
+from tilewright.ir.shape import Size
+from tilewright.runtime import devices
+
+from . import views
+from .histories import History
+from .roots import Root, is_outdated, source_of
+
+if TYPE_CHECKING:
+    from ..amp.casts import Casts
+
+Aval = tuple[Size, dtypes.DType, str]
+
+
+class State:
+    """What a storage holds; a tensor that shares its memory with no other is its own storage.
+
+    _node: its value in this epoch, or None if it was not used yet.
+    _buffer: its memory, once computed. _aval: shape, dtype and device of the buffer.
+    _history: how it was computed, if that epoch has ended and a gradient may be asked for.
+    _changes: counts in-place writes. _place: its number among the epoch's leaves.
+    """
+
+    _node: Node | None = None
+    _buffer: Any = None
+    _aval: Aval | None = None
+    _history: History | None = None
+    _requires_grad = False
+    _changes = 0
+    _place = -1
+    _shared: SharedMemory | None = None
+
+
+class Storage(State):
+    """Memory that several tensors look at. `_views` are those with a node in this epoch.
+
+    _writes: counts in-place writes, but those through `.data`.
+    """
+
+    _views: list[Handle]
+    _writes = 0
+    _leaf_owner: Handle | None = None  # the tensor that collects gradients, if it is a leaf
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from ..exchange.arrays import reduced_storage
+
+        return reduced_storage(self)
+
+
+class Handle(State):
+    """The state of a Tensor: itself, or a storage and a chain of views of it.
+
+    _writes: its root's, or its storage's, when it was made.
+    _past: (epoch, node) of a view that required a gradient when its last epoch ended.
+    _root: what it is or looks at that has a history of its own; None if that is its storage's.
+    """
+
+    _storage: Storage | None = None
+    _chain: views.Chain | None = None
+    _writes = 0
+    _past: tuple[int, Node] | None = None
+    _root: Root | None = None
+    _grad: Handle | None = None
+    _hooks: dict[int, Callable[..., Any]] | None = None
+    _post_hooks: dict[int, Callable[..., Any]] | None = None
+    _grad_freed = False
+
+    if TYPE_CHECKING:  # what Tensor adds, for modules that know a Handle only
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
+
+
+class Failed:
+    """Stands for a buffer whose computation raised an error."""
+
+    def __init__(self, error: Exception):
+        self.kind, self.args = type(error), error.args
+
+    def error(self) -> Exception:
+        return self.kind(*self.args)
+
+
+Leaf = tuple[State | None, Node, Any]
+"""(state, its node at rest, its buffer); the state is None for a snapshot of shared memory."""
+
+handles: list[Handle] = []  # every tensor recorded in it
+leaves: list[Leaf] = []  # what was read
+storages: list[Storage] = []  # storages with a node
+windows: list[Storage] = []  # storages of which a part was read as a leaf of its own
+variables: list[Handle | History] = []  # where gradients go: to a leaf tensor, or on to a history
+scalars: list[Any] = []  # numbers bound at run time
+drawn: dict[int, tuple[str, Any]] = {}  # those that are ("seed" or "offset", of a generator)
+counted: list[Any] = []  # of a capture: (where its numbers begin, states, numbers by the step)
+mutated: set[Node] = set()  # values that were overwritten, for the check in backward
+freed: list[tuple[Node, int]] = []  # roots of backward passes and how many handles there were
+hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
+contexts: list[Any] = []  # contexts of autograd.Function calls
+fallible: dict[Node, int] = {}  # results that values can make fail, how often each was recorded
+
+tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by grad mode and casts
+sites: dict[Any, set[Any]] = {}  # numbers met at a place
+leaf_nodes: dict[Any, Node] = {}
+latest_nodes: dict[int, tuple[Aval, Node]] = {}  # of each place, by the identity of its aval
+variable_nodes: dict[Any, Node] = {}
+scalar_nodes: dict[Any, Node] = {}
+
+BYTES = 256 << 20
+"""Bytes of dead leaves at which a flush is made: batches that nobody reads, kept by the epoch."""
+
+
+class Clock:
+    """number: of the epoch. holding: depth of the blocks in which it must not end.
+    leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
+    looking: whether calls are recorded only to be looked at.
+    capturing: whether calls are recorded for a graph (see capturing.py).
+    differentiated: whether a backward pass was made in it. stepped: whether a leaf that collects
+        gradients got its value after one, as from an update by hand.
+    effects: how often a value was read, or a generator set: what no node tells of.
+    casts: what autocast does to the operands of calls, or None (see amp/casts.py).
+    """
+
+    number = 0
+    holding = 0
+    leaf_bytes = 0
+    checked_bytes = BYTES
+    looking = False
+    capturing = False
+    differentiated = stepped = False
+    effects = 0
+    casts: Casts | None = None
+
+
+clock = Clock()
+
+
+def table(grad: bool, casts: Casts | None = None) -> dict[Any, Any]:
+    """The results of calls in one mode."""
+    return tables.setdefault((grad, casts), {})
+
+
+# ---- tensors → nodes -------------------------------------------------------------------------
+
+
+def resolve(t: Any) -> Node:
+    """The node of tensor `t` in this epoch."""
+    node = t._node
+    if node is not None:
+        return node
+    storage = t._storage
+    if (
+        storage is not None
+        and storage._node is None
+        and getrefcount(storage) == 3  # `t`, the local name and the argument
+        and (t._chain is None or t._chain.only_detaches)
+        and source_of(t) is None
+    ):
+        _keep_alone(t, storage)
+        storage = None
+    if storage is None:
+        node = leaf(t, t)
+        if t._shared is None:
+            t._node = node
+        return node
+    if storage._node is None and t._chain is not None:
+        found = _window(t, storage)
+        if found is not None:
+            return found
+    base = resolve_state(storage)
+    outdated = t._chain is not None and t._chain.multiple is not None and is_outdated(t, base)
+    node = _view_node(t, storage, base)
+    if storage._shared is None and not outdated:
+        t._node = node
+        storage._views.append(t)
+    return node
+
+
+def _window(t: Any, storage: Storage) -> Node | None:
+    """A view of contiguous memory as a leaf of its own; None if it must be read through its base.
+
+    A batch cut from a dataset at a place that changes from step to step is the same node each time,
+    and of memory that NumPy shares only the part that is read is copied.
+    """
+    buffer = storage._buffer
+    if (
+        clock.looking  # the graph is to show what is read, and from where
+        or t._requires_grad
+        or source_of(t) is not None
+        or storage._requires_grad
+        or storage._history is not None
+        or buffer.__class__ in _NONE
+        or (type(buffer) is np.ndarray and not buffer.flags.c_contiguous)
+    ):
+        return None
+    layout = t._chain.layout
+    if layout is None or not views.is_contiguous(*layout[:2]):
+        return None
+    shape, _, start = layout
+    count = views.numel(shape)
+    if count >= buffer.size:
+        return None
+    shared = storage._shared is not None and not storage._shared.released()
+    _, dtype, device = t._aval
+    part = devices.get(device).part(buffer, start, shape)
+    node = _leaf_node(len(leaves), (Size(shape), dtype, device))
+    if shared:
+        leaves.append((None, node, part.copy()))
+        clock.leaf_bytes += part.nbytes
+        return node
+    leaves.append((storage, node, part))
+    windows.append(storage)
+    storage._views.append(t)
+    handles.append(t)
+    t._node = node
+    return node
+
+
+def _leaf_node(place: int, aval: Aval) -> Node:
+    """The node of the leaf at `place`."""
+    known = latest_nodes.get(place)
+    if known is not None and known[0] is aval:
+        return known[1]
+    key = (place, aval)
+    node = leaf_nodes.get(key)
+    if node is None:
+        shape, dtype, device = aval
+        node = leaf_nodes[key] = intern(ops.leaf, (), (place, shape, dtype), device)
+    latest_nodes[place] = aval, node
+    return node
+
+
+def _keep_alone(t: Any, storage: Storage) -> None:
+    """Make `t` its own storage again: the other tensors that shared it are gone."""
+    t._buffer, t._aval = storage._buffer, storage._aval
+    t._changes, t._shared = storage._changes, storage._shared
+    t._history = storage._history if t._chain is None else None
+    t._storage = t._chain = t._root = None
+
+
+def _view_node(t: Any, storage: Storage, base: Node) -> Node:
+    node = base.memo.get(t._chain)
+    if node is None:
+        # The view was taken before: the grad mode of now doesn't matter to it.
+        if base.requires_grad and not graph.grad_enabled():
+            with grad_mode(True):
+                node = views.apply(base, t._chain)
+        else:
+            node = views.apply(base, t._chain)
+        base.memo[t._chain] = node
+    if t._requires_grad and storage._leaf_owner is not t:
+        node = variable(node, t)
+    source = None if t._root is None else source_of(t)
+    if source is not None:
+        history = resolve(source)
+        with grad_mode(True):
+            for kind, attrs in t._chain.links[t._root.depth :]:
+                history = kind.node(history, *attrs)
+            if history.requires_grad:
+                node = ops.with_value(history, node)
+    return node
+
+
+def resolve_all(tensors: Sequence[Any]) -> list[Node]:
+    """The nodes of many tensors; those that are their own storage are numbered in one go."""
+    nodes = [t._node for t in tensors]
+    if None not in nodes:
+        return nodes
+    latest, read, number = latest_nodes.get, leaves.append, len(leaves)
+    for i, t in enumerate(tensors):
+        if nodes[i] is not None:
+            continue
+        buffer = t._buffer
+        if t._node or t._storage or t._shared or t._history or buffer.__class__ in _NONE:
+            nodes[i] = resolve(t)
+            number = len(leaves)
+            continue
+        aval = t._aval
+        known = latest(number)
+        node = known[1] if known and known[0] is aval else _leaf_node(number, aval)
+        if t._requires_grad:
+            node = variable(node, t)
+        t._place = number
+        read((t, node, buffer))
+        nodes[i] = t._node = node
+        number += 1
+    return nodes
+
+
+def resolve_state(state: Any) -> Node:
+    """The node of a tensor or of a storage."""
+    if isinstance(state, Handle):
+        return resolve(state)
+    if state._node is None:
+        node = leaf(state, state._leaf_owner)
+        if state._shared is not None:
+            return node
+        state._node = node
+        storages.append(state)
+    return state._node
+
+
+_NONE = (type(None), Failed)  # classes of what is no buffer
+
+
+def leaf(state: Any, owner: Any) -> Node:
+    """Number `state` as the next leaf of the epoch; `owner` collects its gradient if it wants
+    one."""
+    buffer = state._buffer
+    if buffer.__class__ in _NONE:
+        if buffer is not None:
+            raise buffer.error()
+        raise RuntimeError("this tensor holds no value" + at_user_line())
+    owned = state
+    if state._shared is not None:
+        # The array may change behind our back: read it now.
+        if state._shared.released():
+            state._shared = None
+            state._buffer = buffer = np.asarray(buffer, order="C")
+        else:
+            owned, buffer = None, np.array(buffer, copy=True, order="C")
+    place = len(leaves)
+    node = _leaf_node(place, state._aval)
+    if state._history is not None:
+        node = variable(node, state._history)
+    elif state._requires_grad and owner is not None:
+        node = variable(node, owner)
+    if owned is not None:
+        state._place = place
+    leaves.append((owned, node, buffer))
+    clock.leaf_bytes += getattr(buffer, "nbytes", 0)
+    return node
+
+
+def variable(node: Node, target: Any) -> Node:
+    """Mark `node` as a place where a gradient ends for now: in a leaf tensor, or a history."""
+    if clock.differentiated and node.op is not ops.leaf:
+        clock.stepped = True
+    place = len(variables)
+    variables.append(target)
+    key = (node, place)
+    marked = variable_nodes.get(key)
+    if marked is None:
+        marked = variable_nodes[key] = ops.variable(node, place)
+    return marked
+
+
+def variable_target(place: int) -> Any:
+    return variables[place]
+
+
+def leaf_tensor(node: Node) -> Any:
+    """The leaf tensor whose value `node` is, if it is one."""
+    if node.op is not ops.variable:
+        return None
+    target = variables[node.attrs[0]]
+    return None if isinstance(target, History) else target
+
+
+def scalar(value: Any, dtype: dtypes.DType, device: str | None = None) -> Node:
+    """A number that changes from step to step, bound when the graph runs.
+
+    device: where results go that depend on nothing else, such as random numbers.
+    """
+    key = (len(scalars), dtype, device)
+    scalars.append(value)
+    node = scalar_nodes.get(key)
+    if node is None:
+        node = scalar_nodes[key] = intern(ops.scalar, (), key[:2], device)
+    return node
+
+
+def set_requires_grad(t: Any, enabled: bool) -> None:
+    """Make `t` a leaf that collects gradients, or one that doesn't; its history is forgotten."""
+    storage = t._storage
+    states = [t] if storage is None or t._chain is not None else [t, storage]
+    for state in states:
+        state._requires_grad = enabled
+        state._history = None
+    if len(states) == 2:
+        storage._leaf_owner = t if enabled else None
+    elif t._chain is not None:
+        depth = len(t._chain.links)
+        if t._root is None or t._root.depth != depth:
+            t._root = Root(depth)
+        t._root.leaf = weakref.ref(t) if enabled else None
+    old = t._node
+    if old is None:
+        return
+    node = variable(old, t) if enabled else old
+    while not enabled and node.op is ops.variable:
+        node = node.operands[0]
+    if not enabled and node.requires_grad:
+        node = ops.detach(node)
+    for state in states:
+        state._node = node
+        place = state._place
+        if 0 <= place < len(leaves) and leaves[place][0] is state and leaves[place][1] is old:
+            leaves[place] = (state, node, leaves[place][2])
+    for v in storage._views if storage is not None else ():
+        if v is not t and v._node is not None:
+            v._aval = (v._node.shape, v._node.dtype, v._node.device or "cpu")
+            v._node = None  # resolved anew, with or without gradient
+
+
+def add_check(node: Node) -> None:
+    """Have the checks in `node` made when the epoch ends, whether or not anything reads it."""
+    fallible[node] = fallible.get(node, 0) + 1
+
+
+def storage_of(t: Any) -> Storage:
+    """The storage of `t`, made when a second tensor begins to share it."""
+    storage = t._storage
+    if storage is None:
+        storage = Storage()
+        storage._views = []
+        try:
+            _adopt(storage, t)
+        except BaseException:  # an interrupt: half of a storage is none
+            _adopt(storage, t)
+            raise
+    return storage
+
+
+def _adopt(storage: Storage, t: Any) -> None:
+    """Move the state of `t` to `storage`; may be begun again."""
+    if t._storage is None:
+        storage._node = t._node
+        storage._buffer, storage._aval = t._buffer, t._aval
+        storage._history, storage._changes = t._history, t._changes
+        storage._shared, storage._place = t._shared, t._place
+        storage._requires_grad = t._requires_grad
+        if t._requires_grad:
+            storage._leaf_owner = t
+        t._storage = storage
+    t._buffer = t._history = t._shared = None
+    if t._node is not None:
+        storage._views[:] = [t]
+        if not storages or storages[-1] is not storage:
+            storages.append(storage)
+        place = t._place
+        if 0 <= place < len(leaves) and leaves[place][0] is t:
+            leaves[place] = (storage, *leaves[place][1:])
+
+
+class SharedMemory:
+    """Memory that NumPy may see: an op that reads it takes a snapshot.
+
+    keep: an array of the user's that we look at (shared as long as somebody else refers to it), or
+    exported: a weak reference that dies with the last array we handed out.
+    """
+
+    def __init__(self, keep: Any = None, exported: weakref.ref[Any] | None = None):
+        self.keep = keep
+        self.exported = exported
+
+    def released(self) -> bool:
+        """Whether nobody outside can see the memory any more."""
+        if self.exported is not None:
+            return self.exported() is None
+        array = self.keep
+        # `array`, `self.keep`, the state's `_buffer`, the caller's `buffer` and the argument.
+        return array.base is None and getrefcount(array) <= 5

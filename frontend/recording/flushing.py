@@ -1,0 +1,439 @@
+"""The end of an epoch: values for all that is live, and histories for backward passes to come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from sys import getrefcount
+from typing import Any
+
+from tilewright.ir import node as graph
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+from tilewright.runtime import debug
+from tilewright.runtime import plan as plans
+from tilewright.runtime.device import told
+
+from . import epoch, interrupts, threads
+from .epoch import (
+    Failed,
+    Handle,
+    Storage,
+    clock,
+    contexts,
+    counted,
+    drawn,
+    fallible,
+    freed,
+    handles,
+    hooked,
+    leaves,
+    mutated,
+    scalars,
+    storages,
+    tables,
+    variables,
+    windows,
+)
+from .histories import History
+from .keeping import histories_of, keep
+
+TABLE_LIMIT = 200_000
+"""Interned nodes at which the tables are cleared at a flush."""
+CHECKED = 16
+"""Epochs from one look at how many there are to the next."""
+LAUNCH_LIMIT = 20_000
+"""Launches of all plans at which that is done too: the code of each takes two or three mappings of
+memory, and Linux allows a process 65,530."""
+
+
+def _calibrate() -> tuple[int, int]:
+    probe = [object()]
+    (mapped,), (walked,) = map(getrefcount, probe), [getrefcount(each) for each in probe]
+    return mapped, walked
+
+
+_OF_AN_EPOCH: tuple[Any, ...] = (
+    handles, leaves, storages, windows, variables, scalars, drawn, counted, freed, contexts,
+    mutated, hooked, fallible,
+)  # fmt: skip
+# What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
+BASE_COUNT, WALKED_COUNT = _calibrate()
+Update = Callable[[], Iterable[Handle]]
+Refusal = Callable[[Node | None], Exception | None]
+"""Why a node's value can't be computed now, or None if it can; of None, why nothing else can."""
+_refusal: Refusal | None = None
+between: Callable[[], None] | None = None
+"""Is called between two epochs, when nothing is half done."""
+
+
+def flush(update: Update | None = None) -> None:
+    """Compute everything that is live, and begin a new epoch.
+
+    Where something can't be computed (an index is out of range, there is no memory), the rest gets
+    its values, and the first error is raised here, once. A tensor that has no value raises it when
+    it is read; what was to be overwritten keeps its old value. After an interrupt nothing is lost:
+    what is still live is tried again next time.
+
+    update: the states that an optimizer writes. Its step is made as a whole or, if there is any
+        error, not at all: by then PyTorch's program would have raised.
+    """
+    threads.claim()
+    _check(None)
+    if clock.holding or not (handles or storages or leaves):
+        return
+    grad = graph.grad_enabled()
+    try:
+        clock.holding = 1
+        error = _flush(update)
+    except BaseException:  # an interrupt, perhaps where the compiler had it changed
+        graph.set_grad_enabled(grad)
+        raise
+    finally:
+        clock.holding = 0
+    if threads.guarded:
+        threads.relax()
+    if between is not None:
+        between()
+    if error is not None:
+        raise error
+
+
+def _check(node: Node | None) -> None:
+    reason = None if _refusal is None else _refusal(node)
+    if reason is not None:
+        raise reason
+
+
+def end_step(update: Update | None = None) -> None:
+    """Begin a new epoch, where calls aren't only looked at."""
+    if _refusal is None:
+        flush(update)
+
+
+def value_of(node: Node) -> Any:
+    """The buffer of one node now; the epoch goes on."""
+    _check(node)
+    try:
+        return plans.plan_for((node,)).run([b for _, _, b in leaves], scalars)[0]
+    except plans.Incomplete as incomplete:
+        raise incomplete.error from None
+
+
+@contextmanager
+def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
+    """Record calls without ever computing them, for a look at their nodes.
+
+    Inside the block a value that is needed raises `refusal()`; at its end what was recorded is
+    dropped, and tensors that were written to in place are as they were before.
+    """
+    before = suspend(lambda _: refusal())
+    try:
+        yield
+    finally:
+        resume(before)
+        drop()
+
+
+def suspend(refusal: Refusal) -> tuple[Any, ...]:
+    """Record calls without computing them, until `resume` is given what this returns."""
+    global _refusal
+    flush()
+    before = _refusal, clock.holding, clock.looking
+    _refusal, clock.holding, clock.looking = refusal, clock.holding + 1, True
+    return before
+
+
+def resume(before: tuple[Any, ...]) -> None:
+    """Compute values again; what was recorded is still there."""
+    global _refusal
+    _refusal, clock.holding, clock.looking = before
+
+
+def drop() -> None:
+    """Forget what was recorded: tensors that were written to in place are as they were before."""
+    _forget_views()
+    _end_epoch()
+
+
+def pending() -> tuple[Node, ...]:
+    """The nodes of all values that a flush would compute now."""
+    _forget_views()
+    return tuple(state._node for state in _live()[0])
+
+
+class _Outcome:
+    """What is known of a tuple of live nodes.
+
+    avals: theirs. collects: which are places that collect gradients.
+    tracked: those that can be differentiated later.
+    plans: what computes them together with others, by the tuples of these and of what can fail.
+    """
+
+    __slots__ = ("avals", "collects", "plans", "tracked")
+
+    def __init__(self, nodes: tuple[Node, ...]):
+        self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
+        self.collects = [n.op is ops.variable for n in nodes]
+        self.tracked = [i for i, n in enumerate(nodes) if n.requires_grad and not self.collects[i]]
+        self.plans: dict[tuple[tuple[Node, ...], tuple[Node, ...]], plans.Plan] = {}
+
+
+_outcomes: dict[tuple[Node, ...], _Outcome] = {}
+
+
+def _flush(update: Update | None) -> Exception | None:
+    if storages or windows:
+        _forget_views()
+    live, replaced = _live()
+    nodes = tuple([s._node for s in live])
+    outcome = _outcomes.get(nodes)
+    if outcome is None:
+        outcome = _outcomes[nodes] = _Outcome(nodes)
+    histories = histories_of(live, nodes, outcome.tracked) if outcome.tracked else {}
+    kept = {i: h for i, h in histories.items() if not h.is_freed} if histories else {}
+    extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
+    checked = tuple(fallible) if fallible else ()
+    plan: plans.Plan | Apart | None = outcome.plans.get((extra, checked))
+    if plan is None and (nodes or extra or checked):
+        roots = (*nodes, *extra)
+        try:
+            plan = outcome.plans[extra, checked] = plans.plan_for(roots, checked)
+        except Exception as error:  # of the compiler: what it has no trouble with gets its values
+            if debug.level():
+                print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
+            plan = Apart(roots, checked)
+    buffers = [b for _, _, b in leaves]
+    donated = _donations(live, replaced) if replaced and not kept else ()
+    if not donated:
+        return _complete(plan, buffers, (), live, outcome, histories, kept, update)
+    with interrupts.deferred():
+        return _complete(plan, buffers, donated, live, outcome, histories, kept, update)
+
+
+class Apart:
+    """Values that can't be compiled together: each by itself, as a plan does it. If none can be,
+    all are as they were."""
+
+    def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
+        self.recorded, self.fallible = roots, fallible
+
+    def run(self, buffers: list[Any], scalars: list[Any], donated: Sequence[Any] = ()) -> list[Any]:
+        values = [_value(root, buffers) for root in self.recorded]
+        errors = [v for v in values if isinstance(v, Exception)]
+        if len(errors) == len(values) and not any(isinstance(e, MemoryError) for e in errors):
+            del values, errors  # the frame is in the error's traceback
+            return plans.plan_for(self.recorded, self.fallible).run(buffers, scalars)
+        checked = [_value(root, buffers) for root in self.fallible]
+        errors += [v for v in checked if isinstance(v, Exception)]
+        if errors:
+            raise plans.Incomplete(values, errors[0])
+        return values
+
+
+def _value(root: Node, buffers: list[Any]) -> Any:
+    """The buffer of a node, or the error that it met."""
+    try:
+        return plans.plan_for((root,)).run(buffers, scalars)[0]
+    except plans.Incomplete as incomplete:
+        return incomplete.error
+    except Exception as error:
+        return told(error.with_traceback(None))  # whose frames would keep memory
+
+
+def _complete(
+    plan: plans.Plan | Apart | None,
+    buffers: list[Any],
+    donated: Sequence[tuple[int, int]],
+    live: list[Any],
+    outcome: _Outcome,
+    histories: dict[int, History],
+    kept: dict[int, History],
+    update: Update | None,
+) -> Exception | None:
+    """Run the plan, and end the epoch with its values."""
+    error: Exception | None = None
+    values: list[Any] = []
+    if plan is not None:
+        try:
+            values = plan.run(buffers, scalars, donated)
+        except plans.Incomplete as incomplete:
+            error = incomplete.error
+            values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
+            if update is not None:
+                states = {id(t._storage or t) for t in update()}
+                undone = [i for i, s in enumerate(live) if id(s) in states]
+                for i in undone:
+                    values[i] = Failed(error)
+    # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
+    if kept and plan is not None:
+        _surely(keep, kept, plan.recorded, values, live)
+    _surely(_hand_out, live, outcome, histories, values, error is not None)
+    if error is not None:
+        _surely(_forget_failed_gradients)
+    _surely(_end_epoch)
+    return error
+
+
+def _surely(step: Callable[..., None], *args: Any) -> None:
+    try:
+        step(*args)
+    except BaseException:
+        step(*args)
+        raise
+
+
+def _forget_views() -> None:
+    """Views are looked up in their storage again, which is where an epoch leaves values."""
+    for storage in (*storages, *windows):
+        for v in storage._views:
+            node = v._node
+            if node is not None:
+                v._aval = (node.shape, node.dtype, node.device or "cpu")
+                v._past = (clock.number, node) if node.requires_grad else None
+                v._node = None
+        storage._views.clear()
+
+
+def _live() -> tuple[list[Any], list[tuple[int, int]]]:
+    """The tensors and storages whose values somebody can still ask for, or that were mutated; and
+    (place in that list, number of the leaf) for those whose old value was read."""
+    live: list[Any] = [
+        t
+        for t in handles
+        if getrefcount(t) > WALKED_COUNT and t._storage is None and t._node is not None
+    ]
+    replaced: list[tuple[int, int]] = []
+    if storages:
+        _add_live_storages(live, replaced)
+    changed = [
+        place
+        for place, (state, rest, _) in enumerate(leaves)
+        if state is not None
+        and state._node is not rest
+        and state.__class__ is not Storage
+        and state._storage is None  # type: ignore[attr-defined]
+        and getrefcount(state) > 3  # the tuple, `state` and the argument
+    ]
+    if changed:
+        replaced += zip(range(len(live), len(live) + len(changed)), changed)
+        live += [leaves[place][0] for place in changed]
+    return live, replaced
+
+
+def _add_live_storages(live: list[Any], replaced: list[tuple[int, int]]) -> None:
+    """The part of `_live` for storages."""
+    # A storage is referred to by `storages`, by `leaves` if it was read, and by its tensors, of
+    # which some live in `handles` only.
+    orphans: dict[int, int] = {}
+    for i in [
+        id(t._storage) for t in handles if t._storage is not None and getrefcount(t) <= WALKED_COUNT
+    ]:
+        orphans[i] = orphans.get(i, 0) + 1
+    for storage, count in zip(storages, list(map(getrefcount, storages)), strict=True):
+        place = storage._place
+        is_leaf = 0 <= place < len(leaves) and leaves[place][0] is storage
+        if is_leaf and leaves[place][1] is storage._node:
+            continue
+        if storage._node is not None and count > BASE_COUNT + is_leaf + orphans.get(id(storage), 0):
+            if is_leaf:
+                replaced.append((len(live), place))
+            live.append(storage)
+
+
+def _donations(live: list[Any], replaced: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Of the leaves that get a new value, those whose memory nobody else refers to."""
+    # The state, its entry in `leaves`, the list of buffers and the argument refer to the buffer.
+    return [
+        (i, place)
+        for i, place in replaced
+        if live[i]._shared is None
+        and getrefcount(live[i]._buffer) == 4
+        and not (windows and any(live[i] is w for w in windows))
+    ]
+
+
+def _hand_out(
+    live: list[Any],
+    outcome: _Outcome,
+    histories: dict[int, History],
+    values: list[Any],
+    incomplete: bool,
+) -> None:
+    for s, value, aval, collects in zip(live, values, outcome.avals, outcome.collects):
+        s._node = None
+        if incomplete and type(value) is Failed and s._buffer is not None:
+            continue  # the writes of this epoch are lost, its old value is not
+        s._buffer = value
+        s._aval = aval
+        if s._history is not None:
+            s._history = None
+        # Places that collect gradients keep their flag; every other value comes without one ...
+        if not collects and s._requires_grad:
+            s._requires_grad = False
+    for i in outcome.tracked:  # ... unless it has a history.
+        s = live[i]
+        if s._buffer is values[i]:
+            s._history = histories[id(s)]
+
+
+def _forget_failed_gradients() -> None:
+    """A gradient that couldn't be computed is none: the next backward pass doesn't add to it."""
+    for t in variables:
+        grad = t._grad if isinstance(t, Handle) else None
+        if grad is not None and type((grad._storage or grad)._buffer) is Failed:
+            t._grad = None  # type: ignore[union-attr]
+
+
+def _end_epoch() -> None:
+    for t in handles:
+        t._node = None
+    for state, _, _ in leaves:
+        if state is not None:
+            state._node = None
+    for storage in storages:
+        storage._node = None
+        storage._views.clear()
+    for storage in windows:
+        storage._views.clear()
+    for each in _OF_AN_EPOCH:
+        if each:
+            each.clear()
+    clock.number += 1
+    clock.differentiated = clock.stepped = False
+    clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
+    if (clock.number % CHECKED == 0 and _recorded() > TABLE_LIMIT) or plans.held() > LAUNCH_LIMIT:
+        clear_tables()
+
+
+def _recorded() -> int:
+    """Nodes, or results of calls in all modes together, whichever are more."""
+    return max(graph.table_size(), sum(map(len, tables.values())))
+
+
+def clear_tables() -> None:
+    """Forget all nodes and plans; only between epochs."""
+    for table in (
+        *tables.values(),
+        epoch.sites,
+        epoch.leaf_nodes,
+        epoch.latest_nodes,
+        epoch.variable_nodes,
+        epoch.scalar_nodes,
+        _outcomes,
+    ):
+        table.clear()
+    graph.clear_tables()
+    plans.clear()
+
+
+def dead_leaf_bytes() -> int:
+    """Bytes of leaves that only this epoch still holds."""
+    total = 0
+    for i in range(len(leaves)):
+        # `leaves` holds the leaf, which holds a state, which holds the buffer.
+        state, _, buffer = leaves[i]
+        if state is None or getrefcount(state) <= 3:
+            total += getattr(buffer, "nbytes", 0)
+    return total

@@ -1,0 +1,132 @@
+"""What an epoch leaves to the backward passes to come: the histories of tensors that live on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.node import Node, reachable
+from tilewright.ir.op import Kind
+
+from .epoch import (
+    Handle,
+    clock,
+    contexts,
+    freed,
+    handles,
+    hooked,
+    leaves,
+    mutated,
+    scalars,
+    variables,
+)
+from .histories import (
+    History,
+    derive,
+    differentiable,
+    has_calls,
+    placeholder,
+    reads_of,
+    saved_nodes,
+    value_node,
+)
+
+
+def histories_of(
+    live: Sequence[Any], nodes: Sequence[Node], tracked: Sequence[int]
+) -> dict[int, History]:
+    """For each live tensor that is `tracked`, by its id: how it was computed."""
+    out: dict[int, History] = {}
+    for i in tracked:
+        if _is_freed(live[i], nodes[i]):
+            out[id(live[i])] = _freed_history(nodes[i])
+        else:
+            out[id(live[i])] = History(nodes[i], clock.number, saved_nodes(nodes[i]))
+    return out
+
+
+def _is_freed(state: Any, node: Node) -> bool:
+    """Whether a backward pass went through `node`, and took along what it needs."""
+    through = getattr(state, "_grad_freed", False)
+    if not through and freed:
+        seen_at = next((i for i, t in enumerate(handles) if t is state or t._storage is state), 0)
+        through = any(seen_at < count and node in differentiable(root) for root, count in freed)
+    return through and saves(node)
+
+
+def _freed_history(node: Node) -> History:
+    """The history of a tensor whose graph a backward pass has used up."""
+    history = History(node, clock.number, ())
+    history.targets = {n: variables[n.attrs[0]] for n in history.variables}
+    history.free()
+    return history
+
+
+def saves(root: Node) -> bool:
+    """Whether the backward pass of `root` reads values of the forward pass."""
+    return has_calls(root) or bool(derive(root, placeholder(root)).saved)
+
+
+def mark_freed(root: Node) -> None:
+    freed.append((root, len(handles)))
+
+
+def overwritten(nodes: Any) -> list[Node]:
+    """Those of `nodes` whose only tensors were overwritten in place.
+
+    Not those that are the same whatever is read: `torch.zeros(3)` in a backward pass is the node
+    of one in the forward pass, and says nothing of the tensor that was saved.
+    """
+    if not mutated:
+        return []
+    found = [n for n in nodes if n in mutated and not _is_constant(n)]
+    if not found:
+        return []
+    held = {h._node for h in handles}
+    return [n for n in found if n not in held]
+
+
+def _is_constant(node: Node) -> bool:
+    found: bool | None = node.memo.get("constant")
+    if found is None:
+        inside = reachable([node])
+        found = all(n.op.kind is not Kind.LEAF and n.op is not ops.variable for n in inside)
+        node.memo["constant"] = found
+    return found
+
+
+def keep(
+    histories: dict[int, History], nodes: tuple[Any, ...], values: list[Any], live: list[Any]
+) -> None:
+    """Give each history the values, leaves and targets it needs once the epoch is over.
+
+    nodes: of `live`, and of what is saved besides, with the values of both.
+    """
+    owners = dict(zip(nodes, live))  # not strict: the rest belongs to nobody
+    saved = dict(zip(nodes[len(live) :], values[len(live) :], strict=True))
+    # One for the epoch: a hook that is set later is seen on every way to its tensor.
+    hooks = {n: list(each) for n, each in hooked.items()}
+    for history in histories.values():
+        changed = map(value_node, overwritten(reads_of(history.node)))
+        history.keep(
+            saved={n: _held(n, saved[n], owners.get(n)) for n in history.saved_nodes},
+            leaves={n: _held_leaf(n) for n in history.leaves},
+            scalars={n: scalars[n.attrs[0]] for n in history.scalars},
+            variables={n: variables[n.attrs[0]] for n in history.variables},
+            calls={n: contexts[n.attrs[0]] for n in history.calls},
+            overwritten=frozenset(changed),
+        )
+        history.hooks = hooks
+
+
+def _held_leaf(node: Node) -> tuple[Any, Any, int]:
+    state, rest, buffer = leaves[node.attrs[0]]
+    # A state that was written to has gone on; `overwritten` says whether it mustn't have.
+    return _held(node, buffer, state if state is not None and state._node is rest else None)
+
+
+def _held(node: Node, buffer: Any, owner: Any) -> tuple[Any, Any, int]:
+    t = Handle()
+    t._buffer, t._aval = buffer, (node.shape, node.dtype, node.device or "cpu")
+    return t, owner, (owner._changes if owner is not None else 0)

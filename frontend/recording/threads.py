@@ -1,0 +1,176 @@
+"""Several Python threads: one at a time owns the recording, and the others take it over.
+
+An op call costs nothing for it. Every path that is not a plain table hit asks whether this thread
+is the owner (`claim`). A thread that is not waits until the owner is between two calls, computes
+what is pending and takes over, with its own grad mode and casts. From then on, until the other
+threads have ended, the tables answer through `Guard`, so that hits ask as well.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from threading import get_ident
+from types import CodeType
+from typing import Any, TypeVar
+
+from tilewright.ir import node as graph
+
+from .. import codegen, ir, runtime
+from . import epoch
+from .epoch import clock
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+PATIENCE = 60.0
+"""Seconds to wait for the other thread to come between two calls."""
+
+_owner = get_ident()
+_turn = threading.RLock()
+_modes: dict[int, tuple[bool, Any]] = {}
+PACKAGE = (
+    *(  # an editable install maps its layers one by one
+        os.path.dirname(os.path.abspath(file)) + os.sep
+        for file in (__file__, codegen.__file__, ir.__file__, runtime.__file__)
+    ),
+    "<tilewright",
+)
+"""How the names of files begin whose code is the package's, written or generated."""
+
+
+# Set by recording: what ends the epoch, swaps the modes, and puts the guard before the tables.
+def _unset(*_: Any) -> None:
+    raise AssertionError("recording sets this when it is imported")
+
+
+flush: Callable[[], None] = _unset
+set_mode: Callable[[bool, Any], None] = _unset
+arm: Callable[[], None] = _unset
+guarded = False
+on_turn: Callable[[], None] | None = None
+"""Is called in a thread that takes over, before its calls go on."""
+
+
+class Guard:
+    """Stands for the tables of calls, and asks who is calling."""
+
+    def get(self, key: Any) -> Any:
+        if get_ident() != _owner:
+            take_over()
+            return None  # the nodes in the key are of the other thread's epoch
+        return epoch.table(graph.grad_enabled(), clock.casts).get(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        epoch.table(graph.grad_enabled(), clock.casts)[key] = value
+
+
+def claim() -> bool:
+    """Make the calling thread the owner; whether it wasn't."""
+    if get_ident() == _owner:
+        return False
+    take_over()
+    return True
+
+
+def take_over() -> None:
+    """Become the owner, once the thread that is comes between two calls."""
+    me = get_ident()
+    while not _turn.acquire(timeout=0.001):
+        if _owner == me:  # given back: this thread's call had begun
+            return
+    try:
+        _take_from(_owner, me)
+    finally:
+        _turn.release()
+
+
+def _take_from(before: int, me: int) -> None:
+    global _owner, guarded
+    if before == me:
+        return
+    guarded = True
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        arm()
+        if not clock.holding and not _is_in_call(before):
+            # What it begins after this line begins by asking for the recording.
+            _owner = me
+            arm()  # once more: a call that ended just now may have put the tables back
+            if not clock.holding and not _is_in_call(before):
+                break
+            _owner = before
+        if time.monotonic() > deadline:
+            raise RuntimeError(
+                "another thread is in the middle of a call that doesn't end, such as a backward "
+                "pass with a hook that waits for this thread"
+            )
+        time.sleep(2e-5)
+    _modes[before] = graph.grad_enabled(), clock.casts
+    mine = _modes.pop(me, (True, None))
+    try:
+        flush()
+    finally:
+        set_mode(*mine)
+        if on_turn is not None:
+            on_turn()
+
+
+def relax() -> None:
+    """Let the tables be asked directly again, if no other thread is left."""
+    global guarded
+    if threading.active_count() == 1:
+        guarded = False
+        set_mode(graph.grad_enabled(), clock.casts)
+
+
+_open: set[CodeType] = set()
+
+
+def gives_way(function: F) -> F:
+    """Mark a function that calls code of the user, or waits, with nothing of its own half done:
+    meanwhile another thread may take over."""
+    _open.add(function.__code__)
+    return function
+
+
+def _is_in_call(thread: int) -> bool:
+    """Whether `thread` is inside a function of this package, and not in one that gives way.
+
+    Whose code is innermost says nothing: in the middle of a call that may be a library's, a method
+    that `dataclasses` wrote, or a callback of the garbage collector.
+    """
+    # In CPython 3.11 the collector may run while a frame object is made for another thread's frame,
+    # and a callback of it lets that thread go on: then the object refers to what is no frame.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        frame = sys._current_frames().get(thread)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(PACKAGE):
+                return frame.f_code not in _open
+            frame = frame.f_back
+        return False
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _before_fork() -> None:
+    _turn.acquire()
+    claim()
+
+
+def _in_child() -> None:
+    global _turn
+    _turn = threading.RLock()
+    _modes.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=lambda: _turn.release(), after_in_child=_in_child
+    )

@@ -1,0 +1,300 @@
+"""In-place writes: a storage is bound to a new node, and every tensor that shares it sees it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import node as graph
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node, grad_mode, intern
+from tilewright.ir.shape import contiguous_strides
+from tilewright.runtime import devices
+
+from . import epoch, flushing, threads, views
+from .epoch import (
+    Handle,
+    Storage,
+    clock,
+    handles,
+    leaf_tensor,
+    mutated,
+    resolve,
+    resolve_state,
+    variable,
+)
+from .histories import reads, value_node
+from .roots import Root
+
+
+def assign(t: Any, node: Node, *, force: bool = False) -> Any:
+    """Overwrite the value of `t`, for every tensor that shares its memory. Returns `t`.
+
+    force: also for a leaf that requires grad (its history stays as it is).
+    """
+    if threads.claim() and node.operands:
+        raise RuntimeError(
+            "two threads write to tensors at once, and one had not finished what the other reads; "
+            f"let one wait for the other{at_user_line()}"
+        )
+    old = resolve(t)
+    owner = leaf_tensor(old) if old.requires_grad else None
+    if owner is not None and graph.grad_enabled() and not force:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation; "
+            f"use torch.no_grad() or .data{at_user_line()}"
+        )
+    node = _fitted(node, old)
+    if t._storage is not None:
+        _write_storage(t, t._storage, node)
+        return t
+    if not (node.requires_grad and reads(node, old)):
+        mutated.add(old)
+    t._changes += 1
+    if owner is not None:
+        node = variable(node, owner)
+    else:
+        node = _with_history(old, node)
+    if t._shared is not None:
+        _write_through(t, node)
+    else:
+        t._node = node
+    return t
+
+
+def _with_history(old: Node, new: Node) -> Node:
+    """`new` in the place of `old`: what required a gradient goes on to require one."""
+    if not old.requires_grad:
+        return new
+    if not graph.grad_enabled():
+        with grad_mode(True):  # values change, the history stays
+            return ops.with_value(old, new)
+    return new if new.requires_grad else ops.overwritten(old, new)
+
+
+def _fitted(node: Node, old: Node) -> Node:
+    """`node` in the shape and dtype of what it overwrites, and on its device."""
+    if node.shape != old.shape:
+        if len(node.shape) > len(old.shape) or any(
+            a not in (1, b) for a, b in zip(reversed(node.shape), reversed(old.shape), strict=False)
+        ):
+            raise RuntimeError(
+                f"output with shape {list(old.shape)} doesn't match the broadcast shape "
+                f"{list(node.shape)}{at_user_line()}"
+            )
+        node = ops.expand(node, old.shape)
+    if node.dtype is not old.dtype:
+        node = ops.cast(node, old.dtype)
+    if node.op is ops.variable and node.requires_grad:
+        node = ops.clone(node)  # the value of another tensor, which goes on to have its own history
+    if node.device is not None and old.device is not None:
+        return ops.copy_to(node, old.device)
+    return _placed(node, old.device)
+
+
+def _placed(node: Node, device: str | None) -> Node:
+    """A node made of constants only, which live anywhere, put on the device of what it
+    overwrites."""
+    if device is None or node.device is not None:
+        return node
+    operands = tuple(_placed(o, device) for o in node.operands)
+    return intern(node.op, operands, node.attrs, device)
+
+
+def _write_storage(t: Any, storage: Storage, value: Node) -> None:
+    base = resolve_state(storage)
+    before = [base, resolve(t), *(v._node for v in storage._views if v._node is not None)]
+    # An op in place that reads the old value for its derivative is no write to a saved value.
+    read = {value_node(n) for n in before if reads(value, n)} if value.requires_grad else ()
+    owner = leaf_tensor(base) if base.requires_grad else None
+    history = None
+    if graph.grad_enabled() and _is_tracked(t, base, value, owner) and _is_detached(t):
+        history = value
+        value = ops.detach(value) if value.requires_grad else value
+    if owner is not None:
+        # The leaf stays a leaf: only its value changes.
+        with grad_mode(False):
+            new = views.write(base, t._chain, value)
+        new = variable(new, owner)
+    else:
+        new = _with_history(base, views.write(base, t._chain, value))
+    if history is not None:
+        _write_history(t, history)
+    storage._changes += 1
+    if t._root is not None:
+        t._root._writes += 1
+    if t._chain is None or not t._chain.is_data:
+        storage._writes += 1
+    mutated.update(n for n in before if value_node(n) not in read)
+    if storage._shared is not None:
+        _write_through(storage, new)
+        return
+    for v in storage._views:
+        if v._node is not None:
+            v._aval = (v._node.shape, v._node.dtype, v._node.device or "cpu")
+            v._node = None
+    storage._views.clear()
+    storage._node = new
+
+
+def _is_detached(t: Any) -> bool:
+    return t._chain is not None and t._chain.detaches
+
+
+def _is_tracked(t: Any, base: Node, value: Node, owner: Any) -> bool:
+    """Whether a gradient flows through what is written to `t`, or flowed through what was there;
+    RuntimeError where PyTorch refuses such a write. `owner` is the leaf of the memory, if any."""
+    source = None if t._root is None else t._root.source()
+    leaf = source is not None and source._requires_grad
+    tracked = value.requires_grad or source is not None
+    untracked = t._chain is not None and t._chain.is_untracked
+    if not _is_detached(t):
+        leaf, tracked = leaf or owner is not None, tracked or base.requires_grad
+    elif untracked and t._root is None:
+        tracked = tracked or base.requires_grad
+    if leaf:
+        raise RuntimeError(
+            "a view of a leaf Variable that requires grad is being used in an in-place "
+            f"operation{at_user_line()}"
+        )
+    if tracked and untracked:
+        raise RuntimeError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode "
+            "enabled. Take the view and write to it both inside the no_grad block (no gradient "
+            f"flows through the write) or both outside of it{at_user_line()}"
+        )
+    if tracked and t._chain is not None and t._chain.multiple is not None:
+        raise RuntimeError(
+            f"Output of {t._chain.multiple.name}() is a view and is being modified inplace. "
+            "This view is the output of a function that returns multiple views. Such functions "
+            "do not allow the output views to be modified inplace. You should replace the "
+            f"inplace operation by an out-of-place one.{at_user_line()}"
+        )
+    return tracked
+
+
+def _write_history(t: Any, value: Node) -> None:
+    """Write `value` to the history of the detached tensor that `t` is or looks at: its memory is
+    that of tensors with other histories."""
+    links, root = t._chain.links, t._root
+    if root is None or any(v.detaches for v, _ in links[root.depth :]):
+        root = t._root = Root(len(links))  # a view that was taken without grad mode
+    if root.own is None:
+        own = object.__new__(epoch.tensor_type)
+        own._node = resolve_state(t._storage)
+        for view, attrs in links[: root.depth]:
+            own._node = view.node(own._node, *attrs)
+        handles.append(own)
+        root.own = own
+    base, chain = resolve(root.own), None
+    for view, attrs in links[root.depth :]:
+        chain = views.chained(chain or base.shape, view, attrs)
+    assign(root.own, views.write(base, chain, value))
+
+
+def _write_through(state: Any, node: Node) -> None:
+    """An in-place write to memory that NumPy sees lands in the array before the call returns."""
+    if clock.holding:
+        np.copyto(state._buffer, _array(flushing.value_of(node)))
+        return
+    # A tensor of its own, so that the flush computes it, and keeps its history.
+    holder = Handle()
+    holder._node = node
+    handles.append(holder)
+    flushing.flush()
+    if type(holder._buffer) is flushing.Failed:
+        raise holder._buffer.error()
+    np.copyto(state._buffer, _array(holder._buffer))
+    if node.op is not ops.variable:
+        state._history = holder._history
+
+
+def _array(buffer: Any) -> np.ndarray:
+    """What a buffer of the host holds, when it is there."""
+    return devices.get("cpu").to_numpy(buffer)
+
+
+def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
+    """`assign` of many tensors without gradient mode, as an optimizer's step does.
+
+    A node for a leaf that requires grad is marked as its `variable` already (`revalued`).
+    """
+    holding = clock.holding
+    before = [t._node for t in tensors]
+    mutated.update(before)  # `assign` says so too of those it takes
+    mutated.discard(None)  # type: ignore[arg-type]
+    for t, old, node in zip(tensors, before, nodes, strict=True):
+        if (
+            old is None
+            or t._storage is not None
+            or t._shared is not None
+            or (old.requires_grad and node.op is not ops.variable)
+        ):
+            value = node.operands[0] if node.op is ops.variable else node
+            try:
+                # A write to memory that NumPy sees must not end the epoch of the other nodes.
+                clock.holding = holding + 1
+                assign(t, value, force=True)
+            finally:
+                clock.holding = holding
+        else:
+            t._changes += 1
+            t._node = node
+
+
+def revalued(old: Node, value: Node) -> Node:
+    """`value` in the place of `old`: gradients end in it where they ended in `old`."""
+    return ops.variable(value, old.attrs[0]) if old.op is ops.variable else value
+
+
+def adopt(t: Any, source: Any) -> None:
+    """Give `t` the memory of `source`, between epochs; tensors that shared its old one keep
+    that."""
+    _look_at(t, source)
+    if t._storage is None:
+        t._buffer, t._shared = source._buffer, source._shared
+    t._changes += 1
+
+
+def set_data(t: Any, source: Any) -> None:
+    """Have `t` look at the memory of `source`, a detached tensor, and keep its history: a leaf
+    stays a leaf, and a computed tensor is differentiated as before."""
+    shares = t._storage is source._storage and t._storage is not None
+    if shares and t.shape == source.shape and _layout(t) == _layout(source):
+        return  # `t.data -= x` ends with this, after its write
+    wants, is_leaf = t.requires_grad, t.is_leaf
+    own = None
+    if wants and not is_leaf:
+        own = _alias(t)
+    elif wants and shares:
+        epoch.set_requires_grad(t, False)  # its memory is no longer that of the leaf
+    t._requires_grad = wants and is_leaf
+    _look_at(t, source)
+    t._root.own = own
+
+
+def _look_at(t: Any, source: Any) -> None:
+    """Move `t` to the memory of `source`; a leaf stays what collects the gradients of its views."""
+    t._node = t._buffer = t._history = t._shared = t._root = None
+    t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
+    if t._chain is not None:
+        t._root = Root(len(t._chain.links))
+        t._root.leaf = weakref.ref(t) if t._requires_grad else None
+
+
+def _layout(t: Any) -> views.Layout:
+    if t._chain is None:
+        return tuple(t.shape), contiguous_strides(t.shape), 0
+    return t._chain.layout  # type: ignore[no-any-return]
+
+
+def _alias(t: Any) -> Any:
+    """Another handle of what `t` is."""
+    alias = object.__new__(epoch.tensor_type)
+    alias._storage, alias._chain, alias._aval = epoch.storage_of(t), t._chain, t._meta()
+    alias._root, alias._writes = t._root, t._writes
+    return alias

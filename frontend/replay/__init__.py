@@ -1,0 +1,1 @@
+"""Replaying a call without its Python: guards, outcomes, captures."""

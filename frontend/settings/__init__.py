@@ -1,0 +1,1 @@
+"""Settings that hold for a whole program."""

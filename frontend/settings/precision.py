@@ -1,0 +1,76 @@
+"""How precisely float32 is multiplied on GPUs, and whether half types are rounded within kernels.
+Nothing else is ever rounded to save time."""
+
+from __future__ import annotations
+
+from tilewright.runtime import devices
+
+from .. import recording
+from ..recording import flushing
+
+_LEVELS = ("highest", "high", "medium")
+_level = "highest"
+_convolutions = True
+
+
+def _allow(**allowed: bool) -> None:
+    _forget_plans()
+    devices.allow_tf32(**allowed)
+
+
+def _forget_plans() -> None:
+    recording.flush()
+    flushing.clear_tables()  # plans keep to what was allowed when they were made
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """`highest`: products of float32 in float32. `high` and `medium`: their factors may be rounded
+    to TF32 where tensor cores take it, on NVIDIA's GPUs; sums stay in float32."""
+    global _level
+    if precision not in _LEVELS:
+        raise RuntimeError(
+            f"Float32 matmul precision must be one of {', '.join(_LEVELS)}, got {precision!r}"
+        )
+    if (precision == "highest") != (_level == "highest"):
+        _allow(tf32=precision != "highest")
+    _level = precision
+
+
+def get_float32_matmul_precision() -> str:
+    """What was set, `highest` by default."""
+    return _level
+
+
+def set_convolutions_tf32(allowed: bool) -> None:
+    """Whether factors of float32 may be rounded to TF32 in convolutions."""
+    global _convolutions
+    if allowed != _convolutions:
+        _allow(tf32_convolutions=allowed)
+    _convolutions = allowed
+
+
+def get_convolutions_tf32() -> bool:
+    """What was set, True by default, as in PyTorch."""
+    return _convolutions
+
+
+_rounds_halves = True
+
+
+def set_half_rounding(each_op: bool) -> None:
+    """Whether each op on float16 or bfloat16 rounds its result, as in PyTorch: True by default.
+
+    False: what a kernel uses at once of what it computes stays in float32. That is faster and more
+    precise, but a value then depends on which others are in memory, and so on what was read; an
+    overflow shows only where a value is stored.
+    """
+    global _rounds_halves
+    if bool(each_op) != _rounds_halves:
+        _forget_plans()
+        devices.round_halves(bool(each_op))
+    _rounds_halves = bool(each_op)
+
+
+def get_half_rounding() -> bool:
+    """What was set, True by default."""
+    return _rounds_halves

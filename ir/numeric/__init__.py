@@ -1,0 +1,1 @@
+"""Numerical routines behind ops: special functions, float64 on narrower units."""

@@ -1,0 +1,121 @@
+"""NumPy forms of functions that NumPy lacks, or has with other edge cases than PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtype import FLOAT8, float8_e4m3fn
+from .error_function import erf, erfc, erfinv
+from .gamma_function import digamma, lgamma, zeta
+
+__all__ = [
+    "bitcast",
+    "cast",
+    "digamma",
+    "erf",
+    "erfc",
+    "erfinv",
+    "floor_divide",
+    "fmod",
+    "lgamma",
+    "pow",
+    "reciprocal",
+    "remainder",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "zeta",
+]
+
+
+# Functions with `out` write there, as ufuncs do; it may be x itself.
+
+
+def rsqrt(x: Any, out: Any = None) -> Any:
+    """1 / sqrt(x)."""
+    out = np.empty_like(x) if out is None else out
+    return np.divide(1, np.sqrt(x, out=out), out=out)
+
+
+def reciprocal(x: Any, out: Any = None) -> Any:
+    """1 / x."""
+    return np.divide(1, x, out=np.empty_like(x) if out is None else out)
+
+
+def sign(x: Any) -> Any:
+    """-1, 0 or 1; 0 for NaN, as in PyTorch."""
+    x = np.asarray(x)
+    return (x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)
+
+
+def sigmoid(x: Any, out: Any = None) -> Any:
+    """1 / (1 + exp(-x)), without overflow: exp(-inf) is 0 and exp(inf) is inf."""
+    out = np.empty_like(x) if out is None else out
+    with np.errstate(over="ignore"):
+        np.exp(np.negative(x, out=out), out=out)
+        np.add(out, 1, out=out)
+        return np.divide(1, out, out=out)
+
+
+def cast(x: Any, dtype: Any) -> Any:
+    """A cast with PyTorch's rules: floats to integers by truncation, and to float8 as below."""
+    x, dtype = np.asarray(x), np.dtype(dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        if dtype in _FLOAT8 and x.dtype != dtype:
+            return _float8(x.astype(np.float32), dtype)
+        return x.astype(dtype)
+
+
+_FLOAT8 = frozenset(d.np for d in FLOAT8)
+
+
+def _float8(x: Any, dtype: Any) -> Any:
+    """float8_e4m3fn has no infinity: what is too large becomes its largest number. NaN is the one
+    with all bits set."""
+    out = np.asarray(np.clip(x, -448, 448) if dtype == float8_e4m3fn.np else x).astype(dtype)
+    bits = out.view(np.uint8)
+    np.bitwise_or(bits, 0x7F, out=bits, where=np.isnan(x))
+    return out
+
+
+def bitcast(x: Any, dtype: Any) -> Any:
+    return np.asarray(x).view(dtype)
+
+
+def pow(a: Any, b: Any) -> Any:
+    """a ** b; integers wrap, and negative integer exponents give 0 unless |a| is 1."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind not in "iu":
+        return np.power(a, b)
+    positive = np.power(a, np.maximum(b, 0))
+    if a.dtype.kind == "u":
+        return positive
+    unit = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
+    return np.where(b < 0, unit, positive).astype(a.dtype)
+
+
+def _no_zero(b: Any) -> None:
+    if b.dtype.kind in "iu" and (b == 0).any():
+        raise RuntimeError("ZeroDivisionError: integer division by zero")
+
+
+def floor_divide(a: Any, b: Any) -> Any:
+    b = np.asarray(b)
+    _no_zero(b)
+    return np.floor_divide(a, b)
+
+
+def remainder(a: Any, b: Any) -> Any:
+    """a - b * floor(a / b): the sign of b."""
+    b = np.asarray(b)
+    _no_zero(b)
+    return np.remainder(a, b)
+
+
+def fmod(a: Any, b: Any) -> Any:
+    """a - b * trunc(a / b): the sign of a."""
+    b = np.asarray(b)
+    _no_zero(b)
+    return np.fmod(a, b)

@@ -1,0 +1,1 @@
+"""The CPU: NumPy programs, native kernels, and what falls back to the host."""

@@ -1,0 +1,110 @@
+"""Devices whose buffers are NumPy arrays in host memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.ir.dtype import DType, from_numpy
+
+from .. import debug
+from ..device import Arrival, Device, Launch
+
+if TYPE_CHECKING:
+    from tilewright.codegen.triton import Emitted
+
+_RECYCLED_BYTES = 1 << 16
+"""Buffers from this size on are used again: fresh pages cost more than what is written to them."""
+
+_KEEP = 8
+"""How many buffers of one size are kept for another use."""
+
+
+class HostDevice(Device):
+    """A buffer is a C-contiguous array."""
+
+    def __init__(self) -> None:
+        self._recycled: dict[int, list[np.ndarray]] = {}
+        # What a GPU copies to, by identity. It is held, so nothing is written to it meanwhile.
+        self._arriving: dict[int, tuple[np.ndarray, Arrival]] = {}
+
+    def empty(self, shape: Sequence[int], dtype: DType) -> np.ndarray:
+        size = math.prod(shape) * dtype.itemsize
+        if size < _RECYCLED_BYTES:
+            return np.empty(tuple(shape), dtype=dtype.np)
+        memory = self._memory(size)
+        return np.ndarray(tuple(shape), dtype.np, memory)
+
+    def maker(self, shape: Sequence[int], dtype: DType) -> Callable[[], np.ndarray]:
+        if math.prod(shape) * dtype.itemsize < _RECYCLED_BYTES:
+            return functools.partial(np.empty, tuple(shape), dtype.np)
+        return super().maker(shape, dtype)
+
+    def _memory(self, size: int) -> np.ndarray:
+        """`size` bytes; those of a buffer that nobody refers to any more if there is one."""
+        pool = self._recycled.setdefault(size, [])
+        for memory in pool:
+            # The list, the loop variable and the argument refer to a free one.
+            if getrefcount(memory) == 3:
+                return memory
+        memory = np.empty(size, dtype=np.uint8)
+        if len(pool) < _KEEP:
+            pool.append(memory)
+        return memory
+
+    def trim(self) -> None:
+        """Forget recycled memory."""
+        self._recycled.clear()
+
+    def arena(self, size: int) -> np.ndarray:
+        return np.empty(size, dtype=np.uint8)
+
+    def view(self, arena: Any, offset: int, shape: Sequence[int], dtype: DType) -> np.ndarray:
+        return np.ndarray(tuple(shape), dtype.np, arena, offset)
+
+    def rows(
+        self, buffer: np.ndarray, count: int, start: int = 0, stop: int | None = None
+    ) -> list[np.ndarray]:
+        return list(buffer.reshape(-1)[start:stop].reshape(count, -1))
+
+    def from_numpy(self, array: np.ndarray) -> np.ndarray:
+        return np.array(array, dtype=from_numpy(array.dtype).np, order="C", copy=True)
+
+    def to_numpy(self, buffer: np.ndarray) -> np.ndarray:
+        if self.concurrent:
+            self.meet([buffer], ())
+        return buffer
+
+    def fetched(self, buffer: Any, source: Device) -> np.ndarray:
+        sent = source.sent(buffer)
+        if sent is None:
+            return self.copied(buffer, source)
+        for key, (_, arrival) in list(self._arriving.items()):
+            if arrival.done():
+                del self._arriving[key]
+        self._arriving[id(sent[0])] = sent
+        self.concurrent = True
+        return sent[0]
+
+    def meet(self, read: Sequence[Any], written: Sequence[Any]) -> None:
+        for part in (*read, *written):
+            while isinstance(part, np.ndarray):
+                found = self._arriving.get(id(part))
+                if found is not None:
+                    found[1].wait()
+                    del self._arriving[id(part)]
+                part = part.base
+        self.concurrent = bool(self._arriving)
+
+    def bind(self, emitted: Emitted) -> Launch:
+        from ..interpret import bind
+
+        if debug.level() and self.name != "interpret":
+            print(f"tilewright: {emitted.name} runs in Triton's interpreter", file=sys.stderr)
+        return bind(emitted)
