@@ -20,8 +20,8 @@ from .fusion.bundles import bundles, keep_updates_apart
 from .kernel import Bundle, Kernel, Load, Scalar
 from .kernel.canonical import Note
 from .legalize import legalize
-from .lower import initial
 from .lower.external import External, launch_of
+from .ops import initial
 from .target import Target
 
 

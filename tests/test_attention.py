@@ -13,9 +13,9 @@ import pytest
 from graphs import check
 
 from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.kernel.attention import roles
 from tilewright.codegen.kernel.mlir_printer import parse_kernel, print_kernel
 from tilewright.codegen.kernel.structure import describe, structure
-from tilewright.codegen.lower.attention import roles
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.target import CUDA, INTERPRET, LLVM, NUMPY, Target
 from tilewright.ir import dtype as dt

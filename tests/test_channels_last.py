@@ -12,7 +12,7 @@ import pytest
 from test_attention import compute
 
 from tilewright.codegen.kernel import Kernel
-from tilewright.codegen.legalize.channels_last import CHANNELS_LAST
+from tilewright.codegen.ops import CHANNELS_LAST
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.schedule import default_schedule
 from tilewright.codegen.target import INTERPRET, NUMPY, Target, gpu

@@ -13,7 +13,7 @@ from test_attention import ENGINES, assert_close, compute, engines, native, tile
 
 import tilewright
 from tilewright.codegen.chip import CHIPS
-from tilewright.codegen.lower.attention import roles
+from tilewright.codegen.kernel.attention import roles
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.target import CUDA, INTERPRET, LLVM

@@ -21,8 +21,8 @@ from tilewright.codegen.fusion.anchors import MOST_PLACES, is_buffer
 from tilewright.codegen.fusion.twins import outcomes
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.legalize import legalize
-from tilewright.codegen.legalize.writes import overwrite
 from tilewright.codegen.lower.places import most_ways
+from tilewright.codegen.ops import overwrite
 from tilewright.codegen.program import Program, compile_graph, launched
 from tilewright.codegen.target import CUDA, INTERPRET, LLVM, NUMPY, Target
 from tilewright.ir import ops

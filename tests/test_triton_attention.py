@@ -12,7 +12,7 @@ from test_attention import CASES, Built, assert_close, case, compute, expected, 
 
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel import Kernel
-from tilewright.codegen.lower.attention import roles
+from tilewright.codegen.kernel.attention import roles
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule
 from tilewright.codegen.target import CUDA, INTERPRET

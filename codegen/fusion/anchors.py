@@ -22,11 +22,12 @@ from tilewright.ir.ops.generate import random_bits, scalar
 from ..kernel import index as ix
 from ..kernel.domain import Place
 from ..kernel.index import Axis
-from ..legalize.channels_last import CHANNELS_LAST, held
-from ..legalize.writes import overwrite, reads_elsewhere
-from ..lower import grouped_scatter, initial, movement
+from ..legalize.channels_last import held
+from ..legalize.writes import reads_elsewhere
+from ..lower import movement
 from ..lower.contraction import contraction
 from ..lower.places import Places, Reading
+from ..ops import CHANNELS_LAST, grouped_scatter, initial, overwrite
 from ..target import Target
 
 # One kernel computes at most so many nodes between two anchors, or its text explodes; and it

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from tilewright.ir.node import Node
 
-from ..lower import initial
+from ..ops import initial
 from .partition import Group, Partition
 
 Batch = list[Group]

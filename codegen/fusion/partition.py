@@ -26,11 +26,12 @@ from ..kernel import Buffer, Dot, Kernel, Reduce
 from ..kernel.columns import columns, crosses
 from ..kernel.domain import Domain
 from ..kernel.index import Axis
-from ..lower import CannotFuse, Lowering, ordered, stored_base
+from ..lower import CannotFuse, Lowering, stored_base
 from ..lower.attention import attention_base, lower_attention
 from ..lower.contraction import contraction
 from ..lower.places import most_ways
 from ..lower.scatter import lower_update
+from ..ops import ordered
 from ..target import Target
 from .anchors import MOST_PLACES, Cut, adds_sum, is_dot, is_fold, is_sum
 from .cost import gains, kernel_cost

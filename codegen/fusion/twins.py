@@ -22,7 +22,8 @@ from ..kernel import Buffer, Kernel
 from ..kernel.canonical import Note, canonical
 from ..kernel.domain import Domain
 from ..kernel.structure import structure
-from ..lower import CannotFuse, initial
+from ..lower import CannotFuse
+from ..ops import initial
 from ..target import Target
 
 LIMIT = 20_000

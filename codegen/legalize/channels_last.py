@@ -14,61 +14,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import accumulator
 from tilewright.ir.node import Node, grad_mode, intern, reachable
-from tilewright.ir.op import Aval, Kind, Op
-from tilewright.ir.shape import Size
+from tilewright.ir.op import Kind
 
+from ..ops import CHANNELS_LAST, conv_input_grad_last, conv_last, conv_weight_grad_last, first, last
 from ..target import Target
 from .few_channels import VECTOR, Convolution, Packing, filled, is_vector, packing
 from .split import SplitProducts, total_of_parts
-
-
-def last(x: Node) -> Node:
-    """[n, c, *in] as [n, *in, c]."""
-    return _turned(x, (0, *range(2, x.rank), 1))
-
-
-def first(x: Node) -> Node:
-    """[n, *in, c] as [n, c, *in]."""
-    return _turned(x, (0, x.rank - 1, *range(1, x.rank - 1)))
-
-
-def _turned(x: Node, order: tuple[int, ...]) -> Node:
-    longer = [i for i in order if x.shape[i] != 1]
-    if longer == sorted(longer):
-        return ops.reshape(x, tuple(x.shape[i] for i in order))  # no element moves
-    return ops.permute(x, order)
-
-
-def plain(node: Node) -> Node:
-    """The contraction that one of `CHANNELS_LAST` is, of [n, c, *in]; for the gradient of a weight
-    that of all parts together."""
-    of = CHANNELS_LAST[node.op]
-    with grad_mode(False):
-        return of(*map(first, node.operands), *node.attrs[: len(of.params)])
-
-
-def _op(of: Op, params: tuple[str, ...] = ()) -> Op:
-    def infer(a: Node, b: Node, *attrs: Any) -> Aval:
-        own, more = attrs[: len(of.params)], attrs[len(of.params) :]
-        n, channels, *rest = of(first(a), first(b), *own).shape
-        parted = any(p != 1 for p in more)  # what is added up isn't rounded
-        return Size((*more, n, *rest, channels)), accumulator(a.dtype) if parted else a.dtype
-
-    params = (*of.params, *params)
-    return Op(f"{of.name}_last", Kind.CONTRACTION, infer, params, convolution=of.convolution)
-
-
-conv_last = _op(ops.conv)
-conv_input_grad_last = _op(ops.conv_input_grad)
-conv_weight_grad_last = _op(ops.conv_weight_grad, ("parts",))
-"""[parts, o, *kernel, c / groups]: the batch is cut in parts, each of which is summed by itself."""
-CHANNELS_LAST = {
-    conv_last: ops.conv,
-    conv_input_grad_last: ops.conv_input_grad,
-    conv_weight_grad_last: ops.conv_weight_grad,
-}
 
 
 def turn_convolutions(roots: Sequence[Node], target: Target) -> list[Node]:

@@ -16,8 +16,8 @@ from tilewright.ir.dtype import BOOL, accumulator
 from tilewright.ir.node import Node
 from tilewright.ir.shape import contiguous_strides
 
-from ..lower import grouped_scatter
 from ..lower.scatter import meeting
+from ..ops import grouped_scatter
 from .sorting import in_order, positions_of, words_of
 
 LEAST = 32

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Kind
+from tilewright.ir.ops.attention import (
+    attention_args,
+)
 from tilewright.ir.ops.external import external, outcomes
 from tilewright.ir.ops.grouped import grouped_matmul, grouped_weight_grad, has_trivial_size
 from tilewright.ir.ops.scaled import matmul_by_blocks
@@ -17,8 +20,7 @@ from tilewright.ir.passes.legalize import decompose_composites
 from tilewright.ir.passes.simplify import RULES
 from tilewright.ir.rewrite import Rule, rewrite
 
-from ..lower import initial
-from ..lower.attention import has_template
+from ..ops import initial
 from ..target import Target
 from .channels_last import turn_convolutions
 from .grouping import group_updates
@@ -27,6 +29,9 @@ from .sorting import sort_first, sort_words
 from .split import SplitFolds, SplitProducts, SplitScans
 from .sums import SumDepthwise, SumVectors
 from .writes import write_in_place
+
+MOST_WIDTH = 256
+"""The widest head whose tiles are sure to fit a thread's stack, or a GPU's registers."""
 
 
 def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
@@ -132,3 +137,12 @@ def _give_external(node: Node) -> Node | None:
     for place, number in copies.items():
         operands[place] = intern(initial, (operands[place],), (number,), loc=node.loc)
     return node.op(*operands, *node.attrs)
+
+
+def has_template(node: Node, target: Target) -> bool:
+    """Whether a target computes this record of attention as one kernel. What has a size of 0 or 1
+    is better off as plain products."""
+    a = attention_args(*node.operands, *node.attrs)
+    sizes = (*a.q.shape[-2:], *a.k.shape[-2:], a.v.shape[-1])
+    fits = max(a.q.shape[-1], a.v.shape[-1]) <= MOST_WIDTH and min(sizes) > 1
+    return a.q.dtype.name in target.tiled_attention and fits and 0 not in a.batch

@@ -11,7 +11,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL, DType, float64, int16, int32, int64, uint64
 from tilewright.ir.node import Node
 
-from ..lower import ordered
+from ..ops import ordered
 
 MOST = 2048
 """The most elements that one program sorts: above it, registers and the compiler's time grow faster

@@ -11,37 +11,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode, intern, reachable
-from tilewright.ir.op import Kind, Op
+from tilewright.ir.op import Kind
 from tilewright.ir.passes.simplify import splat
 
 from ..kernel import index as ix
-from ..kernel.domain import Place
 from ..kernel.index import Axis
 from ..lower.places import Places
+from ..lower.scatter import place_of
+from ..ops import overwrite
 from ..target import Target
-
-
-def _numpy(base: Any, value: Any, starts: Any, steps: Any) -> Any:
-    out = np.array(base)
-    ends = (a + n * s for a, n, s in zip(starts, value.shape, steps, strict=True))
-    out[tuple(map(slice, starts, ends, steps))] = value
-    return out
-
-
-overwrite = Op(
-    "overwrite",
-    Kind.SCATTER,
-    lambda base, value, starts, steps: (base.shape, base.dtype),
-    params=("starts", "steps"),
-    numpy=_numpy,
-)
-"""`base` with the slice of `value`'s shape that has these starts and steps replaced by it."""
 
 
 def write_in_place(roots: Sequence[Node], target: Target) -> list[Node]:
@@ -115,12 +96,6 @@ def _written(node: Node, operands: Sequence[Node]) -> Node:
         new = ops.slice_(value, low, tuple(stops), [i + 1 for i in interior])
     steps = tuple(i + 1 for i in interior)
     return intern(overwrite, (base, new), (low, steps), loc=node.loc)
-
-
-def place_of(node: Node, at: Place) -> Place:
-    """Where an `overwrite` writes the element of its value at a place."""
-    starts, steps = node.attrs
-    return tuple(p * step + start for p, start, step in zip(at, starts, steps, strict=True))
 
 
 LONGEST = 64

@@ -16,8 +16,8 @@ from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
 
 from ..kernel import Dot, Kernel, Ordered, Scan, Sort
+from ..kernel.attention import roles
 from ..kernel.index import Check
-from ..lower.attention import roles
 from . import attention, columns, conv, points
 from .arguments import Word
 from .body import Body

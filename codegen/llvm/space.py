@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..kernel import Bundle, Kernel
-from ..lower.attention import Roles, roles
+from ..kernel.attention import Roles, roles
 from ..schedule.space import Space, grid
 from . import attention, columns, conv, dot, tile
 from .attention.writer import KEYS, block_of

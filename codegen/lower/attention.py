@@ -21,10 +21,8 @@ and by keys for the kernel that owns keys, so that an emitter can walk along wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TypeGuard
 
 from tilewright.ir.dtype import accumulator, bool_
 from tilewright.ir.node import Node, grad_mode, set_location
@@ -43,41 +41,21 @@ from tilewright.ir.ops.contraction import product
 from tilewright.ir.ops.movement import transpose
 
 from ..kernel import (
-    Apply,
     Buffer,
-    Constant,
     Dot,
     Kernel,
-    Position,
     Reduce,
     Store,
     Value,
-    data_values,
 )
 from ..kernel import index as ix
 from ..kernel.domain import Domain, Place
-from ..kernel.index import Axis, Index
-from ..target import Target
+from ..kernel.index import Axis
 from . import movement
 from .lowering import Lowering
 from .movement import narrow
 
-_SUB, _MUL, _EXP, _EQ, _GE, _LT, _AND, _WHERE = (
-    REGISTRY[name] for name in ("sub", "mul", "exp", "eq", "ge", "lt", "bitwise_and", "where")
-)
-
-
-MOST_WIDTH = 256
-"""The widest head whose tiles are sure to fit a thread's stack, or a GPU's registers."""
-
-
-def has_template(node: Node, target: Target) -> bool:
-    """Whether a target computes this record of attention as one kernel. What has a size of 0 or 1
-    is better off as plain products."""
-    a = attention_args(*node.operands, *node.attrs)
-    sizes = (*a.q.shape[-2:], *a.k.shape[-2:], a.v.shape[-1])
-    fits = max(a.q.shape[-1], a.v.shape[-1]) <= MOST_WIDTH and min(sizes) > 1
-    return a.q.dtype.name in target.tiled_attention and fits and 0 not in a.batch
+_SUB, _MUL, _EXP, _EQ, _WHERE = (REGISTRY[name] for name in ("sub", "mul", "exp", "eq", "where"))
 
 
 def attention_base(node: Node) -> Node | None:
@@ -210,172 +188,3 @@ _RESULTS: dict[Op, Callable[[_Template], tuple[Value, Axis, Axis | None]]] = {
 
 
 # The kernel's parts, for emitters.
-
-
-@dataclass(frozen=True)
-class Span:
-    """value: `products` where first <= along < stop, -inf elsewhere. first and stop vary with the
-    other one of queries and keys."""
-
-    value: Apply
-    along: Axis
-    first: Value
-    stop: Value
-
-
-@dataclass(frozen=True)
-class Roles:
-    """Which value of an attention kernel plays which part.
-
-    batch: the parallel axes but that of the queries. query, key, inner, outer: i, j, e and c.
-    products: dot(q, k); scores: these masked; weights: exp(scores - rows), if they are used.
-    causal: the value that is `products` where j <= i and -inf elsewhere, if there is one.
-    span: where else than in a range of queries or keys the scores are -inf, if that is so.
-    total: the logsumexp of the scores, in a forward kernel; back: dot(g, v), in a gradient.
-    stores: each store with the contraction over queries or keys that it is made of, if it is.
-    """
-
-    batch: tuple[Axis, ...]
-    query: Axis
-    key: Axis
-    inner: Axis
-    outer: Axis
-    products: Dot
-    scores: Value
-    weights: Apply | None
-    causal: Apply | None
-    span: Span | None
-    total: Reduce | None
-    back: Dot | None
-    stores: tuple[tuple[Store, Dot | None], ...]
-
-    @property
-    def walked(self) -> Axis | None:
-        """The axis that all sums are over, queries or keys; None if there are sums over both."""
-        if self.total is not None:
-            return self.key
-        axes = {axis for _, dot in self.stores if dot is not None for axis in dot.over}
-        return axes.pop() if len(axes) == 1 else None
-
-
-def roles(kernel: Kernel) -> Roles | None:
-    """The parts of an attention kernel; None if a kernel is not of that form."""
-    total = next((v for v in kernel.values if isinstance(v, Reduce)), None)
-    axes = (*kernel.parallel, *kernel.reduction)
-    if len(axes) < 4 or len(kernel.reduction) != (4 if total is None else 3):
-        return None
-    query, key, inner, outer = axes[-4:]
-    dots = [v for v in kernel.values if isinstance(v, Dot)]
-    first = [d for d in dots if not any(isinstance(v, Dot) for v in _beneath(*d.operands()))]
-    sums = tuple(d for d in dots if d not in first)
-    found = {d.over: d for d in first}
-    products, back = found.pop((inner,), None), found.pop((outer,), None)
-    allowed = {(key,)} if total is not None else {(query,), (key,)}
-    if products is None or found or any(d.over not in allowed for d in sums):
-        return None
-    weights = next((v for v in kernel.values if _weighs(v, products)), None)
-    if total is not None:
-        scores = total.arg
-        rows = None if weights is None else weights.args[0].operands()[1]
-        fits = back is None and (rows is None or _is_rows(rows, total))
-        fits = fits and all(_is_weighted(d.a, weights, products) for d in sums)
-    else:
-        fits = weights is not None and total is None
-        scores = weights.args[0].operands()[0] if weights is not None else products
-    inside = {id(products), id(back), id(scores), id(weights)}
-    ends = {id(v) for v in (*sums, total)}
-    reached = _beneath(*(s.value for s in kernel.stores), stop=ends)
-    placed = query in products.a.axes() and key in products.b.axes()
-    if not (fits and placed) or any(id(v) in inside for v in reached):
-        return None
-    stores = []
-    for store in kernel.stores:
-        made_of = [d for d in sums if any(v is d for v in _beneath(store.value))]
-        if len(made_of) > 1 or (not made_of and total is None):
-            return None
-        stores.append((store, made_of[0] if made_of else None))
-    causal = next((v for v in kernel.values if _is_causal(v, products, query, key)), None)
-    spans = (_span(v, products, axis) for v in kernel.values for axis in (query, key))
-    span = next(filter(None, spans), None)
-    return Roles(
-        kernel.parallel[: len(axes) - 4], query, key, inner, outer,
-        products, scores, weights, causal, span, total, back, tuple(stores),
-    )  # fmt: skip
-
-
-def _beneath(*roots: Value, stop: Collection[int] = ()) -> list[Value]:
-    """`roots` and all they are computed from, not below those whose id is in `stop`."""
-    seen: dict[int, Value] = {}
-    stack = list(roots)
-    while stack:
-        value = stack.pop()
-        if id(value) in seen or id(value) in stop:
-            continue
-        seen[id(value)] = value
-        stack.extend(value.operands())
-        for index in value.indices():
-            stack.extend(data_values(index))
-    return list(seen.values())
-
-
-def _is(value: Value, op: Op) -> TypeGuard[Apply]:
-    return isinstance(value, Apply) and value.op is op
-
-
-def _is_constant(value: Value, number: float) -> bool:
-    return isinstance(value, Constant) and bool(value.value == number)
-
-
-def _weighs(value: Value, products: Dot) -> TypeGuard[Apply]:
-    """Whether this is exp(scores - rows)."""
-    if not _is(value, _EXP) or not _is(value.args[0], _SUB):
-        return False
-    return any(v is products for v in _beneath(value.args[0].args[0]))
-
-
-def _is_weighted(value: Value, weights: Value | None, products: Dot) -> bool:
-    """Whether this is the weights, or these times what the scores don't decide."""
-    if value is weights:
-        return True
-    if not _is(value, _MUL) or value.args[0] is not weights:
-        return False
-    return all(v is not products for v in _beneath(value.args[1]))
-
-
-def _is_rows(value: Value, total: Reduce) -> bool:
-    """Whether this is `total`, 0 where that is -inf."""
-    if value is total:
-        return True
-    if not _is(value, _WHERE) or not _is_constant(value.args[1], 0) or value.args[2] is not total:
-        return False
-    test = value.args[0]
-    return _is(test, _EQ) and test.args[0] is total and _is_constant(test.args[1], -math.inf)
-
-
-def _hides(value: Value, products: Dot) -> TypeGuard[Apply]:
-    """Whether this is `products` or -inf."""
-    if not _is(value, _WHERE) or value.args[1] is not products:
-        return False
-    return _is_constant(value.args[2], -math.inf)
-
-
-def _is_causal(value: Value, products: Dot, query: Axis, key: Axis) -> TypeGuard[Apply]:
-    if not _hides(value, products):
-        return False
-    test = value.args[0]
-    return _is(test, _GE) and [_place(a) for a in test.args] == [ix.of(query), ix.of(key)]
-
-
-def _span(value: Value, products: Dot, along: Axis) -> Span | None:
-    if not _hides(value, products) or not _is(value.args[0], _AND):
-        return None
-    tests = {test.op: test.args for test in value.args[0].args if isinstance(test, Apply)}
-    if tests.keys() != {_GE, _LT}:
-        return None
-    (low, first), (high, stop) = tests[_GE], tests[_LT]
-    fits = _place(low) == _place(high) == ix.of(along)
-    return Span(value, along, first, stop) if fits else None
-
-
-def _place(value: Value) -> Index | None:
-    return value.index if isinstance(value, Position) else None

@@ -12,7 +12,7 @@ from ..kernel import Condition
 from ..kernel import index as ix
 from ..kernel.domain import Domain, Place
 from ..kernel.index import Index
-from ..legalize.channels_last import plain
+from ..ops import plain
 from .movement import narrow
 
 

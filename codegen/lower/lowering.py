@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, NARROW, DType, accumulator, float32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
@@ -51,6 +50,7 @@ from ..kernel import (
 from ..kernel import index as ix
 from ..kernel.domain import Domain, Place, along
 from ..kernel.index import Axis, Check, Data, Index
+from ..ops import initial, ordered
 from . import movement
 from .contraction import Term, contraction
 from .movement import narrow
@@ -60,36 +60,6 @@ Rule = Generator[Request, Value, Value]
 
 CAST, BITCAST = REGISTRY["cast"], REGISTRY["bitcast"]
 MUL = REGISTRY["mul"]
-
-initial = Op(
-    "initial",
-    Kind.ELEMENTWISE,
-    lambda x, update: (x.shape, x.dtype),
-    params=("update",),
-    numpy="{0}",
-    triton="{0}",
-    float8=True,
-)
-"""What memory that is updated holds before: a copy of its base, for that one update alone."""
-
-
-ordered = Op(
-    "ordered",
-    Kind.SCAN,
-    lambda x, axis, run: (x.shape, x.dtype),
-    params=("axis", "run"),
-    numpy=lambda x, axis, run: np.sort(x, axis=axis),
-)
-"""Integers in ascending order along an axis; run as in `kernel.Ordered`."""
-
-grouped_scatter = Op(
-    "grouped_scatter",
-    Kind.SCATTER,
-    lambda *given: ops.scatter.infer(*given),  # of this module: it is never recorded or exported
-    params=("axis", "mode"),
-    numpy=ops.scatter.numpy,
-)
-"""A scatter along one axis of values that meet as neighbours only."""
 
 
 class CannotFuse(Exception):

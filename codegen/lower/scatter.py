@@ -14,8 +14,8 @@ from ..kernel import Buffer, Kernel, Store
 from ..kernel import index as ix
 from ..kernel.domain import Domain, Place
 from ..kernel.index import Axis, Data, Index
-from ..legalize.writes import overwrite, place_of
-from .lowering import Lowering, grouped_scatter
+from ..ops import grouped_scatter, overwrite
+from .lowering import Lowering
 from .movement import narrow
 
 
@@ -42,20 +42,6 @@ def lower_update(
     value = lowering.value(values, place)
     store = Store(buffer, offset, value, mode, node.op is grouped_scatter)
     return Kernel("", parallel, ordered, (store,)), lowering
-
-
-def meeting(node: Node) -> int:
-    """How many updates of a scatter may be of one element, for all that is known of its positions
-    when it is compiled."""
-
-    def source(operand: Node) -> Buffer | None:
-        if operand.op.kind in _KNOWN:
-            return None
-        return Buffer("", operand.dtype, math.prod(operand.shape))
-
-    lowering = Lowering(Domain(tuple(node.operands[1].shape)), source)
-    _, _, ordered = _places(node, lowering)
-    return math.prod(a.extent for a in ordered)
 
 
 _KNOWN = (Kind.GENERATE, Kind.CONSTANT, Kind.MOVEMENT, Kind.ELEMENTWISE)
@@ -92,3 +78,23 @@ def _told_apart(position: Index) -> set[Axis]:
             return set()
         reach += abs(coefficient) * (atom.extent - 1)  # type: ignore[union-attr]
     return position.axes()
+
+
+def meeting(node: Node) -> int:
+    """How many updates of a scatter may be of one element, for all that is known of its positions
+    when it is compiled."""
+
+    def source(operand: Node) -> Buffer | None:
+        if operand.op.kind in _KNOWN:
+            return None
+        return Buffer("", operand.dtype, math.prod(operand.shape))
+
+    lowering = Lowering(Domain(tuple(node.operands[1].shape)), source)
+    _, _, ordered = _places(node, lowering)
+    return math.prod(a.extent for a in ordered)
+
+
+def place_of(node: Node, at: Place) -> Place:
+    """Where an `overwrite` writes the element of its value at a place."""
+    starts, steps = node.attrs
+    return tuple(p * step + start for p, start, step in zip(at, starts, steps, strict=True))

@@ -7,7 +7,7 @@ with a causal mask too. Rows are (width, (own, walked, warps, stages) of each of
 from __future__ import annotations
 
 from ..kernel import Kernel
-from ..lower.attention import Roles, roles
+from ..kernel.attention import Roles, roles
 from ..target import Target
 from .schedule import Schedule, fit, head_block
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from ..kernel import Bundle, Dot, Kernel
 from ..kernel.analysis import Analysis
+from ..kernel.attention import roles as attention_roles
 from ..kernel.roles import roles
-from ..lower.attention import roles as attention_roles
 from ..target import Target
 from .attention import attention_schedule
 from .dots import dot_schedule, parted, walking, walks

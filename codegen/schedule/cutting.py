@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 
 from ..chip import Chip
-from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, collect
+from ..kernel import Bundle, Dot, Guard, Kernel, Load, Value, attention, collect
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis, FloorDiv, Index, Mod
 from ..kernel.roles import roles
-from ..lower import attention
 from .registers import ADDRESSES, elements_held, multiplies_in_threads, product_registers
 from .schedule import Schedule, head_block, points
 

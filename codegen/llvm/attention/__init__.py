@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from ...kernel import Kernel
-from ...lower.attention import Roles
+from ...kernel.attention import Roles
 from .. import tile
 from ..body import Body
 from ..code import module_text

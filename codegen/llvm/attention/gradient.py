@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...kernel import Dot, Value
+from ...kernel.attention import Roles, Span
 from ...kernel.index import Axis
-from ...lower.attention import Roles, Span
 from .. import tile
 from ..body import Body
 from ..tile import Tile, columns_of, rows_of

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ...kernel import Dot, Store, Value
+from ...kernel.attention import Roles, Span
 from ...kernel.index import Axis
-from ...lower.attention import Roles, Span
 from .. import memory, tile
 from ..body import Body
 from ..code import Loop, zero

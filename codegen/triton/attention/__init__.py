@@ -8,7 +8,7 @@ program in a fixed order, without atomics. This is FlashAttention-2 (Dao, arXiv 
 
 from __future__ import annotations
 
-from ...lower.attention import roles
+from ...kernel.attention import roles
 from ...schedule import Schedule
 from ..scope import Body
 from ..text import Block

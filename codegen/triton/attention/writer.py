@@ -10,8 +10,8 @@ from tilewright.ir.dtype import float32
 from tilewright.ir.op import REGISTRY
 
 from ...kernel import Apply, Constant, Dot, Value
+from ...kernel.attention import Roles, Span
 from ...kernel.index import Axis
-from ...lower.attention import Roles, Span
 from ...schedule import Schedule, head_block, points
 from ..operands import half_type, operand, precision
 from ..scope import Body, Guards, Ref, Scope, Tile

@@ -1,0 +1,114 @@
+"""Ops that only the compiler makes: layouts, memory and writes that no user names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import accumulator
+from tilewright.ir.node import Node, grad_mode
+from tilewright.ir.op import Aval, Kind, Op
+from tilewright.ir.shape import Size
+
+initial = Op(
+    "initial",
+    Kind.ELEMENTWISE,
+    lambda x, update: (x.shape, x.dtype),
+    params=("update",),
+    numpy="{0}",
+    triton="{0}",
+    float8=True,
+)
+"""What memory that is updated holds before: a copy of its base, for that one update alone."""
+
+
+ordered = Op(
+    "ordered",
+    Kind.SCAN,
+    lambda x, axis, run: (x.shape, x.dtype),
+    params=("axis", "run"),
+    numpy=lambda x, axis, run: np.sort(x, axis=axis),
+)
+"""Integers in ascending order along an axis; run as in `kernel.Ordered`."""
+
+
+grouped_scatter = Op(
+    "grouped_scatter",
+    Kind.SCATTER,
+    lambda *given: ops.scatter.infer(*given),  # of this module: it is never recorded or exported
+    params=("axis", "mode"),
+    numpy=ops.scatter.numpy,
+)
+"""A scatter along one axis of values that meet as neighbours only."""
+
+
+def last(x: Node) -> Node:
+    """[n, c, *in] as [n, *in, c]."""
+    return _turned(x, (0, *range(2, x.rank), 1))
+
+
+def first(x: Node) -> Node:
+    """[n, *in, c] as [n, c, *in]."""
+    return _turned(x, (0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def _turned(x: Node, order: tuple[int, ...]) -> Node:
+    longer = [i for i in order if x.shape[i] != 1]
+    if longer == sorted(longer):
+        return ops.reshape(x, tuple(x.shape[i] for i in order))  # no element moves
+    return ops.permute(x, order)
+
+
+def plain(node: Node) -> Node:
+    """The contraction that one of `CHANNELS_LAST` is, of [n, c, *in]; for the gradient of a weight
+    that of all parts together."""
+    of = CHANNELS_LAST[node.op]
+    with grad_mode(False):
+        return of(*map(first, node.operands), *node.attrs[: len(of.params)])
+
+
+def _op(of: Op, params: tuple[str, ...] = ()) -> Op:
+    def infer(a: Node, b: Node, *attrs: Any) -> Aval:
+        own, more = attrs[: len(of.params)], attrs[len(of.params) :]
+        n, channels, *rest = of(first(a), first(b), *own).shape
+        parted = any(p != 1 for p in more)  # what is added up isn't rounded
+        return Size((*more, n, *rest, channels)), accumulator(a.dtype) if parted else a.dtype
+
+    params = (*of.params, *params)
+    return Op(f"{of.name}_last", Kind.CONTRACTION, infer, params, convolution=of.convolution)
+
+
+conv_last = _op(ops.conv)
+
+
+conv_input_grad_last = _op(ops.conv_input_grad)
+
+
+conv_weight_grad_last = _op(ops.conv_weight_grad, ("parts",))
+"""[parts, o, *kernel, c / groups]: the batch is cut in parts, each of which is summed by itself."""
+
+
+CHANNELS_LAST = {
+    conv_last: ops.conv,
+    conv_input_grad_last: ops.conv_input_grad,
+    conv_weight_grad_last: ops.conv_weight_grad,
+}
+
+
+def _numpy(base: Any, value: Any, starts: Any, steps: Any) -> Any:
+    out = np.array(base)
+    ends = (a + n * s for a, n, s in zip(starts, value.shape, steps, strict=True))
+    out[tuple(map(slice, starts, ends, steps))] = value
+    return out
+
+
+overwrite = Op(
+    "overwrite",
+    Kind.SCATTER,
+    lambda base, value, starts, steps: (base.shape, base.dtype),
+    params=("starts", "steps"),
+    numpy=_numpy,
+)
+"""`base` with the slice of `value`'s shape that has these starts and steps replaced by it."""
