@@ -298,7 +298,7 @@ COPIES: dict[str, Callable[[Any, Any], Any]] = {
     "expand and clone": lambda lib, x: x.expand(1, 3).clone(),
     "repeat once": lambda lib, x: x.repeat(1, 1),
     "flip of nothing": lambda lib, x: x.flip([]),
-    "copied onto itself": lambda lib, x: x.clone() if x.copy_(x) is None else x.clone(),
+    "copied onto itself": lambda lib, x: x.copy_(x).clone(),
 }
 
 
