@@ -20,7 +20,7 @@ from tilewright.runtime import devices
 from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, SharedMemory, record_fallible
-from .shapes import sizes
+from .arguments import sizes
 
 
 def from_buffer(buffer: Any, dtype: DType, device: str = "cpu") -> Any:

@@ -18,12 +18,16 @@ from tilewright.ir.shape import broadcast, normalize_axis
 from .. import recording
 from ..recording import Handle, assign, record, record_fallible
 from . import shapes
+from .arguments import as_handle, into, truth
 from .creation import from_buffer
 from .data_sized import nonzero
-from .elementwise import as_handle
 from .parts import select, slice_dim
-from .promotion import to
+from .promotion import (
+    promoted,
+    to,
+)
 from .reduction import take_along
+from .shapes import reshape
 
 
 def getitem(t: Any, key: Any) -> Any:
@@ -496,3 +500,57 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
         )
     setitem(result, mask, shapes.reshape(source, -1)[:count])
     return result
+
+
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
+    if input is None and other is None:
+        from .data_sized import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None
+    return into(out, record(_where, condition, as_handle(input, like), as_handle(other, like)))
+
+
+def _where(condition: Node, a: Node, b: Node) -> Node:
+    if condition.dtype not in (dtypes.bool_, dtypes.uint8):
+        raise RuntimeError(
+            "where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype}{at_user_line()}"
+        )
+    a, b = promoted(a, b)
+    return ops.where(truth(condition), a, b)
+
+
+def _repeat_interleave(x: Node, times: int, axis: int) -> Node:
+    wide = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+    spread = ops.expand(ops.unsqueeze(x, axis + 1), wide)
+    return ops.reshape(spread, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
+
+
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Any:
+    """Each element of `dim` repeated; `repeats` is a number, or a tensor with one a place.
+
+    output_size: the sum of `repeats`, for who knows it; otherwise it is read. Without `repeats`,
+    `input` has them, and the places they stand at are repeated.
+    """
+    from .data_sized import repeated
+    from .indexing import index_select
+
+    if repeats is None:
+        return repeated(input, output_size)
+    if dim is None:
+        input, dim = reshape(input, -1), 0
+    axis = normalize_axis(dim, input.dim())
+    if isinstance(repeats, int):
+        size = input.shape[axis] * repeats
+        if output_size not in (None, size):
+            raise RuntimeError(
+                f"repeat_interleave: Invalid output_size, expected {size} but got {output_size}"
+                f"{at_user_line()}"
+            )
+        return record(_repeat_interleave, input, repeats, axis)
+    counts = repeats.detach().expand(input.shape[axis])
+    return index_select(input, axis, repeated(counts, output_size).to(input.device))

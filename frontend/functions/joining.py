@@ -14,10 +14,10 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, record
-from .elementwise import into
+from .arguments import into, sizes
 from .parts import tensor_split
 from .promotion import result_dtype, to
-from .shapes import expand, flatten, reshape, sizes, transpose, unsqueeze
+from .shapes import expand, flatten, reshape, transpose, unsqueeze
 
 # ---- joins -----------------------------------------------------------------------------------
 
@@ -172,40 +172,6 @@ def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
 def tile(input: Any, *args: Any, dims: Any = None) -> Any:
     times = sizes(args, dims)
     return repeat(input, (1,) * (input.dim() - len(times)) + times)
-
-
-def _repeat_interleave(x: Node, times: int, axis: int) -> Node:
-    wide = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
-    spread = ops.expand(ops.unsqueeze(x, axis + 1), wide)
-    return ops.reshape(spread, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
-
-
-def repeat_interleave(
-    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
-) -> Any:
-    """Each element of `dim` repeated; `repeats` is a number, or a tensor with one a place.
-
-    output_size: the sum of `repeats`, for who knows it; otherwise it is read. Without `repeats`,
-    `input` has them, and the places they stand at are repeated.
-    """
-    from .data_sized import repeated
-    from .indexing import index_select
-
-    if repeats is None:
-        return repeated(input, output_size)
-    if dim is None:
-        input, dim = reshape(input, -1), 0
-    axis = normalize_axis(dim, input.dim())
-    if isinstance(repeats, int):
-        size = input.shape[axis] * repeats
-        if output_size not in (None, size):
-            raise RuntimeError(
-                f"repeat_interleave: Invalid output_size, expected {size} but got {output_size}"
-                f"{at_user_line()}"
-            )
-        return record(_repeat_interleave, input, repeats, axis)
-    counts = repeats.detach().expand(input.shape[axis])
-    return index_select(input, axis, repeated(counts, output_size).to(input.device))
 
 
 def _triangle(keep_lower: bool) -> Any:

@@ -17,7 +17,7 @@ from tilewright.ir.shape import broadcast
 
 from ..recording import Handle, lowered, record
 from . import shapes
-from .elementwise import as_handle, into
+from .arguments import as_handle, into
 from .promotion import to
 
 

@@ -16,7 +16,7 @@ from tilewright.ir.shape import normalize_axes, normalize_axis
 
 from .. import return_types
 from ..recording import Handle, record
-from .elementwise import into, truth
+from .arguments import into, truth
 from .promotion import floating, to
 
 Dim = int | Sequence[int] | None
@@ -395,9 +395,7 @@ def count_nonzero(input: Any, dim: Dim = None) -> Any:
 
 def nansum(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """Sum that takes NaN for zero."""
-    from .elementwise import where
-
-    return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
+    return sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype)
 
 
 def nanmean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:

@@ -16,7 +16,7 @@ from tilewright.ir.shape import normalize_axis
 from .. import return_types
 from ..recording import Handle, record
 from . import joining
-from .elementwise import as_handle, into
+from .arguments import as_handle, into
 from .promotion import to
 
 # ---- running folds ---------------------------------------------------------------------------

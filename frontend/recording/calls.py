@@ -46,6 +46,7 @@ LIMIT = 0 if devices.flag("TW_EAGER") else 4096
 """Pending results at which a flush is made, so that a loop that reads no value stays bounded."""
 
 tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
+tensor_of_array: Any = None  # `torch.tensor`, set by it too
 _new = object.__new__
 _append = handles.append
 _table: Any = epoch.table(True)
@@ -503,9 +504,7 @@ def _with_array(method: Callable[..., Any], t: Any, other: Any) -> Any:
     """`method` with an operand that is an array."""
     if not isinstance(other, np.ndarray):
         return NotImplemented
-    from ..functions.creation import tensor
-
-    return method(t, tensor(other, device=t.device))
+    return method(t, tensor_of_array(other, device=t.device))
 
 
 def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:

@@ -61,11 +61,6 @@ class Storage(State):
     _writes = 0
     _leaf_owner: Handle | None = None  # the tensor that collects gradients, if it is a leaf
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from ..exchange.arrays import reduced_storage
-
-        return reduced_storage(self)
-
 
 class Handle(State):
     """The state of a Tensor: itself, or a storage and a chain of views of it.

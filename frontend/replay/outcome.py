@@ -18,7 +18,7 @@ from tilewright.ir.shape import Size
 
 from .. import recording
 from ..devices import device as Device
-from ..random.generator import default_generator, signed
+from ..functions.generator import default_generator, signed
 from ..recording import epoch
 from ..recording.epoch import Handle, clock, fallible, handles, mutated, scalars
 from ..recording.flushing import BASE_COUNT
