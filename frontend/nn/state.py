@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import creation, recording
 from .._tensor import Tensor
-from ..autograd.hooks import RemovableHandle
+from ..autograd.hooks import RemovableHandle, add_hook
 
 _EXTRA = "_extra_state"
 HOOKS = (
@@ -210,10 +210,7 @@ def _hooks(module: Any, kind: str) -> list[Any]:
 
 
 def _registered(module: Any, kind: str, hook: Callable[..., Any]) -> RemovableHandle:
-    hooks = module.__dict__.setdefault(kind, OrderedDict())
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
-    return handle
+    return add_hook(hook, module.__dict__.setdefault(kind, OrderedDict()))
 
 
 def _load(module: Any, name: str, own: Any, given: Any, key: str, assign: bool) -> str | None:
