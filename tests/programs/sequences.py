@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from . import program
+from . import program, update
 
 
 def repackage(h):
@@ -62,9 +62,7 @@ def truncated_gru_with_an_optimizer(torch, draw):
     while True:
         out, h = rnn(draw(5, 3, 2), h)
         loss = head(out).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         h = h.detach()
         losses.append(loss.item())
         yield losses[-1], h, rnn, head
@@ -80,9 +78,7 @@ def state_detached_in_place(torch, draw):
         for _ in range(3):
             h = cell(draw(2, 2), h)
             loss = loss + h.sum(1).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         before = h.requires_grad, h.is_leaf
         h.detach_()
         yield loss, before, h, cell
@@ -253,9 +249,7 @@ def decoder_with_additive_attention(torch, draw):
             losses.append(nn.functional.cross_entropy(head(h), draw.classes(5, 2)))
             weights.append(weight.detach())
         loss = torch.stack(losses).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, torch.stack(weights, 1), net
 
 
@@ -452,9 +446,7 @@ def transformer_classifier(torch, draw):
         h = encoder(words(x), src_key_padding_mask=padding)
         h = h.masked_fill(padding.unsqueeze(-1), 0).sum(1) / (~padding).sum(1, keepdim=True)
         loss = nn.functional.cross_entropy(head(h), draw.classes(2, 3))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, everything
 
 
@@ -472,9 +464,7 @@ def padded_sequences_by_length(torch, draw):
         mask = torch.arange(x.shape[1])[None] < lengths[:, None]
         loss = nn.functional.cross_entropy(head(last), draw.classes(2, 3))
         loss = loss + 0.1 * out[mask].pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, last, mask, rnn, head
 
 
@@ -519,9 +509,7 @@ def crf_forward_and_viterbi(torch, draw):
             alpha = torch.logsumexp(alpha[:, None] + transitions + score[None], 0)
         right = scores[torch.arange(4), gold].sum() + transitions[gold[:-1], gold[1:]].sum()
         loss = torch.logsumexp(alpha, 0) - right
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         back, best = [], scores[0].detach()
         for score in scores[1:]:
             best, where = (best[:, None] + transitions.detach()).max(0)
@@ -568,7 +556,5 @@ def scheduled_lengths_of_windows(torch, draw):
         out, h = rnn(x, h)
         h = h.data
         loss = ((head(out) - y) ** 2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, h, rnn, head
