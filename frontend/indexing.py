@@ -22,7 +22,6 @@ from .elementwise import as_handle
 from .parts import select, slice_dim
 from .promotion import to
 from .recording import Handle, assign, record, record_fallible
-from .reduction import take_along
 
 
 def getitem(t: Any, key: Any) -> Any:
@@ -275,12 +274,16 @@ def _put(x: Node, value: Node, *args: Any) -> Node:
 
 def _index_select(x: Node, dim: int, index: Node) -> Node:
     axis = normalize_axis(dim, x.rank)
-    if index.rank > 1:
-        raise IndexError(f"index_select(): Index is supposed to be a vector{at_user_line()}")
+    _check_vector("index_select", index)
     if not x.rank:
-        return x
+        return ops.reshape(_index_select(ops.reshape(x, (1,)), 0, index), ())
     at = positions(ops.reshape(index, (-1,)), x.shape[axis], axis, "row")
     return ops.gather(x, at, axis)
+
+
+def _check_vector(name: str, index: Node) -> None:
+    if index.rank > 1:
+        raise IndexError(f"{name}(): Index is supposed to be a vector{at_user_line()}")
 
 
 def index_select(input: Any, dim: int, index: Any) -> Any:
@@ -292,13 +295,20 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
 
 def _gather_dim(x: Node, dim: int, index: Node) -> Node:
     axis = normalize_axis(dim, x.rank)
-    if index.rank != x.rank:
+    _check_rank(index, x)
+    return ops.take_along(x, _elements(index, x, axis), axis)
+
+
+def _check_rank(index: Node, x: Node) -> None:
+    if max(index.rank, 1) != max(x.rank, 1):
         raise RuntimeError(
             f"Index tensor must have the same number of dimensions as input tensor{at_user_line()}"
         )
-    if not x.rank:
-        return x
-    return take_along(x, positions(index, x.shape[axis], axis, "element"), axis)
+
+
+def _elements(index: Node, x: Node, axis: int) -> Node:
+    """Positions along `axis` of `x`; a number has one element along axis 0."""
+    return positions(index, x.shape[axis] if x.rank else 1, axis, "element")
 
 
 def gather(input: Any, dim: int, index: Any) -> Any:
@@ -347,22 +357,10 @@ def take(input: Any, index: Any) -> Any:
     return getitem(shaping.reshape(input, -1), index)
 
 
-def _grid(index: Node, axis: int) -> list[Node]:
-    """Position tensors for a scatter along `axis`: `index` there, the own place elsewhere."""
-    out = []
-    for i, size in enumerate(index.shape):
-        if i == axis:
-            out.append(index)
-        else:
-            line = [1] * index.rank
-            line[i] = size
-            out.append(ops.expand(ops.reshape(ops.iota(size), line), index.shape))
-    return out
-
-
 def _scatter(x: Node, dim: int, index: Node, src: Node, mode: str) -> Node:
     axis = normalize_axis(dim, x.rank)
-    index = positions(index, x.shape[axis] if x.rank else 1, axis, "element")
+    _check_rank(index, x)
+    index = _elements(index, x, axis)
     if src.rank == 0:
         src = ops.expand(to(src, x.dtype), index.shape)
     if src.rank:
@@ -372,7 +370,7 @@ def _scatter(x: Node, dim: int, index: Node, src: Node, mode: str) -> Node:
             f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and "
             f"{src.dtype}{at_user_line()}"
         )
-    return ops.scatter(x, src, *_grid(index, axis), 0, mode)
+    return ops.put_along(x, src, index, axis, mode)
 
 
 _REDUCTIONS = {
@@ -414,6 +412,10 @@ def scatter_reduce(
 def _index_put(mode: str, failure: str) -> Callable[..., Node]:
     def build(x: Node, dim: int, index: Node, source: Node) -> Node:
         axis = normalize_axis(dim, x.rank)
+        _check_vector("index_add, index_copy, index_fill", index)
+        index = ops.reshape(index, (-1,))
+        if not x.rank:
+            return ops.reshape(build(ops.reshape(x, (1,)), 0, index, source), ())
         shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
         where = positions(index, x.shape[axis], axis, failure)
         return ops.scatter(x, _fit(source, shape, x.dtype), where, axis, mode)

@@ -189,6 +189,12 @@ def _diagonals(x: Node, term: str) -> tuple[Node, str]:
 
 
 def _letters(term: Any) -> str:
+    """The term of an equation that a list of numbers stands for."""
+    for each in term:
+        if each is not ... and not 0 <= each < len(string.ascii_letters):
+            raise ValueError(
+                f"einsum(): subscript {each} is not within the valid range [0, 52){at_user_line()}"
+            )
     return "".join("..." if each is ... else string.ascii_letters[each] for each in term)
 
 
