@@ -100,7 +100,7 @@ def _as_array(data: Any) -> np.ndarray:
 
 
 def _no_number(data: Any, array: np.ndarray) -> Exception:
-    """What is raised for data with something in it that is no number: PyTorch's class."""
+    """The error for data that holds anything but numbers, of PyTorch's class."""
     if isinstance(data, (str, bytes, np.ndarray, np.generic)):
         return TypeError(
             f"can't make a tensor of {type(data).__name__} with elements of type {array.dtype}: "

@@ -209,8 +209,11 @@ _NOT_AN_INDEX = "tensors used as indices must be long, int, byte or bool tensors
 
 
 def positions(index: Node, size: int, axis: int, failure: str) -> Node:
-    """int64 positions in the dimension `axis` of `size`, counted from the front and checked; see
-    ir/failure.py for what is said where one is out of range, and which are counted from the end."""
+    """int64 positions in the dimension `axis` of `size`, checked and counted from the front.
+
+    failure: the name of the error in ir/failure.py, which also tells whether negative positions are
+        counted from the end.
+    """
     if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
         raise IndexError(_NOT_AN_INDEX + at_user_line())
     return ops.checked(to(index, dtypes.int64), size, axis, failure)
@@ -241,7 +244,7 @@ def _is_shared(t: Any) -> bool:
 
 
 def _picked(t: Any, indices: Sequence[Any], axis: int, failure: str = "index") -> Any:
-    """t[..., *indices, ...] now: what is picked is copied, not all of the memory before it."""
+    """t[..., *indices, ...] at once, so that only the picked elements are copied."""
     array, at = t._array(), []
     for k, index in enumerate(indices):
         if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):

@@ -1,4 +1,4 @@
-"""Parts of a tensor along one dimension: slices, rows, and all of them at once. They are views."""
+"""Views of parts of a tensor along one dimension: slices, rows, several of them at once."""
 
 from __future__ import annotations
 
@@ -173,10 +173,10 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
 
 
 def unsafe_split(input: Any, split_size: int, dim: int = 0) -> tuple[Any, ...]:
-    """As `split`; each part may be written to wherever a gradient is at stake."""
+    """As `split`, but each part may be written to in place where a gradient is at stake."""
     return _parts(input, views.SLICE, *_even(input, split_size, dim))
 
 
 def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
-    """As `chunk`; each part may be written to wherever a gradient is at stake."""
+    """As `chunk`, but each part may be written to in place where a gradient is at stake."""
     return _parts(input, views.SLICE, *_nearly_even(input, chunks, dim))

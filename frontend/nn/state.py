@@ -17,7 +17,7 @@ HOOKS = (
     *("_state_dict_hooks", "_state_dict_pre_hooks"),
     *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
 )
-"""The attributes of a module that hold hooks of its state by id; made when they are asked for."""
+"""The attributes of a module that hold hooks of its state by id, made on first use."""
 
 
 class IncompatibleKeys(NamedTuple):

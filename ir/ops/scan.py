@@ -19,8 +19,8 @@ from .unary import abs, cast, exp, full_like, log, log1p, zeros_like
 
 
 def _accumulation(name: str, ufunc: Any, vjp: Any, **more: Any) -> Op:
-    """A cumulative fold that keeps the dtype; half types accumulate in float32, and what is `wide`
-    of float32 in float64."""
+    """A cumulative fold that keeps the dtype. Half types accumulate in float32, and float32 in
+    float64 if the op is `wide`."""
 
     def infer(x: Node, axis: int) -> Aval:
         if x.dtype.category == BOOL:

@@ -1,4 +1,4 @@
-"""What surrounds a step: hooks, copies, files, threads, data, exceptions; and other computing."""
+"""The surroundings of a step: hooks, copies, files, threads, data, exceptions. Other computing."""
 
 from __future__ import annotations
 
