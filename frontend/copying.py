@@ -314,19 +314,25 @@ def column_stack(tensors: Sequence[Any]) -> Any:
 
 
 def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    return _split_at(input, indices_or_sections, 0 if input.dim() == 1 else 1)
+    return _split_at("hsplit", input, indices_or_sections, 0 if input.dim() == 1 else 1, 1)
 
 
 def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    return _split_at(input, indices_or_sections, 0)
+    return _split_at("vsplit", input, indices_or_sections, 0, 2)
 
 
 def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    return _split_at(input, indices_or_sections, 2)
+    return _split_at("dsplit", input, indices_or_sections, 2, 3)
 
 
-def _split_at(input: Any, where: Any, dim: int) -> tuple[Any, ...]:
-    if isinstance(where, int) and input.shape[dim] % where:
+def _split_at(name: str, input: Any, where: Any, dim: int, least: int) -> tuple[Any, ...]:
+    """The parts of `tensor_split` along `dim` of a tensor that has at least `least` dimensions."""
+    if input.dim() < least:
+        raise RuntimeError(
+            f"torch.{name} requires a tensor with at least {least} dimension(s), but got a tensor "
+            f"with {input.dim()} dimensions!{at_user_line()}"
+        )
+    if isinstance(where, int) and (not where or input.shape[dim] % where):
         raise RuntimeError(
             f"torch.split: the size of dimension {dim} ({input.shape[dim]}) is not divisible by "
             "the "
@@ -362,6 +368,7 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
             f"rot90: expected two different rotation dims, but got {tuple(dims)}{at_user_line()}"
         )
     a, b = axes
+    k = operator.index(k)
     if k % 4 == 0:
         return input.clone()
     if k % 4 == 2:

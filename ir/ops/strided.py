@@ -22,6 +22,7 @@ from .unary import zeros_like
 
 
 def diagonal_length(rows: int, columns: int, offset: int) -> int:
+    """The number of elements of a matrix's diagonal."""
     return max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
 
 
@@ -124,7 +125,9 @@ def _places(shape: Sequence[int], strides: Sequence[int], offset: int) -> Node:
     return total
 
 
-def _line(shape: Sequence[int], strides: Sequence[int], offset: int) -> tuple[int, int, int] | None:
+def memory_slice(
+    shape: Sequence[int], strides: Sequence[int], offset: int
+) -> tuple[int, int, int] | None:
     """(start, stop, step) of the slice of memory that a tensor with these strides is; None if it is
     no slice."""
     count = math.prod(shape)
@@ -137,9 +140,9 @@ def _line(shape: Sequence[int], strides: Sequence[int], offset: int) -> tuple[in
 
 def strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: int) -> Node:
     """The elements of `x` at these strides of its row-major memory."""
-    flat, line = reshape(x, (-1,)), _line(shape, strides, offset)
-    if line is not None:
-        return reshape(slice_axis(flat, 0, *line), shape)
+    flat, part = reshape(x, (-1,)), memory_slice(shape, strides, offset)
+    if part is not None:
+        return reshape(slice_axis(flat, 0, *part), shape)
     return gather(flat, _places(shape, strides, offset), 0)
 
 
