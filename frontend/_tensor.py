@@ -182,7 +182,7 @@ class Tensor(Handle):
 
     @property
     def _version(self) -> int:
-        """How often its memory was written to in place."""
+        """The number of writes in place to its memory."""
         return (self._storage or self)._changes
 
     @property

@@ -36,8 +36,8 @@ class OutOfMemoryError(RuntimeError, MemoryError):
 
 
 def told(error: Exception) -> Exception:
-    """The error of a launch or an allocation as it is raised: NumPy's and Python's own ones for
-    want of memory have the class that PyTorch's have."""
+    """The error of a launch or an allocation as it is raised: for want of memory one of PyTorch's
+    class, also if it is NumPy's or Python's."""
     if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         return OutOfMemoryError(f"DefaultCPUAllocator: can't allocate memory: {error}")
     return error

@@ -15,9 +15,9 @@ and a matmul with a bias is a store of dot(a[m, k], b[k, n]) + bias[n] over para
 softmax is that of the matmul, it is over parallel m and reduction n, k: dots over k, folds over n.
 
 Types of values: bool, integers, float32 and float64. Half types exist in memory only: a Load
-widens them to float32, a Store rounds, and so does Apply(cast), which stands behind each op on a
-half type within an expression. No engine contracts or reorders values, so each has the same bits in
-whatever kernel it is computed.
+widens them to float32, a Store rounds. Within an expression an Apply(cast) rounds the result of
+each op on half types. No engine contracts or reorders arithmetic, so a value has the same bits in
+any kernel.
 Buffers are contiguous; a buffer is addressed by an element offset.
 """
 
@@ -135,7 +135,7 @@ class Apply(_Value):
 
     @property
     def may_fail(self) -> bool:
-        """Whether it is an integer division whose divisor may be zero."""
+        """Whether this is an integer division whose divisor may be zero."""
         if not self.op.divides or self.dtype.is_floating_point:
             return False
         divisor = self.args[1]

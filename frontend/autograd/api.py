@@ -95,7 +95,7 @@ def backward(
             return
         found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
         for t, node in found:
-            if t._requires_grad or t.requires_grad:  # still, as it may be frozen since
+            if t._requires_grad or t.requires_grad:  # it may have been frozen since
                 _accumulate(t, node, create_graph)
     recording.settle()
 
@@ -103,8 +103,8 @@ def backward(
 def _end_earlier_step(create_graph: bool) -> None:
     """End the epoch if it holds a whole step of training: a backward pass and an update by hand.
 
-    An optimizer does that itself. Loops without one that read no value would become one graph of
-    all their steps. A pass that is to be differentiated again stays with its forward pass.
+    Without this a loop that has no optimizer and reads no value would become one graph of all its
+    steps. A pass that is to be differentiated again stays in the epoch of its forward pass.
     """
     if recording.clock.stepped and not create_graph:
         recording.end_step()

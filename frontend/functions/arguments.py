@@ -26,8 +26,10 @@ def truth(x: Node) -> Node:
 
 
 def as_handle(value: Any, like: Handle | None = None, wide: bool = False) -> Any:
-    """`value` as a tensor: itself, or a 0-d one that holds a number, `wide` of float32 beside
-    halves."""
+    """`value` as a tensor: itself, or a number as a 0-d tensor of `like`'s dtype.
+
+    wide: of float32 where `like` is of a half type.
+    """
     if isinstance(value, Handle):
         return value
     if isinstance(value, (np.generic, np.ndarray)) and not value.ndim:

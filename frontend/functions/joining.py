@@ -30,8 +30,8 @@ def _cat(*args: Any) -> Node:
     return ops.cat([to(p, dtype) for p in kept], normalize_axis(dim, kept[0].rank))
 
 
-class _Nothing(RuntimeError, ValueError):
-    """No tensors: PyTorch's class depends on its version."""
+class _NoTensors(RuntimeError, ValueError):
+    """PyTorch's class for an empty list depends on its version."""
 
 
 def _several(name: str, tensors: Any) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None, out: A
     dim = dim if axis is None else axis
     tensors = _several("cat", tensors)
     if not tensors:
-        raise _Nothing(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
+        raise _NoTensors(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
     if any(x.dim() == 0 for x in tensors):
         raise RuntimeError(f"zero-dimensional tensor cannot be concatenated{at_user_line()}")
     return into(out, record(_cat, *tensors, operator.index(dim)))
@@ -280,19 +280,25 @@ def column_stack(tensors: Sequence[Any]) -> Any:
 
 
 def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    return _split_at(input, indices_or_sections, 0 if input.dim() == 1 else 1)
+    return _split_at("hsplit", input, indices_or_sections, 0 if input.dim() == 1 else 1, 1)
 
 
 def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    return _split_at(input, indices_or_sections, 0)
+    return _split_at("vsplit", input, indices_or_sections, 0, 2)
 
 
 def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    return _split_at(input, indices_or_sections, 2)
+    return _split_at("dsplit", input, indices_or_sections, 2, 3)
 
 
-def _split_at(input: Any, where: Any, dim: int) -> tuple[Any, ...]:
-    if isinstance(where, int) and input.shape[dim] % where:
+def _split_at(name: str, input: Any, where: Any, dim: int, least: int) -> tuple[Any, ...]:
+    """The parts of `tensor_split` along `dim` of a tensor that has at least `least` dimensions."""
+    if input.dim() < least:
+        raise RuntimeError(
+            f"torch.{name} requires a tensor with at least {least} dimension(s), but got a tensor "
+            f"with {input.dim()} dimensions!{at_user_line()}"
+        )
+    if isinstance(where, int) and (not where or input.shape[dim] % where):
         raise RuntimeError(
             f"torch.split: the size of dimension {dim} ({input.shape[dim]}) is not divisible by "
             "the "
@@ -318,11 +324,17 @@ def block_diag(*tensors: Any) -> Any:
 
 def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     """Turned by k quarters in the plane of `dims`, from the first towards the second."""
-    if len(dims) != 2 or dims[0] % input.dim() == dims[1] % input.dim():
+    if input.dim() < 2:
+        raise RuntimeError(
+            f"rot90: expected total dims >= 2, but got total dims = {input.dim()}{at_user_line()}"
+        )
+    axes = [normalize_axis(d, input.dim()) for d in dims]
+    if len(axes) != 2 or axes[0] == axes[1]:
         raise RuntimeError(
             f"rot90: expected two different rotation dims, but got {tuple(dims)}{at_user_line()}"
         )
-    a, b = dims
+    a, b = axes
+    k = operator.index(k)
     if k % 4 == 0:
         return input.clone()
     if k % 4 == 2:

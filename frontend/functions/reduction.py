@@ -243,27 +243,12 @@ def argmin(input: Any, dim: int | None = None, keepdim: bool = False, **named: A
     return record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
 
 
-def take_along(x: Node, index: Node, axis: int) -> Node:
-    """x[..., index, ...] along `axis`, element by element of the other dimensions."""
-    if not x.rank:
-        return x
-    positions = []
-    for i, size in enumerate(index.shape):
-        if i == axis:
-            positions.append(index)
-        else:
-            line = [1] * index.rank
-            line[i] = size
-            positions.append(ops.expand(ops.reshape(ops.iota(size), line), index.shape))
-    return ops.gather(x, *positions, 0)
-
-
 def _extremum_along(arg: Any) -> Any:
     def build(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
         axis = normalize_axis(dim, x.rank)
         key = to(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x
         index = arg(key, axis, True)
-        values = take_along(x, index, axis)
+        values = ops.take_along(x, index, axis) if x.rank else x
         axes = (axis,) if x.rank else ()
         return _finish(values, axes, keepdim), _finish(index, axes, keepdim)
 

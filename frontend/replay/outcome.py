@@ -44,7 +44,7 @@ class Outcome:
         known one.
     written: (place, node, writes) of known tensors. overwritten: nodes whose values were.
     numbers: those it bound: "seed" or "offset" of the default generator, or (value,).
-    fallible: results that values can make fail.
+    fallible: the nodes of calls that can fail.
     """
 
     result: Any

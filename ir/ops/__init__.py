@@ -134,6 +134,7 @@ from .movement import (
     fold,
     pad,
     permute,
+    positions_along,
     reshape,
     slice_,
     slice_axis,
