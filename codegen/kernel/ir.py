@@ -5,7 +5,7 @@ reduction axes; Reduce and Dot fold them away, Scan runs along them. What a valu
 follows from the axes it mentions: a store whose offset mentions a reduction axis is made for each
 of its points ("full" level), any other once per parallel point ("row" level). Folds are over all
 reduction axes, but where a contraction's rows are folded, and in a chained kernel: attention, see
-codegen/attention.py. So softmax is
+codegen/lower/attention.py. So softmax is
 
     parallel p, reduction r
     x = load X[p*R + r];  m = reduce max x;  e = exp(x - m);  s = reduce sum e

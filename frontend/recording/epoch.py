@@ -130,7 +130,7 @@ class Clock:
     """number: of the epoch. holding: depth of the blocks in which it must not end.
     leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
     looking: whether calls are recorded only to be looked at.
-    capturing: whether calls are recorded for a graph (see capturing.py).
+    capturing: whether calls are recorded for a graph (see replay/capture.py).
     differentiated: whether it has had a backward pass. stepped: whether a leaf that collects
         gradients got a value after that, as from an update by hand.
     effects: how often a value was read, or a generator set: what no node tells of.
