@@ -159,7 +159,7 @@ def _look(t: Any) -> tuple[Any, ...]:
 
 
 def _counts() -> tuple[int, ...]:
-    lengths = [len(epoch.leaves), len(epoch.variables), len(epoch.calls), len(epoch.hooked)]
+    lengths = [len(epoch.leaves), len(epoch.variables), len(epoch.contexts), len(epoch.hooked)]
     return (clock.number, clock.effects, len(epoch.freed), *lengths)
 
 

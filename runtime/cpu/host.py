@@ -103,7 +103,7 @@ class HostDevice(Device):
         self.concurrent = bool(self._arriving)
 
     def bind(self, emitted: Emitted) -> Launch:
-        from ..interpret import bind
+        from ..interpret.device import bind
 
         if debug.level() and self.name != "interpret":
             print(f"tilewright: {emitted.name} runs in Triton's interpreter", file=sys.stderr)
