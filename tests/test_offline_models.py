@@ -77,7 +77,7 @@ def images() -> Callable[[], None]:
 
 def activations() -> Callable[[], None]:
     """What divides once an element or more, of which each is a branch, with all that is kept."""
-    layers = nn.GELU(approximate="tanh"), nn.Softplus(), nn.ELU()
+    layers = nn.Softplus(), nn.ELU()
     model = nn.Sequential(*(m for act in layers for m in (nn.Linear(1024, 1024), act)))
     return step_of(nn.Sequential(model, nn.LayerNorm(1024)), tw.zeros(16384, 1024))
 
