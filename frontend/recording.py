@@ -283,11 +283,10 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
     """The node of a call's result, which knows the call."""
-    if not result.requires_grad:
-        return result
     if any(result is n for n in nodes):  # a tensor of its own, also where nothing was computed
         result = ops.clone(result)
-    result.memo.setdefault("call", (build, nodes))
+    if result.requires_grad:
+        result.memo.setdefault("call", (build, nodes))
     return result
 
 
@@ -574,9 +573,13 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
         node = _record_view(t, kind, attrs)
     storage = t._storage or storage_of(t)
     parent = t._chain or t.shape
-    if not graph.grad_enabled() and t.requires_grad:
+    if (
+        not kind.detaches
+        and not graph.grad_enabled()
+        and (t.requires_grad or (t._root is not None and not t._chain.is_untracked))
+    ):
         # What is seen without grad mode has no history.
-        parent = views.chained(parent, views.DETACH, ())
+        parent = views.chained(parent, views.NO_GRAD, ())
     v = _new(tensor_type)
     v._storage = storage
     v._chain = views.chained(parent, kind, attrs)

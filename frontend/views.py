@@ -267,6 +267,7 @@ class _Alias(_Reshape):
 RESHAPE, PERMUTE, SLICE = _Reshape(), _Permute(), _Slice()
 EXPAND, WINDOWS = _Expand(), _Windows()
 DETACH, DATA = _Detach("detach"), _Detach("data")  # what is written to `.data` counts as no write
+NO_GRAD = _Detach("no_grad")  # stands before a view that is taken without grad mode
 DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
 # The same views under the names by which they are called.
 VIEW = _Reshape("view")
@@ -287,6 +288,7 @@ class Chain:
     links: (view, attrs) from the base outwards. layout: in a contiguous base; None if no strides
     give it. size: the shape, where the layout is known. only_detaches: whether it sees every
     element as the base has it; detaches: whether a detach() is among its links, is_data: `.data`.
+    is_untracked: whether it was taken without grad mode where a gradient is at stake.
     repeats: whether it may see an element twice. multiple: the last link that is one of several
     views, or None.
     """
@@ -296,6 +298,7 @@ class Chain:
         "base",
         "detaches",
         "is_data",
+        "is_untracked",
         "layout",
         "links",
         "multiple",
@@ -312,6 +315,7 @@ class Chain:
     size: Size | None
     repeats: bool
     multiple: View | None
+    is_untracked: bool
 
     def __init__(self, parent: Chain | Size, view: View, attrs: tuple[Any, ...]):
         self.parent, self.view, self.attrs = parent, view, attrs
@@ -320,12 +324,15 @@ class Chain:
             self.base, source = parent.base, parent.layout
             self.links = (*parent.links, (view, attrs))
             self.repeats, self.multiple = parent.repeats, parent.multiple
+            self.is_untracked = parent.is_untracked
         else:
             self.base, source = parent, (tuple(parent), contiguous_strides(parent), 0)
             self.links = ((view, attrs),)
-            self.repeats, self.multiple = False, None
+            self.repeats, self.multiple, self.is_untracked = False, None, False
         if view.multiple or view.detaches:
             self.multiple = view if view.multiple else None
+        if view.detaches:
+            self.is_untracked = view is NO_GRAD
         self.repeats = self.repeats or (source is not None and view.repeats(source, *attrs))
         self.detaches = any(v.detaches for v, _ in self.links)
         self.only_detaches = all(v.detaches for v, _ in self.links)

@@ -151,12 +151,21 @@ def _is_tracked(t: Any, base: Node, value: Node, owner: Any) -> bool:
     source = None if t._root is None else t._root.source()
     leaf = source is not None and source._requires_grad
     tracked = value.requires_grad or source is not None
+    untracked = t._chain is not None and t._chain.is_untracked
     if not _is_detached(t):
         leaf, tracked = leaf or owner is not None, tracked or base.requires_grad
+    elif untracked and t._root is None:
+        tracked = tracked or base.requires_grad
     if leaf:
         raise RuntimeError(
             "a view of a leaf Variable that requires grad is being used in an in-place "
             f"operation{at_user_line()}"
+        )
+    if tracked and untracked:
+        raise RuntimeError(
+            "A view was created in no_grad mode and is being modified inplace with grad mode "
+            "enabled. Take the view and write to it both inside the no_grad block (no gradient "
+            f"flows through the write) or both outside of it{at_user_line()}"
         )
     if tracked and t._chain is not None and t._chain.multiple is not None:
         raise RuntimeError(

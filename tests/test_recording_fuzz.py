@@ -17,7 +17,7 @@ import pytest
 from alias_model import DIRECTIONS, Array, elementwise, linear, product
 
 import tilewright as tw
-from tilewright import recording
+from tilewright import epoch, recording
 
 SHAPES = ((), (3,), (2, 3), (3, 3), (2, 1), (4, 2), (2, 3, 2), (0, 2))
 MODIFIED = "modified by an inplace"
@@ -189,8 +189,6 @@ class Program:
         value: Any = self.scalar() if other is None else None
         b = value if other is None else other.array
         y = value if other is None else other.tensor
-        if self.recorded and getattr(y, "requires_grad", False) and self._is_seen_detached(s):
-            return
         name = self.choose.choice(("add", "mul", "set", "sub"))
         who = value if other is None else self.slots.index(other)
         self.log.append(f"{name}_ {self.slots.index(s)} {who}")
@@ -204,6 +202,10 @@ class Program:
             done = self.assign(target.data, name, y)
             # What is written to another view of the memory has a history of its own.
             array = Array(array.value)
+        elif self._is_refused(target, y):
+            with pytest.raises(RuntimeError, match="no_grad mode"):
+                self.assign(target, name, y)
+            return
         else:
             done = self.assign(target, name, y)
         if name == "set":
@@ -215,17 +217,13 @@ class Program:
         assert done
         array.write(new, recorded)
 
-    def _is_seen_detached(self, s: Slot) -> bool:
-        """Whether `s` and another tensor look at one detached tensor. One of them may be a view
-        that was taken without grad mode: PyTorch allows it no write that has a history."""
-
-        def detached(t: Any) -> bool:
-            return t._chain is not None and t._chain.detaches
-
-        return detached(s.tensor) and any(
-            o is not s and o.tensor._storage is s.tensor._storage and detached(o.tensor)
-            for o in self.slots
-        )
+    def _is_refused(self, t: Any, value: Any) -> bool:
+        """Whether a write of `value` in grad mode is an error: `t` is a view that was taken
+        without it."""
+        if not self.recorded or t._chain is None or not t._chain.is_untracked:
+            return False
+        memory = t._root is None and epoch.resolve_state(t._storage).requires_grad
+        return memory or getattr(value, "requires_grad", False)
 
     def _is_of_leaf(self, t: Any) -> bool:
         """Whether a write to `t` in grad mode is an error: it is a leaf, or looks at one."""
