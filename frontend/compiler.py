@@ -9,10 +9,10 @@ A call is replayed only if it would take the same way as one that was watched:
 1. Its arguments have the same *signature*: nesting, classes, Python numbers and strings by value,
    other objects by identity, tensors by shape, dtype, device, strides, whether they collect
    gradients, and which of them are the same one; grad mode and default dtype are part of it.
-2. Everything else that its code can read is as it was (replay/guards.py): the functions that ran, globals
-   they name, closures, attributes of modules and other objects, containers, classes, hooks, down
-   to their parts. `model.eval()`, another function put into a module, a changed closure: each has
-   the next call run and be watched again.
+2. Everything else that its code can read is as it was (replay/guards.py): the functions that ran,
+   globals they name, closures, attributes of modules and other objects, containers, classes, hooks,
+   down to their parts. `model.eval()`, another function put into a module, a changed closure: each
+   has the next call run and be watched again.
 3. While watched, it did nothing but record calls on tensors. It read no value (`item`, branches on
    values, printing), called no C function whose result may change (clocks, Python's random numbers,
    files), made no tensor from host data, changed nothing of Python's, kept no tensor that it didn't
