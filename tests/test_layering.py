@@ -2,13 +2,18 @@
 
 Every import statement is read, also inside functions and under TYPE_CHECKING. Inside a layer
 imports are relative; across layers they are absolute, `tilewright.X`.
+
+A room is a folder of a layer, or a module at its root. The rooms of a layer have an order too, and
+no modules import each other in a circle; there imports under TYPE_CHECKING don't count.
 """
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -16,6 +21,18 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("ir", "codegen", "runtime", "frontend")  # each may import those to its left
 FOREIGN = {"torch", "torchvision", "torchaudio", "functorch"}
+ROOMS = {  # lowest first: each may import those before it
+    "ir": "dtype location failure numeric shape node op ops rewrite reference passes loop"
+    " recurrence mlir",
+    "codegen": "chip target ops kernel schedule lower numpy llvm triton legalize fusion program",
+    "runtime": "debug files cache device host placement arena loops segment segments run results"
+    " engine interpret native offline cpu cuda devices plan tuner",
+}
+# Derivatives of these ops are written with one another: they are one calculus.
+CALCULUS = [
+    f"tilewright.ir.ops.{name}"
+    for name in ("binary", "composite", "movement", "reduce", "ternary", "unary")
+]
 HEAVY = (
     "cuda",
     "llvmlite",
@@ -103,6 +120,47 @@ def violations(path: str, source: str) -> list[str]:
     return found
 
 
+class Running(ast.NodeTransformer):
+    """Drops what only type checkers read."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return node.orelse
+        return self.generic_visit(node)
+
+
+def module_of(path: Path) -> str:
+    relative = path.relative_to(ROOT)
+    own = () if relative.name == "__init__.py" else (relative.stem,)
+    return ".".join([*package_of(relative.as_posix()), *own])
+
+
+def arrows(layer: str) -> dict[tuple[str, str], str]:
+    """(module, module it imports while the program runs) inside a layer, and where it says so."""
+    paths = {module_of(path): path for path in sources(layer)}
+    found = {}
+    for module, path in paths.items():
+        place = path.relative_to(ROOT).as_posix()
+        tree = Running().visit(ast.parse(path.read_text(encoding="utf-8")))
+        for line, _, name in imported_modules(tree, package_of(place)):
+            target = name if name in paths else name.rpartition(".")[0]
+            if target in paths and target != module:
+                found[module, target] = f"{place}:{line}: imports {target}"
+    return found
+
+
+def circle(imports: Iterable[tuple[str, str]]) -> list[str]:
+    """Modules that import each other in a circle, from the first one to itself; [] if none do."""
+    graph: dict[str, set[str]] = {}
+    for module, target in imports:
+        graph.setdefault(module, set()).add(target)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1][::-1]  # it goes from what is imported to what imports it
+    return []
+
+
 def sources(layer: str) -> list[Path]:
     return sorted((ROOT / layer).rglob("*.py"))
 
@@ -115,6 +173,43 @@ def test_imports(layer: str) -> None:
         for line in violations(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
     ]
     assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("layer", ROOMS)
+def test_the_order_of_rooms(layer: str) -> None:
+    rooms = ROOMS[layer].split()
+    place = {room: i for i, room in enumerate(rooms)}
+    depth = len(package_of(f"{layer}/x.py"))
+    met = {name for arrow in arrows(layer) for name in arrow}
+    room_of = {name: (name.split(".")[depth:] or [""])[0] for name in met}
+    here = {
+        p.stem
+        for p in (ROOT / layer).iterdir()
+        if p.suffix == ".py" or (p / "__init__.py").exists()
+    }
+    assert here - {"__init__"} == set(rooms), f"ROOMS: the rooms of {layer} aren't those on disk"
+    found = [
+        f"{said}: {room_of[module]} comes before {room_of[target]} in ROOMS"
+        for (module, target), said in arrows(layer).items()
+        if place[room_of[target]] > place[room_of[module]]
+    ]
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("layer", ROOMS)
+def test_no_modules_import_each_other_in_a_circle(layer: str) -> None:
+    said = arrows(layer)
+    round_trip = circle(
+        arrow for arrow in said if not (arrow[0] in CALCULUS and arrow[1] in CALCULUS)
+    )
+    found = [said[arrow] for arrow in pairwise(round_trip)]
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_a_circle_is_found() -> None:
+    assert circle([("a", "b"), ("b", "c"), ("a", "c")]) == []
+    around = {("b", "c"), ("c", "d"), ("d", "b")}
+    assert set(pairwise(circle([("a", "b"), *around]))) == around
 
 
 @pytest.mark.parametrize("layer", LAYERS[:-1])

@@ -26,7 +26,8 @@ from tilewright.ir.node import Node, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
 from tilewright.runtime import offline
-from tilewright.runtime.plan import Plan, Segment, plans
+from tilewright.runtime.plan import Plan, plans
+from tilewright.runtime.segment import Segment
 
 from .. import recording
 from ..recording.flushing import pending
