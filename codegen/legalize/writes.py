@@ -25,12 +25,14 @@ from ..ops import overwrite
 from ..target import Target
 
 
-def write_in_place(roots: Sequence[Node], target: Target) -> list[Node]:
-    """`roots` with those chains of writes made in place for which that costs less."""
+def write_in_place(
+    roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()
+) -> list[Node]:
+    """`roots`, then `inner`, with those chains of writes made in place for which that costs less."""
     nodes = reachable(roots)
     writes = {n for n in nodes if _is_write(n)}
     if not writes:
-        return list(roots)
+        return [*roots, *inner]
     readers = Counter(o for n in nodes for o in n.operands)
     chosen: set[Node] = set()
     inner = {n.operands[2] for n in writes}.intersection(writes).difference(roots)
@@ -41,7 +43,7 @@ def write_in_place(roots: Sequence[Node], target: Target) -> list[Node]:
         if _gains(chain, readers, target):
             chosen.update(chain)
     if not chosen:
-        return list(roots)
+        return [*roots, *inner]
     done: dict[Node, Node] = {}
     with grad_mode(False):
         for node in nodes:
@@ -53,7 +55,7 @@ def write_in_place(roots: Sequence[Node], target: Target) -> list[Node]:
                 done[node] = intern(node.op, operands, node.attrs, own, node.loc)
             else:
                 done[node] = node
-    return [done[r] for r in roots]
+    return [done.get(n, n) for n in (*roots, *inner)]
 
 
 def _is_write(node: Node) -> bool:
