@@ -35,10 +35,10 @@ def write_in_place(
         return [*roots, *inner]
     readers = Counter(o for n in nodes for o in n.operands)
     chosen: set[Node] = set()
-    inner = {n.operands[2] for n in writes}.intersection(writes).difference(roots)
-    for last in writes - inner:
+    followed = {n.operands[2] for n in writes}.intersection(writes).difference(roots)
+    for last in writes - followed:
         chain = [last]
-        while chain[-1].operands[2] in inner:
+        while chain[-1].operands[2] in followed:
             chain.append(chain[-1].operands[2])
         if _gains(chain, readers, target):
             chosen.update(chain)

@@ -289,9 +289,9 @@ def predict(function: Callable[..., Any], *args: Any, **kwargs: Any) -> PlanRepo
     """A report on what a call would compute: `predict(step).costs("sm_90")` tells what a training
     step takes on a GPU that isn't here, of any size.
 
-    Nothing is computed. What the call wrote to is as before, and what it leaves behind (gradients,
-    an optimizer's state) holds nothing: make a model for this alone. RuntimeError if it looks at a
-    value.
+    Nothing is computed. What the call wrote to is as before, gradients that are new are None, and
+    what else it leaves behind (an optimizer's state) holds nothing: make a model for this alone.
+    RuntimeError if it looks at a value.
     """
 
     def refusal() -> Exception:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.ir.location import at_user_line
-
 if TYPE_CHECKING:
     import networkx
 
@@ -23,15 +21,19 @@ def write(graph: networkx.Graph, path: str | os.PathLike[str]) -> None:
     around what shares a kernel or a device. ValueError for any other ending.
     """
     path = Path(path)
-    form = FORMATS.get(path.suffix.lower())
-    if form is None:
-        raise ValueError(
-            f"{path.name}: no format for a graph has the ending {path.suffix!r}; expected one of "
-            f"{', '.join(FORMATS)}{at_user_line()}"
-        )
-    text = form(graph)
+    check_ending(path)
+    text = FORMATS[path.suffix.lower()](graph)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
+
+
+def check_ending(path: Path) -> None:
+    """ValueError if no format goes by the ending of a file."""
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(
+            f"{path.name}: no graph is written with the ending {path.suffix!r}; expected one of "
+            f"{', '.join(FORMATS)}"
+        )
 
 
 def _graphml(graph: networkx.Graph) -> str:
@@ -100,7 +102,7 @@ def _drawn(node: str, data: Mapping[str, Any]) -> str:
     if "shape" in data:
         lines.append(f"{data['dtype']} {_text(data['shape'])}")
     if "role" in data:
-        lines.append(", ".join(data["role"]))
+        lines += [_role(role, data) for role in data["role"]]
     if "ops" in data:
         lines += _wrapped(data["ops"])
         lines.append(f"{_bytes(data['bytes_read'])} read, {_bytes(data['bytes_written'])} written")
@@ -112,6 +114,16 @@ def _drawn(node: str, data: Mapping[str, Any]) -> str:
     if data.get("result") or "result" in data.get("role", ()):
         drawn += ", penwidth=2"
     return drawn
+
+
+def _role(role: str, data: Mapping[str, Any]) -> str:
+    """What a buffer is, with the number or the place that belongs to it."""
+    if role == "input":
+        return f"input {data['leaf']}" if "leaf" in data else "from another device"
+    if role == "temporary":
+        return f"at byte {data['offset']}"
+    taken = f", may take input {_text(data['donors'])}" if "donors" in data else ""
+    return f"result {_text(data['results'])}{taken}"
 
 
 def _wrapped(words: tuple[str, ...], width: int = 40) -> list[str]:

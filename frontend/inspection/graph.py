@@ -17,13 +17,15 @@ from tilewright.codegen.schedule import default_schedule, predict
 from tilewright.codegen.target import Target
 from tilewright.ir.dtype import DType
 from tilewright.ir.mlir.graph import node_names
-from tilewright.ir.node import format_location
+from tilewright.ir.node import Node, format_location
+from tilewright.ir.op import Kind
+from tilewright.ir.ops.generate import constant_value
 from tilewright.runtime.placement import donors, place
 from tilewright.runtime.plan import CROSSING, launch_count
 from tilewright.runtime.segments import temporaries
 
 from .explanation import slot_bytes
-from .parts import Part, kernels_of_nodes, parts_of, report_on
+from .parts import Part, kernels_of_nodes, parts_of, report_on, title_of
 
 if TYPE_CHECKING:
     import networkx
@@ -33,20 +35,20 @@ def graph_of(
 ) -> networkx.MultiDiGraph:
     """The recorded ops of some work, each with edges to those that read it.
 
-    work: a function that is called with the arguments, of which nothing is computed (RuntimeError
-        if it looks at a value); tensors, for what is recorded of them; a plan's report; a traced
-        call. Without it, all that is pending.
+    work: a function that is called with the arguments as by `predict`, which computes nothing
+        (RuntimeError if it looks at a value); tensors, for what is recorded of them; a report on a
+        plan, of `explain` or `predict`; a traced call. Without it, all that is pending.
     target: a GPU (sm_90) whose kernels are told instead of those of the plan's devices.
 
     Nodes are named as in the plan's MLIR (`%3`, `%arg0`). They have op, kind, shape, dtype, device,
     bytes, line (file:line of the user's code), attrs (a text), result (whether the work asks for
-    it) and kernels: the nodes of `kernels_of` that compute it, first the one that stores it. An
-    edge has the number of the operand, also as its key.
+    it) and kernels: the nodes of `kernels_of` that compute it or part of it, first the one that
+    stores it. An edge has the number of the operand, also as its key.
     """
     report = report_on(work, args, kwargs)
     kernels = kernels_of_nodes(report, target)
     roots = set(report.plan.recorded)
-    graph = _empty("graph", report.title(), "kernels")
+    graph = _empty("graph", title_of(report, target), "kernels")
     names = {n: f"%{name}" for n, name in node_names(list(kernels)).items()}
     for node, found in kernels.items():
         graph.add_node(
@@ -56,7 +58,7 @@ def graph_of(
             **_value(node.shape, node.dtype),
             device=node.device or "any",
             line=format_location(node.loc),
-            attrs=", ".join(f"{k}={v}" for k, v in zip(node.op.params, node.attrs)),
+            attrs=_attrs(node),
             result=node in roots,
             kernels=found,
         )
@@ -192,6 +194,15 @@ def _empty(name: str, title: str, cluster: str) -> networkx.MultiDiGraph:
 def _value(shape: Sequence[int], dtype: DType) -> dict[str, Any]:
     size = math.prod(shape) * dtype.itemsize
     return {"shape": tuple(shape), "dtype": dtype.name, "bytes": size}
+
+
+def _attrs(node: Node) -> str:
+    """The attrs of a node, but those that say what its shape and dtype say."""
+    if node.op.kind is Kind.CONSTANT:
+        return str(constant_value(node))
+    own = (node.shape, node.dtype)
+    attrs = zip(node.op.params, node.attrs)
+    return ", ".join(f"{k}={v}" for k, v in attrs if not any(v is o or v == o for o in own))
 
 
 def _of_slot(slot: Slot) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.rewrite import above, substitute
-from tilewright.runtime.plan import CROSSING, Plan
+from tilewright.runtime.plan import CROSSING, Plan, launch_count
 from tilewright.runtime.segments import stand_ins
 
 from .. import recording
@@ -87,7 +87,12 @@ def parts_of(
         part = Part(0, work.target, program, None, _named(program, 0), {}, {}, results)
         return title, [part]
     report = report_on(work, args, kwargs)
-    return report.title(), list(_of_plan(report, target))
+    return title_of(report, target), list(_of_plan(report, target))
+
+
+def title_of(report: PlanReport, target: str | None) -> str:
+    count = sum(launch_count(program) for _, program in report.programs(target))
+    return f"{report.ops} ops recorded, {count} launches on {target or report.device}"
 
 
 def _of_plan(report: PlanReport, target: str | None) -> Iterator[Part]:
@@ -124,58 +129,87 @@ def _named(program: Program, first: int) -> tuple[tuple[str, Step], ...]:
 
 
 def kernels_of_nodes(report: PlanReport, target: str | None) -> dict[Node, tuple[str, ...]]:
-    """For each recorded node, operands first, the launches that compute it.
+    """For each recorded node, operands first, the launches that compute it, first the one that
+    stores it, then in order.
 
-    A node becomes several of the lowered graph, and each of these a node of what is compiled. What
-    vanishes on the way, as a transposition does that a product takes over, is computed where its
-    readers are.
+    A recorded node becomes several of the lowered graph, and each of these several of what is
+    compiled. What vanishes on the way, as a transposition does that a product takes over, is
+    computed where its readers are.
     """
     nodes = reachable(report.plan.recorded)
-    lowered = lower_graph(nodes)
-    places = _kernels_of_lowered(report, target)
-    boundary = set(lowered)
+    images = lower_graph(nodes)
+    order: dict[str, int] = {}
+    storing: dict[Node, str] = {}
+    computing: dict[Node, set[str]] = {}
+    for part, segment in zip(_of_plan(report, target), report.plan.segments):
+        order |= {name: len(order) + i for i, (name, _) in enumerate(part.steps)}
+        chip = part.target or segment.device.target
+        _trace(part, segment.roots, stand_ins(report.plan.crossings), chip, storing, computing)
     found: dict[Node, tuple[str, ...]] = {}
-    for node, image in zip(nodes, lowered):
-        kernels = dict.fromkeys(places.get(image, ()))
-        inside = [o for o in image.operands if o not in boundary]
-        seen = set(inside)
-        while inside:
-            each = inside.pop()
-            if each.op.kind not in _FREE:
-                kernels.update(dict.fromkeys(places.get(each, ())))
-                further = [o for o in each.operands if o not in boundary and o not in seen]
-                seen.update(further)
-                inside += further
-        found[node] = tuple(kernels)
-    below: dict[Node, dict[str, None]] = {}
-    for node, image in zip(reversed(nodes), reversed(lowered)):
+    for node, image, kernels in zip(nodes, images, _within(images, computing)):
+        first = storing.get(image)
+        found[node] = tuple(sorted(kernels, key=lambda k: (k != first, order[k])))
+    below: dict[Node, set[str]] = {}
+    for node, image in zip(reversed(nodes), reversed(images)):
         if not found[node] and image.op.kind is not Kind.LEAF:
-            found[node] = tuple(below.get(node, ()))
+            found[node] = tuple(sorted(below.get(node, ()), key=order.__getitem__))
         for operand in node.operands:
-            below.setdefault(operand, {}).update(dict.fromkeys(found[node]))
+            below.setdefault(operand, set()).update(found[node])
     return found
 
 
-def _kernels_of_lowered(report: PlanReport, target: str | None) -> dict[Node, tuple[str, ...]]:
-    """For each node of the lowered graph the launches that compute it, those that store it first."""
-    stops = stand_ins(report.plan.crossings)
-    found: dict[Node, tuple[str, ...]] = {}
-    for part, segment in zip(_of_plan(report, target), report.plan.segments):
-        storing: dict[Node, dict[str, None]] = {}
-        computing: dict[Node, dict[str, None]] = {}
-        for name, step in part.steps:
-            for node in (part.program.slots[slot].node for slot in step.outputs):
-                if node is not None:
-                    storing.setdefault(node, {})[name] = None
-            for node in step.nodes:
-                computing.setdefault(node, {})[name] = None
-        inner = above(segment.roots, stops)
-        chip = part.target or segment.device.target
-        count = len(segment.roots)
-        images = substitute([*segment.roots, *inner], stops)
-        for node, image in zip(inner, legalize(images[:count], chip, images[count:])[count:]):
-            kernels = dict(storing.get(memory(image), {}))
-            if image.op.kind not in _FREE:
-                kernels.update(computing.get(image, {}))
-            found[node] = (*found.get(node, ()), *kernels)
+def _trace(
+    part: Part,
+    roots: Sequence[Node],
+    stops: Mapping[Node, Node],
+    chip: Target,
+    storing: dict[Node, str],
+    computing: dict[Node, set[str]],
+) -> None:
+    """Add to `storing` and `computing` where the nodes of a part's lowered graph are."""
+    stored: dict[Node, str] = {}
+    computed: dict[Node, set[str]] = {}
+    for name, step in part.steps:
+        for node in (part.program.slots[slot].node for slot in step.outputs):
+            if node is not None:
+                stored.setdefault(node, name)
+                computed.setdefault(node, set()).add(name)
+        for node in step.nodes:
+            computed.setdefault(node, set()).add(name)
+    inner = above(roots, stops)
+    count = len(roots)
+    inside = substitute([*roots, *inner], stops)
+    images = legalize(inside[:count], chip, inside[count:])[count:]
+    for node, image, kernels in zip(inner, images, _within(images, computed)):
+        computing.setdefault(node, set()).update(kernels)
+        if memory(image) in stored:
+            storing.setdefault(node, stored[memory(image)])
+            computing[node].add(storing[node])
+
+
+def _within(images: Sequence[Node], computed: Mapping[Node, set[str]]) -> Iterator[set[str]]:
+    """For each of the nodes that others became, the launches of it and of what is between it and
+    the next of them below."""
+    direct = set(images)
+    boundary = direct.union(*(_turned(image, direct) for image in direct))
+    for image in images:
+        kernels: set[str] = set()
+        seen = {image, *_turned(image, direct)}
+        stack = list(seen)
+        while stack:
+            node = stack.pop()
+            if node.op.kind not in _FREE:
+                kernels |= computed.get(node, set())
+                further = [o for o in node.operands if o not in boundary and o not in seen]
+                seen.update(further)
+                stack += further
+        yield kernels
+
+
+def _turned(image: Node, direct: set[Node]) -> list[Node]:
+    """What an image only moves, if no other node became that: a result in another layout."""
+    found: list[Node] = []
+    while image.op.kind is Kind.MOVEMENT and image.operands[0] not in direct:
+        image = image.operands[0]
+        found.append(image)
     return found
