@@ -5,14 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .dtype import FLOAT8, DType
 from .location import at_user_line
+from .node import Node, intern
 from .shape import Size
-
-if TYPE_CHECKING:
-    from .node import Node
 
 Aval = tuple[Size, DType]
 
@@ -95,12 +93,20 @@ class Op:
 
     def __call__(self, *args: Any) -> Node:
         """The node of this op: leading Nodes are its operands, the rest its attrs."""
-        from .node import Node, intern
-
         count = 0
         while count < len(args) and isinstance(args[count], Node):
             count += 1
         return intern(self, args[:count], args[count:])
+
+    @property
+    def is_view(self) -> bool:
+        """Whether a node may have more elements than any memory, as an `expand` may."""
+        return self.kind is Kind.MOVEMENT or self.kind is Kind.MARKER
+
+    @property
+    def passes_gradient(self) -> bool:
+        """True of every op but `detach`; one without a VJP raises when the gradient reaches it."""
+        return self.kind is not Kind.MARKER or self.vjp is not None
 
     def check(self, operands: tuple[Node, ...]) -> None:
         """NotImplementedError for operands of float8 if this op doesn't take them."""

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tilewright.codegen.target import Target
     from tilewright.codegen.triton import Emitted
 
-    from .tuner.choices import Choice
+    from .engine import Engine
+    from .results.choices import Choice
 
 Launch = Callable[[Sequence[Any], Sequence[Any]], None]
 """launch(buffers, scalars): buffers are the kernel's outputs followed by its inputs, scalars are
@@ -56,6 +57,8 @@ class Device(abc.ABC):
 
     name: str
     target: Target
+    engine: Engine[Any] | None = None
+    """What can be chosen for its kernels, if anything."""
     lane: str | None = None
     """Names work that runs beside the device's other work, with temporaries of its own."""
     concurrent = False

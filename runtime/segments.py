@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.ir import ops
@@ -10,19 +10,22 @@ from tilewright.ir.node import Node, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
 
-from . import devices
 from .device import Device
 from .loops import launches_of
 from .placement import donors, place
-from .plan import CROSSING, Segment
+from .segment import CROSSING, Segment
 
 
 def segments_of(
-    roots: Sequence[Node], places: Sequence[str], crossings: dict[Node, int]
+    roots: Sequence[Node],
+    places: Sequence[str],
+    crossings: dict[Node, int],
+    device: Callable[[str], Device],
 ) -> list[Segment]:
     """One segment for each device and depth of transfers, in the order in which they run.
 
-    places: the device of each root. crossings: gets the number of each transfer.
+    places: the device of each root, by name. crossings: gets the number of each transfer. device:
+        gives the device of a name.
     """
     nodes = reachable(roots)
     depth: dict[Node, int] = {}
@@ -42,7 +45,7 @@ def segments_of(
     out = []
     for (_, name), members in sorted(wanted.items(), key=lambda item: item[0][0]):
         kept = {r for r in members if (name, r) in handed_out}
-        out.append(_segment(devices.get(name), tuple(members), stops, kept))
+        out.append(_segment(device(name), tuple(members), stops, kept))
     return out
 
 

@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from tilewright.ir.dtype import BOOL, FLOAT, SIGNED, DType
+from tilewright.ir.dtype import BOOL
 
 from ..kernel import Apply
 from . import integers, math
 from .body import Body, Mask
 from .code import Level
+from .folds import combine
 from .machine import CannotLower
+from .routine import ROUTINES, Context, Routine, routine
 from .types import Ref, constant, suffix, vector
-
-Routine = Callable[["Context"], Ref]
-
-
-class Context:
-    """One op at the place where it is computed."""
-
-    def __init__(self, body: Body, value: Apply, args: Sequence[Ref], mask: Mask | None, at: Level):
-        self.body, self.value, self.mask, self.at = body, value, mask, at
-        self.code = body.code
-        self.given = args
-        self.args = body.code.matched(*args, at=at)
-        self.dtype: DType = value.args[0].dtype
-        if value.op.name == "where":
-            self.dtype = value.dtype
-
-    @property
-    def floating(self) -> bool:
-        return self.dtype.category == FLOAT
-
-    @property
-    def signed(self) -> bool:
-        return self.dtype.category == SIGNED
-
-    @property
-    def lanes(self) -> int:
-        return self.args[0].lanes
-
-    def binary(self, op: str, a: Ref, b: Ref) -> Ref:
-        return self.code.binary(op, a, b, self.at)
-
-    def compare(self, op: str, a: Ref, b: Ref) -> Ref:
-        return self.code.compare(op, a, b, self.at)
-
-    def select(self, condition: Ref, a: Ref, b: Ref) -> Ref:
-        return self.code.select(condition, a, b, self.at)
-
-    def intrinsic(self, name: str, *args: Ref) -> Ref:
-        return self.code.intrinsic(name, args, self.at)
-
-    def like(self, number: float) -> Ref:
-        return constant(number, self.args[0].type, self.lanes)
-
-
-ROUTINES: dict[str, Routine] = {}
-
-
-def routine(*names: str) -> Callable[[Routine], Routine]:
-    def register(function: Routine) -> Routine:
-        for name in names:
-            ROUTINES[name] = function
-        return function
-
-    return register
 
 
 def apply(body: Body, value: Apply, args: Sequence[Ref], mask: Mask | None, at: Level) -> Ref:
@@ -241,8 +189,6 @@ def _relu(c: Context) -> Ref:
 
 def _extremum(low: bool) -> Routine:
     def make(c: Context) -> Ref:
-        from .folds import combine
-
         return combine(c.body, "max" if low else "min", c.dtype, c.args[0], c.args[1], c.at)
 
     return make

@@ -47,18 +47,23 @@ class Vector:
     whole: bool = False
 
 
+Evaluate = Callable[["Body", Value, Mask | None], Ref]
+
+
 class Body:
-    """What the parts of the emitter share."""
+    """What the parts of the emitter share. evaluate: writes a value and all it is made of."""
 
     def __init__(
         self,
         kernel: Kernel,
         machine: Machine,
         form: Form,
+        evaluate: Evaluate,
         arguments: Arguments | None = None,
         code: Code | None = None,
     ):
         self.kernel, self.machine, self.form = kernel, machine, form
+        self.evaluate = evaluate
         self.lanes = form.lanes
         self.code = code or Code("kernel", "ptr %args, i64 %chunk")
         self.analysis = Analysis(kernel)

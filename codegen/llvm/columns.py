@@ -27,6 +27,7 @@ from .machine import Machine
 from .phases import Phase, Written, chunks_of, function, write_kernel
 from .schedule import DEFAULT, Schedule
 from .types import Ref, constant
+from .values import evaluate
 
 UPDATES = {fold: update for update, fold in memory.FOLDS.items()}
 LEAST_POINTS = 1 << 17
@@ -132,18 +133,20 @@ def write(kernel: Kernel, machine: Machine, found: Plan) -> Written:
     arguments = Arguments(kernel)
     for each in found.sums:
         arguments.keep(each.buffer)
-    rows = Body(found.rows, machine, found.form, arguments.part("rows"), function("rows"))
+    rows = Body(found.rows, machine, found.form, evaluate, arguments.part("rows"), function("rows"))
     rows.padded = {each.buffer for each in found.sums}
     _clear(rows, found)
     points.write(rows)
     form = form_of(found.columns, machine)
-    down = Body(found.columns, machine, form, arguments.part("columns"), function("columns"))
+    down = Body(
+        found.columns, machine, form, evaluate, arguments.part("columns"), function("columns")
+    )
     points.write(down)
     phases = [
         Phase("rows", found.block.extent),
         Phase("columns", form.chunks(found.columns)),
     ]
-    body = Body(kernel, machine, found.form, arguments)
+    body = Body(kernel, machine, found.form, evaluate, arguments)
     write_kernel(body, phases)
     text = module_text([body.code, rows.code, down.code])
     return Written(text, arguments, chunks_of(phases), arguments.space)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from tilewright.ir.dtype import BOOL
 
 from ..kernel.index import Check
+from .checks import fail
 from .machine import CannotLower
-from .positions import fail
 from .types import Ref, constant, suffix, vector
 
 if TYPE_CHECKING:
-    from .arithmetic import Context
+    from .routine import Context
 
 
 def division(c: Context) -> Ref:

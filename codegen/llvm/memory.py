@@ -14,6 +14,7 @@ from ..kernel.index import Data, Index, walk
 from .body import Body, Mask
 from .code import Level
 from .convert import from_memory, to_memory
+from .folds import combine
 from .form import STRIDES
 from .positions import lane_steps, level_of_index, position, split, uniform
 from .types import Ref, constant, stored, suffix, vector
@@ -379,8 +380,6 @@ def _masked_scatter(body: Body, buffer: Buffer, addresses: Ref, raw: Ref, at: Le
 
 def _update_padded(body: Body, each: Store, value: Ref) -> None:
     """Under a mask, what is stored couldn't be read again before it is in the cache."""
-    from .folds import combine
-
     at, buffer = body.code.level, each.buffer
     (address,) = _addresses(body, [(buffer, each.offset)], None, at)
     old = from_memory(body, _vector_load(body, address, buffer, at), buffer.dtype, at)
@@ -390,8 +389,6 @@ def _update_padded(body: Body, each: Store, value: Ref) -> None:
 
 def update(body: Body, each: Store, value: Ref) -> None:
     """Combines a value into memory. Lanes never meet."""
-    from .folds import combine
-
     at, buffer = body.code.level, each.buffer
     if buffer in body.padded:
         _update_padded(body, each, value)

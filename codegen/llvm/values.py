@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tilewright.ir.dtype import SIGNED, DType
+from tilewright.ir.dtype import DType
 from tilewright.ir.ops.unary import bitcast, cast
 
 from ..kernel import (
@@ -163,14 +163,6 @@ def _bound(body: Body, value: int, key: Any, kind: str) -> Ref:
     return body.code.once(
         ("narrow", ref, kind), entry, lambda: body.code.convert("trunc", ref, kind, entry)
     )
-
-
-def extended(body: Body, ref: Ref, dtype: DType) -> Ref:
-    """An integer as 64 bits."""
-    if ref.type == "i64":
-        return ref
-    op = "sext" if dtype.category == SIGNED else "zext"
-    return body.code.convert(op, ref, "i64")
 
 
 def load_ahead(body: Body, roots: Sequence[Value]) -> None:

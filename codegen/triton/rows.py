@@ -29,7 +29,7 @@ from .folds import (
 from .online import online
 from .scope import Body, Guards, Ref, Scope, Tile
 from .text import Block, tl_type
-from .values import evaluate, relevant, unsupported
+from .values import evaluate, relevant, unsupported, write
 
 ROWS = Rows("p", "r")
 
@@ -52,7 +52,7 @@ def rows(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         block.add(f"r_ok = r < {_length(body)}")
         scope = Scope(body, block, [tile, _row_tile(body)])
         body.fold = _whole
-        scope.store(kernel.stores)
+        write(scope, kernel.stores)
     constexprs = {"BLOCK_P": schedule.block, "BLOCK_R": schedule.block_r}
     return constexprs, -(-count // schedule.block)
 
@@ -118,13 +118,13 @@ def _looped(body: Body, root: Scope) -> None:
         tops = {(id(v), guards): acc for (v, guards), (acc, _) in zip(stage, results)}
         sums = [online(root, scope, value, guards, tops) for value, guards in beside]
         if depth == passes:
-            scope.store(full)
+            write(scope, full)
         root.block.loop(f"for start in range(0, {_length(body)}, BLOCK_R)", loop)
         for (value, guards), result in zip(stage, results):
             root.cache[id(value), guards] = _finish(root, value, result)
         for (value, guards), total in zip(beside, sums):
             root.cache[id(value), guards] = total.finish(root, _length(body))
-    root.store(s for s in kernel.stores if s not in full)
+    write(root, (s for s in kernel.stores if s not in full))
 
 
 def _is_full(analysis: Analysis, store: Store, reduction: tuple[Axis, ...]) -> bool:

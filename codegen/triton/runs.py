@@ -12,7 +12,7 @@ from ..schedule import Schedule, points
 from .folds import combined, neutral
 from .scope import Body, Scope, Tile
 from .text import Block, tl_type
-from .values import evaluate
+from .values import evaluate, write
 
 VALUES = frozenset({"r", "p"})
 SHAPE = "(BLOCK_J, BLOCK_R)"
@@ -42,7 +42,7 @@ def runs(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     _, other = _group(root, block, store, "h", "BLOCK_J", "j_ok")
     block.add(f"j_ok = j_ok & ({at_edge} | ({mine} != {other}))")
     if store.mode == "set":
-        here.store([store])  # the last one of a group
+        write(here, [store])  # the last one of a group
     else:
         _walk(root, here, store, mine)
     constexprs = {

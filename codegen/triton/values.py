@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilewright.ir.dtype import BOOL, FLOAT8, NARROW, DType, float8_e4m3fn
 
 from ..kernel import (
@@ -167,13 +169,6 @@ def narrowed(text: str, stored: DType) -> str:
     return f"{text}.to({TL[stored.name]})"
 
 
-def stored_text(ref: Ref, store: Store) -> str:
-    """`ref` as it is stored: float8 as its bits; of what else is computed tl.store takes care."""
-    if store.buffer.dtype in FLOAT8:
-        return narrowed(typed(ref, store.value.dtype), store.buffer.dtype)
-    return ref.text
-
-
 def typed(ref: Ref, dtype: DType) -> str:
     """`ref` as a tensor: literals take the type of their neighbour, which may not be `dtype`."""
     return f"tl.full((), {ref.text}, {tl_type(dtype)})" if ref.is_literal else ref.text
@@ -255,3 +250,18 @@ def guarded(scope: Scope, value: Guard, guards: Guards, raw: bool = False) -> Re
 
 def is_zero(value: Value) -> bool:
     return isinstance(value, Constant) and not value.value
+
+
+def write(scope: Scope, stores: Iterable[Store]) -> None:
+    """Writes `stores`, after all that they store: one may overwrite what another one reads."""
+    values = [(s, evaluate(scope, s.value)) for s in stores]
+    targets = [(*scope.target(s, v.tiles), _stored_text(v, s)) for s, v in values]
+    for address, mask, text in targets:
+        scope.block.add(f"tl.store({address}, {text}{mask})")
+
+
+def _stored_text(ref: Ref, store: Store) -> str:
+    """`ref` as it is stored: float8 as its bits; of what else is computed tl.store takes care."""
+    if store.buffer.dtype in FLOAT8:
+        return narrowed(typed(ref, store.value.dtype), store.buffer.dtype)
+    return ref.text

@@ -25,7 +25,8 @@ from tilewright.ir.node import reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
 from tilewright.runtime import offline
-from tilewright.runtime.plan import Plan, Segment, plans
+from tilewright.runtime.plan import Plan, plans
+from tilewright.runtime.segment import Segment
 from tilewright.runtime.segments import stand_ins
 
 from .. import recording

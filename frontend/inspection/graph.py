@@ -21,7 +21,8 @@ from tilewright.ir.node import Node, format_location
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.generate import constant_value
 from tilewright.runtime.placement import donors, place
-from tilewright.runtime.plan import CROSSING, launch_count
+from tilewright.runtime.plan import launch_count
+from tilewright.runtime.segment import CROSSING
 from tilewright.runtime.segments import temporaries
 
 from .explanation import slot_bytes

@@ -15,7 +15,8 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.rewrite import above, substitute
-from tilewright.runtime.plan import CROSSING, Plan, launch_count
+from tilewright.runtime.plan import Plan, launch_count
+from tilewright.runtime.segment import CROSSING
 from tilewright.runtime.segments import stand_ins
 
 from .. import recording

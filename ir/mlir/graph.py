@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import ops as _ops  # noqa: F401  fills REGISTRY
+from .. import recurrence as _recurrence  # noqa: F401  and so do loops
 from ..dtype import BY_MLIR, DType
 from ..node import Node, grad_mode, intern, reachable, recorded_as
 from ..op import REGISTRY, Kind, Op

@@ -5,6 +5,7 @@
 
 # ruff: noqa: F401 -- all of it is re-exported
 
+from . import operators
 from .activation import (
     celu,
     clamp,
@@ -172,10 +173,6 @@ from .random import (
     randint,
     randperm,
     uniform,
-)
-from .recurrence import (
-    CELLS,
-    recurrence,
 )
 from .reduce import (
     all,
