@@ -29,7 +29,7 @@ from .target import Target
 class Step:
     """One launch: the slots of its kernel's outputs and inputs, in the kernel's order.
 
-    nodes: all that it computes, as the compiler sees it; a node may be computed in several launches.
+    nodes: all that it computes, as the compiler sees it; several launches may compute one node.
     cost: what fusion reckons with, in bytes that could be moved in its time.
     """
 
@@ -240,7 +240,8 @@ class _Assembly:
         return tuple(found[i] for i in sorted(found))
 
     def _explain(self, group: Group, number: int, step_of: dict[Node, int]) -> list[str]:
-        listed = ", ".join(f"{op} ({format_location((f, n))})" for op, f, n in notes_of(group.nodes))
+        notes = notes_of(group.nodes)
+        listed = ", ".join(f"{op} ({format_location((f, n))})" for op, f, n in notes)
         lines = [f"step {number} {_name(group)}: {listed}"]
         told = set()
         for anchor in group.anchors:

@@ -25,10 +25,9 @@ from ..ops import overwrite
 from ..target import Target
 
 
-def write_in_place(
-    roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()
-) -> list[Node]:
-    """`roots`, then `inner`, with those chains of writes made in place for which that costs less."""
+def write_in_place(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) -> list[Node]:
+    """`roots`, then `inner`, with those chains of writes made in place for which that costs
+    less."""
     nodes = reachable(roots)
     writes = {n for n in nodes if _is_write(n)}
     if not writes:

@@ -1,11 +1,11 @@
 """Looking at recorded work: explanations and predictions, traces, graphs for networkx.
 
-    explanation  what became of a program, stage by stage
-    prediction   what its kernels would take on a GPU that isn't here
-    tracing      a call of a model, recorded and not run
-    graph        ops, kernels and plans as graphs of networkx
-    parts        what these are made of
-    formats      graphs as GraphML, DOT and JSON
+explanation  what became of a program, stage by stage
+prediction   what its kernels would take on a GPU that isn't here
+tracing      a call of a model, recorded and not run
+graph        ops, kernels and plans as graphs of networkx
+parts        what these are made of
+formats      graphs as GraphML, DOT and JSON
 """
 
 from __future__ import annotations

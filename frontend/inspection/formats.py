@@ -66,7 +66,7 @@ def _json(graph: networkx.Graph) -> str:
 
 
 def _dot(graph: networkx.Graph) -> str:
-    """DOT for Graphviz: what shares the attribute that the graph names as its cluster is in a box."""
+    """DOT for Graphviz, with a box for each value of the attribute that the graph calls cluster."""
     boxes: dict[Any, list[str]] = {}
     by = graph.graph.get("cluster")
     for node, data in graph.nodes(data=True):

@@ -31,6 +31,7 @@ from .parts import Part, kernels_of_nodes, parts_of, report_on, title_of
 if TYPE_CHECKING:
     import networkx
 
+
 def graph_of(
     work: Any = None, *args: Any, target: str | None = None, **kwargs: Any
 ) -> networkx.MultiDiGraph:

@@ -1,5 +1,5 @@
-"""What a graph of recorded work is made of: the plan, its parts by device, and which launches compute
-which node."""
+"""What graphs of recorded work are made of: its plan, the parts of that by device, and the launches
+that compute each node."""
 
 from __future__ import annotations
 
