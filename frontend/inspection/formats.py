@@ -122,6 +122,8 @@ def _role(role: str, data: Mapping[str, Any]) -> str:
         return f"input {data['leaf']}" if "leaf" in data else "from another device"
     if role == "temporary":
         return f"at byte {data['offset']}"
+    if role == "sent":
+        return "to another device"
     taken = f", may take input {_text(data['donors'])}" if "donors" in data else ""
     return f"result {_text(data['results'])}{taken}"
 

@@ -20,7 +20,7 @@ from tilewright.ir.mlir.graph import node_names
 from tilewright.ir.node import Node, format_location
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.generate import constant_value
-from tilewright.runtime.placement import donors, place
+from tilewright.runtime.placement import place
 from tilewright.runtime.plan import launch_count
 from tilewright.runtime.segment import CROSSING
 from tilewright.runtime.segments import temporaries
@@ -111,10 +111,10 @@ def plan_of(
     that a launch reads or writes. work, target: as of `kernels_of`.
 
     Launches are the nodes of `kernels_of`, with type "launch". Buffers have type "buffer", segment,
-    device, slot, shape, dtype, bytes and role: input (with the number of its leaf), temporary (with
-    its offset in the arena), result (with the numbers of the values asked for, and of the leaves
-    whose memory it may take), or several of them. A buffer that is updated in place is a node for
-    each of its contents.
+    device, slot, shape, dtype, bytes and role, some of: input (with the number of its leaf, or from
+    another device), temporary (with its offset in the arena), sent (to another device), result
+    (with the numbers of the values asked for as results, and as donors those of the leaves whose
+    memory it may take). A buffer that is updated in place is a node for each of its contents.
     """
     title, parts = parts_of(work, args, kwargs, target)
     graph = _empty("plan", title, "segment")
@@ -172,15 +172,16 @@ class _Buffers:
 
     def finish(self) -> None:
         """Say which contents are results."""
-        may_take: dict[int, list[int]] = {}
-        for (_, leaf), slot in donors(self.part.program).items():
-            may_take.setdefault(slot, []).append(leaf)
         for slot in dict.fromkeys(self.part.program.results):
             node = self.graph.nodes[self.current(slot)]
-            node["role"] += ("result",)
-            node["results"] = tuple(i for i, s in self.part.results if s == slot)
-            if slot in may_take:
-                node["donors"] = tuple(may_take[slot])
+            results = tuple(i for i, s in self.part.results if s == slot)
+            if slot in self.part.leaving.values():
+                node["role"] += ("sent",)
+            if results:
+                node["role"] += ("result",)
+                node["results"] = results
+            if results and slot in self.part.donors:
+                node["donors"] = self.part.donors[slot]
 
 
 # ---- attributes ------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.rewrite import above, substitute
+from tilewright.runtime.placement import donors
 from tilewright.runtime.plan import Plan, launch_count
 from tilewright.runtime.segment import CROSSING
 from tilewright.runtime.segments import stand_ins
@@ -60,7 +61,8 @@ class Part:
     """What runs on one device. steps: its launches by name.
 
     arriving: by slot the number of a value from another device; leaving: by such a number the slot.
-    results: (place among the values asked for, slot).
+    results: (place among the values asked for, slot). donors: by slot the leaves whose memory it
+    may take.
     """
 
     number: int
@@ -71,6 +73,7 @@ class Part:
     arriving: dict[int, int]
     leaving: dict[int, int]
     results: tuple[tuple[int, int], ...]
+    donors: dict[int, tuple[int, ...]]
 
 
 def parts_of(
@@ -85,13 +88,15 @@ def parts_of(
         program = work.program
         results = tuple(enumerate(program.results))
         title = f"compiled for {work.target}"
-        part = Part(0, work.target, program, None, _named(program, 0), {}, {}, results)
+        part = Part(0, work.target, program, None, _named(program, 0), {}, {}, results, {})
         return title, [part]
     report = report_on(work, args, kwargs)
     return title_of(report, target), list(_of_plan(report, target))
 
 
 def title_of(report: PlanReport, target: str | None) -> str:
+    if target is not None:
+        check_target(target)
     count = sum(launch_count(program) for _, program in report.programs(target))
     return f"{report.ops} ops recorded, {count} launches on {target or report.device}"
 
@@ -104,6 +109,10 @@ def _of_plan(report: PlanReport, target: str | None) -> Iterator[Part]:
         steps = _named(program, count)
         count += len(steps)
         of_root = dict(zip(segment.roots, program.results))
+        may_take: dict[int, tuple[int, ...]] = {}
+        for (_, leaf), slot in donors(program).items():
+            if leaf < CROSSING:
+                may_take[slot] = (*may_take.get(slot, ()), leaf)
         yield Part(
             number,
             target or segment.device.name,
@@ -121,6 +130,7 @@ def _of_plan(report: PlanReport, target: str | None) -> Iterator[Part]:
                 for i, (place, k) in enumerate(plan.result_places)
                 if place == number
             ),
+            may_take,
         )
 
 
@@ -135,7 +145,7 @@ def kernels_of_nodes(report: PlanReport, target: str | None) -> dict[Node, tuple
 
     A recorded node becomes several of the lowered graph, and each of these several of what is
     compiled. What vanishes on the way, as a transposition does that a product takes over, is
-    computed where its readers are.
+    computed where its readers are, and what only moves elements is there too.
     """
     nodes = reachable(report.plan.recorded)
     images = lower_graph(nodes)
@@ -152,8 +162,10 @@ def kernels_of_nodes(report: PlanReport, target: str | None) -> dict[Node, tuple
         found[node] = tuple(sorted(kernels, key=lambda k: (k != first, order[k])))
     below: dict[Node, set[str]] = {}
     for node, image in zip(reversed(nodes), reversed(images)):
-        if not found[node] and image.op.kind is not Kind.LEAF:
-            found[node] = tuple(sorted(below.get(node, ()), key=order.__getitem__))
+        vanished = not found[node] and image.op.kind not in (Kind.LEAF, Kind.TRANSFER)
+        if vanished or (image.op.kind is Kind.MOVEMENT and image not in storing):
+            kernels = below.get(node, set()).union(found[node])
+            found[node] = tuple(sorted(kernels, key=order.__getitem__))
         for operand in node.operands:
             below.setdefault(operand, set()).update(found[node])
     return found
@@ -168,15 +180,13 @@ def _trace(
     computing: dict[Node, set[str]],
 ) -> None:
     """Add to `storing` and `computing` where the nodes of a part's lowered graph are."""
-    stored: dict[Node, str] = {}
     computed: dict[Node, set[str]] = {}
     for name, step in part.steps:
-        for node in (part.program.slots[slot].node for slot in step.outputs):
-            if node is not None:
-                stored.setdefault(node, name)
-                computed.setdefault(node, set()).add(name)
         for node in step.nodes:
             computed.setdefault(node, set()).add(name)
+    # What is updated in place holds its node after the last launch that writes to it.
+    last = {slot: name for name, step in part.steps for slot in step.outputs}
+    stored = {part.program.slots[slot].node: name for slot, name in last.items()}
     inner = above(roots, stops)
     count = len(roots)
     inside = substitute([*roots, *inner], stops)
