@@ -1,4 +1,4 @@
-"""How time grows with what was recorded: loops that nothing reads before their end, training steps.
+"""Growth of time with the length of loops: those that nothing reads before their end, and training.
 
     python bench/growth.py [--json FILE] [--most ROUNDS] [NAME ...]
 

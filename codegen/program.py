@@ -162,8 +162,8 @@ class _Assembly:
         )
 
     def _takes_over(self, group: Group, step_of: dict[Node, int]) -> bool:
-        """Whether a group is the copy that an update starts from, of memory that is not needed
-        any more: then the update is made there. step_of: the launches so far."""
+        """Whether a group only copies memory that nothing needs after the copy's updates: then
+        they are made in that memory, and the copy is left out. step_of: the launches so far."""
         copy = group.anchors[0]
         if len(group.anchors) > 1 or copy.op is not initial:
             return False
@@ -256,8 +256,8 @@ class _Assembly:
 
 
 def _reads_elsewhere(update: Group, base: Node) -> bool:
-    """Whether an update reads memory at other places than those it writes, or at a place that it
-    has written before: along reduction axes points may meet."""
+    """Whether an update reads `base` at a place that it doesn't write, or has written before.
+    Along reduction axes points may meet."""
     if base not in update.form.loaded:
         return False
     buffer = update.form.buffer(base)

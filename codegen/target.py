@@ -52,8 +52,8 @@ class Target:
     block_scales: whether a product of float8 with scales of blocks is one kernel.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
     tf32_convolutions: the same of convolutions, which PyTorch rounds unless it is told not to.
-    rounds_halves: whether each result of a half type is rounded, though the kernel that computes
-        it uses it at once, so that no value depends on what is in memory.
+    rounds_halves: whether each result of a half type is rounded, also within the kernel that
+        computes it, so that no value depends on which others are in memory.
     """
 
     name: str

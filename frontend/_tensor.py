@@ -20,10 +20,10 @@ from . import devices as device_module
 from . import recording
 from .autograd.grad_fn import GradFn
 from .devices import device as Device
-from .exchange import arrays
-from .exchange.pinning import is_pinned, pinned
-from .functions import elementwise, indexing, parts, shapes
+from .exchange import arrays, copies
 from .exchange.mirror import Mirror
+from .exchange.pinning import is_pinned, pinned
+from .functions import arguments, creation, indexing, parts, shapes
 from .recording import Handle, calls, epoch, record, resolve, views
 from .recording.roots import source_of
 
@@ -182,7 +182,7 @@ class Tensor(Handle):
 
     @property
     def _version(self) -> int:
-        """How often its memory was written to in place."""
+        """The number of writes in place to its memory."""
         return (self._storage or self)._changes
 
     @property
@@ -384,7 +384,7 @@ class Tensor(Handle):
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
                 f"protocol at the moment{at_user_line()}"
             )
-        out = arrays.deep_copied(self, memo)
+        out = copies.deep_copied(self, memo)
         if type(self) is not Tensor:
             out = out.as_subclass(type(self))
         out.__dict__.update(copy.deepcopy(self.__dict__, memo))
@@ -396,7 +396,7 @@ class Tensor(Handle):
         return out
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return arrays.reduced(self)
+        return copies.reduced(self)
 
     # ---- moving and casting ------------------------------------------------------------------
 
@@ -488,25 +488,17 @@ class Tensor(Handle):
         return self.to(other)
 
     def new_tensor(self, data: Any, **options: Any) -> Any:
-        from .functions import creation
-
         return creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
     def new_zeros(self, *size: Any, **options: Any) -> Any:
-        from .functions import creation
-
         return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **options})
 
     new_empty = new_zeros
 
     def new_ones(self, *size: Any, **options: Any) -> Any:
-        from .functions import creation
-
         return creation.ones(*size, **{"dtype": self.dtype, "device": self.device, **options})
 
     def new_full(self, size: Any, fill_value: Any, **options: Any) -> Any:
-        from .functions import creation
-
         return creation.full(
             size, fill_value, **{"dtype": self.dtype, "device": self.device, **options}
         )
@@ -561,7 +553,7 @@ class Tensor(Handle):
 
     def copy_(self, source: Any, non_blocking: bool = False) -> Any:
         """Overwrite with `source`, broadcast and cast."""
-        source = elementwise.as_handle(source, self)
+        source = arguments.as_handle(source, self)
         if source.device != self.device:
             source = source.to(device=self.device, non_blocking=non_blocking)
         return recording.assign(
@@ -569,7 +561,7 @@ class Tensor(Handle):
         )
 
     def fill_(self, value: Any) -> Any:
-        value = elementwise.as_handle(value, self)
+        value = arguments.as_handle(value, self)
         return self.copy_(value)
 
     def zero_(self) -> Any:
@@ -595,7 +587,7 @@ class Tensor(Handle):
 
     def resize_(self, *sizes: Any) -> Any:
         """Another shape in place; new elements are zero."""
-        shape = shapes.sizes(sizes)
+        shape = arguments.sizes(sizes)
         if tuple(self.shape) == shape:
             return self
         if self._storage is not None:
@@ -648,5 +640,6 @@ def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
     return indexing._fit(x, shape, dtype)
 
 
-_copied = arrays.copied
+_copied = copies.copied
 calls.tensor_type = epoch.tensor_type = Tensor
+calls.tensor_of_array = creation.tensor

@@ -13,7 +13,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices
 
 KINDS = ("cpu", "cuda", "interpret")
-"""What tensors can be on."""
+"""The kinds that tensors can be on."""
 _NAMED = {*KINDS, *"hip hpu ipu lazy maia meta mps mtia privateuseone vulkan xla xpu".split()}
 """PyTorch's other kinds have names too: a program may name one before it asks if it is there."""
 _WRITTEN = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
@@ -49,7 +49,7 @@ class device:
         return f"device(type='{self._type}'{index})"
 
     def __eq__(self, other: object) -> bool:
-        """A string is no device, whatever it says, as in PyTorch."""
+        """As in PyTorch, a device is equal to no string."""
         return (
             isinstance(other, device) and self._type == other._type and self._index == other._index
         )

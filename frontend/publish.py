@@ -9,10 +9,19 @@ from tilewright.ir.location import at_user_line
 
 from . import recording
 from ._tensor import Tensor
-from .functions import composed, data_sized, elementwise, joining, products, reduction, shapes
-from .functions.elementwise import as_handle, into
-from .functions.methods import METHODS_OF_FUNCTIONS, NO_NUMBERS
+from .functions import (
+    composed,
+    elementwise,
+    indexing,
+    joining,
+    products,
+    reduction,
+    searching,
+    shapes,
+)
+from .functions.arguments import as_handle, into
 from .functions.promotion import can_cast
+from .methods import METHODS_OF_FUNCTIONS, NO_NUMBERS
 from .recording import Handle, record
 
 
@@ -143,7 +152,7 @@ __all__ = [
 # Functions that are no methods.
 _OTHERS: dict[Any, str] = {
     composed: "rsub polygamma fill",
-    elementwise: "where",
+    indexing: "where",
     reduction: "var_mean std_mean",
     shapes: "broadcast_tensors",
     joining: (
@@ -151,7 +160,7 @@ _OTHERS: dict[Any, str] = {
         "cartesian_prod combinations block_diag tril_indices triu_indices unravel_index"
     ),
     products: "einsum tensordot cdist pdist chain_matmul vander trapezoid trapz",
-    data_sized: "searchsorted bucketize isin",
+    searching: "searchsorted bucketize isin",
 }
 _IN_PLACE = (
     "dropout_ fill_ zero_ detach_ relu_ sigmoid_ tanh_ clamp_ clip_ nan_to_num_ round_ index_put_ "

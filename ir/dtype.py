@@ -62,7 +62,7 @@ float64 = DType("float64", "f64", FLOAT, np.float64)
 FLOAT8 = (float8_e4m3fn, float8_e5m2)
 """Held, moved, converted and multiplied as matrices; other arithmetic is done in a wider dtype."""
 HALVES = (float16, bfloat16)
-"""Each op on them is computed in float32 and its result rounded."""
+"""Types whose ops are computed in float32, each result being rounded."""
 NARROW = (*HALVES, *FLOAT8)
 """Floats that exist in memory only: arithmetic with them is done in float32."""
 ALL = (

@@ -1,4 +1,4 @@
-"""What is said of a value that an op doesn't allow, found when the graph runs.
+"""Errors for values that an op doesn't allow, found when the graph runs.
 
 A check carries the name of its failure, which prints, parses and travels to other processes.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Failure:
     """The class of an error, and its text in terms of {index}, {axis} and {size}.
 
-    wraps: whether positions that are checked were counted from the end where they are negative.
+    wraps: whether the user's negative positions count from the end.
     """
 
     error: type[Exception]
@@ -20,7 +20,7 @@ class Failure:
     wraps: bool = False
 
     def at(self, index: int, axis: int, size: int, line: str) -> Exception:
-        """The error for `index`, which isn't in 0 <= index < size, in a `line` of the user's."""
+        """The error for an `index` outside of 0 <= index < size, from a `line` of the user's."""
         if self.wraps and index < 0:
             index -= size
         text = self.text.format(index=index, axis=axis, size=size)

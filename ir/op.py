@@ -62,8 +62,8 @@ class Op:
     divides: whether integers that are divided by zero have no result, which is an error.
     convolution: whether a contraction is a convolution or a gradient of one, whose float32 PyTorch
         lets be rounded by a switch of its own.
-    wide: whether float32 is computed in float64, since it would be rounded many times over, or
-        lose what numbers far from zero differ in.
+    wide: whether float32 is computed in float64, since the op would round many times over, or lose
+        the small differences of large numbers.
     """
 
     name: str

@@ -21,7 +21,7 @@ class Size(tuple[int, ...]):
 
 
 def check_storage(shape: Sequence[int], itemsize: int) -> None:
-    """RuntimeError for a shape whose elements can't be counted in bytes: no memory is as large."""
+    """RuntimeError for a shape whose size in bytes is no int64."""
     if math.prod(shape) * itemsize >= 1 << 63:
         raise RuntimeError(
             f"Storage size calculation overflowed with sizes={list(shape)}{at_user_line()}"
@@ -111,8 +111,7 @@ def reshape_strides(
 ) -> tuple[int, ...] | None:
     """Strides by which memory of (shape, strides) is viewed as `target`; None if it can't be.
 
-    A dimension of size 1 gets the stride that it would have if it were a larger one: that of the
-    dimensions behind it, as in PyTorch.
+    A dimension of size 1 gets the stride that it would have with a larger size, as in PyTorch.
     """
     if math.prod(target) == 0:
         return tuple(strides) if tuple(shape) == tuple(target) else contiguous_strides(target)

@@ -68,7 +68,7 @@ def _wanted() -> Path:
 
 
 def _reason_against(folder: Path) -> str | None:
-    """Why entries can't be in a folder, or None."""
+    """The reason why a folder can't hold entries, or None."""
     try:
         found, target = os.lstat(folder), os.stat(folder)
     except OSError:
@@ -100,7 +100,7 @@ def _instead(wanted: Path, reason: str) -> Path:
 
 @functools.cache
 def private_folder() -> Path:
-    """A folder of this process's own, which goes with it."""
+    """A folder of this process's own, which is removed when it ends."""
     made, owner = Path(tempfile.mkdtemp(prefix="tilewright-")), os.getpid()
 
     def remove() -> None:
@@ -112,8 +112,8 @@ def private_folder() -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder that this user alone can read and write, and those on the way to it that
-    aren't there. One of this user's that others can read is closed to them."""
+    """Make a folder that this user alone can read and write, and missing ones on the way to it. A
+    folder of this user's that others can read is closed to them."""
     try:
         os.mkdir(folder, 0o700)
     except FileNotFoundError:

@@ -37,8 +37,8 @@ class OutOfMemoryError(RuntimeError, MemoryError):
 
 
 def told(error: Exception) -> Exception:
-    """The error of a launch or an allocation as it is raised: NumPy's and Python's own ones for
-    want of memory have the class that PyTorch's have."""
+    """The error of a launch or an allocation as it is raised: for want of memory one of PyTorch's
+    class, also if it is NumPy's or Python's."""
     if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         return OutOfMemoryError(f"DefaultCPUAllocator: can't allocate memory: {error}")
     return error
@@ -123,9 +123,9 @@ class Device(abc.ABC):
         """Several kernels, which a device may compile side by side."""
         return [self.compile(kernel) for kernel in kernels]
 
-    @abc.abstractmethod
     def bind(self, emitted: Emitted) -> Launch:
         """A kernel that is written in Triton already, ready to launch."""
+        raise NotImplementedError(f"{self.name} runs no kernels that are written in Triton")
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         """Where launches can be made many at once: (run, how many) by the place of the first."""

@@ -62,7 +62,7 @@ def round_halves(each: bool) -> None:
 
 
 def switched(target: Target) -> Target:
-    """`target` with what is switched for all devices."""
+    """`target` with the switches that hold for all devices."""
     return replace(target, **_halves)
 
 

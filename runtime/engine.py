@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.lower.external import Site
-from tilewright.codegen.schedule.space import Space
-
-from .device import Device, Launch
-from .results import choices
-from .results import key as keys
-from .results.record import Options
-
 if TYPE_CHECKING:
+    from tilewright.codegen.kernel import Bundle, Kernel
+    from tilewright.codegen.lower.external import Site
+    from tilewright.codegen.schedule.space import Space
+
+    from .device import Device, Launch
+    from .results.choices import Choice
+    from .results.key import Key
+    from .results.record import Options
     from .tuner.operands import Case
 
 S = TypeVar("S")
@@ -86,10 +85,12 @@ class Engine(abc.ABC, Generic[S]):
         """What a kernel that was read is given in a worker; None if that follows from it."""
         return None
 
-    # What is kept
+    # What is kept: loaded where there is anything.
 
-    def prior_key(self, kernel: Kernel | Bundle | Site) -> keys.Key:
+    def prior_key(self, kernel: Kernel | Bundle | Site) -> Key:
         """What predictions for a kernel are kept under."""
+        from .results import key as keys
+
         return keys.of(kernel, f"{self.identity}, predicted", self.versions)
 
     def schedule(self, options: Options) -> S:
@@ -103,8 +104,10 @@ class Engine(abc.ABC, Generic[S]):
         default = asdict(self.kind())  # type: ignore[call-overload]
         return {k: v for k, v in asdict(schedule).items() if v != default[k]}  # type: ignore[call-overload]
 
-    def choice(self, kernel: Kernel | Bundle | Site) -> choices.Choice | None:
+    def choice(self, kernel: Kernel | Bundle | Site) -> Choice | None:
         """What is known to be best for a kernel here."""
+        from .results import choices
+
         return choices.find(kernel, self.identity, self.versions)
 
     def chosen(self, kernel: Kernel | Bundle) -> S | None:

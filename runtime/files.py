@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Files that are written as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import IO, Any
 def whole(path: Any) -> Iterator[IO[bytes]]:
     """A binary file that becomes the one at `path` when the block ends, unless it raises.
 
-    Only plain files are replaced. A symbolic link goes on pointing where it does, and what it
-    points to is replaced; devices and pipes get the bytes when they are complete.
+    Only plain files are replaced. A symbolic link stays, and the file it points to is replaced.
+    Devices and pipes get the bytes when they are complete.
     """
     if not is_plain(path):
         with tempfile.TemporaryFile() as file:
@@ -39,7 +39,7 @@ def whole(path: Any) -> Iterator[IO[bytes]]:
 
 
 def is_plain(path: Any) -> bool:
-    """Whether a path is that of a plain file, or of none yet."""
+    """Whether there is a plain file at a path, or nothing yet."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:

@@ -25,7 +25,7 @@ COMMON = {
 
 
 def outcome(module: ModuleType, source: str) -> Any:
-    """What the last statement of `source`, an expression, gives where `torch` is `module`.
+    """The value of the last statement of `source`, an expression, with `module` as `torch`.
 
     Statements end with `;`. A tensor is told by its shape, dtype, requires_grad and values.
     """

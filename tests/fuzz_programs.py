@@ -30,7 +30,7 @@ def ways(seed: int) -> tuple[str, bool]:
 
 
 def wrong(lines: list[Line], torch: Any, on: str, late: bool) -> str | None:
-    """What tilewright does other than PyTorch."""
+    """A difference between tilewright and PyTorch."""
     program = program_of(lines)
     wanted = run(torch, program, STEPS, late=late, dtype="float64")
     if refused(lines, torch, STEPS) is not None:

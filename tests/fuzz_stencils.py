@@ -343,7 +343,7 @@ def found(program: Program, device: str = "cpu") -> list[Array]:
 
 
 def difference(program: Program, device: str = "cpu") -> str | None:
-    """What is wrong with the program's results; None if nothing is."""
+    """The first wrong result of a program, told; None if there is none."""
     try:
         results = found(program, device)
     except Exception as error:
@@ -497,7 +497,7 @@ def counted() -> Iterator[list[tuple[int, int]]]:
 
 
 def values_of(program: Any) -> int:
-    """How many values the kernels of a compiled graph compute."""
+    """The number of values that the kernels of a compiled graph compute."""
     kernels = launched(program)
     members = [m for k in kernels for m in (k.members if isinstance(k, Bundle) else (k,))]
     return sum(len(m.values) for m in members if isinstance(m, Kernel))

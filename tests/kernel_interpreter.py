@@ -1,5 +1,5 @@
 """A direct interpreter of the kernel IR: loops over points, one number at a time. The oracle of
-codegen: slow, and written from the definitions in codegen/kernel.py alone."""
+codegen: slow, and written from the definitions in codegen/kernel/ir.py alone."""
 
 from __future__ import annotations
 

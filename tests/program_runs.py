@@ -1,4 +1,4 @@
-"""How a program of tests/programs/ is run, looked at, and held against PyTorch."""
+"""Runs programs of tests/programs/, looks at their values, and compares them with PyTorch's."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tilewright.recording import calls
 from tilewright.runtime import plan as plans
 
 TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (5e-4, 5e-5)}
-"""(rtol, atol) after several steps of training, in which roundings add up; of what is neither, as
-of halves, (0.03, 0.03); of integers and booleans, none."""
+"""(rtol, atol) after several steps of training, in which roundings add up; (0.03, 0.03) for other
+floats, such as halves. Integers and booleans must be equal."""
 
 
 class Hangs(Exception):
@@ -49,7 +49,7 @@ def engine(name: str) -> Iterator[None]:
 
 @contextmanager
 def limit(seconds: int) -> Iterator[None]:
-    """Hangs in what takes longer."""
+    """Raises Hangs in a block that takes longer."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Hangs(f"more than {seconds} s")
@@ -73,7 +73,7 @@ def run(
     around: Callable[[int, Callable[[], Any]], Any] | None = None,
     seed: int = 0,
 ) -> list[Any]:
-    """What a program yields in its first steps, as `look` sees it.
+    """The values that a program yields in its first steps, as `look` sees them.
 
     late: look at everything at the end, as a script that reads no value on its way.
     around(step, take): makes a step, for who wants to count what it does.
@@ -109,7 +109,7 @@ def run(
 def look(torch: Any, value: Any, known: dict[int, Any] | None = None) -> Any:
     """A value as plain data: ("tensor", flags, array, gradient), lists, dicts, numbers, strings.
 
-    known: what was looked at already, by identity; the caller keeps the values alive.
+    known: earlier results by the identity of their values, which the caller keeps alive.
     """
     if known is not None and id(value) in known:
         return known[id(value)]
@@ -158,7 +158,7 @@ def _tensor(torch: Any, t: Any, known: Any) -> Any:
 
 
 def _classes(error: BaseException) -> list[str]:
-    """The names of its class and of those it derives from; a look at PyTorch's takes the first."""
+    """The names of its class and of the bases of that. Of PyTorch's errors the first one counts."""
     return [c.__name__ for c in type(error).__mro__]
 
 
@@ -166,7 +166,7 @@ def _classes(error: BaseException) -> list[str]:
 
 
 def difference(ours: Any, theirs: Any, loose: float = 1.0, path: str = "") -> str | None:
-    """Where what tilewright did first differs from what PyTorch did; None if nowhere."""
+    """The first difference between our values and PyTorch's, told; None if there is none."""
     kinds = [x[0] if isinstance(x, tuple) else type(x).__name__ for x in (ours, theirs)]
     if "fails" in kinds and kinds[0] != kinds[1]:
         who, error = ("tilewright", ours) if kinds[0] == "fails" else ("PyTorch", theirs)
@@ -231,9 +231,9 @@ def _apart(a: np.ndarray, b: np.ndarray, dtype: str, loose: float, path: str) ->
 
 
 class Work:
-    """What windows of steps cost: calls of Python functions, and nodes and plans that are new.
+    """The work in windows of steps: calls of Python functions, and new nodes and plans.
 
-    The same on each machine, unlike times.
+    Unlike times, these counts are the same on each machine.
     """
 
     def __init__(self, *windows: range):

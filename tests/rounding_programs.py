@@ -155,7 +155,7 @@ def bits(t: Any) -> np.ndarray:
 
 
 def op_by_op(run: Callable[[], Any]) -> Any:
-    """What `run` gives where each op runs at its call, as under TW_EAGER=1."""
+    """The result of `run` where each op runs at its call, as under TW_EAGER=1."""
     before = calls.LIMIT
     calls.LIMIT = 0
     try:

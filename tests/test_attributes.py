@@ -1,4 +1,4 @@
-"""What modules, parameters and optimizers have as attributes, beside PyTorch."""
+"""Attributes of modules, parameters and optimizers, beside PyTorch."""
 
 # ruff: noqa: E501  (a case is a line)
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawn import QUIET
 from fuzz_backends import Failure, attempt, engines_of, of_seed, smallest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import Writer, scope
 from random_steps import STEPS_OF, random_program
@@ -20,13 +21,6 @@ if host.reason_against() is not None:
     pytest.skip(str(host.reason_against()), allow_module_level=True)
 
 SLOWLY = [] if importlib.util.find_spec("triton") is None else ["interpret"]
-QUIET = settings(
-    deadline=None,
-    derandomize=True,
-    print_blob=False,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 def holds(choose: random.Random, small: bool = False) -> None:

@@ -246,7 +246,7 @@ def test_a_directory_of_others_is_not_used(
 
 
 def test_no_cache_holds_objects() -> None:
-    """What reads back Python objects runs what it reads."""
+    """A pickle runs code when it is read."""
     own = Path(cache.__file__).parent
     pickling = {
         path.name: path.read_text().count("import pickle")

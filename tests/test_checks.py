@@ -1,4 +1,4 @@
-"""What values make of an op: an error, whether or not anything reads the op's result."""
+"""Errors that depend on values are raised whether or not anything reads the op's result."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ WRONG = {
     "index_copy": "x.index_copy(0, L([5]), x[:1])",
     "index_fill": "x.index_fill(0, L([-5]), 1.0)",
     "take": "x.take(L([99]))",
+    "gather from a number": "v[0].gather(0, L(3))",
+    "scatter to a number": "v[0].scatter(0, L(-1), 1.0)",
+    "scatter_add to a number": "v[0].scatter_add(0, L([1]), v[:1])",
+    "index_select of a number": "v[0].index_select(0, L(1))",
+    "index_fill of a number": "v[0].index_fill(0, L([1]), 5.0)",
     "embedding": "F.embedding(L([[1, 9]]), x)",
     "embedding, -1": "F.embedding(L([-1]), x)",
     "embedding_bag": "F.embedding_bag(L([[9]]), x)",
@@ -228,7 +233,7 @@ def test_what_is_computed_beside_it_has_its_value() -> None:
 
 
 def launches(program: Callable[[], Any]) -> int:
-    """How many kernels a step launches that was met before."""
+    """The number of kernels that a step launches once it has been met."""
     for _ in range(3):
         recording.flush()
         before = {id(p): p.runs for p in plans.plans()}
@@ -239,7 +244,7 @@ def launches(program: Callable[[], Any]) -> int:
 
 
 def test_a_language_models_checks_take_no_launch(monkeypatch: Any) -> None:
-    """What picks rows and classes checks them, and so does the gradient."""
+    """An op that picks rows or classes checks them, and so does its gradient."""
     model = tw.nn.Sequential(tw.nn.Embedding(9, 4), tw.nn.Linear(4, 9))
     optimizer = tw.optim.SGD(model.parameters(), lr=0.1)
     x, y = tw.tensor([[1, 2], [3, 4]]), tw.tensor([[2, 3], [4, 5]])
@@ -310,7 +315,7 @@ def test_unmet_checks() -> None:
 
 
 def test_long_histories_of_positions() -> None:
-    """What is known of a position takes no deep stack, and one look at each node of its history."""
+    """Finding the bounds of a position takes no deep stack, and one look at each node before it."""
     index = intern(ops.leaf, (), (0, (5,), dt.int64), "cpu")
     for _ in range(3000):
         index = index + index

@@ -148,7 +148,7 @@ def test_two_models_and_values_that_are_read_late(torch: Any) -> None:
 
 
 def test_gradients_of_the_good_batches_are_kept(torch: Any) -> None:
-    """Of several batches that are added up one is too large: seen when its loss is read."""
+    """One of several accumulated batches is too large, which shows when its loss is read."""
 
     def run(lib: Any) -> list[Any]:
         net = model(lib)

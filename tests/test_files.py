@@ -6,7 +6,8 @@ import io
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,17 @@ import pytest
 import tilewright as tw
 from tilewright.runtime import files
 from tilewright.runtime.results import portable
+
+
+@contextmanager
+def _pipe(path: Path) -> Iterator[list[bytes]]:
+    """A named pipe at `path`; after the block the list has what was written to it."""
+    os.mkfifo(path)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(path.read_bytes()))
+    reader.start()
+    yield read
+    reader.join(60)
 
 
 def _checkpoint(path: Any) -> None:
@@ -53,12 +65,8 @@ def test_what_is_no_plain_file_stays(write: Callable[[Any], None], tmp_path: Pat
     assert stat.S_ISCHR(after.st_mode) and after.st_ino == before.st_ino
 
     pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    read: list[bytes] = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
-    reader.start()
-    write(pipe)
-    reader.join(60)
+    with _pipe(pipe) as read:
+        write(pipe)
     assert pipe.is_fifo() and len(read[0]) == len(content)
 
     target, link = tmp_path / "below" / "target", tmp_path / "link"
@@ -100,11 +108,6 @@ onnx.checker.check_model(onnx.load(io.BytesIO(run.stdout)))
 
 
 def test_a_checkpoint_comes_through_a_pipe(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    read: list[bytes] = []
-    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
-    reader.start()
-    _checkpoint(pipe)
-    reader.join(60)
+    with _pipe(tmp_path / "pipe") as read:
+        _checkpoint(tmp_path / "pipe")
     assert tw.load(io.BytesIO(read[0]))["x"].tolist() == [0, 1, 2]

@@ -1,4 +1,4 @@
-"""What a tensor keeps of how it was computed: no more than gradients flow through."""
+"""A tensor keeps of its history only what gradients flow through."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_graph_is_used_up_by_gradients_alone(torch: Any) -> None:
 
 
 def counted(steps: Iterator[Any]) -> list[int]:
-    """How many Python functions each step calls."""
+    """The number of Python functions that each step calls."""
     counts = []
 
     def count(frame: FrameType, event: str, arg: object) -> None:

@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn import QUIET
+from hypothesis import given, settings
 from kernels import DEVICE, WHERE, apply, at, buffer, const, load, sample
 from test_fusion_random import graphs
 from test_numpy_folds import softmax_kernel
@@ -414,7 +415,7 @@ def test_whole_graphs(target: Target) -> None:
     assert (Sort in kinds) == target.native_sort
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(QUIET, max_examples=25)
 @given(graphs())
 def test_random_graphs(roots: list[Node]) -> None:
     for step in compile_graph(lower_graph(roots), NUMPY).steps:

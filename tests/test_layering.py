@@ -241,18 +241,13 @@ ROOMS = {
         plan tuner
     """,
     "frontend": """
-        devices return_types
-        recording
-        random
-        functions
-        exchange
-        autograd
-        _tensor
-        amp inspection library linalg publish replay settings
-        aot backends utils
-        nn
-        compiler optim serialization tuning
-        __init__ cuda
+        devices recording return_types
+        functions settings
+        autograd backends exchange inspection linalg random replay
+        _tensor aot library
+        amp methods nn
+        compiler optim publish serialization tuning
+        __init__ cuda utils
         accelerator onnx version
         cli
         __main__
@@ -266,33 +261,8 @@ VJPS = {
 }
 """They are one calculus: the gradient of a sum is an expansion, that of an expansion a sum."""
 
-CIRCLES = (
-    VJPS,
-    {
-        *(
-            f"tilewright.recording.{n}"
-            for n in "calls epoch flushing keeping threads writes".split()
-        ),
-        *(f"tilewright.functions.{n}" for n in "creation shapes".split()),
-        "tilewright.exchange.arrays",
-        "tilewright.recording",
-    },
-    {
-        f"tilewright.functions.{name}"
-        for name in "data_sized elementwise indexing joining reduction sorting".split()
-    },
-    {f"tilewright.autograd{name}" for name in ("", ".functional", ".gradcheck")},
-)
-"""Modules that may import each other. No circle is to be added; the VJPs are to be left."""
-
-UPWARD = {
-    ("tilewright.functions.elementwise", "tilewright.autograd.grad_fn"),
-    ("tilewright.functions.methods", "tilewright.autograd.grad_fn"),
-    ("tilewright.functions.methods", "tilewright._tensor"),
-    ("tilewright.functions.sampling", "tilewright.autograd"),
-    ("tilewright.random.generator", "tilewright.functions.creation"),
-}
-"""Imports that go up in ROOMS, outside of those circles. None is to be added."""
+CIRCLES = (VJPS,)
+"""Sets of modules that may import each other. No other is to be added."""
 
 
 def module_of(path: str) -> str:
@@ -348,29 +318,20 @@ def floors(table: str) -> dict[str, int]:
     return {room: i for i, line in enumerate(lines) for room in line.split()}
 
 
-def order_violations(
-    graph: nx.DiGraph, rooms: dict[str, str], exempt: Iterable[tuple[str, str]] = ()
-) -> list[str]:
+def order_violations(graph: nx.DiGraph, rooms: dict[str, str]) -> list[str]:
     """The imports inside a layer that go up, or to another room on the same floor."""
-    found, free = [], set(exempt)
+    found = []
     for a, b, places in graph.edges(data="places"):
         layer, room = graph.nodes[a]["layer"], graph.nodes[a]["room"]
         other = graph.nodes[b]["room"]
-        if layer != graph.nodes[b]["layer"] or room == other or (a, b) in free:
+        if layer != graph.nodes[b]["layer"] or room == other:
             continue
         floor = floors(rooms[layer])
-        missing = [r for r in (room, other) if r not in floor]
-        if missing:
-            found.append(f"{places[0]}: {layer}/{missing[0]} has no place in ROOMS")
-        elif floor[other] >= floor[room]:
+        if floor.get(other, -1) >= floor.get(room, len(floor)):
             found.append(
                 f"{places[0]}: {a} imports {b}: {layer}/{other} is not below {layer}/{room}"
             )
     return found
-
-
-def in_circles(graph: nx.DiGraph, allowed: Iterable[set[str]]) -> set[tuple[str, str]]:
-    return {(a, b) for circle in allowed for a, b in graph.subgraph(circle).edges}
 
 
 @pytest.fixture(scope="module")
@@ -415,22 +376,19 @@ def test_no_modules_import_each_other(imports: nx.DiGraph) -> None:
 
 
 def test_rooms_have_an_order(imports: nx.DiGraph) -> None:
-    exempt = in_circles(imports, CIRCLES) | UPWARD
-    found = order_violations(imports, ROOMS, exempt)
+    found = order_violations(imports, ROOMS)
     assert not found, "\n" + "\n".join(found)
 
 
-def test_the_tables_have_nothing_that_is_gone(imports: nx.DiGraph) -> None:
-    """What was cut is cut for good: its exception goes with it."""
-    found = circles(imports)
+def test_the_tables_are_those_of_the_tree(imports: nx.DiGraph) -> None:
+    """A circle that is cut is cut for good, and each room has its floor."""
     for allowed in CIRCLES:
-        assert allowed in found, f"these are no circle any more: {sorted(allowed)}"
-    gone = sorted(pair for pair in UPWARD if not imports.has_edge(*pair))
-    assert not gone, f"UPWARD has imports that are gone: {gone}"
+        assert allowed in circles(imports), f"these are no circle any more: {sorted(allowed)}"
     for layer in LAYERS:
         rooms = {d["room"] for _, d in imports.nodes(data=True) if d["layer"] == layer}
-        gone = sorted(set(floors(ROOMS[layer])) - rooms)
-        assert not gone, f"ROOMS has what {layer}/ has not: {', '.join(gone)}"
+        gone, missing = set(floors(ROOMS[layer])) - rooms, rooms - set(floors(ROOMS[layer]))
+        assert not gone, f"ROOMS has what {layer}/ has not: {', '.join(sorted(gone))}"
+        assert not missing, f"ROOMS has no floor in {layer}/ for {', '.join(sorted(missing))}"
 
 
 def test_what_breaks_the_order_is_named() -> None:

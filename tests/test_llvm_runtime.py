@@ -212,7 +212,7 @@ def test_known_kernels_are_not_written_again(run_python: RunPython, tmp_path: Pa
 
 
 def test_tiles_share_what_is_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a tile lies in its picture is an argument of its kernel."""
+    """The position of a tile in its picture is an argument of its kernel."""
     written = []
     monkeypatch.setattr(launch, "emit", lambda k, *a, **b: written.append(k) or emit(k, *a, **b))
     monkeypatch.setattr(emissions, "_recent", {})

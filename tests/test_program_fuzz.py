@@ -16,7 +16,7 @@ BLOCK = 20
 
 @pytest.fixture(autouse=True)
 def quiet(torch: Any, recwarn: pytest.WarningsRecorder) -> None:
-    """What PyTorch warns of is no matter here."""
+    """PyTorch's warnings don't matter here."""
 
 
 @pytest.mark.parametrize(

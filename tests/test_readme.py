@@ -45,7 +45,7 @@ def test_digits(run_python: Any, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_gpt(run_python: Any, tmp_path: Path) -> None:
     text, out = tmp_path / "text.txt", tmp_path / "gpt.pt"
-    text.write_text("\n".join(p.read_text() for p in sorted((ROOT / "docs").glob("*.md"))))
+    text.write_text("\n".join(p.read_text() for p in sorted((ROOT / "docs").rglob("*.md"))))
     script = [str(ROOT / "examples" / "gpt.py"), str(text), "--out", str(out), "--write", "20"]
     losses = []
     for more in (["--steps", "40"], ["--steps", "80", "--resume"]):

@@ -1,4 +1,4 @@
-"""What is rounded when: halves after each op, as in PyTorch; no bit by what else is computed."""
+"""Halves are rounded after each op, as in PyTorch, and no bit depends on what else is computed."""
 
 from __future__ import annotations
 

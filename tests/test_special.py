@@ -1,4 +1,4 @@
-"""The special functions of ir/special.py, against the C library and against each other."""
+"""The special functions of ir/numeric/special.py, against the C library and against each other."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import QUIET
 from engines import compute, device, each_engine
 from fuzz_stencils import counted, difference, random_program, smallest, values_of
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright as tw
@@ -33,13 +34,6 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 TARGETS = pytest.mark.parametrize("target", [NUMPY, LLVM, INTERPRET, CUDA], ids=lambda t: t.name)
-QUIET = settings(
-    deadline=None,
-    derandomize=True,
-    print_blob=False,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
 MOST_VALUES = 16
 """Values of kernels for each recorded node."""
 
@@ -350,7 +344,7 @@ def write(x: Node, part: Node, start: Sequence[int]) -> Node:
 @each_engine
 @pytest.mark.parametrize("kind", ["apart", "itself", "elsewhere", "kept"])
 def test_values_of_writes_in_place(engine: str, kind: str) -> None:
-    """What a write reads of the tensor it writes to is what was there before."""
+    """A write that reads the tensor it writes to sees the old elements."""
     values = np.random.default_rng(1).random((96, 96)).astype(np.float32)
     x, oracle = leaf(0, 96, 96) * 2, values * 2
     kept, before = [], []

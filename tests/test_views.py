@@ -154,7 +154,7 @@ def test_a_diagonal_of_what_numpy_lent() -> None:
 
 
 def test_overlaps(torch: Any) -> None:
-    """What has one element twice can be filled; other writes to it are refused."""
+    """A view that has an element twice can be filled. Other writes to it are refused."""
     for m in (tw, torch):
         x = m.arange(6.0)
         with pytest.raises(RuntimeError, match="more than one element"):

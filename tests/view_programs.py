@@ -185,7 +185,7 @@ class Views:
         return lambda m, x: x.unfold(axis, size, step)
 
     def strided(self, t: Any) -> Call | None:
-        """Of the memory that the tensor spans, which PyTorch differentiates through."""
+        """A view of the memory that the tensor spans: PyTorch differentiates through that alone."""
         if not t.numel() or has_overlap(t):
             return None
         span = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
@@ -228,7 +228,7 @@ class Ended(Exception):
 
 
 class Differs(AssertionError):
-    """What a program did, and where the two sides parted."""
+    """The record of a program's run, and of where the two sides parted."""
 
 
 class Program:

@@ -30,8 +30,8 @@ from ..lower.places import Places, Reading
 from ..ops import CHANNELS_LAST, grouped_scatter, initial, overwrite
 from ..target import Target
 
-# One kernel computes at most so many nodes between two anchors, or its text explodes; and it
-# computes nodes again, at other places, at most so often, each of them at so many places.
+# A kernel's text explodes with the nodes it computes between two anchors. It computes at most
+# MOST_NODES, and as many again at further places, each node at MOST_PLACES or fewer.
 MOST_NODES, MOST_PLACES = 200, 16
 # Arithmetic that is never worth doing twice, and that on single numbers.
 MOST_COST, MOST_SCALAR_COST = 100, 400
@@ -271,8 +271,8 @@ class _Cutter:
         return cost, loaded
 
     def _bound_places(self) -> None:
-        """Makes anchors of the nodes that a kernel would compute at too many places. For what is
-        below such a node places count from one again, so along a chain nothing multiplies."""
+        """Make anchors of nodes that a kernel would compute at too many places. Below an anchor
+        places count from one again, so nothing multiplies along a chain."""
         places = Places()
         for node in reversed(self.nodes):
             if node in self.anchors:

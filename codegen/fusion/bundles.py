@@ -43,7 +43,8 @@ def _updates_leaf(group: Group) -> bool:
 
 
 LATEST = 16
-"""So many launches of one structure are tried for another group; earlier ones mostly lead to it."""
+"""The number of launches that another group of their structure may join: the latest ones, as it
+mostly depends on earlier ones."""
 
 
 def bundles(partition: Partition) -> list[list[Group]]:

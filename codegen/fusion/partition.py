@@ -39,7 +39,7 @@ from .twins import Form, Refusal, Template, outcomes
 
 # Readers of one buffer that are tried as siblings of a group, the nearest ones.
 MOST_SIBLINGS = 4
-# Of a buffer's readers so many before and behind a group are looked at.
+# How many readers of a buffer are considered as siblings, on either side of a group.
 FAR = 32
 # Groups that don't depend on each other, or each fold rows, merge if that saves one part in so many
 # of the bytes they move: one kernel needs all that both read and write in memory at once.

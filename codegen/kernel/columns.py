@@ -2,7 +2,7 @@
 
 The gradient of a layer norm folds its rows to get the gradient of its input, and the columns of the
 same rows to get those of its weights. As one kernel it reads memory once. Such a kernel is chained
-(see kernel.py): all its axes are reduction axes, those from row to row in front, and each fold is
+(see ir.py): all its axes are reduction axes, those from row to row in front, and each fold is
 over either part.
 """
 

@@ -46,8 +46,11 @@ class Mod:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is said of a value that isn't in 0 <= value < size: failure is the name of the error
-    (ir/failure.py), axis the dimension indexed, loc the user's line."""
+    """A check that 0 <= value < size.
+
+    failure: the name of its error in ir/failure.py. axis: the dimension indexed. loc: the user's
+    line.
+    """
 
     size: int
     axis: int
@@ -61,8 +64,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """An int64 value computed by the kernel and used as a position in 0 <= position < size, which
-    is checked."""
+    """An int64 value that the kernel computes, checks, and uses as a position."""
 
     value: Value
     check: Check

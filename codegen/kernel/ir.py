@@ -5,7 +5,7 @@ reduction axes; Reduce and Dot fold them away, Scan runs along them. What a valu
 follows from the axes it mentions: a store whose offset mentions a reduction axis is made for each
 of its points ("full" level), any other once per parallel point ("row" level). Folds are over all
 reduction axes, but where a contraction's rows are folded, and in a chained kernel: attention, see
-codegen/attention.py. So softmax is
+codegen/lower/attention.py. So softmax is
 
     parallel p, reduction r
     x = load X[p*R + r];  m = reduce max x;  e = exp(x - m);  s = reduce sum e
@@ -15,9 +15,9 @@ and a matmul with a bias is a store of dot(a[m, k], b[k, n]) + bias[n] over para
 softmax is that of the matmul, it is over parallel m and reduction n, k: dots over k, folds over n.
 
 Types of values: bool, integers, float32 and float64. Half types exist in memory only: a Load
-widens them to float32, a Store rounds, and so does Apply(cast), which stands behind each op on a
-half type within an expression. No engine contracts or reorders values, so each has the same bits in
-whatever kernel it is computed.
+widens them to float32, a Store rounds. Within an expression an Apply(cast) rounds the result of
+each op on half types. No engine contracts or reorders arithmetic, so a value has the same bits in
+any kernel.
 Buffers are contiguous; a buffer is addressed by an element offset.
 """
 
@@ -135,7 +135,7 @@ class Apply(_Value):
 
     @property
     def may_fail(self) -> bool:
-        """Whether it is an integer division whose divisor may be zero."""
+        """Whether this is an integer division whose divisor may be zero."""
         if not self.op.divides or self.dtype.is_floating_point:
             return False
         divisor = self.args[1]

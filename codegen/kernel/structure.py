@@ -45,17 +45,17 @@ def parameters(kernel: Kernel) -> tuple[int, ...]:
 
 
 def identity(kernel: Kernel) -> str:
-    """The structure with its numbers: all but names, the user's lines and what `starts` are."""
+    """The structure with its numbers, but without names, the user's lines and the `starts`."""
     writer = _Writer(kernel, exact=False, starts=starts(kernel))
     return f"{writer.text()}\n{writer.open}"
 
 
 def starts(kernel: Kernel) -> tuple[int, ...]:
-    """The constants of offsets that are arguments like any other: where in its buffer a slice
-    begins says nothing of how to compute it. Equal ones are one.
+    """The constants of offsets that are passed as arguments, without repeats: where a slice begins
+    in its buffer doesn't change how it is computed.
 
-    Those that other indices have as well stay numbers of the kernel, and so do those of folds,
-    which are cut by their offsets.
+    A constant that another index has too stays a number of the kernel. So do all in kernels that
+    fold, whose schedule follows from their offsets.
     """
     if kernel.reduction:
         return ()

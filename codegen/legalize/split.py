@@ -16,7 +16,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, DType, accumulator
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
-from tilewright.ir.ops.composite import as_dtype
+from tilewright.ir.ops.composite import as_dtype, to_accumulator
 from tilewright.ir.passes.autodiff import decomposed
 
 from ..target import Target
@@ -57,7 +57,7 @@ class SplitFolds:
         size = x.shape[axis] // parts
         if parts < 2 or length // parts < least:
             return None
-        x = as_dtype(x, accumulator(x.dtype))  # sums of parts are not rounded
+        x = to_accumulator(x)  # sums of parts are not rounded
         even = ops.slice_axis(x, axis, 0, parts * size)
         cut = ops.reshape(even, (*x.shape[:axis], parts, size, *x.shape[axis + 1 :]))
         within = sorted(axis + 1 if a == axis else a + (a > axis) for a in axes)
@@ -252,7 +252,7 @@ class SplitProducts:
 
 
 def total_of_parts(products: Node, axis: int, shape: Sequence[int], dtype: DType) -> Node:
-    """The sum of `products`, which aren't rounded, along an axis."""
+    """The sum of `products` along an axis, rounded to `dtype` once."""
     total = products if products.shape[axis] == 1 else ops.sum(products, (axis,))
     return as_dtype(ops.reshape(total, shape), dtype)
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import accumulator
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
-from tilewright.ir.ops.composite import as_dtype
+from tilewright.ir.ops.composite import as_dtype, to_accumulator
 
 from ..target import Target
 
@@ -20,10 +19,6 @@ _FEW = 1 << 15
 """Up to so many products a matrix times a vector stays what it is."""
 _OUTPUTS = 8
 """The most channels that a depthwise convolution makes of each of its input."""
-
-
-def _wide(x: Node) -> Node:
-    return as_dtype(x, accumulator(x.dtype))
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class SumVectors:
             return None
         turned = ops.permute(b, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
         whole = (*node.shape[:-1], a.shape[-1])
-        products = ops.expand(_wide(a), whole) * ops.expand(_wide(turned), whole)
+        products = ops.expand(to_accumulator(a), whole) * ops.expand(to_accumulator(turned), whole)
         return as_dtype(ops.sum(products, (node.rank - 1,)), node.dtype)
 
 
@@ -86,7 +81,7 @@ def _weight_grad(node: Node) -> Node:
     kernel, strides, padding, dilation, _ = node.attrs
     seen = _windows(x, kernel, strides, padding, dilation)
     each = ops.reshape(g, (*g.shape, *(1 for _ in kernel)))
-    products = _wide(seen) * ops.expand(_wide(each), seen.shape)
+    products = to_accumulator(seen) * ops.expand(to_accumulator(each), seen.shape)
     summed = ops.sum(products, (0, *range(2, x.rank)))
     return as_dtype(ops.reshape(summed, node.shape), node.dtype)
 
@@ -98,7 +93,7 @@ def _summed(x: Node, w: Node, strides: Any, padding: Any, dilation: Any) -> Node
     seen = ops.unsqueeze(_windows(x, kernel, strides, padding, dilation), 2)
     whole = (*seen.shape[:2], each, *seen.shape[3:])
     taps = ops.reshape(w, (1, count, each, *(1 for _ in kernel), *kernel))
-    products = ops.expand(_wide(seen), whole) * ops.expand(_wide(taps), whole)
+    products = ops.expand(to_accumulator(seen), whole) * ops.expand(to_accumulator(taps), whole)
     summed = ops.sum(products, tuple(range(x.rank + 1, seen.rank)))
     out = (x.shape[0], w.shape[0], *seen.shape[3 : x.rank + 1])
     return as_dtype(ops.reshape(summed, out), x.dtype)

@@ -1,9 +1,9 @@
 """Slices that are written in place.
 
-A write into a slice is recorded as a choice: inside of the slice the new value, elsewhere what was
-there. Fused, that costs nothing in memory, but each of k writes is a choice at each element of the
-whole. A chain of many writes to one tensor, as of tiles to a picture, is made in its memory
-instead, each by a kernel over its slice.
+A write into a slice is recorded as a choice at each element of the whole tensor: the new value
+inside of the slice, the old one elsewhere. Fused, that costs nothing in memory, but k writes are k
+choices at each element. A chain of many writes to one tensor, as of tiles to a picture, is made in
+its memory instead, each by a kernel over its slice.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from ..target import Target
 
 
 def write_in_place(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) -> list[Node]:
-    """`roots`, then `inner`, with those chains of writes made in place for which that costs
-    less."""
+    """`roots`, then `inner`, with chains of writes made in place, where that costs less."""
     nodes = reachable(roots)
     writes = {n for n in nodes if _is_write(n)}
     if not writes:
@@ -73,9 +72,11 @@ def _is_write(node: Node) -> bool:
 
 
 def _gains(chain: Sequence[Node], readers: Counter[Node], target: Target) -> bool:
-    """Whether writes in place cost less than choices: a copy of what was there before all of them,
-    then a launch each. A choice is made at each element of the whole, in a kernel with others, or
-    it moves the whole if that is read before the next write."""
+    """Whether writes in place cost less than choices.
+
+    In place: a copy of the tensor before all of them, and a launch each. As choices: arithmetic at
+    each element, or moving the whole tensor where something reads it before the next write.
+    """
     elements, size = math.prod(chain[0].shape), chain[0].dtype.itemsize
     whole = 2 * elements * size
     choice = 2 * elements * target.op_cost
@@ -99,12 +100,12 @@ def _written(node: Node, operands: Sequence[Node]) -> Node:
     return intern(overwrite, (base, new), (low, steps), loc=node.loc)
 
 
-LONGEST = 64
-"""Beyond so many readings what a value is made of is not looked at."""
+MOST_READINGS = 64
+"""A value that is made of more readings than these may read anything."""
 
 
 def reads_elsewhere(node: Node, base: Node) -> bool:
-    """Whether the value of an `overwrite` has elements of `base`, other than those they replace."""
+    """Whether elements of an `overwrite`'s value read `base` elsewhere than where they go."""
     value = node.operands[1]
     places = Places()
     own = tuple(ix.of(Axis(f"d{i}", n)) for i, n in enumerate(value.shape))
@@ -116,7 +117,7 @@ def reads_elsewhere(node: Node, base: Node) -> bool:
             if found[0] is base and found[1][0] != expected:
                 return True
             if found[0].seq > base.seq and found not in seen:
-                if len(seen) > LONGEST:
+                if len(seen) > MOST_READINGS:
                     return True
                 seen.add(found)
                 queue.append(found)

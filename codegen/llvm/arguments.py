@@ -19,8 +19,11 @@ from ..kernel.structure import starts
 
 @dataclass(frozen=True)
 class Word:
-    """One word. role: buffer, scalar (by place), start (by place in `starts`), size, table (its
-    bytes), workspace, error."""
+    """One word.
+
+    role: buffer or scalar (value: its place), start (its place in `starts`), size (a number), table
+        (its bytes), workspace, error.
+    """
 
     role: str
     value: Any = None

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewright.ir.dtype import BOOL
 
 from ..kernel.index import Check
 from .checks import fail
 from .machine import CannotLower
+from .routine import Context
 from .types import Ref, constant, suffix, vector
-
-if TYPE_CHECKING:
-    from .routine import Context
 
 
 def division(c: Context) -> Ref:

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.ir.dtype import HALVES, NARROW, DType, accumulator, float32, int64
+from tilewright.ir.dtype import NARROW, DType, accumulator, float32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.contraction import matmul_fast
@@ -53,13 +53,13 @@ from ..kernel.index import Axis, Check, Data, Index
 from ..ops import initial, ordered
 from . import movement
 from .contraction import Term, contraction
+from .halves import CAST, Halves
 from .movement import narrow
 
 Request = tuple[Node, Place]
 Rule = Generator[Request, Value, Value]
 
-CAST, BITCAST = REGISTRY["cast"], REGISTRY["bitcast"]
-MUL = REGISTRY["mul"]
+BITCAST, MUL = REGISTRY["bitcast"], REGISTRY["mul"]
 
 
 class CannotFuse(Exception):
@@ -75,9 +75,8 @@ class Lowering:
     """The values of one kernel over `domain`.
 
     source(node): the buffer a node is loaded from; None if this kernel computes it.
-    rounds: whether a node of a half type is rounded here as it would be in memory (see
-        `Target.rounds_halves`).
-    most_places: CannotFuse if a node is computed at more places than these.
+    rounds: whether elements of half types are rounded as in memory (`Target.rounds_halves`).
+    most_places: a node that would be computed at more places raises CannotFuse.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class Lowering:
         self._same: dict[Any, Value] = {}
         self._seen: dict[int, Value] = {}
         self._ranges: dict[int, frozenset[Axis]] = {}
-        self._short: dict[int, DType] = {}  # values that have no more digits than a half type
+        self._halves = Halves(self.apply)
         self._parallel = frozenset(domain.parallel)
 
     # The machine.
@@ -117,8 +116,7 @@ class Lowering:
                     stack.append((request, rule))
                     sent: Value | None = None
                 else:
-                    made = self._rounded(request[0], cast(Value, rule))
-                    sent = self.memo[request] = made
+                    sent = self._remember(request, cast(Value, rule))
             else:
                 sent = known
             # Hand the value on until some rule asks for another one.
@@ -131,7 +129,13 @@ class Lowering:
                     break
                 except StopIteration as done:
                     request, _ = stack.pop()
-                    sent = self.memo[request] = self._rounded(request[0], done.value)
+                    sent = self._remember(request, done.value)
+
+    def _remember(self, request: Request, value: Value) -> Value:
+        if self.rounds:
+            value = self._halves.rounded(value, request[0].dtype)
+        self.memo[request] = value
+        return value
 
     def store(self, node: Node, buffer: Buffer) -> Store:
         """Every element of `node`, written to `buffer`."""
@@ -178,42 +182,6 @@ class Lowering:
         if found is None:
             found = self._same[key] = make()
         return found
-
-    # Half types.
-
-    def _rounded(self, node: Node, value: Value) -> Value:
-        """`value`, which is that of `node`, as it would come back from memory."""
-        if value.dtype is not float32:
-            return value
-        digits = self._held(value) or self._digits(value)
-        if node.dtype in HALVES and digits is not node.dtype and self.rounds:
-            digits = node.dtype
-            value = self.apply(CAST, (value,), float32, digits)
-        if digits is not None:
-            self._short[id(value)] = digits
-        return value
-
-    def _held(self, value: Value) -> DType | None:
-        """The half type that holds `value` as it is, if that is known."""
-        known = self._short.get(id(value))
-        if known is None and isinstance(value, Load) and value.buffer.dtype in HALVES:
-            return value.buffer.dtype
-        return known
-
-    def _digits(self, value: Value) -> DType | None:
-        """The half type that holds `value` because it holds what it is made of."""
-        parts: Sequence[Value] = ()
-        if isinstance(value, Apply):
-            if value.op is CAST:
-                return value.target
-            parts = value.args if value.op.error == 0 else ()
-        elif isinstance(value, Guard):
-            parts = (value.inside, value.outside)
-        elif isinstance(value, (Reduce, Scan)) and value.op in ("max", "min"):
-            parts = (value.arg,)
-        numbers = [p for p in parts if p.dtype is float32 and not _fits_halves(p)]
-        found = {self._held(p) for p in numbers}
-        return found.pop() if len(found) == 1 else None
 
     # Leaves of the expression.
 
@@ -577,15 +545,6 @@ _SCANS = {
     "cummin": "min",
     "logcumsumexp": "logsumexp",
 }
-
-
-def _fits_halves(value: Value) -> bool:
-    """Whether a value is a constant that every half type holds: any with the first 8 bits alone
-    that is neither large nor small."""
-    if not isinstance(value, Constant) or value.dtype is not float32:
-        return False
-    fraction, exponent = math.frexp(float(value.value))
-    return not math.isfinite(fraction) or (fraction * 256 % 1 == 0 and -13 <= exponent <= 15)
 
 
 def _as_index(value: Value) -> Index | None:

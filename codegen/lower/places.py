@@ -1,8 +1,8 @@
-"""Where a kernel reads its nodes: how often it would compute each of them.
+"""The places at which a kernel reads its nodes, which tell how often it would compute each of them.
 
-A node that an expression reads through several index maps is lowered once for each place they lead
-to, and once for each way through guards that leads there, since a guard masks what is read under
-it. Along a chain of such nodes these multiply. `Places` follows the maps without lowering anything.
+A node that is read through several index maps is lowered once for each place they lead to, and once
+for each path through guards, since a guard masks all loads under it. Along a chain of such nodes
+the numbers multiply. `Places` follows the maps without lowering anything.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ Reading = tuple[int, int]
 """A place and the guards on the way to it, by number."""
 
 GuardPath = tuple[int, tuple[Condition, ...]]
+"""The number of the path so far, and the conditions of its next guard."""
 
-
-# What has its elements from the same elements of operands of its shape; a fold that isn't computed
-# apart is over one element.
 _POINTWISE = (Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN)
+"""Nodes that read operands of their own shape element by element. A fold among them is over one
+element: any other is an anchor."""
 
 
 class Places:
-    """The places that nodes are read at, interned: rounds that are alike are followed once."""
+    """The places at which nodes are read, as numbers, so that rounds that are alike are followed
+    once."""
 
     def __init__(self) -> None:
-        self._places: list[Any] = [()]
+        self._interned: list[Any] = [()]
         self._number: dict[Any, int] = {}
         self._known: dict[Any, Reading | None] = {}
 
     def every(self, node: Node) -> Reading:
-        """Each element of a node, at a place of its own."""
+        """The place of a kernel's store: each element of `node` at a point of its own."""
         return self.number(tuple(ix.of(Axis(f"d{i}", n)) for i, n in enumerate(node.shape))), 0
 
     def operands(self, node: Node, at: Reading) -> Iterator[tuple[Node, Reading]]:
-        """What computing `node` at a place reads, and where."""
+        """The operands that computing `node` at a place reads, each with its place."""
         if node.op.kind is Kind.GATHER:
             yield from self._gathered(node, at)
             return
-        start = 0  # of an operand of a concatenation
+        start = 0  # where the operand begins in a concatenation
         for number, operand in enumerate(node.operands):
             if operand.shape == node.shape and node.op.kind in _POINTWISE:
                 yield operand, at
@@ -62,7 +63,7 @@ class Places:
                 start += operand.shape[node.attrs[0]]
 
     def _follow(self, node: Node, number: int, start: int, at: Reading) -> Reading | None:
-        place, path = self._places[at[0]], at[1]
+        place, path = self._interned[at[0]], at[1]
         operand = node.operands[number]
         if node.op.name == "pad":
             if number:
@@ -88,10 +89,10 @@ class Places:
         return self._guarded(kept, (*place[:axis], inside, *place[axis + 1 :]), path)
 
     def _gathered(self, node: Node, at: Reading) -> Iterator[tuple[Node, Reading]]:
-        """Positions that are data are a place of their own for each place they are read at."""
+        """The operands of a gather. Data as a position differs at each place where it is read."""
         x, *indices = node.operands
         axis = node.attrs[0]
-        place, path = self._places[at[0]], at[1]
+        place, path = self._interned[at[0]], at[1]
         placed = len(node.shape) - (x.rank - len(indices))
         for operand in indices:
             where = movement.narrow(place[axis : axis + placed], operand.shape)
@@ -110,17 +111,17 @@ class Places:
         return self._intern(place)
 
     def _intern(self, thing: Any) -> int:
-        """A number above 0 for equal things; 0 is the path without guards."""
+        """The number of a place or a path, above 0; 0 is the path without guards."""
         found = self._number.get(thing)
         if found is None:
-            found = self._number[thing] = len(self._places)
-            self._places.append(thing)
+            found = self._number[thing] = len(self._interned)
+            self._interned.append(thing)
         return found
 
 
 def most_ways(kernel: Kernel, limit: int) -> int:
-    """How many ways through guards lead to a value that reads memory, at most; those beyond `limit`
-    aren't counted."""
+    """The largest number of paths through guards to one value that reads memory. Counting ends
+    once there are more than `limit`."""
     reads: dict[int, bool] = {}
     for value in kernel.values:
         made_of = (*value.operands(), *(d for i in value.indices() for d in data_values(i)))

@@ -1,5 +1,5 @@
-"""Updates: the kernels that write values into memory that holds others, at positions that are data
-(scatters) or known (overwritten slices)."""
+"""Updates: kernels that replace some of the values in memory, at positions that are data (scatters)
+or known (overwritten slices)."""
 
 from __future__ import annotations
 

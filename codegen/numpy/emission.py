@@ -73,7 +73,8 @@ class Emission:
     def box(
         self, domain: Domain, sides: tuple[tuple[dict[Axis, int], int, int, int], ...]
     ) -> Domain:
-        """A part of a domain, the same one for the same sides: (direction, start, step, count)."""
+        """The part of a domain with these sides, each (direction, start, step, count); one object
+        for equal sides."""
         key = domain, tuple((tuple(direction.items()), *rest) for direction, *rest in sides)
         found = self._boxes.get(key)
         if found is None:

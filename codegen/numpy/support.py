@@ -29,8 +29,8 @@ __all__ = [
 
 
 def check(index: Any, size: int, error: Any, mask: Any = None) -> Any:
-    """`index`, if every element (where `mask` holds) lies in 0 <= index < size; else error(value)
-    is raised.
+    """`index`, all of whose elements (where `mask` holds) are in 0 <= index < size. If one is not,
+    error(value) is raised.
 
     With a mask the others are brought into range: nothing is read through them.
     """

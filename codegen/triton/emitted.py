@@ -93,9 +93,9 @@ class Emitted:
     aligned: whether all buffers are at multiples of 16 bytes.
     plain: the same kernel without tensor descriptors, whose memory has to be aligned.
     function: the triton.JITFunction of a kernel that the user wrote.
-    contracts: whether the compiler may make one operation of a product and a sum: in attention,
-        which is one op to the user, and in kernels of the user's. Elsewhere a value would depend on
-        what it is computed with.
+    contracts: whether the compiler may fuse a product and a sum into one operation. It may in
+        attention, which is one op to the user, and in the user's own kernels. Elsewhere the bits of
+        a value would depend on the kernel that computes it.
     """
 
     name: str
@@ -173,7 +173,7 @@ class Emitted:
 
 
 def failed(check: Check, word: int) -> Exception:
-    """The error for what a launch recorded of a check as `word`."""
+    """The error of a check for which a launch left `word`."""
     return check.error((word - 1) // 2)
 
 

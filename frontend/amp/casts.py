@@ -14,8 +14,8 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ..autograd.grad_fn import name_of
 from ..functions.promotion import to
+from ..recording.names import name_of
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ class _Pass:
     found: gradients by the id of their tensor. wanted: the only tensors asked for, if not all
         leaves.
     pending: histories to go through, and the gradients of their nodes. used: those gone through.
-    needed: whether a history leads to what is wanted.
+    needed: whether a history leads to a wanted tensor.
     """
 
     def __init__(self, wanted: Sequence[Any] | None, create_graph: bool):
@@ -182,7 +182,7 @@ class _Pass:
     def through_histories(self) -> None:
         while self.pending:
             latest = max(h.epoch for h in self.pending)
-            # Whoever is read first in the epochs behind is reached last by gradients.
+            # A gradient reaches last what an epoch read first.
             reached = reversed(self.pending.items())
             batch = {h: g for h, g in reached if h.epoch == latest}
             for history in batch:
@@ -222,7 +222,7 @@ class _Pass:
         return self.needed[history]
 
     def _leads_on(self, history: History) -> bool:
-        """Whether `history` leads to what is wanted; of those before it that is known."""
+        """Whether `history` leads to a wanted tensor; for those before it that is known."""
         assert self.wanted is not None
         if any(id(t) in self.wanted for t in history.leaf_tensors()):
             return True
@@ -240,7 +240,7 @@ class _Pass:
         for t in self.tensors:
             for history in batch:
                 node = _node_in(t, history)
-                if node is None or node.op is ops.variable:  # which a pass ends in anyway
+                if node is None or node.op is ops.variable:  # a pass ends in variables anyway
                     continue
                 if node is not history.node or _is_inside(node, batch):
                     inner[node] = t
@@ -252,12 +252,15 @@ class _Pass:
             self._through_saved(batch)
 
     def _through_saved(self, batch: dict[History, Node]) -> None:
-        """By derivations over the values that the epoch saved. Cotangents are added in the order in
-        which they would be if the epoch weren't over: on top of what a target has already."""
+        """Go on by derivations over the values that the epoch saved.
+
+        Cotangents are added in the same order as within an epoch: on top of those that a target has
+        already.
+        """
         targets = {n: t for history in batch for n, t in history.targets.items()}
         begun = self._begun(targets)
         given: dict[Node, Node] = {}
-        for history, g in batch.items():  # of tensors that compute the same there are several
+        for history, g in batch.items():  # several may have one node: they compute the same
             before = given.get(history.node)
             given[history.node] = g if before is None else before + g
         given |= begun
@@ -272,7 +275,7 @@ class _Pass:
             self.arrive(targets[node], grad)
 
     def _begun(self, targets: dict[Node, Any]) -> dict[Node, Node]:
-        """Of each target that has a gradient already one variable, and that gradient."""
+        """One variable of each target that has a gradient already, and that gradient."""
         found: dict[int, tuple[Node, Node]] = {}
         for node, target in targets.items():
             if isinstance(target, History):
@@ -333,7 +336,7 @@ def _revive(
         held = history.leaf_values.get(value) or history.saved.get(value) or (None, None, 0)
         if held[1] is not None and not isinstance(target, History) and _is_itself(target, held):
             mapping[node] = recording.resolve(target)
-        elif value in history.saved:  # not from what it was computed of
+        elif value in history.saved:  # begin with it, not with the update that made it
             mapping[node] = recording.variable(recording.resolve(held[0]), target)
         else:
             attrs[node] = (len(recording.variables),)
@@ -432,7 +435,7 @@ def _instantiate(grads: tuple[Node, ...], mapping: dict[Node, Node]) -> tuple[No
 
 
 def _saved_value(batch: Iterable[History], node: Node) -> Node:
-    """The value of a node that one of the histories has kept."""
+    """The value of a node, which one of the histories has kept."""
     value = value_node(node)
     history = next(h for h in batch if any(value in kept for kept in h.values()))
     if value.op is ops.scalar:

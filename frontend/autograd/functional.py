@@ -29,7 +29,7 @@ def _call(func: Callable[..., Any], args: tuple[Any, ...]) -> tuple[tuple[Any, .
 
 
 def _gradients(outputs: Any, inputs: Any, seeds: Any, create_graph: bool) -> tuple[Any, ...]:
-    from . import grad
+    from .api import grad
 
     pairs = [(o, s) for o, s in zip(outputs, seeds, strict=True) if o.requires_grad]
     if not pairs:

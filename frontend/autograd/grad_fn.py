@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir import ops
@@ -11,6 +10,7 @@ from tilewright.ir.node import Node
 from .. import recording
 from ..recording import views
 from ..recording.histories import History
+from ..recording.names import _BUILDERS, name_of
 
 
 class GradFn:
@@ -87,20 +87,6 @@ _NAMES = {
     "ClampLow": "Clamp",
     "ClampHigh": "Clamp",
 }
-
-
-def named(build: Callable[..., Any], name: str) -> None:
-    """Show calls of `build` as `name`, where its own name doesn't say it."""
-    _BUILDERS[build] = name
-
-
-_BUILDERS: dict[Any, str] = {}
-
-
-def name_of(build: Callable[..., Any]) -> str:
-    """The name of a call in PyTorch's words, as far as it has one."""
-    name = _BUILDERS.get(build) or getattr(build, "__name__", "") or getattr(build, "name", "")
-    return str(name).strip("_")
 
 
 def _camel(name: str) -> str:

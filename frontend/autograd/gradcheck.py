@@ -64,7 +64,7 @@ def gradcheck(
 
     |analytical - numerical| <= atol + rtol * |numerical| for every element of every Jacobian.
     """
-    from . import grad
+    from .api import grad
 
     args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     for out_index, out in enumerate(_outputs(func(*args))):
@@ -108,7 +108,7 @@ def _jacobians(
 
 def gradgradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
     """Whether the second derivatives of `func` agree with differences of the first."""
-    from . import grad
+    from .api import grad
 
     args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     wanted = [i for i, a in enumerate(args) if isinstance(a, Handle) and a.requires_grad]

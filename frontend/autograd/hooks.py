@@ -17,12 +17,12 @@ from .engine import RETAINED, _no_twin
 
 _ids = itertools.count()
 at_end: list[Callable[[bool], None]] = []
-"""Are called at the end of the pass that is made: whether it was complete."""
+"""Functions to call at the end of the current pass, with whether it was complete."""
 
 
 @contextmanager
 def one_pass() -> Iterator[None]:
-    """A backward pass is made inside of the block."""
+    """The block makes a backward pass."""
     outer, at_end[:] = list(at_end), []
     complete = False
     try:
@@ -37,7 +37,7 @@ def one_pass() -> Iterator[None]:
 class RemovableHandle:
     """Takes a hook away again: `handle.remove()`, or leaving its `with` block.
 
-    hooks: the dictionary that it is in, by `id`; further ones say more about it.
+    hooks: the dictionaries that have an entry of its `id`.
     """
 
     def __init__(self, *hooks: dict[int, Any]):
@@ -53,6 +53,33 @@ class RemovableHandle:
 
     def __exit__(self, *exc: object) -> None:
         self.remove()
+
+
+def add_hook(
+    hook: Any, hooks: dict[int, Any], *marks: dict[int, Any], prepend: bool = False
+) -> RemovableHandle:
+    """Put `hook` at the end (or the beginning) of `hooks`, and True for it into each of `marks`."""
+    handle = RemovableHandle(hooks, *marks)
+    hooks[handle.id] = hook
+    for each in marks:
+        each[handle.id] = True
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]
+    return handle
+
+
+def arguments_of(
+    replaced: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: str
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call after a pre-hook of this kind: those that it returned, if any."""
+    if replaced is None:
+        return args, kwargs
+    if not (isinstance(replaced, tuple) and len(replaced) == 2):
+        raise RuntimeError(
+            f"{kind} pre-hook must return None or a tuple of (new_args, new_kwargs), but got "
+            f"{replaced!r}{at_user_line()}"
+        )
+    return replaced
 
 
 def _watch(t: Any) -> None:
@@ -82,8 +109,7 @@ def register(t: Any, hook: Callable[[Any], Any]) -> RemovableHandle:
         )
     if t._hooks is None:
         t._hooks = {}
-    handle = RemovableHandle(t._hooks)
-    t._hooks[handle.id] = hook
+    handle = add_hook(hook, t._hooks)
     if not t.is_leaf:
         _watch(t)
     return handle
@@ -97,9 +123,7 @@ def register_post_accumulate(t: Any, hook: Callable[[Any], Any]) -> RemovableHan
         )
     if t._post_hooks is None:
         t._post_hooks = {}
-    handle = RemovableHandle(t._post_hooks)
-    t._post_hooks[handle.id] = hook
-    return handle
+    return add_hook(hook, t._post_hooks)
 
 
 def keep_grad(t: Any) -> None:

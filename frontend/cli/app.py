@@ -219,7 +219,7 @@ def compile_(
 
 
 def _tell(output: Path, lines: Sequence[str]) -> None:
-    """What was written, on stderr if the file itself may have gone to stdout."""
+    """Tell what was written: on stderr if the file itself may have gone to stdout."""
     to = sys.stdout if is_plain(output) else sys.stderr
     print(f"wrote {output}: " + "\n".join(lines), file=to)
 

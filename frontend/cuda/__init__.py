@@ -9,8 +9,7 @@ from tilewright.runtime import devices as runtime
 from tilewright.runtime.device import OutOfMemoryError
 
 from .. import devices, recording
-from ..functions import typed
-from ..random import generator
+from ..functions import generator, typed
 from . import amp, graphs, nvtx
 from .graphs import (
     CUDAGraph,

@@ -21,8 +21,8 @@ from typing import Any
 from tilewright.ir.location import at_user_line
 
 from .. import compiler, devices
+from ..functions.generator import Generator
 from ..nn import Module
-from ..random.generator import Generator
 from ..recording.epoch import Handle, clock
 from ..replay import capture
 from .streams import StreamContext

@@ -3,7 +3,7 @@
 Work is recorded and runs when a value is needed, so what is pending is computed before a stream
 changes, and before an event of the current stream is recorded or waited for: it belongs to what
 came before. Streams run side by side; where one needs what another computes, or its memory, the
-runtime lets it wait (`runtime/cuda/order.py`). So programs that synchronize their streams are
+runtime lets it wait (`runtime/cuda/streams.py`). So programs that synchronize their streams are
 right, and so are those that forget to.
 """
 

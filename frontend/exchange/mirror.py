@@ -1,4 +1,4 @@
-"""Dictionaries whose writes go to another one too."""
+"""Dictionaries that copy their writes to another one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Mirror(dict[str, Any]):
-    """A dictionary that is read alone; what is written to it is written to `_other()` as well."""
+    """A dictionary of its own, whose writes are repeated in `_other()`, if there is one."""
 
     __slots__ = ()
 

@@ -11,7 +11,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..recording import record
-from .elementwise import as_handle, into
+from .arguments import as_handle, into
 from .promotion import FLOATING, floating, promoted, to
 
 

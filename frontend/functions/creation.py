@@ -20,7 +20,7 @@ from tilewright.runtime import devices
 from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, SharedMemory, record_fallible
-from .shapes import sizes
+from .arguments import sizes
 
 
 def from_buffer(buffer: Any, dtype: DType, device: str = "cpu") -> Any:
@@ -57,6 +57,8 @@ def tensor(
     Python floats become the default dtype, ints int64, bools bool. pin_memory: see
     `Tensor.pin_memory`.
     """
+    if dtype is not None:
+        dtype = recording.named_dtype(dtype)
     if isinstance(data, Handle):
         if dtype is None:
             dtype = data.dtype
@@ -67,10 +69,8 @@ def tensor(
         array = _as_array(data)
         if dtype is None:
             dtype = _dtype_of(data, array)
-        dtype = recording.named_dtype(dtype)
         if not isinstance(data, (np.ndarray, np.generic)):
             _check_range(array, dtype)
-    dtype = recording.named_dtype(dtype)
     if array.dtype != dtype.np:
         array = cast(array, dtype.np)
     else:
@@ -100,7 +100,7 @@ def _as_array(data: Any) -> np.ndarray:
 
 
 def _no_number(data: Any, array: np.ndarray) -> Exception:
-    """What is raised for data with something in it that is no number: PyTorch's class."""
+    """The error for data that holds anything but numbers, of PyTorch's class."""
     if isinstance(data, (str, bytes, np.ndarray, np.generic)):
         return TypeError(
             f"can't make a tensor of {type(data).__name__} with elements of type {array.dtype}: "

@@ -12,16 +12,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import dtype as dtypes
-from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
-from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ..recording import Handle, record
 from . import joining, shapes
 from .creation import arange, beside, ones, zeros
-from .elementwise import as_handle
-from .promotion import promoted, to
+from .searching import searchsorted
 from .sorting import cumsum, sort
 
 
@@ -186,100 +182,3 @@ def _chosen(found: list[Any], with_inverse: bool, with_counts: bool) -> Any:
 
 
 # ---- bins ------------------------------------------------------------------------------------
-
-
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """How often each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
-    is_integral = input.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED)
-    least, most = (0, -1)
-    if input.dim() == 1 and is_integral and input.numel():
-        least, most = joining.stack(list(input.detach().aminmax())).tolist()
-    if input.dim() != 1 or not is_integral or least < 0:
-        raise RuntimeError(
-            f"bincount only supports 1-d non-negative integral inputs.{at_user_line()}"
-        )
-    if minlength < 0:
-        raise RuntimeError(f"minlength should be >= 0, got {minlength}{at_user_line()}")
-    if weights is None:
-        weights = ones(input.shape, dtype=dtypes.int64, device=input.device)
-    elif weights.dtype is not dtypes.float32:
-        weights = weights.to(dtypes.float64)
-    bins = zeros(max(most + 1, minlength), dtype=weights.dtype, device=input.device)
-    return bins.scatter_add(0, input.long(), weights.detach())
-
-
-def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
-    if bins <= 0:
-        raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}{at_user_line()}")
-    x = shapes.reshape(input.detach(), -1)
-    low, high = float(min), float(max)
-    if low == high and x.numel():
-        low, high = map(float, joining.stack(list(x.aminmax())).tolist())
-    if low == high:
-        low, high = low - 1, high + 1
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise RuntimeError(
-            f"torch.histc: range of [{low:g}, {high:g}] is not finite{at_user_line()}"
-        )
-    if low > high:
-        raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
-    wide = x.double()
-    place = ((wide - low) * bins / (high - low)).long().clamp(0, bins - 1)
-    # One more bin, for what is in none of them.
-    place = place.masked_fill(~((x >= low) & (x <= high)), bins)
-    counts = zeros(bins + 1, dtype=dtypes.int64, device=input.device)
-    return counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins].to(input.dtype)
-
-
-def _insertion(lines: Node, values: Node, right: bool, kind: dtypes.DType) -> Node:
-    lines, values = promoted(lines, values)
-    return to(ops.insertion(lines, values, right), kind)
-
-
-def searchsorted(
-    sorted_sequence: Any,
-    input: Any,
-    *,
-    out_int32: bool = False,
-    right: bool = False,
-    side: str | None = None,
-    sorter: Any = None,
-) -> Any:
-    """Where each value would be inserted in the sorted last dimension of `sorted_sequence`."""
-    if sorter is not None and sorter.shape != sorted_sequence.shape:
-        raise RuntimeError(
-            "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
-            f"tensor {list(sorted_sequence.shape)} and sorter tensor {list(sorter.shape)}"
-            f"{at_user_line()}"
-        )
-    lines = sorted_sequence if sorter is None else sorted_sequence.gather(-1, sorter)
-    if side not in (None, "left", "right") or (right and side == "left"):
-        raise RuntimeError(
-            "torch.searchsorted(): side can only be 'left' or 'right', and not the opposite of "
-            f"right, got side of {side} and right of {right}{at_user_line()}"
-        )
-    kind = dtypes.int32 if out_int32 else dtypes.int64
-    values = as_handle(input, lines).detach()
-    return record(_insertion, lines.detach(), values, right or side == "right", kind)
-
-
-def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
-    """The bucket of each element between sorted `boundaries`."""
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
-
-
-def _isin(x: Node, tests: Node, invert: bool) -> Node:
-    x, tests = promoted(x, ops.reshape(tests, (-1,)))
-    last = x.rank
-    equal = ops.eq(ops.unsqueeze(x, last), tests)
-    found = ops.squeeze(ops.any(equal, (last,)), (last,))
-    return ops.logical_not(found) if invert else found
-
-
-def isin(
-    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
-) -> Any:
-    """Whether each element is among `test_elements`."""
-    like = elements if isinstance(elements, Handle) else test_elements
-    return record(_isin, as_handle(elements, like), as_handle(test_elements, like), bool(invert))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -14,11 +12,11 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
 from .. import recording
-from ..autograd.grad_fn import named
 from ..recording import Handle, record
+from ..recording.names import named
+from .arguments import as_handle, into, truth
 from .promotion import (
     beside,
-    can_cast,
     floating,
     on_float,
     promoted,
@@ -124,11 +122,6 @@ def _neg(x: Node) -> Node:
 
 def _invert(x: Node) -> Node:
     return ops.logical_not(x) if x.dtype is dtypes.bool_ else ops.bitwise_not(x)
-
-
-def truth(x: Node) -> Node:
-    """Whether each element is nonzero."""
-    return x if x.dtype is dtypes.bool_ else ops.ne(x, ops.constant(0, x.dtype))
 
 
 UNARY = {
@@ -294,34 +287,6 @@ OF_TENSORS = frozenset(
 )
 
 
-def as_handle(value: Any, like: Handle | None = None, wide: bool = False) -> Any:
-    """`value` as a tensor: itself, or a 0-d one that holds a number, `wide` of float32 beside
-    halves."""
-    if isinstance(value, Handle):
-        return value
-    if isinstance(value, (np.generic, np.ndarray)) and not value.ndim:
-        value = value.item()
-    if not isinstance(value, (bool, int, float)):
-        raise TypeError(
-            f"expected a Tensor or a number, got {type(value).__name__}{at_user_line()}"
-        )
-    if like is None:
-        return recording.wrap(
-            ops.constant(value, dtypes.of_scalar(value, recording.default_dtype()))
-        )
-    node = recording.resolve(like)
-    key = (as_handle, node, value, type(value), wide)
-    exact = recording.is_exact(value)
-    found = recording.lookup(key) if exact else None
-    if found is None:
-        dtype = recording.scalar_dtype(node.dtype, value)
-        dtype = dtypes.accumulator(dtype) if wide else dtype
-        found = recording.number((as_handle, node, type(value), wide), value, dtype)
-        if exact and found.op is not ops.scalar:
-            recording.remember(key, found)
-    return recording.wrap(found)
-
-
 # ---- functions with options ------------------------------------------------------------------
 
 
@@ -435,26 +400,6 @@ def _like(a: Node, b: Node) -> tuple[int, ...]:
     return broadcast(a.shape, b.shape)
 
 
-def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
-    """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
-    if input is None and other is None:
-        from .data_sized import nonzero
-
-        return nonzero(condition, as_tuple=True)
-    like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None
-    return into(out, record(_where, condition, as_handle(input, like), as_handle(other, like)))
-
-
-def _where(condition: Node, a: Node, b: Node) -> Node:
-    if condition.dtype not in (dtypes.bool_, dtypes.uint8):
-        raise RuntimeError(
-            "where expected condition to be a boolean tensor, but got a tensor with dtype "
-            f"{condition.dtype}{at_user_line()}"
-        )
-    a, b = promoted(a, b)
-    return ops.where(truth(condition), a, b)
-
-
 def lerp(input: Any, end: Any, weight: Any) -> Any:
     """input + weight * (end - input)."""
     return record(_lerp, input, end, as_handle(weight, input, wide=True))
@@ -532,17 +477,3 @@ def _isclose(a: Node, b: Node, rtol: float, atol: float, equal_nan: bool) -> Nod
     error = ops.abs(a - b)
     near = ops.bitwise_and(error <= ops.abs(b) * rtol + atol, ops.isfinite(error))
     return ops.bitwise_or(equal, near)
-
-
-def into(out: Any, result: Any) -> Any:
-    """Write `result` into `out` if one was given; returns what the call returns."""
-    if out is None:
-        return result
-    if not can_cast(result.dtype, out.dtype):
-        raise RuntimeError(
-            f"result type {result.dtype} can't be cast to the desired output type "
-            f"{out.dtype}{at_user_line()}"
-        )
-    if out.shape != result.shape:
-        out.resize_(result.shape)  # ends the epoch: nodes from before it are no good after it
-    return recording.assign(out, recording.resolve(result))

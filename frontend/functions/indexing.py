@@ -18,12 +18,15 @@ from tilewright.ir.shape import broadcast, normalize_axis
 from .. import recording
 from ..recording import Handle, assign, record, record_fallible
 from . import shapes
+from .arguments import as_handle, into, truth
 from .creation import from_buffer
 from .data_sized import nonzero
-from .elementwise import as_handle
 from .parts import select, slice_dim
-from .promotion import to
-from .reduction import take_along
+from .promotion import (
+    promoted,
+    to,
+)
+from .shapes import reshape
 
 
 def getitem(t: Any, key: Any) -> Any:
@@ -211,8 +214,11 @@ _NOT_AN_INDEX = "tensors used as indices must be long, int, byte or bool tensors
 
 
 def positions(index: Node, size: int, axis: int, failure: str) -> Node:
-    """int64 positions in the dimension `axis` of `size`, counted from the front and checked; see
-    ir/failure.py for what is said where one is out of range, and which are counted from the end."""
+    """int64 positions in the dimension `axis` of `size`, checked and counted from the front.
+
+    failure: the name of the error in ir/failure.py, which also tells whether negative positions are
+        counted from the end.
+    """
     if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
         raise IndexError(_NOT_AN_INDEX + at_user_line())
     return ops.checked(to(index, dtypes.int64), size, axis, failure)
@@ -243,7 +249,7 @@ def _is_shared(t: Any) -> bool:
 
 
 def _picked(t: Any, indices: Sequence[Any], axis: int, failure: str = "index") -> Any:
-    """t[..., *indices, ...] now: what is picked is copied, not all of the memory before it."""
+    """t[..., *indices, ...] at once, so that only the picked elements are copied."""
     array, at = t._array(), []
     for k, index in enumerate(indices):
         if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
@@ -276,12 +282,24 @@ def _put(x: Node, value: Node, *args: Any) -> Node:
 
 def _index_select(x: Node, dim: int, index: Node) -> Node:
     axis = normalize_axis(dim, x.rank)
-    if index.rank > 1:
-        raise IndexError(f"index_select(): Index is supposed to be a vector{at_user_line()}")
+    _check_vector("index_select", index)
+    _check_dtype(index)
     if not x.rank:
-        return x
+        return ops.reshape(_index_select(ops.reshape(x, (1,)), 0, index), ())
     at = positions(ops.reshape(index, (-1,)), x.shape[axis], axis, "row")
     return ops.gather(x, at, axis)
+
+
+def _check_dtype(index: Node) -> None:
+    if index.dtype not in (dtypes.int32, dtypes.int64):
+        raise RuntimeError(
+            f"Expected dtype int32/int64 for index, got {index.dtype}{at_user_line()}"
+        )
+
+
+def _check_vector(name: str, index: Node) -> None:
+    if index.rank > 1:
+        raise IndexError(f"{name}(): Index is supposed to be a vector{at_user_line()}")
 
 
 def index_select(input: Any, dim: int, index: Any) -> Any:
@@ -293,13 +311,23 @@ def index_select(input: Any, dim: int, index: Any) -> Any:
 
 def _gather_dim(x: Node, dim: int, index: Node) -> Node:
     axis = normalize_axis(dim, x.rank)
-    if index.rank != x.rank:
+    return ops.take_along(x, _elements(index, x, axis), axis)
+
+
+def _elements(index: Node, x: Node, axis: int) -> Node:
+    """Positions along `axis` of `x`, an element of which each picks; a number has one."""
+    _check_dtype(index)
+    if max(index.rank, 1) != max(x.rank, 1):
         raise RuntimeError(
             f"Index tensor must have the same number of dimensions as input tensor{at_user_line()}"
         )
-    if not x.rank:
-        return x
-    return take_along(x, positions(index, x.shape[axis], axis, "element"), axis)
+    sizes = zip(index.shape, x.shape)  # not strict: a number is as good as a vector
+    if 0 not in index.shape and any(i > n for d, (i, n) in enumerate(sizes) if d != axis):
+        raise RuntimeError(
+            f"Expected index {list(index.shape)} to be no larger than self {list(x.shape)} apart "
+            f"from dimension {axis}{at_user_line()}"
+        )
+    return positions(index, x.shape[axis] if x.rank else 1, axis, "element")
 
 
 def gather(input: Any, dim: int, index: Any) -> Any:
@@ -348,22 +376,9 @@ def take(input: Any, index: Any) -> Any:
     return getitem(shapes.reshape(input, -1), index)
 
 
-def _grid(index: Node, axis: int) -> list[Node]:
-    """Position tensors for a scatter along `axis`: `index` there, the own place elsewhere."""
-    out = []
-    for i, size in enumerate(index.shape):
-        if i == axis:
-            out.append(index)
-        else:
-            line = [1] * index.rank
-            line[i] = size
-            out.append(ops.expand(ops.reshape(ops.iota(size), line), index.shape))
-    return out
-
-
 def _scatter(x: Node, dim: int, index: Node, src: Node, mode: str) -> Node:
     axis = normalize_axis(dim, x.rank)
-    index = positions(index, x.shape[axis] if x.rank else 1, axis, "element")
+    index = _elements(index, x, axis)
     if src.rank == 0:
         src = ops.expand(to(src, x.dtype), index.shape)
     if src.rank:
@@ -373,7 +388,7 @@ def _scatter(x: Node, dim: int, index: Node, src: Node, mode: str) -> Node:
             f"scatter(): Expected self.dtype to be equal to src.dtype, got {x.dtype} and "
             f"{src.dtype}{at_user_line()}"
         )
-    return ops.scatter(x, src, *_grid(index, axis), 0, mode)
+    return ops.put_along(x, src, index, axis, mode)
 
 
 _REDUCTIONS = {
@@ -412,18 +427,46 @@ def scatter_reduce(
     return record_fallible(_scatter, input, int(dim), index, src, _REDUCTIONS[reduce])
 
 
-def _index_put(mode: str, failure: str) -> Callable[..., Node]:
+def _check_source(name: str, source: Node, shape: tuple[int, ...], axis: int) -> None:
+    """Raise unless `source` is a number to fill with, or of the replaced shape. For a copy a number
+    is as good as a vector of one element."""
+    if name == "index_fill":
+        if source.rank:
+            raise RuntimeError(
+                "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+                f"{source.rank} dimension(s).{at_user_line()}"
+            )
+        return
+    given: tuple[int, ...] = tuple(source.shape)
+    if name == "index_copy":
+        given, shape = given or (1,), shape or (1,)
+    if given != shape:
+        counted = len(given) == len(shape) and given[axis] == shape[axis]
+        kind = RuntimeError if counted or name == "index_add" else IndexError
+        raise kind(
+            f"{name}_(): expected a source of shape {list(shape)}, got {list(source.shape)}"
+            f"{at_user_line()}"
+        )
+
+
+def _index_put(name: str, mode: str, failure: str) -> Callable[..., Node]:
     def build(x: Node, dim: int, index: Node, source: Node) -> Node:
         axis = normalize_axis(dim, x.rank)
+        _check_vector(name, index)
+        index = ops.reshape(index, (-1,))
         shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
-        where = positions(index, x.shape[axis], axis, failure)
-        return ops.scatter(x, _fit(source, shape, x.dtype), where, axis, mode)
+        _check_source(name, source, shape if x.rank else (), axis)
+        base = x if x.rank else ops.reshape(x, (1,))
+        where = positions(index, base.shape[axis], axis, failure)
+        out = ops.scatter(base, _fit(source, shape, x.dtype), where, axis, mode)
+        return ops.reshape(out, x.shape)
 
     return build
 
 
-_index_add, _index_copy = _index_put("add", "element"), _index_put("set", "position")
-_index_fill = _index_put("set", "index")
+_index_add = _index_put("index_add", "add", "element")
+_index_copy = _index_put("index_copy", "set", "position")
+_index_fill = _index_put("index_fill", "set", "index")
 
 
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
@@ -496,3 +539,57 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
         )
     setitem(result, mask, shapes.reshape(source, -1)[:count])
     return result
+
+
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
+    if input is None and other is None:
+        from .data_sized import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None
+    return into(out, record(_where, condition, as_handle(input, like), as_handle(other, like)))
+
+
+def _where(condition: Node, a: Node, b: Node) -> Node:
+    if condition.dtype not in (dtypes.bool_, dtypes.uint8):
+        raise RuntimeError(
+            "where expected condition to be a boolean tensor, but got a tensor with dtype "
+            f"{condition.dtype}{at_user_line()}"
+        )
+    a, b = promoted(a, b)
+    return ops.where(truth(condition), a, b)
+
+
+def _repeat_interleave(x: Node, times: int, axis: int) -> Node:
+    wide = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+    spread = ops.expand(ops.unsqueeze(x, axis + 1), wide)
+    return ops.reshape(spread, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
+
+
+def repeat_interleave(
+    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
+) -> Any:
+    """Each element of `dim` repeated; `repeats` is a number, or a tensor with one a place.
+
+    output_size: the sum of `repeats`, for who knows it; otherwise it is read. Without `repeats`,
+    `input` has them, and the places they stand at are repeated.
+    """
+    from .data_sized import repeated
+    from .indexing import index_select
+
+    if repeats is None:
+        return repeated(input, output_size)
+    if dim is None:
+        input, dim = reshape(input, -1), 0
+    axis = normalize_axis(dim, input.dim())
+    if isinstance(repeats, int):
+        size = input.shape[axis] * repeats
+        if output_size not in (None, size):
+            raise RuntimeError(
+                f"repeat_interleave: Invalid output_size, expected {size} but got {output_size}"
+                f"{at_user_line()}"
+            )
+        return record(_repeat_interleave, input, repeats, axis)
+    counts = repeats.detach().expand(input.shape[axis])
+    return index_select(input, axis, repeated(counts, output_size).to(input.device))

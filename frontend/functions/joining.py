@@ -14,10 +14,10 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, record
-from .elementwise import into
+from .arguments import into, sizes
 from .parts import tensor_split
 from .promotion import result_dtype, to
-from .shapes import expand, flatten, reshape, sizes, transpose, unsqueeze
+from .shapes import expand, flatten, reshape, transpose, unsqueeze
 
 # ---- joins -----------------------------------------------------------------------------------
 
@@ -30,8 +30,8 @@ def _cat(*args: Any) -> Node:
     return ops.cat([to(p, dtype) for p in kept], normalize_axis(dim, kept[0].rank))
 
 
-class _Nothing(RuntimeError, ValueError):
-    """No tensors: PyTorch's class depends on its version."""
+class _NoTensors(RuntimeError, ValueError):
+    """PyTorch's class for an empty list depends on its version."""
 
 
 def _several(name: str, tensors: Any) -> tuple[Any, ...]:
@@ -55,7 +55,7 @@ def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None, out: A
     dim = dim if axis is None else axis
     tensors = _several("cat", tensors)
     if not tensors:
-        raise _Nothing(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
+        raise _NoTensors(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
     if any(x.dim() == 0 for x in tensors):
         raise RuntimeError(f"zero-dimensional tensor cannot be concatenated{at_user_line()}")
     return into(out, record(_cat, *tensors, operator.index(dim)))
@@ -174,40 +174,6 @@ def tile(input: Any, *args: Any, dims: Any = None) -> Any:
     return repeat(input, (1,) * (input.dim() - len(times)) + times)
 
 
-def _repeat_interleave(x: Node, times: int, axis: int) -> Node:
-    wide = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
-    spread = ops.expand(ops.unsqueeze(x, axis + 1), wide)
-    return ops.reshape(spread, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
-
-
-def repeat_interleave(
-    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
-) -> Any:
-    """Each element of `dim` repeated; `repeats` is a number, or a tensor with one a place.
-
-    output_size: the sum of `repeats`, for who knows it; otherwise it is read. Without `repeats`,
-    `input` has them, and the places they stand at are repeated.
-    """
-    from .data_sized import repeated
-    from .indexing import index_select
-
-    if repeats is None:
-        return repeated(input, output_size)
-    if dim is None:
-        input, dim = reshape(input, -1), 0
-    axis = normalize_axis(dim, input.dim())
-    if isinstance(repeats, int):
-        size = input.shape[axis] * repeats
-        if output_size not in (None, size):
-            raise RuntimeError(
-                f"repeat_interleave: Invalid output_size, expected {size} but got {output_size}"
-                f"{at_user_line()}"
-            )
-        return record(_repeat_interleave, input, repeats, axis)
-    counts = repeats.detach().expand(input.shape[axis])
-    return index_select(input, axis, repeated(counts, output_size).to(input.device))
-
-
 def _triangle(keep_lower: bool) -> Any:
     def build(x: Node, diagonal: int) -> Node:
         if x.rank < 2:
@@ -314,19 +280,25 @@ def column_stack(tensors: Sequence[Any]) -> Any:
 
 
 def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    return _split_at(input, indices_or_sections, 0 if input.dim() == 1 else 1)
+    return _split_at("hsplit", input, indices_or_sections, 0 if input.dim() == 1 else 1, 1)
 
 
 def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    return _split_at(input, indices_or_sections, 0)
+    return _split_at("vsplit", input, indices_or_sections, 0, 2)
 
 
 def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
-    return _split_at(input, indices_or_sections, 2)
+    return _split_at("dsplit", input, indices_or_sections, 2, 3)
 
 
-def _split_at(input: Any, where: Any, dim: int) -> tuple[Any, ...]:
-    if isinstance(where, int) and input.shape[dim] % where:
+def _split_at(name: str, input: Any, where: Any, dim: int, least: int) -> tuple[Any, ...]:
+    """The parts of `tensor_split` along `dim` of a tensor that has at least `least` dimensions."""
+    if input.dim() < least:
+        raise RuntimeError(
+            f"torch.{name} requires a tensor with at least {least} dimension(s), but got a tensor "
+            f"with {input.dim()} dimensions!{at_user_line()}"
+        )
+    if isinstance(where, int) and (not where or input.shape[dim] % where):
         raise RuntimeError(
             f"torch.split: the size of dimension {dim} ({input.shape[dim]}) is not divisible by "
             "the "
@@ -352,11 +324,17 @@ def block_diag(*tensors: Any) -> Any:
 
 def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     """Turned by k quarters in the plane of `dims`, from the first towards the second."""
-    if len(dims) != 2 or dims[0] % input.dim() == dims[1] % input.dim():
+    if input.dim() < 2:
+        raise RuntimeError(
+            f"rot90: expected total dims >= 2, but got total dims = {input.dim()}{at_user_line()}"
+        )
+    axes = [normalize_axis(d, input.dim()) for d in dims]
+    if len(axes) != 2 or axes[0] == axes[1]:
         raise RuntimeError(
             f"rot90: expected two different rotation dims, but got {tuple(dims)}{at_user_line()}"
         )
-    a, b = dims
+    a, b = axes
+    k = operator.index(k)
     if k % 4 == 0:
         return input.clone()
     if k % 4 == 2:

@@ -1,15 +1,16 @@
-"""Parts of a tensor along one dimension: slices, rows, and all of them at once. They are views."""
+"""Views of parts of a tensor along one dimension: slices, rows, several of them at once."""
 
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
-from ..recording import cached_view, view, views
+from ..recording import Handle, cached_view, view, views
 
 
 def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
@@ -19,7 +20,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative.{at_user_line()}")
     axis = normalize_axis(dim, input.dim())
-    size, start = input.shape[axis], int(start)
+    size, start = input.shape[axis], operator.index(start)
     if not -size <= start <= size:
         raise IndexError(
             f"start out of range (expected to be in range of [{-size}, {size}], but got {start})"
@@ -81,8 +82,13 @@ def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, .
     """Views of the given size(s) along `dim`."""
     if not isinstance(split_size_or_sections, int):
         return split_with_sizes(input, split_size_or_sections, dim)
-    axis = _axis_of("split", input, dim)
-    size, step = input.shape[axis], split_size_or_sections
+    return _parts(input, views.SPLIT, *_even(input, split_size_or_sections, dim))
+
+
+def _even(t: Any, step: int, dim: int) -> tuple[int, list[int]]:
+    """The axis, and the lengths of parts of `step` elements along it."""
+    axis = _axis_of("split", t, dim)
+    size = t.shape[axis]
     if step < 0:
         raise RuntimeError(
             f"split expects split_size be non-negative, but got split_size={step}{at_user_line()}"
@@ -92,8 +98,7 @@ def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, .
             "split_size can only be 0 if dimension size is 0, but got dimension size of "
             f"{size}{at_user_line()}"
         )
-    lengths = [min(step, size - a) for a in range(0, size, step)] if size else [0]
-    return _parts(input, views.SPLIT, axis, lengths)
+    return axis, [min(step, size - a) for a in range(0, size, step)] if size else [0]
 
 
 @cached_view
@@ -125,18 +130,30 @@ def _parts(t: Any, kind: views.View, axis: int, lengths: Sequence[int]) -> tuple
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """At most `chunks` views of equal size along `dim` (the last may be smaller); of no elements
     as many as `chunks`."""
-    axis = _axis_of("chunk", input, dim)
+    axis, lengths = _nearly_even(input, chunks, dim)
+    kind = views.SPLIT if input.shape[axis] else views.SPLIT_WITH_SIZES
+    return _parts(input, kind, axis, lengths)
+
+
+def _nearly_even(t: Any, chunks: int, dim: int) -> tuple[int, list[int]]:
+    """The axis, and the lengths of at most `chunks` parts along it."""
+    axis = _axis_of("chunk", t, dim)
     if chunks <= 0:
         raise RuntimeError(
             f"chunk expects `chunks` to be greater than 0, got: {chunks}{at_user_line()}"
         )
-    size = input.shape[axis]
-    return split(input, -(-size // chunks) if size else [0] * chunks, axis)
+    size = t.shape[axis]
+    return _even(t, -(-size // chunks), axis) if size else (axis, [0] * chunks)
 
 
 @cached_view
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
-    """Views between the given indices along `dim`, or so many of nearly one size."""
+    """Views between the given indices along `dim`, or as many of nearly one size as are asked for.
+
+    Either may be a tensor of integers.
+    """
+    if isinstance(indices_or_sections, Handle):
+        indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
     if input.dim() == 0:
         raise RuntimeError(
             "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims"
@@ -155,11 +172,10 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
 
 
 def unsafe_split(input: Any, split_size: int, dim: int = 0) -> tuple[Any, ...]:
-    """As `split`; each part may be written to wherever a gradient is at stake."""
-    size = input.shape[dim]
-    return tensor_split(input, tuple(range(split_size, size, split_size)), dim)
+    """As `split`, but each part may be written to in place where a gradient is at stake."""
+    return _parts(input, views.SLICE, *_even(input, split_size, dim))
 
 
 def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
-    """As `chunk`; each part may be written to wherever a gradient is at stake."""
-    return unsafe_split(input, max(1, -(-input.shape[dim] // chunks)), dim)
+    """As `chunk`, but each part may be written to in place where a gradient is at stake."""
+    return _parts(input, views.SLICE, *_nearly_even(input, chunks, dim))

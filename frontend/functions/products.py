@@ -17,7 +17,7 @@ from tilewright.ir.shape import broadcast
 
 from ..recording import Handle, lowered, record
 from . import shapes
-from .elementwise import as_handle, into
+from .arguments import as_handle, into
 from .promotion import to
 
 
@@ -117,8 +117,8 @@ def outer(input: Any, vec2: Any) -> Any:
     return input.unsqueeze(1) * vec2
 
 
-def _sum(op: Callable[..., Node]) -> Callable[..., Node]:
-    """The builder of a product with an addend; `lowered` has done for it what autocast does."""
+def _with_addend(op: Callable[..., Node]) -> Callable[..., Node]:
+    """The builder of a product with an addend. Its operands come from `lowered`, after autocast."""
 
     def build(c: Node, a: Node, b: Node, beta: Any, alpha: Any) -> Node:
         if c.dtype is not b.dtype:
@@ -131,8 +131,8 @@ def _sum(op: Callable[..., Node]) -> Callable[..., Node]:
     return build
 
 
-_addmm, _baddbmm, _addmv = _sum(ops.addmm), _sum(ops.baddbmm), _sum(ops.addmv)
-_addr, _addbmm = _sum(ops.addr), _sum(ops.addbmm)
+_addmm, _baddbmm = _with_addend(ops.addmm), _with_addend(ops.baddbmm)
+_addmv, _addr, _addbmm = map(_with_addend, (ops.addmv, ops.addr, ops.addbmm))
 
 
 def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
@@ -188,6 +188,12 @@ def _diagonals(x: Node, term: str) -> tuple[Node, str]:
 
 
 def _letters(term: Any) -> str:
+    """The term of an equation that a list of numbers stands for."""
+    for each in term:
+        if each is not ... and not 0 <= each < len(string.ascii_letters):
+            raise ValueError(
+                f"einsum(): subscript {each} is not within the valid range [0, 52){at_user_line()}"
+            )
     return "".join("..." if each is ... else string.ascii_letters[each] for each in term)
 
 

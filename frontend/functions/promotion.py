@@ -37,7 +37,7 @@ def _rank(dtype: DType) -> int:
 
 
 def promote_types(type1: DType, type2: DType) -> DType:
-    """The smallest dtype that holds what either of two holds."""
+    """The smallest dtype that holds the values of both."""
     return dtypes.promote(recording.named_dtype(type1), recording.named_dtype(type2))
 
 

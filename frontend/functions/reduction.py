@@ -16,7 +16,7 @@ from tilewright.ir.shape import normalize_axes, normalize_axis
 
 from .. import return_types
 from ..recording import Handle, record
-from .elementwise import into, truth
+from .arguments import into, truth
 from .promotion import floating, to
 
 Dim = int | Sequence[int] | None
@@ -243,27 +243,12 @@ def argmin(input: Any, dim: int | None = None, keepdim: bool = False, **named: A
     return record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
 
 
-def take_along(x: Node, index: Node, axis: int) -> Node:
-    """x[..., index, ...] along `axis`, element by element of the other dimensions."""
-    if not x.rank:
-        return x
-    positions = []
-    for i, size in enumerate(index.shape):
-        if i == axis:
-            positions.append(index)
-        else:
-            line = [1] * index.rank
-            line[i] = size
-            positions.append(ops.expand(ops.reshape(ops.iota(size), line), index.shape))
-    return ops.gather(x, *positions, 0)
-
-
 def _extremum_along(arg: Any) -> Any:
     def build(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
         axis = normalize_axis(dim, x.rank)
         key = to(x, dtypes.uint8) if x.dtype is dtypes.bool_ else x
         index = arg(key, axis, True)
-        values = take_along(x, index, axis)
+        values = ops.take_along(x, index, axis) if x.rank else x
         axes = (axis,) if x.rank else ()
         return _finish(values, axes, keepdim), _finish(index, axes, keepdim)
 
@@ -395,9 +380,7 @@ def count_nonzero(input: Any, dim: Dim = None) -> Any:
 
 def nansum(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """Sum that takes NaN for zero."""
-    from .elementwise import where
-
-    return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
+    return sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype)
 
 
 def nanmean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:

@@ -18,7 +18,10 @@ from tilewright.ir.node import Node
 
 from .. import devices as device_module
 from .. import recording
-from ..random.generator import (
+from ..recording import Handle, record
+from .arguments import sizes
+from .creation import finished
+from .generator import (
     Generator,
     default_generator,
     draw,
@@ -30,10 +33,7 @@ from ..random.generator import (
     set_rng_state,
     two_draws,
 )
-from ..recording import Handle, record
-from .creation import finished
 from .promotion import floating, to
-from .shapes import sizes
 
 __all__ = [
     "Generator",
@@ -225,7 +225,7 @@ def bernoulli(
     input: Any, p: float | None = None, *, generator: Generator | None = None, out: Any = None
 ) -> Any:
     """1 with the probability that each element of `input` tells (or `p` everywhere), else 0."""
-    from .elementwise import into
+    from .arguments import into
 
     shape, dtype, where = input._meta()
     seed_, offset = draw(generator, where)
@@ -265,7 +265,7 @@ def normal(
     """
     from tilewright.ir.shape import broadcast
 
-    from .elementwise import into
+    from .arguments import into
 
     tensors: list[Any] = [v for v in (mean, std) if isinstance(v, Handle)]
     if isinstance(std, (int, float)) and std < 0:
@@ -334,7 +334,7 @@ def multinomial(
     out: Any = None,
 ) -> Any:
     """`num_samples` class indices drawn from each row of weights (which need not sum to one)."""
-    from .elementwise import into
+    from .arguments import into
 
     if input.dim() not in (1, 2) or not input.dtype.is_floating_point:
         raise RuntimeError(
@@ -481,7 +481,5 @@ cauchy_ = _transformed("cauchy_", _cauchy)
 
 def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Any:
     """Fill with exp of normal numbers of the given mean and standard deviation."""
-    from ..autograd import no_grad
-
-    with no_grad():
+    with recording.grad_mode(False):
         return normal_(self, mean, std, generator=generator).exp_()

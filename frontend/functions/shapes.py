@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,17 +14,7 @@ from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, no
 
 from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
-
-
-def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
-    """Sizes given as separate arguments or as one sequence, which a keyword may name."""
-    if named is not None:
-        if args:
-            raise TypeError(f"sizes are given twice: {args} and {named}{at_user_line()}")
-        args = (named,)
-    if len(args) == 1 and not isinstance(args[0], int) and hasattr(args[0], "__iter__"):
-        args = tuple(args[0])
-    return tuple(map(operator.index, args))
+from .arguments import sizes
 
 
 def layout_of(t: Handle) -> views.Layout:

@@ -16,7 +16,7 @@ from tilewright.ir.shape import normalize_axis
 from .. import return_types
 from ..recording import Handle, record
 from . import joining
-from .elementwise import as_handle, into
+from .arguments import as_handle, into
 from .promotion import to
 
 # ---- running folds ---------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
         raise IndexError(f"mode(): expected a dimension with elements{at_user_line()}")
     order = _order(x, axis, False)
     values = ops.take_along(x, order, axis)
-    here = ops.reshape(ops.iota(size), [size if i == axis else 1 for i in range(x.rank)])
+    here = ops.positions_along(axis, x.shape)
     here = ops.expand(here, x.shape)
     old = ops.slice_axis(values, axis, 0, size - 1)
     first = ops.logical_not(ops.eq(ops.slice_axis(values, axis, 1, size), old))

@@ -44,10 +44,10 @@ def constructed(
     size: Any = None,
     device: Any = None,
 ) -> Any:
-    """What Tensor(...), FloatTensor(...) and x.new(...) make: of a size, or a sequence of data.
+    """The tensor that Tensor(...), FloatTensor(...) and x.new(...) make of a size, or of a sequence
+    of data; or of a tensor, whose memory it shares.
 
-    Of a tensor it is the same memory. dtype: None for the default one, then a tensor may have any.
-    place: the device where none is named.
+    dtype: None for the default one; a tensor may then have any. place: the device if none is named.
     """
     device = place if device is None else device
     args = args or ((data,) if data is not None else (Size(size),) if size is not None else ())
@@ -83,7 +83,7 @@ def _no_sequence(got: Any) -> TypeError:
 
 
 class tensortype(type):
-    """The class of the types: an instance of one is any tensor of its dtype and kind of device."""
+    """The class of the types. Any tensor of a type's dtype and kind of device is its instance."""
 
     dtype: DType
     is_cuda: bool
@@ -106,8 +106,10 @@ def _type(dtype: DType, is_cuda: bool) -> Any:
 
 
 _CLASSES = [d for d in _WORDS if d not in dtypes.FLOAT8 and d.name not in ("uint32", "uint64")]
-ON_CPU = {made.__name__: made for d in _CLASSES for made in [_type(d, False)]}
-ON_CUDA = {made.__name__: made for d in _CLASSES for made in [_type(d, True)]}
+ON_CPU, ON_CUDA = (
+    {t.__name__: t for t in (_type(dtype, is_cuda) for dtype in _CLASSES)}
+    for is_cuda in (False, True)
+)
 globals().update(ON_CPU)
 _BY_NAME = {f"{t.__module__}.{t.__name__}": t for t in (*ON_CPU.values(), *ON_CUDA.values())}
 
@@ -118,7 +120,7 @@ def name_of(t: Any) -> str:
 
 
 def cast(t: Any, wanted: Any, non_blocking: bool = False) -> Any:
-    """The tensor in a dtype, or as a type or the name of one has it."""
+    """The tensor cast to a dtype, to a type, or to a type by its name."""
     if isinstance(wanted, DType):
         return t.to(wanted)
     kind = _found(wanted)

@@ -10,7 +10,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
 from ..functions import reduction
-from ..functions.elementwise import into
+from ..functions.arguments import into
 
 
 def vector_norm(

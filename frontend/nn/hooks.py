@@ -10,7 +10,7 @@ from typing import Any
 from .._tensor import Tensor
 from ..autograd import is_grad_enabled
 from ..autograd.function import Function
-from ..autograd.hooks import RemovableHandle
+from ..autograd.hooks import RemovableHandle, add_hook, arguments_of
 from ..recording import threads
 
 FORWARD_PRE, FORWARD = "_forward_pre_hooks", "_forward_hooks"
@@ -18,25 +18,21 @@ BACKWARD_PRE, BACKWARD = "_backward_pre_hooks", "_backward_hooks"
 WITH_KWARGS = {kind: f"{kind}_with_kwargs" for kind in (FORWARD_PRE, FORWARD)}
 ALWAYS = "_forward_hooks_always_called"
 NAMES = (FORWARD_PRE, FORWARD, BACKWARD_PRE, BACKWARD, *WITH_KWARGS.values(), ALWAYS)
-"""The attributes of a module that hold hooks by id, or tell more of them; PyTorch's names."""
+"""The attributes of a module that hold hooks by id, or tell more of them, under PyTorch's names."""
 
 
 class Hooks(dict[str, OrderedDict[int, Any]]):
-    """The hooks of one module: what its attributes of NAMES are."""
+    """The hooks of one module, by the names of its attributes."""
 
     def __init__(self) -> None:
         super().__init__({name: OrderedDict() for name in NAMES})
 
-    def add(self, kind: str, hook: Callable[..., Any], prepend: bool, **options: bool) -> Any:
-        """options: names of further dictionaries, and whether the hook is in them."""
-        wanted = [self[name] for name, wants in options.items() if wants]
-        handle = RemovableHandle(self[kind], *wanted)
-        self[kind][handle.id] = hook
-        for each in wanted:
-            each[handle.id] = True
-        if prepend:
-            self[kind].move_to_end(handle.id, last=False)
-        return handle
+    def add(
+        self, kind: str, hook: Callable[..., Any], prepend: bool, **marks: bool
+    ) -> RemovableHandle:
+        """marks: whether an attribute that tells more of hooks (`ALWAYS`, …) names this one."""
+        wanted = [self[name] for name, wants in marks.items() if wants]
+        return add_hook(hook, self[kind], *wanted, prepend=prepend)
 
     def of(self, kind: str) -> list[tuple[Callable[..., Any], bool]]:
         """Each hook of a kind, and whether it takes keyword arguments."""
@@ -49,13 +45,7 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
         for hook, with_kwargs in self.of(FORWARD_PRE):
             if with_kwargs:
                 replaced = hook(module, args, kwargs)
-                if replaced is not None:
-                    if not (isinstance(replaced, tuple) and len(replaced) == 2):
-                        raise RuntimeError(
-                            "forward pre-hook must return None or a tuple of (new_args, "
-                            f"new_kwargs), but got {replaced}."
-                        )
-                    args, kwargs = replaced
+                args, kwargs = arguments_of(replaced, args, kwargs, "forward")
             else:
                 replaced = hook(module, args)
                 if replaced is not None:
@@ -79,7 +69,7 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
         return result if state is None else state.through_outputs(result)
 
     def _after_failure(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Call those hooks that are called whether or not `forward` raised."""
+        """Call the hooks that were registered with always_call."""
         for number, hook in list(self[FORWARD].items()):
             if number in self[ALWAYS]:
                 given = (kwargs,) if number in self[WITH_KWARGS[FORWARD]] else ()
@@ -170,7 +160,7 @@ class _Inputs(Function):
 
 
 class _Outputs(Function):
-    """What a module returns, unchanged: their gradients are the first it sees."""
+    """The results of a module, unchanged: their gradients are the first it sees."""
 
     @staticmethod
     def forward(ctx: Any, passing: _Passing, *tensors: Any) -> Any:

@@ -129,7 +129,7 @@ class Module(State):
                 f"{type(self).__name__}.__init__() must call super().__init__() before anything "
                 f"that needs '{name}'"
             )
-        # Found without this method, unless somebody calls it: a wrapper's own does.
+        # Python finds these without this method. A wrapper's `__getattr__` may call it for them.
         for kind in ("_parameters", "_buffers", "_modules"):
             if name in self.__dict__.get(kind, ()):
                 return self.__dict__[kind][name]
@@ -486,7 +486,7 @@ class Module(State):
 
 
 def _of_hooks(name: str) -> property:
-    """The attribute with a module's hooks of one kind. Who looks at it has it made."""
+    """The attribute with a module's hooks of one kind, made when it is first looked at."""
 
     def get(self: Module) -> Any:
         return self._hook_registry()[name]

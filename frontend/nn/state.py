@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import recording
 from .._tensor import Tensor
-from ..autograd.hooks import RemovableHandle
+from ..autograd.hooks import RemovableHandle, add_hook
 from ..functions import creation
 
 _EXTRA = "_extra_state"
@@ -18,7 +18,7 @@ HOOKS = (
     *("_state_dict_hooks", "_state_dict_pre_hooks"),
     *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
 )
-"""The attributes of a module that hold hooks of its state by id; made when they are asked for."""
+"""The attributes of a module that hold hooks of its state by id, made on first use."""
 
 
 class IncompatibleKeys(NamedTuple):
@@ -211,10 +211,7 @@ def _hooks(module: Any, kind: str) -> list[Any]:
 
 
 def _registered(module: Any, kind: str, hook: Callable[..., Any]) -> RemovableHandle:
-    hooks = module.__dict__.setdefault(kind, OrderedDict())
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
-    return handle
+    return add_hook(hook, module.__dict__.setdefault(kind, OrderedDict()))
 
 
 def _load(module: Any, name: str, own: Any, given: Any, key: str, assign: bool) -> str | None:

@@ -7,20 +7,20 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from ..autograd.hooks import RemovableHandle
+from ..autograd.hooks import RemovableHandle, add_hook, arguments_of
 
 STEP_PRE, STEP_POST = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
 SAVE_PRE, SAVE_POST = "_optimizer_state_dict_pre_hooks", "_optimizer_state_dict_post_hooks"
 LOAD_PRE = "_optimizer_load_state_dict_pre_hooks"
 LOAD_POST = "_optimizer_load_state_dict_post_hooks"
 NAMES = (STEP_PRE, STEP_POST, SAVE_PRE, SAVE_POST, LOAD_PRE, LOAD_POST)
-"""The attributes that hold hooks by id; PyTorch's names."""
+"""The attributes that hold hooks by id, under PyTorch's names."""
 
 
 class Hooked:
-    """The part of Optimizer that has hooks. Needs no `__init__`, which a subclass may leave out."""
+    """The part of Optimizer that has hooks. It works in subclasses that leave `__init__` out."""
 
-    _stepping = False  # inside of a step that has called its hooks
+    _stepping = False  # whether a step is under way that has called its hooks
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -35,12 +35,7 @@ class Hooked:
     def _registered(
         self, name: str, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        hooks = getattr(self, name)
-        handle = RemovableHandle(hooks)
-        hooks[handle.id] = hook
-        if prepend:
-            hooks.move_to_end(handle.id, last=False)
-        return handle
+        return add_hook(hook, getattr(self, name), prepend=prepend)
 
     def _hooks_of(self, name: str) -> list[Callable[..., Any]]:
         return list(self.__dict__.get(name, {}).values())
@@ -79,7 +74,7 @@ class Hooked:
 
 
 def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A step, its hooks being called around it. A step that calls its base class's is one step."""
+    """`step` with its hooks called around it: once, also where it calls the step of its base."""
 
     @functools.wraps(step)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -90,14 +85,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         try:
             args = (self, *args)
             for hook in self._hooks_of(STEP_PRE):
-                replaced = hook(self, args, kwargs)
-                if replaced is not None:
-                    if not (isinstance(replaced, tuple) and len(replaced) == 2):
-                        raise RuntimeError(
-                            "a step pre-hook must return None or a tuple of (new_args, "
-                            f"new_kwargs), but got {replaced!r}"
-                        )
-                    args, kwargs = replaced
+                args, kwargs = arguments_of(hook(self, args, kwargs), args, kwargs, "step")
             result = step(*args, **kwargs)
             for hook in self._hooks_of(STEP_POST):
                 hook(self, args, kwargs)

@@ -132,7 +132,7 @@ class Optimizer(Hooked):
         return loss
 
     def _record_step(self) -> list[Any]:
-        """Record the updates of all groups; the parameters that have any."""
+        """Record the updates of all groups. Returns the parameters that have one."""
         enabled = recording.is_grad_enabled()
         recording.set_grad_enabled(False)
         updated: list[Any] = []
@@ -152,7 +152,7 @@ class Optimizer(Hooked):
         return [*params, *filter(_is_tensor, states)]
 
     def _take_back(self, params: list[Any]) -> None:
-        """Have the states of `params` be as before a step that failed, whose writes are undone."""
+        """Set the states of `params` back after a failed step, which has written nothing."""
         for p in params:
             state = self.state.get(p, {})
             if "step" in state:
@@ -174,7 +174,7 @@ class Optimizer(Hooked):
         """Parameters that share their scalars: the same step count, kind of float and device."""
         keys = []
         for p, s in zip(params, states):
-            _, dtype, device = p._aval or p._meta()  # of one made in this epoch
+            _, dtype, device = p._aval or p._meta()  # one made in this epoch has no _aval
             keys.append((s.get("step"), dtype is dtypes.float64, device))
         if keys.count(keys[0]) == len(keys):
             return [(params, states)]
@@ -273,7 +273,7 @@ class Optimizer(Hooked):
         return text + ")"
 
 
-_begun: list[Any] = []  # tensors of states that the current step has made
+_begun: list[Any] = []  # tensors that the current step has made for states
 
 
 def _is_tensor(value: Any) -> bool:

@@ -46,6 +46,7 @@ LIMIT = 0 if devices.flag("TW_EAGER") else 4096
 """Pending results at which a flush is made, so that a loop that reads no value stays bounded."""
 
 tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
+tensor_of_array: Any = None  # `torch.tensor`, set by it too
 _new = object.__new__
 _append = handles.append
 _table: Any = epoch.table(True)
@@ -200,10 +201,9 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
 
 
 def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any) -> Any:
-    """As `record`, or `input` overwritten with the result.
+    """As `record`; if `inplace`, `input` is overwritten with the result and returned.
 
-    Then no tensor is made of it first, as that may end the epoch: the op reads the old value, it
-    doesn't save it for later.
+    That makes no tensor of the result first, which might end the epoch between op and write.
     """
     if inplace:
         return assign(input, node_of(build, input, *args))
@@ -280,7 +280,7 @@ def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
 
 
 def _refuse_others(build: Callable[..., Any], args: Sequence[Any]) -> None:
-    """Raise TypeError if what a builder asked a node's attribute of was no tensor."""
+    """Raise TypeError if an argument that a builder took for a node is no tensor."""
     for i, each in enumerate(args[1:], 2):
         if isinstance(each, (str, int, float)) or each is None:
             name = getattr(build, "__name__", "call").strip("_")
@@ -369,7 +369,7 @@ def number(
 
 floating_builds: set[Callable[..., Any]] = set()  # set by promotion
 scaling_builds: set[Callable[..., Any]] = set()
-"""Builders that take a number beside a half as it is, as PyTorch's do; other ones round it."""
+"""Builders that don't round a number beside a half, as in PyTorch. All others do."""
 
 
 def scalar_dtype(
@@ -396,8 +396,8 @@ _PYTHON = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
 
 
 def named_dtype(dtype: Any, default: dtypes.DType | None = None) -> dtypes.DType:
-    """The dtype that an argument names: one of ours, or a type of Python's numbers. None is
-    `default`, or what new tensors have."""
+    """The dtype that an argument names: itself, or that of a type of Python's numbers. None stands
+    for `default`, or for the dtype of new tensors."""
     if dtype.__class__ is dtypes.DType:
         return dtype
     if dtype is None:
@@ -503,9 +503,7 @@ def _with_array(method: Callable[..., Any], t: Any, other: Any) -> Any:
     """`method` with an operand that is an array."""
     if not isinstance(other, np.ndarray):
         return NotImplemented
-    from ..functions.creation import tensor
-
-    return method(t, tensor(other, device=t.device))
+    return method(t, tensor_of_array(other, device=t.device))
 
 
 def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:

@@ -61,18 +61,13 @@ class Storage(State):
     _writes = 0
     _leaf_owner: Handle | None = None  # the tensor that collects gradients, if it is a leaf
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from ..exchange.arrays import reduced_storage
-
-        return reduced_storage(self)
-
 
 class Handle(State):
     """The state of a Tensor: itself, or a storage and a chain of views of it.
 
     _writes: its root's, or its storage's, when it was made.
     _past: (epoch, node) of a view that required a gradient when its last epoch ended.
-    _root: what it is or looks at that has a history of its own; None if that is its storage's.
+    _root: the base of its history; None if that is its storage's.
     """
 
     _storage: Storage | None = None
@@ -118,7 +113,7 @@ mutated: set[Node] = set()  # values that were overwritten, for the check in bac
 freed: list[tuple[Node, int]] = []  # roots of backward passes and how many handles there were
 hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
 contexts: list[Any] = []  # contexts of autograd.Function calls
-fallible: dict[Node, int] = {}  # results that values can make fail, how often each was recorded
+fallible: dict[Node, int] = {}  # nodes of calls that can fail, and how often each was recorded
 
 tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by grad mode and casts
 sites: dict[Any, set[Any]] = {}  # numbers met at a place
@@ -135,9 +130,9 @@ class Clock:
     """number: of the epoch. holding: depth of the blocks in which it must not end.
     leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
     looking: whether calls are recorded only to be looked at.
-    capturing: whether calls are recorded for a graph (see capturing.py).
-    differentiated: whether a backward pass was made in it. stepped: whether a leaf that collects
-        gradients got its value after one, as from an update by hand.
+    capturing: whether calls are recorded for a graph (see replay/capture.py).
+    differentiated: whether it has had a backward pass. stepped: whether a leaf that collects
+        gradients got a value after that, as from an update by hand.
     effects: how often a value was read, or a generator set: what no node tells of.
     casts: what autocast does to the operands of calls, or None (see amp/casts.py).
     """
@@ -425,7 +420,7 @@ def set_requires_grad(t: Any, enabled: bool) -> None:
 
 
 def add_check(node: Node) -> None:
-    """Have the checks in `node` made when the epoch ends, whether or not anything reads it."""
+    """Have the end of the epoch make the checks in `node`, whether or not anything reads it."""
     fallible[node] = fallible.get(node, 0) + 1
 
 

@@ -62,6 +62,7 @@ _OF_AN_EPOCH: tuple[Any, ...] = (
 # What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
 Update = Callable[[], Iterable[Handle]]
+"""The tensors that an optimizer's step writes."""
 Refusal = Callable[[Node | None], Exception | None]
 """Why a node's value can't be computed now, or None if it can; of None, why nothing else can."""
 _refusal: Refusal | None = None
@@ -77,8 +78,8 @@ def flush(update: Update | None = None) -> None:
     it is read; what was to be overwritten keeps its old value. After an interrupt nothing is lost:
     what is still live is tried again next time.
 
-    update: the states that an optimizer writes. Its step is made as a whole or, if there is any
-        error, not at all: by then PyTorch's program would have raised.
+    update: the tensors that an optimizer's step writes. If there is any error, none of them is
+        written: PyTorch's program would have raised before its step.
     """
     threads.claim()
     _check(None)
@@ -171,7 +172,7 @@ class _Outcome:
 
     avals: theirs. collects: which are places that collect gradients.
     tracked: those that can be differentiated later.
-    plans: what computes them together with others, by the tuples of these and of what can fail.
+    plans: those that compute them, by what else they save and by the calls that can fail.
     """
 
     __slots__ = ("avals", "collects", "plans", "tracked")
@@ -265,10 +266,10 @@ def _complete(
             error = incomplete.error
             values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
             if update is not None:
-                states = {id(t._storage or t) for t in update()}
-                undone = [i for i, s in enumerate(live) if id(s) in states]
-                for i in undone:
-                    values[i] = Failed(error)
+                written = {id(t._storage or t) for t in update()}
+                for i, state in enumerate(live):
+                    if id(state) in written:
+                        values[i] = Failed(error)
     # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
     if kept and plan is not None:
         _surely(keep, kept, plan.recorded, values, live)
@@ -382,7 +383,7 @@ def _hand_out(
 
 
 def _forget_missing_gradients() -> None:
-    """A gradient that wasn't computed is none: the next backward pass doesn't add to it."""
+    """Drop gradients that weren't computed: the next backward pass mustn't add to them."""
     for t in variables:
         grad = t._grad if isinstance(t, Handle) else None
         if grad is not None and (grad._storage or grad)._buffer.__class__ in NO_BUFFER:

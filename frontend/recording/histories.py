@@ -78,14 +78,14 @@ def placeholder(like: Node, number: int = 0) -> Node:
 
 
 def derive_together(nodes: tuple[Node, ...]) -> Derivation:
-    """The gradients with respect to every variable, given the cotangents of all of `nodes`, whose
-    placeholders are numbered in their order; cached on the first."""
+    """The gradients with respect to every variable, given cotangents of all `nodes`: placeholders,
+    numbered in their order. Cached on the first node."""
     if len(nodes) == 1:
         return derive(nodes[0], placeholder(nodes[0]))
     found = nodes[0].memo.get(("gradients", nodes))
     if found is None:
         found = derive_all({node: placeholder(node, i) for i, node in enumerate(nodes)}, False)
-        # What is a value of one graph may be computed for the gradient of another, and isn't kept.
+        # Only values that the derivation of some node alone reads are kept.
         kept = dict.fromkeys(n for node in nodes for n in derive(node, placeholder(node)).saved)
         found = nodes[0].memo["gradients", nodes] = replace(found, saved=tuple(kept))
     return found
@@ -115,9 +115,11 @@ def reads_of(root: Node) -> tuple[Node, ...]:
 
 
 def saved_nodes(root: Node) -> tuple[Node, ...]:
-    """The forward values (leaves aside) that the backward pass of `root` reads, and those of leaf
-    tensors that were computed in the epoch: a pass that records the graph again begins with them,
-    not with the updates they come from."""
+    """The forward values to keep for the backward pass of `root`, without those of leaves.
+
+    They are those it reads, and the values of leaf tensors that the epoch computed: a pass that
+    records the graph again begins with them, not with the updates that made them.
+    """
     found = root.memo.get("saved")
     if found is None:
         ends = (n for n in differentiable(root) if n.op is ops.variable)
@@ -175,8 +177,8 @@ def value_node(node: Node) -> Node:
 def differentiable(root: Node) -> frozenset[Node]:
     """The nodes that a gradient of `root` can reach, itself included.
 
-    What lies behind a `detach` is read by `root`, but is not among them: a backward pass neither
-    uses it up nor goes on to it.
+    Nodes behind a `detach` are not among them: `root` reads them, but a backward pass neither goes
+    on to them nor frees them.
     """
     found = root.memo.get("differentiable")
     if found is None:
@@ -190,7 +192,7 @@ class History:
 
     saved, leaf_values: node -> (what holds its value, its owner then, the owner's version then).
     targets: variable node -> the leaf tensor that collects its gradient, or the history it goes
-        on to. Variables behind a `detach` have none: a history must not hold those before it.
+        on to. Variables behind a `detach` have none: they would hold earlier histories.
     hooks: node -> dictionaries of hooks that see its gradient; shared by the epoch's histories.
     overwritten: nodes among the saved that were changed in place before the epoch was over.
     is_captured: whether what it saved is memory of a graph, which each replay writes anew.
@@ -272,7 +274,7 @@ class History:
         return self.saved, self.leaf_values, self.scalar_values
 
     def leaf_tensors(self) -> list[Any]:
-        """The leaf tensors that a gradient through here goes to, as long as they are there."""
+        """The leaf tensors to which a gradient through here goes, those that still exist."""
         if self._reached is None:
             for history in earliest_first(self, lambda h: h._reached is None):
                 history._reached = _leaf_tensors(history.targets.values())
@@ -283,7 +285,7 @@ class History:
         """Let go of everything; a second backward pass through here is an error."""
         if self.is_freed:
             return
-        self.leaf_tensors()  # all that is kept
+        self.leaf_tensors()  # remembers them, the only thing that is kept
         self.is_freed = True
         self.saved, self.leaf_values, self.scalar_values = {}, {}, {}
         self.targets, self.call_contexts, self.hooks = {}, {}, {}
@@ -300,10 +302,10 @@ def _leaf_tensors(targets: Iterable[Any]) -> tuple[weakref.ref[Any], ...]:
 
 
 def earliest_first(history: History, is_open: Callable[[History], bool]) -> Iterator[History]:
-    """`history` and those before it that are open, each after the ones before it.
+    """The open histories among `history` and those before it, each after the ones before it.
 
-    Who takes one closes it, so each is met once, however many ways lead to it. The walk doesn't
-    recurse: a state that is carried on makes a chain that is longer than Python's stack is deep.
+    The caller closes each one that it takes, so each is met once, however many ways lead to it. The
+    walk doesn't recurse: a carried state makes a chain longer than Python's stack is deep.
     """
     stack = [history]
     while stack:

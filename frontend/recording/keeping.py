@@ -1,4 +1,4 @@
-"""What an epoch leaves to the backward passes to come: the histories of tensors that live on."""
+"""The histories that an epoch leaves to later backward passes, of tensors that live on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .histories import (
 def histories_of(
     live: Sequence[Any], nodes: Sequence[Node], tracked: Sequence[int]
 ) -> dict[int, History]:
-    """For each live tensor that is `tracked`, by its id: how it was computed."""
+    """The history of each live tensor whose place is in `tracked`, by the tensor's id."""
     out: dict[int, History] = {}
     for i in tracked:
         if _is_freed(live[i], nodes[i]):
@@ -47,7 +47,7 @@ def histories_of(
 
 
 def _is_freed(state: Any, node: Node) -> bool:
-    """Whether a backward pass went through `node`, and took along what it needs."""
+    """Whether a backward pass went through `node` and freed what a second one would read."""
     through = getattr(state, "_grad_freed", False)
     if not through and freed:
         seen_at = next((i for i, t in enumerate(handles) if t is state or t._storage is state), 0)
@@ -73,10 +73,10 @@ def mark_freed(root: Node) -> None:
 
 
 def overwritten(nodes: Any) -> list[Node]:
-    """Those of `nodes` whose only tensors were overwritten in place.
+    """The nodes among `nodes` that no tensor has any more, since theirs were overwritten in place.
 
-    Not those that are the same whatever is read: `torch.zeros(3)` in a backward pass is the node
-    of one in the forward pass, and says nothing of the tensor that was saved.
+    Constants are left out: `torch.zeros(3)` in a backward pass has the same node as in the forward
+    pass, so that an overwritten one tells nothing of the tensor that was saved.
     """
     if not mutated:
         return []
@@ -102,11 +102,11 @@ def keep(
 ) -> None:
     """Give each history the values, leaves and targets it needs once the epoch is over.
 
-    nodes: of `live`, and of what is saved besides, with the values of both.
+    nodes: those of `live`, then those that are saved besides. values: of all these.
     """
     owners = dict(zip(nodes, live))  # not strict: the rest belongs to nobody
     saved = dict(zip(nodes[len(live) :], values[len(live) :], strict=True))
-    # One for the epoch: a hook that is set later is seen on every way to its tensor.
+    # Shared by the epoch's histories: a hook that is set later is seen on every way to its tensor.
     hooks = {n: list(each) for n, each in hooked.items()}
     for history in histories.values():
         changed = map(value_node, overwritten(reads_of(history.node)))
@@ -123,7 +123,7 @@ def keep(
 
 def _held_leaf(node: Node) -> tuple[Any, Any, int]:
     state, rest, buffer = leaves[node.attrs[0]]
-    # A state that was written to has gone on; `overwritten` says whether it mustn't have.
+    # A state that was written to has another node now; `overwritten` tells if that was an error.
     return _held(node, buffer, state if state is not None and state._node is rest else None)
 
 

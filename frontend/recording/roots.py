@@ -1,4 +1,4 @@
-"""Histories other than those of the memory: of detached tensors, of leaves that share theirs."""
+"""Tensors with another history than their memory: detached ones, and leaves that share theirs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 class Root:
-    """A detached tensor, or a leaf that shares its memory, as the base of its views: they have
-    another history than that memory.
+    """The base, in the sense of histories, of a detached tensor's views or of a leaf's that shares
+    its memory.
 
-    depth: how many links of their chains lead to it. own: a tensor with that history, once a value
-    with a gradient was written, as after `y = x.detach(); y.mul_(w)`; the value is that of the
-    memory. leaf: what collects the gradient, if it is a leaf that requires one. _writes: counts
-    writes through it and its views.
+    depth: the number of links that lead to it in the chains of its views. own: a tensor with its
+        history, made when a value with a gradient is written, as in `y = x.detach(); y.mul_(w)`;
+        the value is that of the memory. leaf: the tensor that collects the gradient, if it is a
+        leaf that requires one. _writes: counts writes through it and its views.
     """
 
     __slots__ = ("_writes", "depth", "leaf", "own")
@@ -31,7 +31,7 @@ class Root:
         self.leaf: weakref.ref[Handle] | None = None
 
     def source(self) -> Handle | None:
-        """Where the gradients of its views go."""
+        """The tensor to which the gradients of its views go; None if they have none."""
         if self.own is not None:
             return self.own
         leaf = None if self.leaf is None else self.leaf()
@@ -39,7 +39,7 @@ class Root:
 
 
 def source_of(t: Any) -> Handle | None:
-    """The tensor whose history `t`, which looks at a detached one, has; None if it has none."""
+    """The tensor whose history `t` has as a view of a root; None if it has none from there."""
     root = t._root
     source = None if root is None else root.source()
     if source is None or source is t or any(v.detaches for v, _ in t._chain.links[root.depth :]):
@@ -48,8 +48,10 @@ def source_of(t: Any) -> Handle | None:
 
 
 def is_outdated(t: Any, base: Node) -> bool:
-    """Whether `t`, one of several views, was taken before a write to its base; that is an error
-    where a gradient is at stake, as in PyTorch."""
+    """Whether `t`, one of the several views that a call made, is older than a write to its base.
+
+    Where a gradient is at stake that is an error, as in PyTorch.
+    """
     chain = t._chain
     tracked = base.requires_grad if t._root is None else source_of(t) is not None
     if not tracked or t._writes == (t._root or t._storage)._writes:

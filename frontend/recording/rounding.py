@@ -12,16 +12,16 @@ from tilewright.ir.ops.composite import as_dtype, widen
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.rewrite import above
 
-_WIDENED = (
+_FREE = (
     Kind.ELEMENTWISE, Kind.REDUCE, Kind.MOVEMENT, Kind.GATHER, Kind.CHECK, Kind.CONSTANT,
     Kind.GENERATE,
 )  # fmt: skip
-"""What is computed in float32 at no cost but arithmetic. Products are not: they read halves."""
+"""Kinds whose ops cost no more in float32. Products do: they read halves."""
 
 
 def built(build: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """What `build` makes of nodes and attrs. If a half type would be rounded on the way, the way is
-    made in float32 and its end is rounded."""
+    """The result of `build(*args)`. If that would round to a half type more than once, it is built
+    in float32 and rounded at its end."""
     result = build(*args)
     nodes = {a: a for a in args if isinstance(a, Node)}
     if all(n.dtype not in HALVES for n in nodes):
@@ -37,7 +37,7 @@ def built(build: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def _rounds_on_the_way(steps: Sequence[Node]) -> bool:
-    """Whether one of `steps` rounds what is made of what another one has rounded."""
+    """Whether one of `steps` rounds a value that depends on a rounded one."""
     rounded: set[Node] = set()
     for node in steps:
         again = any(o in rounded for o in node.operands)
@@ -50,7 +50,7 @@ def _rounds_on_the_way(steps: Sequence[Node]) -> bool:
 
 
 def _rounds(node: Node) -> bool:
-    """Whether `node` is a half that isn't exact. Integers that become halves are not meant: PyTorch
+    """Whether `node` is a half that isn't exact. Integers that become halves don't count: PyTorch
     converts them before it computes anything."""
     if node.dtype not in HALVES:
         return False
@@ -61,5 +61,5 @@ def _rounds(node: Node) -> bool:
 
 def _may_widen(node: Node) -> bool:
     if node.op.kind is not Kind.COMPOSITE:
-        return node.op.kind in _WIDENED
+        return node.op.kind in _FREE
     return all(map(_may_widen, above([decomposed(node)], {o: o for o in node.operands})))

@@ -18,9 +18,9 @@ from threading import get_ident
 from types import CodeType
 from typing import Any, TypeVar
 
+from tilewright import codegen, ir, runtime
 from tilewright.ir import node as graph
 
-from .. import codegen, ir, runtime
 from . import epoch
 from .epoch import clock
 

@@ -12,6 +12,7 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.ops.strided import diagonal_length, memory_slice
 from tilewright.ir.shape import Size, contiguous_strides, reshape_strides
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -21,9 +22,9 @@ Layout = tuple[tuple[int, ...], tuple[int, ...], int]
 class View:
     """One kind of view. `attrs` are those of the node function; `name` is for `grad_fn`.
 
-    moves: whether it shows the elements of a node elsewhere, nothing more.
-    multiple: whether one call gives several of them, which PyTorch doesn't let be written to where
-        a gradient is at stake. detaches: whether it is without the history.
+    moves: whether it only moves elements. detaches: whether it leaves the history behind.
+    multiple: whether one call returns several of them. PyTorch refuses writes to such views where a
+        gradient is at stake.
     """
 
     name: str
@@ -49,17 +50,18 @@ class View:
     def put(
         self, x: Node, value: Node, inside: Node | None, *attrs: Any
     ) -> tuple[Node, Node | None]:
-        """`value` where it is seen in `x`, and where that is; None if it is all of `x`.
+        """`value` moved to where the view shows it in `x`, and a mask of those elements of `x`. The
+        mask is None if they are all.
 
-        inside: where in the view there is anything of `value`; None for all of it. Of views that
-        don't move elements it is None. So a write through a chain of views reads what it leaves as
-        it was in the base alone.
+        inside: such a mask of the view, or None; it is None for views that don't just move
+            elements. With masks, a write through a chain of views reads the old elements in the
+            base alone, and in no view between.
         """
         value = self.write(x, value, *attrs)
         return value, None if inside is None else self.write(x, inside, *attrs)
 
     def repeats(self, source: Layout, *attrs: Any) -> bool:
-        """Whether an element may be seen at several places, so that a write goes by the layout."""
+        """Whether the view may show an element twice, so that writes go by places in memory."""
         return False
 
 
@@ -206,7 +208,7 @@ class _Windows(View):
         return (*shape, size), tuple(strides), offset
 
     def repeats(self, source: Layout, axis: int, size: int, step: int) -> bool:
-        return True  # or leaves elements out: what it doesn't see stays by its place in memory
+        return True  # or it leaves elements out, which a write by places in memory keeps
 
 
 class _Diagonal(View):
@@ -218,7 +220,7 @@ class _Diagonal(View):
     def layout(self, source: Layout, offset: int, a: int, b: int) -> Layout:
         sizes, strides, start = source
         rest = [i for i in range(len(sizes)) if i not in (a, b)]
-        length = max(0, min(sizes[a] + min(offset, 0), sizes[b] - max(offset, 0)))
+        length = diagonal_length(sizes[a], sizes[b], offset)
         if length:
             start += max(offset, 0) * strides[b] + max(-offset, 0) * strides[a]
         shape = (*(sizes[i] for i in rest), length)
@@ -229,7 +231,7 @@ class _Diagonal(View):
 
 
 class _Strided(View):
-    """Any strides of what is contiguous; the offset counts from where that begins."""
+    """Any strides of contiguous memory. The offset counts from its beginning."""
 
     name = "as_strided"
 
@@ -266,7 +268,7 @@ class _Alias(_Reshape):
 
 RESHAPE, PERMUTE, SLICE = _Reshape(), _Permute(), _Slice()
 EXPAND, WINDOWS = _Expand(), _Windows()
-DETACH, DATA = _Detach("detach"), _Detach("data")  # what is written to `.data` counts as no write
+DETACH, DATA = _Detach("detach"), _Detach("data")  # autograd doesn't see writes through `.data`
 NO_GRAD = _Detach("no_grad")  # stands before a view that is taken without grad mode
 DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
 # The same views under the names by which they are called.
@@ -289,8 +291,8 @@ class Chain:
     give it. size: the shape, where the layout is known. only_detaches: whether it sees every
     element as the base has it; detaches: whether a detach() is among its links, is_data: `.data`.
     is_untracked: whether it was taken without grad mode where a gradient is at stake.
-    repeats: whether it may see an element twice. multiple: the last link that is one of several
-    views, or None.
+    repeats: whether it may see an element twice. multiple: the last link whose call returned
+    several views, or None.
     """
 
     __slots__ = (
@@ -386,7 +388,7 @@ def write(base: Node, chain: Chain | None, value: Node) -> Node:
 
 
 def _write_places(base: Node, chain: Chain, value: Node) -> Node:
-    """`write` by the places in memory that the chain sees, each of which takes one element."""
+    """`write` by the places in memory that the chain sees."""
     assert chain.layout is not None, "views are made only where strides exist"
     if not _is_uniform(value) and has_overlap(*chain.layout[:2]):
         raise RuntimeError(
@@ -398,20 +400,18 @@ def _write_places(base: Node, chain: Chain, value: Node) -> Node:
         return base
     detached = chain.detaches and base.requires_grad
     under = ops.detach(base) if detached else base
-    shape, strides, offset = chain.layout
-    along = reshape_strides(shape, strides, (numel(shape),))
-    if along is not None and along[0] > 0:  # they are a slice of the memory
-        count, step = numel(shape), along[0]
+    part = memory_slice(*chain.layout)
+    if part is not None:
+        start, stop, step = part
         flat, line = ops.reshape(under, (-1,)), ops.reshape(value, (-1,))
-        new = SLICE.write(flat, line, (offset,), (offset + (count - 1) * step + 1,), (step,))
-        new = ops.reshape(new, base.shape)
+        new = ops.reshape(SLICE.write(flat, line, (start,), (stop,), (step,)), base.shape)
     else:
         new = ops.set_strided(under, value, *chain.layout)
     return ops.with_value(base, new) if detached else new
 
 
 def _is_uniform(value: Node) -> bool:
-    """Whether all elements are one: then it doesn't matter which of them is written last."""
+    """Whether all elements are equal by construction, so that their order doesn't matter."""
     while value.op.name in ("expand", "reshape", "cast") and value.shape != ():
         value = value.operands[0]
     return numel(value.shape) == 1
@@ -422,7 +422,7 @@ def has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     if 0 in shape:
         return False
     dims = sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1)
-    # What is further apart than the dimensions of smaller strides reach can't meet.
+    # Elements can't meet if each stride is larger than the reach of all smaller ones together.
     if all(
         stride > before
         for (stride, _), before in zip(

@@ -146,8 +146,10 @@ def _is_detached(t: Any) -> bool:
 
 
 def _is_tracked(t: Any, base: Node, value: Node, owner: Any) -> bool:
-    """Whether a gradient flows through what is written to `t`, or flowed through what was there;
-    RuntimeError where PyTorch refuses such a write. `owner` is the leaf of the memory, if any."""
+    """Whether a gradient flows through the new value of `t`, or flowed through the old one.
+
+    RuntimeError where PyTorch refuses such a write. owner: the leaf of the memory, if there is one.
+    """
     source = None if t._root is None else t._root.source()
     leaf = source is not None and source._requires_grad
     tracked = value.requires_grad or source is not None
@@ -178,8 +180,8 @@ def _is_tracked(t: Any, base: Node, value: Node, owner: Any) -> bool:
 
 
 def _write_history(t: Any, value: Node) -> None:
-    """Write `value` to the history of the detached tensor that `t` is or looks at: its memory is
-    that of tensors with other histories."""
+    """Write `value` to the history of the detached tensor that `t` is or looks at, which shares its
+    memory with tensors of other histories."""
     links, root = t._chain.links, t._root
     if root is None or any(v.detaches for v, _ in links[root.depth :]):
         root = t._root = Root(len(links))  # a view that was taken without grad mode
@@ -278,7 +280,7 @@ def set_data(t: Any, source: Any) -> None:
 
 
 def _look_at(t: Any, source: Any) -> None:
-    """Move `t` to the memory of `source`; a leaf stays what collects the gradients of its views."""
+    """Move `t` to the memory of `source`. A leaf goes on to collect the gradients of its views."""
     t._node = t._buffer = t._history = t._shared = t._root = None
     t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
     if t._chain is not None:
@@ -293,7 +295,7 @@ def _layout(t: Any) -> views.Layout:
 
 
 def _alias(t: Any) -> Any:
-    """Another handle of what `t` is."""
+    """Another handle of the same tensor."""
     alias = object.__new__(epoch.tensor_type)
     alias._storage, alias._chain, alias._aval = epoch.storage_of(t), t._chain, t._meta()
     alias._root, alias._writes = t._root, t._writes

@@ -18,7 +18,7 @@ from tilewright.runtime import devices
 from tilewright.runtime import plan as plans
 
 from .. import recording
-from ..random.generator import default_generator, signed
+from ..functions.generator import default_generator, signed
 from ..recording import flushing
 from ..recording.epoch import (
     Failed,

@@ -18,7 +18,7 @@ from tilewright.ir.shape import Size
 
 from .. import recording
 from ..devices import device as Device
-from ..random.generator import default_generator, signed
+from ..functions.generator import default_generator, signed
 from ..recording import epoch
 from ..recording.epoch import Handle, clock, fallible, handles, mutated, scalars
 from ..recording.flushing import BASE_COUNT
@@ -44,7 +44,7 @@ class Outcome:
         known one.
     written: (place, node, writes) of known tensors. overwritten: nodes whose values were.
     numbers: those it bound: "seed" or "offset" of the default generator, or (value,).
-    fallible: results that values can make fail.
+    fallible: the nodes of calls that can fail.
     """
 
     result: Any
@@ -159,7 +159,7 @@ def _look(t: Any) -> tuple[Any, ...]:
 
 
 def _counts() -> tuple[int, ...]:
-    lengths = [len(epoch.leaves), len(epoch.variables), len(epoch.calls), len(epoch.hooked)]
+    lengths = [len(epoch.leaves), len(epoch.variables), len(epoch.contexts), len(epoch.hooked)]
     return (clock.number, clock.effects, len(epoch.freed), *lengths)
 
 

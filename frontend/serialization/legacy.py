@@ -7,6 +7,7 @@ keys of its storages; then for each key the number of its elements in 8 bytes, a
 from __future__ import annotations
 
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,7 @@ PROTOCOL = 1001
 
 
 class _Anything:
-    """Stands for whatever a pickle builds, while only its storages are looked for."""
+    """Stands for any object of a pickle while only its storages are looked for."""
 
     def __new__(cls, *args: Any, **options: Any) -> _Anything:
         return super().__new__(cls)
@@ -44,7 +45,7 @@ class _Anything:
 
 
 class _Bounded:
-    """A file of which no more is asked than there is: a number in it may be anything."""
+    """A file that is never asked for more bytes than it has, whatever numbers stand in it."""
 
     def __init__(self, file: Any, end: int):
         self.file, self.end = file, end
@@ -55,7 +56,7 @@ class _Bounded:
 
 
 class _Scan(Unpickler):
-    """Goes through a pickle without building anything of it but storage types."""
+    """Reads a pickle to find its storages, and builds nothing but their types."""
 
     dispatch = dict(Unpickler.dispatch)
 
@@ -67,11 +68,11 @@ class _Scan(Unpickler):
     def load_build(self) -> None:
         self.stack.pop()
 
-    dispatch[b"b"[0]] = load_build
+    dispatch[pickle.BUILD[0]] = load_build
 
 
 def read_legacy(file: Any, path: Any, move: Callable[[str], str], weights_only: bool) -> Any:
-    """The object in a file of that format; RuntimeError for a file of none."""
+    """The object in a file of the older format; RuntimeError for any other file."""
     start = file.tell()
     size = file.seek(0, os.SEEK_END) - start
     file.seek(start)
@@ -160,7 +161,7 @@ def _no_storage(saved: Any) -> Any:
 
 
 def _part(storage: Loaded, view: Any, path: Any) -> Loaded:
-    """A copy of a part of a storage, which PyTorch of old told apart."""
+    """A copy of a part of a storage: a view, as old versions of PyTorch saved them."""
     if not isinstance(view, tuple) or len(view) != 3:
         raise UnpicklingError(f"load: {path!s} refers to no storage: {view!r:.80}{at_user_line()}")
     _, offset, size = view

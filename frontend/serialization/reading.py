@@ -68,7 +68,7 @@ _DAMAGE = (
     zipfile.BadZipFile, EOFError, KeyError, ValueError, OSError, NotImplementedError,
     OverflowError, struct.error, zlib.error,
 )  # fmt: skip
-"""What zipfile raises for files that aren't what they should be."""
+"""Errors that zipfile raises for damaged files."""
 
 
 @contextmanager

@@ -24,7 +24,7 @@ class Loaded:
 
     def __init__(self, array: np.ndarray, dtype: DType | None, device: str):
         self.array, self.dtype, self.device = array, dtype, device
-        self.owners: dict[DType, Any] = {}  # a contiguous tensor of all of it, by dtype
+        self.owners: dict[DType, Any] = {}  # by dtype, a contiguous tensor of all its memory
 
     def elements(self, dtype: DType) -> np.ndarray:
         if self.array.nbytes % dtype.itemsize:

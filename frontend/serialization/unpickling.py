@@ -1,4 +1,4 @@
-"""The unpickler of `load`: builds what is on a list, and nothing else unless it is told to."""
+"""The unpickler of `load`, which builds only objects of listed classes unless it is told to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BaseUnpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]  # the one
 
 
 def _bytes(*args: Any) -> bytearray:
-    """A bytearray of what is in the file: a number would be its size."""
+    """A bytearray of bytes in the file. Made of a number it would have any size."""
     if any(isinstance(a, int) for a in args):
         raise UnpicklingError(f"Weights only load failed: a bytearray of a size{at_user_line()}")
     return bytearray(*args)
@@ -79,7 +79,7 @@ def safe_globals(objects: list[Any]) -> Iterator[None]:
 
 
 class Unpickler(_BaseUnpickler):
-    """Builds what is on the list, or anything if not `weights_only`."""
+    """Builds objects of listed classes, or of any if not `weights_only`."""
 
     dispatch = dict(_BaseUnpickler.dispatch)
 
@@ -101,7 +101,7 @@ class Unpickler(_BaseUnpickler):
     dispatch[pickle.BUILD[0]] = load_build
 
     def load_bytearray8(self) -> None:
-        """Of what is there: the base class makes room for what the file says."""
+        """Read no more bytes than there are: the base class trusts the size in the file."""
         size = int.from_bytes(self.read(8), "little")
         self.append(bytearray(self.read(size)))
 

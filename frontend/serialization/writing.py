@@ -141,7 +141,7 @@ def save(
 ) -> None:
     """Write an object with all its tensors to a path or a file object.
 
-    What is at a path is replaced when all is written; a device or a pipe gets the bytes then.
+    A file at the path is replaced once all is written. A device or a pipe gets the bytes then.
     """
     recording.flush()
     if hasattr(f, "write"):

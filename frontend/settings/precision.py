@@ -1,4 +1,4 @@
-"""How precisely float32 is multiplied on GPUs, and whether half types are rounded within kernels.
+"""Switches of precision: of float32 products on GPUs, and of half types within kernels.
 Nothing else is ever rounded to save time."""
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _rounds_halves = True
 def set_half_rounding(each_op: bool) -> None:
     """Whether each op on float16 or bfloat16 rounds its result, as in PyTorch: True by default.
 
-    False: what a kernel uses at once of what it computes stays in float32. That is faster and more
-    precise, but a value then depends on which others are in memory, and so on what was read; an
-    overflow shows only where a value is stored.
+    With False a result stays in float32 within the kernel that computes it. That is faster and more
+    precise. But then a value depends on which others are in memory, and so on what was read, and an
+    overflow shows only in values that are stored.
     """
     global _rounds_halves
     if bool(each_op) != _rounds_halves:
@@ -72,5 +72,5 @@ def set_half_rounding(each_op: bool) -> None:
 
 
 def get_half_rounding() -> bool:
-    """What was set, True by default."""
+    """The setting of `set_half_rounding`, True by default."""
     return _rounds_halves

@@ -37,9 +37,7 @@ class Launched:
     @property
     def engine(self) -> str:
         """What knows its schedules, by name."""
-        return (
-            f"{USERS}{self.device}" if isinstance(self.kernel, Autotuned) else self.device
-        )
+        return f"{USERS}{self.device}" if isinstance(self.kernel, Autotuned) else self.device
 
 
 def launched_by(

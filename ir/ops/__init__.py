@@ -135,6 +135,7 @@ from .movement import (
     fold,
     pad,
     permute,
+    positions_along,
     reshape,
     slice_,
     slice_axis,

@@ -1,7 +1,7 @@
-"""Checks: what values must be for an op to mean anything, as nodes of the graph.
+"""Checks: nodes that raise an error if a value isn't one that an op allows.
 
-A check runs whenever the op that it belongs to would have run: where nothing reads the op's value,
-`unmet` finds the checks that are still to be made.
+A check is made wherever its op would have run in PyTorch, even if nothing reads the op's value:
+`unmet` finds the checks that no other computation makes.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def _numpy(index, size: int, axis: int, failure: str):
 
 
 check = Op("check", Kind.CHECK, _infer, params=("size", "axis", "failure"), numpy=_numpy)
-"""check(index, size, axis, failure): index, of which every element is in 0 <= index < size; the
-error when the graph runs is that of `failure`."""
+"""check(index, size, axis, failure): index, whose elements must be in 0 <= index < size. If one is
+not, the run raises the error of `failure`."""
 
 
 def checked(index: Node, size: int, axis: int, failure: str) -> Node:
@@ -63,8 +63,8 @@ def require(holds: Node, failure: str) -> Node:
 
 
 def bounds(node: Node) -> tuple[float, float]:
-    """The least and the largest integer that an element of `node` may be, for all that is known
-    when it is recorded."""
+    """The least and the largest integer that an element of `node` may be, as far as the graph
+    tells."""
     stack = [node]
     while stack:
         each = stack[-1]
@@ -80,7 +80,7 @@ def bounds(node: Node) -> tuple[float, float]:
 
 
 def _bounded_by(node: Node) -> Sequence[Node]:
-    """The operands whose bounds those of `node` may follow from. They are known first, so that a
+    """The operands from whose bounds those of `node` may follow. `bounds` finds theirs first, so a
     long history needs no deep stack."""
     if node.dtype.category == BOOL or node.op.kind not in _FOLLOWED:
         return ()
@@ -148,8 +148,8 @@ def _union(all_bounds: Iterable[tuple[float, float]]) -> tuple[float, float]:
 
 
 def unmet(roots: Sequence[Node], fallible: Sequence[Node]) -> list[Node]:
-    """The checks that belong to `fallible`, and that computing `roots` doesn't make for all their
-    elements; all of it lowered to primitives."""
+    """The checks below `fallible` that computing `roots` doesn't make for all their elements. Both
+    are lowered to primitives."""
     wanted = [n for n in reachable(fallible) if n.op is check and not _holds(n)]
     if not wanted:
         return []
@@ -164,8 +164,7 @@ def _holds(node: Node) -> bool:
 
 
 def _computed_whole(roots: Sequence[Node]) -> set[Node]:
-    """Nodes of which every element is evaluated when `roots` are. What is only looked at in places,
-    or not at all, is left out in doubt."""
+    """Nodes of which computing `roots` surely evaluates every element."""
     whole: set[Node] = set()
     stack = list(roots)
     while stack:
@@ -193,7 +192,8 @@ def _read_whole(node: Node) -> Sequence[Node]:
 
 
 def _varies(node: Node) -> bool:
-    """Whether an element of `node` can't be had without the place that it is at."""
+    """Whether computing an element of `node` takes its position. A gather from anything else, as
+    from equal elements, doesn't evaluate its index."""
     seen: set[Node] = set()
     stack = [node]
     while stack:
@@ -211,5 +211,5 @@ def _varies(node: Node) -> bool:
 
 
 def made_alone(node: Node) -> Node:
-    """What is to be computed for a check that nothing else makes."""
+    """A node to compute for a check that nothing else makes."""
     return node < full_like(node, 0)

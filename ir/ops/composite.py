@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..dtype import FLOAT, NARROW, DType
+from ..dtype import FLOAT, NARROW, DType, accumulator
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -18,12 +18,17 @@ from .unary import cast, widened
 
 
 def as_dtype(x: Node, dtype: DType) -> Node:
-    """`x` in `dtype`: itself if it has it already, and what was widened as it was before."""
+    """`x` in `dtype`. A widened half gives back the half."""
     if x.dtype is dtype:
         return x
     if x.op is widened and x.operands[0].dtype is dtype:
         return x.operands[0]
     return cast(x, dtype)
+
+
+def to_accumulator(x: Node) -> Node:
+    """`x` in the type in which its sums are made."""
+    return as_dtype(x, accumulator(x.dtype))
 
 
 def widen(x: Any) -> Any:

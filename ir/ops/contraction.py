@@ -71,7 +71,7 @@ also one of each kind, the result is float32."""
 
 
 def _in_float32(op: Op, vjp: Any = None) -> Op:
-    """The record of a product whose result stays in the float32 that half types are summed in."""
+    """The record of a product whose result stays in float32 for half types, as it is summed."""
 
     def infer(*args: Any) -> Aval:
         shape, dtype = op.infer(*args)
@@ -96,7 +96,7 @@ matmul_wide = _in_float32(matmul, lambda g, out, a, b: _matmul_vjp(as_dtype(g, a
 
 
 def product(a: Node, b: Node) -> Node:
-    """a @ b as it is summed: of half types in float32."""
+    """a @ b in the type in which it is summed, so not rounded to a half type."""
     return matmul_wide(a, b) if a.dtype in HALVES else matmul(a, b)
 
 

@@ -18,7 +18,7 @@ from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast
 from .binary import bitwise_and, bitwise_or, le, lt, minimum, ne
 from .generate import iota
-from .movement import expand, reshape, slice_axis
+from .movement import expand, positions_along, reshape, slice_axis
 from .ternary import where
 from .unary import cast, zeros_like
 
@@ -135,27 +135,22 @@ wins), or combined in order ("add", "mul", "max", "min")."""
 
 def _along(index: Node, axis: int) -> list[Node]:
     """An index tensor for every dimension: `index` for `axis`, its own position for the others."""
-    return [
-        index
-        if i == axis
-        else reshape(iota(size), [size if j == i else 1 for j in range(index.rank)])
-        for i, size in enumerate(index.shape)
-    ]
+    return [index if i == axis else positions_along(i, index.shape) for i in range(index.rank)]
 
 
 def take_along(x: Node, index: Node, axis: int) -> Node:
     """x at `index` along `axis` and at the same position elsewhere (torch.gather): the result has
     the shape of `index`, whose other sizes are at most those of `x`."""
-    if x.rank == 0:
-        return reshape(take_along(reshape(x, (1,)), reshape(index, (1,)), 0), index.shape)
+    if x.rank == 0 or index.rank == 0:  # each is as good as a vector
+        return reshape(take_along(reshape(x, (-1,)), reshape(index, (-1,)), 0), index.shape)
     return gather(x, *_along(index, axis), 0)
 
 
 def put_along(base: Node, values: Node, index: Node, axis: int, mode: str) -> Node:
     """base with `values` (of the shape of `index`) scattered to where `take_along` reads."""
-    if base.rank == 0:
-        x, v, i = (reshape(n, (1,)) for n in (base, values, index))
-        return reshape(put_along(x, v, i, 0, mode), ())
+    if base.rank == 0 or index.rank == 0:
+        x, v, i = (reshape(n, (-1,)) for n in (base, values, index))
+        return reshape(put_along(x, v, i, 0, mode), base.shape)
     return scatter(base, values, *_along(index, axis), 0, mode)
 
 

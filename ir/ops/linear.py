@@ -1,7 +1,7 @@
 """Affine maps: the layer `linear`, and PyTorch's products with an addend.
 
-Matmuls read half types as they are and sum in float32; what is added to them is added there, and
-the whole is rounded once.
+Matmuls read half types as they are and sum in float32. Addends are added in float32 too, so the
+whole is rounded once.
 """
 
 from __future__ import annotations

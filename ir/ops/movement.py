@@ -15,6 +15,7 @@ from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast, infer_reshape, require_positive
+from .generate import constant, iota
 
 
 def _reshape_infer(x: Node, shape: tuple[int, ...]) -> Aval:
@@ -35,6 +36,11 @@ def reshape(x: Node, shape: Sequence[int]) -> Node:
     """`x` in another shape (one size may be -1), elements in row-major order."""
     target = infer_reshape(x.shape, shape)
     return x if target == x.shape else _reshape(x, tuple(target))
+
+
+def positions_along(axis: int, shape: Sequence[int]) -> Node:
+    """0, 1, … along `axis` of `shape`, of size 1 in the other dimensions."""
+    return reshape(iota(shape[axis]), [n if i == axis else 1 for i, n in enumerate(shape)])
 
 
 def _permute_infer(x: Node, order: tuple[int, ...]) -> Aval:
@@ -197,8 +203,6 @@ def pad(
     value: Node | None = None,
 ) -> Node:
     """`x` with elements of `value` (default zero) before, after and between its own."""
-    from .generate import constant
-
     inside = (0,) * x.rank if interior is None else tuple(interior)
     if not any(low) and not any(high) and not any(inside):
         return x

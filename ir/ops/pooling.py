@@ -19,7 +19,7 @@ from .binary import floor_divide, maximum, minimum, remainder
 from .composite import composite, require_float
 from .gather import gather
 from .generate import constant, iota
-from .movement import pad, reshape, squeeze, window_count, windows
+from .movement import pad, positions_along, reshape, squeeze, window_count, windows
 from .reduce import argmax, sum
 from .select import first_max
 from .ternary import where
@@ -111,18 +111,13 @@ max_pool = Op(
 goes to the first of them in row-major order."""
 
 
-def _grid(size: int, rank: int, axis: int) -> Node:
-    """0, 1, … along `axis` of `rank` dimensions."""
-    return reshape(iota(size), [size if i == axis else 1 for i in range(rank)])
-
-
 def max_pool_indices(x: Node, kernel: Any, stride: Any, padding: Pairs, dilation: Any) -> Node:
     """Where `max_pool` found its elements: int64 row-major positions in the pooled dimensions."""
     view, inner = _windows(x, kernel, stride, padding, dilation, lowest(x.dtype))
     place = squeeze(argmax(view, inner), inner)
     lead = x.rank - len(kernel)
     starts = [
-        _grid(place.shape[lead + i], place.rank, lead + i) * s - low
+        positions_along(lead + i, place.shape) * s - low
         for i, (s, (low, _)) in enumerate(zip(stride, padding, strict=True))
     ]
     return _flat_position(place, kernel, starts, dilation, x.shape[lead:])
@@ -169,7 +164,7 @@ def _avg_pool(
         if -low >= first and last + k <= stop:
             whole *= k
             continue
-        start = _grid(total.shape[axis], total.rank, axis) * s - low
+        start = positions_along(axis, total.shape) * s - low
         end = minimum(start + k, full_like(start, stop))
         total = total / cast(end - maximum(start, full_like(start, first)), x.dtype)
     return total / whole
@@ -231,7 +226,7 @@ def _adaptive_windows(x: Node, sizes: tuple[int, ...]) -> tuple[Node, list[Node]
     for d, (start, length, longest) in enumerate(_adaptive_starts(x, sizes)):
         n = sizes[d]
         column = [n if i == d else 1 for i in range(2 * dims)]
-        offset = _grid(longest, 2 * dims, dims + d)
+        offset = reshape(iota(longest), [longest if i == dims + d else 1 for i in range(2 * dims)])
         count = reshape(length, column)
         at.append(reshape(start, column) + minimum(offset, count - 1))
         repeated.append(offset >= count)

@@ -12,15 +12,15 @@ from ..node import Node
 from ..op import Aval, Kind, Op
 from .binary import bitwise_and, bitwise_or, eq, maximum, ne
 from .composite import require_float
-from .generate import constant, iota
-from .movement import expand, flip, reshape
+from .generate import constant
+from .movement import expand, flip, positions_along
 from .ternary import where
 from .unary import abs, cast, exp, full_like, log, log1p, zeros_like
 
 
 def _accumulation(name: str, ufunc: Any, vjp: Any, **more: Any) -> Op:
-    """A cumulative fold that keeps the dtype; half types accumulate in float32, and what is `wide`
-    of float32 in float64."""
+    """A cumulative fold that keeps the dtype. Half types accumulate in float32, and float32 in
+    float64 if the op is `wide`."""
 
     def infer(x: Node, axis: int) -> Aval:
         if x.dtype.category == BOOL:
@@ -104,7 +104,7 @@ def _running_index(ufunc: Any, extremum: Op) -> dict[str, Any]:
 
     def decompose(x: Node, axis: int) -> Node:
         hit = bitwise_or(eq(x, extremum(x, axis)), ne(x, x))
-        here = reshape(iota(x.shape[axis]), [-1 if i == axis else 1 for i in range(x.rank)])
+        here = positions_along(axis, x.shape)
         return _cummax(where(hit, expand(here, x.shape), zero_index(x)), axis)
 
     return {"numpy": numpy, "decompose": decompose}

@@ -1,4 +1,4 @@
-"""Diagonals, and elements at fixed strides: what one reads, the other one writes."""
+"""Diagonals and elements at fixed strides: an op that reads them, and one that writes them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ..op import Aval, Kind, Op
 from ..shape import Size, reshape_strides
 from .binary import eq
 from .gather import gather, scatter
-from .generate import constant, iota
-from .movement import expand, pad, permute, reshape, slice_axis, unsqueeze
+from .generate import constant
+from .movement import expand, pad, permute, positions_along, reshape, slice_axis, unsqueeze
 from .ternary import where
 from .unary import zeros_like
 
 
 def diagonal_length(rows: int, columns: int, offset: int) -> int:
+    """The number of elements of a matrix's diagonal."""
     return max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
 
 
@@ -31,7 +32,7 @@ def _diagonal_infer(x: Node, offset: int, a: int, b: int) -> Aval:
 
 
 def _diagonal(x: Node, offset: int, a: int, b: int) -> Node:
-    """Of a matrix with n columns each (n + 1)-th element."""
+    """Each (n + 1)-th element of a matrix with n columns, from the first of the diagonal on."""
     rest = [i for i in range(x.rank) if i not in (a, b)]
     rows, columns = x.shape[a], x.shape[b]
     count = diagonal_length(rows, columns, offset)
@@ -57,8 +58,8 @@ diagonal = Op(
     decompose=_diagonal,
     float8=True,
 )
-"""diagonal(x, offset, a, b): the elements whose position along b is that along a plus offset, as
-the last dimension."""
+"""diagonal(x, offset, a, b): the elements whose position along b is their position along a plus
+offset. They become the last dimension."""
 
 
 def _set_diagonal_infer(x: Node, value: Node, offset: int, a: int, b: int) -> Aval:
@@ -72,7 +73,7 @@ def _set_diagonal_infer(x: Node, value: Node, offset: int, a: int, b: int) -> Av
 
 
 def _set_diagonal(x: Node, value: Node, offset: int, a: int, b: int) -> Node:
-    """Row i has element i of the diagonal in all its columns; one of them takes it."""
+    """Each row is filled with its element of the diagonal, and one column takes it."""
     if 0 in value.shape:
         return x
     last, low = value.rank - 1, max(-offset, 0)
@@ -82,11 +83,7 @@ def _set_diagonal(x: Node, value: Node, offset: int, a: int, b: int) -> Node:
     rest = [i for i in range(x.rank) if i not in (a, b)]
     lines = [*rest, a]
     rows = permute(rows, [lines.index(i) for i in range(x.rank) if i != b])
-    along = [
-        reshape(iota(x.shape[axis]), [s if i == axis else 1 for i, s in enumerate(x.shape)])
-        for axis in (a, b)
-    ]
-    here = eq(along[0] + constant(offset, int64), along[1])
+    here = eq(positions_along(a, x.shape) + constant(offset, int64), positions_along(b, x.shape))
     return where(expand(here, x.shape), expand(unsqueeze(rows, b), x.shape), x)
 
 
@@ -121,16 +118,18 @@ set_diagonal = Op(
 
 
 def _places(shape: Sequence[int], strides: Sequence[int], offset: int) -> Node:
-    """Where in memory the elements of (shape, strides, offset) are."""
+    """The places in memory of the elements of (shape, strides, offset)."""
     total = expand(constant(offset, int64), shape)
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        line = reshape(iota(size), [size if i == axis else 1 for i in range(len(shape))])
-        total = total + line * constant(stride, int64)
+    for axis, stride in enumerate(strides):
+        total = total + positions_along(axis, shape) * constant(stride, int64)
     return total
 
 
-def _line(shape: Sequence[int], strides: Sequence[int], offset: int) -> tuple[int, int, int] | None:
-    """(start, stop, step) of the slice of memory that the strides are, if they are one."""
+def memory_slice(
+    shape: Sequence[int], strides: Sequence[int], offset: int
+) -> tuple[int, int, int] | None:
+    """(start, stop, step) of the slice of memory that a tensor with these strides is; None if it is
+    no slice."""
     count = math.prod(shape)
     along = reshape_strides(shape, strides, (count,)) if count else None
     if along is None or (along[0] <= 0 and count > 1):
@@ -141,9 +140,9 @@ def _line(shape: Sequence[int], strides: Sequence[int], offset: int) -> tuple[in
 
 def strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: int) -> Node:
     """The elements of `x` at these strides of its row-major memory."""
-    flat, line = reshape(x, (-1,)), _line(shape, strides, offset)
-    if line is not None:
-        return reshape(slice_axis(flat, 0, *line), shape)
+    flat, part = reshape(x, (-1,)), memory_slice(shape, strides, offset)
+    if part is not None:
+        return reshape(slice_axis(flat, 0, *part), shape)
     return gather(flat, _places(shape, strides, offset), 0)
 
 

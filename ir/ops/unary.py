@@ -1,7 +1,7 @@
 """Elementwise functions of one operand.
 
 Each record is one block: its NumPy and Triton forms, its derivative, its ONNX operator, the domain
-of its test inputs. In the templates `special` is `ir/special.py`, and Triton names that begin with
+of its test inputs. In the templates `special` is `ir/numeric/special.py`, and Triton names that begin with
 `tw_` are functions of the Triton emitter's prelude.
 """
 
@@ -341,9 +341,9 @@ widened = Op(
     error=0,
     float8=True,
 )
-"""What a record reads of a half: the same number in float32. It is a cast when compiled; but what
-is asked of it is rounded for each record by itself, while a cast is the user's, who has a tensor
-there whose cotangents are added in float32."""
+"""A half as a record reads it: the same number in float32. Compiled it is a cast. They differ in
+the backward pass: the user's cast gives a float32 tensor, whose cotangents are added in float32;
+the cotangent of a `widened` is rounded for each record by itself."""
 
 
 def _bitcast_infer(x: Node, dtype: DType) -> Aval:

@@ -41,8 +41,8 @@ def _pullback(
     hooks: Mapping[Node, Callable[[Node], Node]],
     within: bool = False,
 ) -> dict[Node, Node]:
-    """within: whether it is one record that is differentiated, whose halves are rounded at its ends
-    alone; otherwise each cotangent that arrives at a half is rounded before it is added."""
+    """within: whether this differentiates one record, whose halves are rounded at its ends alone.
+    Otherwise each cotangent that arrives at a half is rounded before it is added."""
     cotangents = dict(seeds)
     found: dict[Node, Node] = {}
     for node in reversed(differentiable(seeds, stops)):

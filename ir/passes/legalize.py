@@ -17,7 +17,7 @@ def decompose_composites(node: Node) -> Node | None:
 
 
 def widen_long_sums(node: Node) -> Node | None:
-    """What its record wants computed in float64, as PyTorch does on CPUs."""
+    """An op whose record is `wide`, computed in float64, as PyTorch does on CPUs."""
     if not node.op.wide or node.dtype is not float32:
         return None
     return cast(node.op(*[cast(o, float64) for o in node.operands], *node.attrs), float32)

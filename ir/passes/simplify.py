@@ -30,7 +30,7 @@ def _fill(value: Any, like: Node) -> Node:
 
 
 def fold_constants(node: Node) -> Node | None:
-    """An elementwise op on constants is a constant, where every engine gives that one."""
+    """An elementwise op on constants is a constant, if all engines agree on its value."""
     if node.op.kind is not Kind.ELEMENTWISE:
         return None
     if node.op.error > 0.5 and node.dtype.is_floating_point:

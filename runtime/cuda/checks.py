@@ -1,4 +1,4 @@
-"""What values made of launches, found where the host next waits for the device.
+"""Errors of launches that depend on values, found where the host next waits for the device.
 
 A launch leaves a word for each check in device memory. Those of many kernels lie in one page, which
 is read when somebody waits for the device anyway: checking costs no waiting, and one small copy.
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from .memory import Memory
 
 PAGE = 512
-"""Words that are read at once, of at most so many."""
+"""The number of words that are read at once."""
 
 
 @dataclass(eq=False)
 class Page:
-    """Memory for words, as long as a kernel has some of them; `used` of it are taken."""
+    """Memory for words, of which `used` are taken. It lives as long as a kernel has one of them."""
 
     memory: Memory
     used: int = 0
@@ -55,7 +55,7 @@ class Checks:
     def __init__(self, device: Cuda):
         self.device = device
         self._launched: dict[Launcher, None] = {}
-        self._page: weakref.ref[Page] | None = None  # that the next kernel gets words of
+        self._page: weakref.ref[Page] | None = None  # the next kernel gets words of it
 
     def words(self, count: int) -> Words:
         """Words for a kernel, which are zero."""

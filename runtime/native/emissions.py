@@ -100,7 +100,7 @@ def _printed(emitted: Sequence[Emitted], members: Sequence[Kernel]) -> bytes:
 
 
 def _parsed(content: bytes, members: Sequence[Kernel]) -> list[Emitted]:
-    """What `_printed` gave for kernels; an error of Python's if it can't have been that."""
+    """The inverse of `_printed`; raises an error of Python's for any other text."""
     line, _, rest = content.partition(b"\n")
     said = json.loads(line)
     _expect(type(said) is dict and set(said) == {"sizes", "members"})

@@ -22,6 +22,7 @@ Random numbers come from `draw`, as the two frameworks' own generators differ.
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,14 +73,25 @@ class Draw:
                 p.copy_(self(*p.shape) * scale)
         return model
 
+    def mlp(self, *sizes: int, act: str = "Tanh") -> Any:
+        """Linear layers of these sizes with an activation between them, and drawn parameters."""
+        nn = self.torch.nn
+        layers: list[Any] = []
+        for inputs, outputs in itertools.pairwise(sizes):
+            layers += [nn.Linear(inputs, outputs), getattr(nn, act)()]
+        return self.into(nn.Sequential(*layers[:-1]))
+
 
 Steps = Iterator[Any]
 
 
 @dataclass(frozen=True)
 class Program:
-    """steps: what it is. varies: why late steps are allowed to record and compile what is new.
-    broken: why it is known to fail. loose: by what its tolerances are multiplied."""
+    """A script.
+
+    steps: the generator. varies: the reason why late steps may still record and compile something
+        new. broken: the reason why it is known to fail. loose: a factor of its tolerances.
+    """
 
     name: str
     steps: Callable[[Any, Draw], Steps]
@@ -101,6 +113,13 @@ def program(function: Any = None, **notes: Any) -> Any:
     return function
 
 
+def update(optimizer: Any, loss: Any) -> None:
+    """A step of an optimizer, in the three lines that most scripts have for it."""
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
 def raised(call: Callable[..., Any], *args: Any, **options: Any) -> Exception | None:
     """The exception that a call raises, without the frames, which would keep tensors."""
     try:
@@ -111,7 +130,7 @@ def raised(call: Callable[..., Any], *args: Any, **options: Any) -> Exception | 
 
 
 def all_programs() -> Sequence[Program]:
-    """Those of every file of this folder."""
+    """The programs of every file of this folder."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return list(PROGRAMS.values())

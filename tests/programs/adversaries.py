@@ -7,20 +7,12 @@ import itertools
 from . import program
 
 
-def mlp(torch, draw, *sizes, last=None):
-    layers = []
-    for a, b in itertools.pairwise(sizes):
-        layers += [torch.nn.Linear(a, b), torch.nn.LeakyReLU(0.2)]
-    layers[-1:] = [last] if last is not None else []
-    return draw.into(torch.nn.Sequential(*layers))
-
-
 @program
 def gan_with_a_shared_fake(torch, draw):
     """The usual loop: the discriminator sees `fake.detach()`, the generator `fake`."""
     F = torch.nn.functional
-    G = mlp(torch, draw, 3, 8, 2)
-    D = mlp(torch, draw, 2, 8, 1)
+    G = draw.mlp(3, 8, 2, act="LeakyReLU")
+    D = draw.mlp(2, 8, 1, act="LeakyReLU")
     opt_g = torch.optim.Adam(G.parameters(), lr=0.01, betas=(0.5, 0.999))
     opt_d = torch.optim.Adam(D.parameters(), lr=0.01, betas=(0.5, 0.999))
     real_label, fake_label = torch.ones(6, 1), torch.zeros(6, 1)
@@ -94,7 +86,7 @@ def dcgan(torch, draw):
 
 @program
 def wasserstein_with_clipped_weights(torch, draw):
-    G, D = mlp(torch, draw, 2, 6, 2), mlp(torch, draw, 2, 6, 1)
+    G, D = draw.mlp(2, 6, 2, act="LeakyReLU"), draw.mlp(2, 6, 1, act="LeakyReLU")
     opt_g = torch.optim.RMSprop(G.parameters(), lr=0.01)
     opt_d = torch.optim.RMSprop(D.parameters(), lr=0.01)
     while True:
@@ -116,7 +108,7 @@ def wasserstein_with_clipped_weights(torch, draw):
 
 @program
 def wasserstein_with_gradient_penalty(torch, draw):
-    G, D = mlp(torch, draw, 2, 6, 2), mlp(torch, draw, 2, 6, 1)
+    G, D = draw.mlp(2, 6, 2, act="LeakyReLU"), draw.mlp(2, 6, 1, act="LeakyReLU")
     opt_g = torch.optim.Adam(G.parameters(), lr=0.01, betas=(0.0, 0.9))
     opt_d = torch.optim.Adam(D.parameters(), lr=0.01, betas=(0.0, 0.9))
 
@@ -151,8 +143,8 @@ def wasserstein_with_gradient_penalty(torch, draw):
 @program
 def cycle_consistency(torch, draw):
     F = torch.nn.functional
-    there, back = mlp(torch, draw, 3, 5, 3), mlp(torch, draw, 3, 5, 3)
-    D = mlp(torch, draw, 3, 5, 1)
+    there, back = draw.mlp(3, 5, 3, act="LeakyReLU"), draw.mlp(3, 5, 3, act="LeakyReLU")
+    D = draw.mlp(3, 5, 1, act="LeakyReLU")
     opt_g = torch.optim.Adam(itertools.chain(there.parameters(), back.parameters()), lr=0.01)
     opt_d = torch.optim.Adam(D.parameters(), lr=0.01)
     pool = []
@@ -234,7 +226,7 @@ def conditional_gan(torch, draw):
 def fast_gradient_sign(torch, draw):
     """Adversarial examples: the gradient with respect to the input, and training on both."""
     F = torch.nn.functional
-    model = mlp(torch, draw, 4, 8, 3)
+    model = draw.mlp(4, 8, 3, act="LeakyReLU")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     while True:
         x, y = draw(6, 4), draw.classes(3, 6)
@@ -253,7 +245,7 @@ def fast_gradient_sign(torch, draw):
 @program
 def projected_gradient_attack(torch, draw):
     F = torch.nn.functional
-    model = mlp(torch, draw, 4, 8, 3).eval()
+    model = draw.mlp(4, 8, 3, act="LeakyReLU").eval()
     for p in model.parameters():
         p.requires_grad = False
     while True:
@@ -281,7 +273,7 @@ def reversed_gradients(torch, draw):
         def backward(ctx, grad_output):
             return grad_output.neg() * ctx.alpha, None
 
-    body, label, domain = (mlp(torch, draw, *s) for s in ((4, 6), (6, 3), (6, 2)))
+    body, label, domain = (draw.mlp(*s, act="LeakyReLU") for s in ((4, 6), (6, 3), (6, 2)))
     nets = torch.nn.ModuleList([body, label, domain])
     optimizer = torch.optim.SGD(nets.parameters(), lr=0.05, momentum=0.9)
     for step in itertools.count():
@@ -300,7 +292,7 @@ def reversed_gradients(torch, draw):
 @program
 def energy_based_model_with_langevin(torch, draw):
     """Samples walk down the energy; a buffer keeps them from step to step."""
-    energy = mlp(torch, draw, 2, 8, 1)
+    energy = draw.mlp(2, 8, 1, act="LeakyReLU")
     optimizer = torch.optim.Adam(energy.parameters(), lr=0.01)
     buffer = draw(4, 2)
     while True:

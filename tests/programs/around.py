@@ -1,4 +1,4 @@
-"""What surrounds a step: hooks, copies, files, threads, data, exceptions; and other computing."""
+"""The surroundings of a step: hooks, copies, files, threads, data, exceptions. Other computing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 import pickle
 import threading
 
-from . import program, raised
+from . import program, raised, update
 
 
 @program
@@ -32,8 +32,7 @@ def hooks_on_tensors(torch, draw):
 
 @program
 def hooks_on_modules(torch, draw):
-    nn = torch.nn
-    model = draw.into(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)))
+    model = draw.mlp(3, 4, 1, act="ReLU")
     features, gradients, calls = {}, {}, []
     model[0].register_forward_hook(lambda m, i, o: features.__setitem__("first", o.detach()))
     model[2].register_forward_pre_hook(lambda m, args: (args[0] * 0.5,))
@@ -43,9 +42,7 @@ def hooks_on_modules(torch, draw):
     while True:
         calls.clear()
         loss = model(draw(4, 3)).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, features["first"], gradients["relu"], list(calls), model
 
 
@@ -124,16 +121,13 @@ def error_in_a_backward_pass(torch, draw):
 
 @program
 def copies_amid_training(torch, draw):
-    nn = torch.nn
-    model = draw.into(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)))
+    model = draw.mlp(3, 4, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     while True:
         twin = copy.deepcopy(model)
         x = draw(4, 3)
         loss = model(x).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         other = twin(x).abs().mean()
         other.backward()
         shallow = copy.copy(model)
@@ -152,9 +146,7 @@ def checkpoint_files(torch, draw):
     while True:
         for _ in range(2):
             loss = model(draw(4, 3)).pow(2).mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            update(optimizer, loss)
         schedule.step()
         file = io.BytesIO()
         torch.save(
@@ -370,8 +362,7 @@ def elementary_automaton(torch, draw):
 
 @program
 def runge_kutta_net(torch, draw):
-    nn = torch.nn
-    f = draw.into(nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)))
+    f = draw.mlp(2, 4, 2)
     optimizer = torch.optim.Adam(f.parameters(), lr=0.01)
     while True:
         y, h, path = draw(3, 2), 0.1, []
@@ -383,9 +374,7 @@ def runge_kutta_net(torch, draw):
             y = y + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
             path.append(y)
         loss = (torch.stack(path) - 1).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, y, f
 
 

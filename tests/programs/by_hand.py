@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from . import program, raised
+from . import program, raised, update
 
 
 def cubic(torch):
@@ -99,9 +99,7 @@ def depth_drawn_at_each_step(torch, draw):
         for _ in range(draw.below(4)):
             h = middle(h).clamp(min=0)
         loss = ((last(h) - y) ** 2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, net
 
 
@@ -204,7 +202,7 @@ def adam_by_hand(torch, draw):
 @program
 def flat_vector_of_parameters(torch, draw):
     nn = torch.nn
-    model = draw.into(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)))
+    model = draw.mlp(2, 3, 1)
     while True:
         loss = model(draw(4, 2)).pow(2).mean()
         grads = torch.autograd.grad(loss, list(model.parameters()))
@@ -311,8 +309,8 @@ def proximal_steps(torch, draw):
 @program
 def sharpness_aware(torch, draw):
     """Two backward passes a step: up to the worst neighbour, and the step from there."""
-    nn, F = torch.nn, torch.nn.functional
-    model = draw.into(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)))
+    F = torch.nn.functional
+    model = draw.mlp(3, 4, 2)
     base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     while True:
         x, y = draw(5, 3), draw.classes(2, 5)
@@ -356,7 +354,7 @@ def lookahead_weights(torch, draw):
 def evolution_strategy(torch, draw):
     """No gradients at all."""
     nn = torch.nn
-    model = draw.into(nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)))
+    model = draw.mlp(2, 3, 1)
     for p in model.parameters():
         p.requires_grad = False
     x = draw(5, 2)
@@ -419,9 +417,7 @@ def straight_through_rounding(torch, draw):
         q = Round.apply(w / scale) * scale
         also = w + (w.round() - w).detach()
         loss = (draw(4, 3) @ q).pow(2).mean() + also.pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, q, w, scale
 
 

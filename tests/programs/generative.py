@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from . import program
+from . import program, update
 
 
 @program
@@ -60,9 +60,7 @@ def vector_quantized(torch, draw):
         commit = F.mse_loss(z, q.detach())
         q = z + (q - z).detach()
         loss = F.mse_loss(dec(q), x) + 0.25 * commit
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, commit, index, codes, enc, dec
 
 
@@ -81,21 +79,19 @@ def affine_coupling_flow(torch, draw):
             x = torch.cat([b * s.exp().unsqueeze(1) + t.unsqueeze(1), a], 1)
             log_det = log_det + s
         loss = (0.5 * x.pow(2).sum(1) - log_det).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, log_det, nets
 
 
 @program
 def diffusion(torch, draw):
     """Noise is predicted at drawn times; samples walk back."""
-    nn, F = torch.nn, torch.nn.functional
+    F = torch.nn.functional
     steps = 6
     betas = torch.linspace(1e-3, 0.2, steps)
     alphas = 1 - betas
     bar = torch.cumprod(alphas, 0)
-    net = draw.into(nn.Sequential(nn.Linear(3, 8), nn.SiLU(), nn.Linear(8, 2)))
+    net = draw.mlp(3, 8, 2, act="SiLU")
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     while True:
         x0, t, noise = draw(5, 2), draw.classes(steps, 5), draw(5, 2)
@@ -103,9 +99,7 @@ def diffusion(torch, draw):
         xt = a.sqrt() * x0 + (1 - a).sqrt() * noise
         time = (t.to(x0.dtype) / steps).unsqueeze(1)
         loss = F.mse_loss(net(torch.cat([xt, time], 1)), noise)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         with torch.no_grad():
             x = draw(3, 2)
             for i in reversed(range(steps)):
@@ -119,7 +113,7 @@ def diffusion(torch, draw):
 @program
 def mixture_density(torch, draw):
     nn = torch.nn
-    net = draw.into(nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 9)))
+    net = draw.mlp(1, 6, 9)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
     while True:
         x, y = draw(6, 1), draw(6, 1)
@@ -127,9 +121,7 @@ def mixture_density(torch, draw):
         sigma = nn.functional.softplus(sigma) + 0.1
         log = torch.log_softmax(pi, -1) - 0.5 * ((y - mu) / sigma) ** 2 - sigma.log()
         loss = -torch.logsumexp(log, -1).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, net
 
 
@@ -233,8 +225,8 @@ def deep_q_learning(torch, draw):
     """A replay memory, a target net that is copied or follows softly."""
     import copy
 
-    nn, F = torch.nn, torch.nn.functional
-    net = draw.into(nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2)))
+    F = torch.nn.functional
+    net = draw.mlp(3, 6, 2, act="ReLU")
     target = copy.deepcopy(net)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, amsgrad=True)
     memory = [(draw(3), draw.below(2), draw.uniform(1), draw(3)) for _ in range(8)]
@@ -306,13 +298,9 @@ def deterministic_policy_gradient(torch, draw):
         with torch.no_grad():
             y = r + 0.9 * critic_t(torch.cat([n, torch.tanh(actor_t(n))], 1))
         critic_loss = nn.functional.mse_loss(critic(torch.cat([s, a], 1)), y)
-        opt_c.zero_grad()
-        critic_loss.backward()
-        opt_c.step()
+        update(opt_c, critic_loss)
         actor_loss = -critic(torch.cat([s, torch.tanh(actor(s))], 1)).mean()
-        opt_a.zero_grad()
-        actor_loss.backward()
-        opt_a.step()
+        update(opt_a, actor_loss)
         for net, slow in ((actor, actor_t), (critic, critic_t)):
             for p, q in zip(net.parameters(), slow.parameters()):
                 q.data.copy_(0.1 * p.data + 0.9 * q.data)

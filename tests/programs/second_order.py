@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-
-from . import program
-
-
-def small(torch, draw, *sizes):
-    layers = []
-    for a, b in itertools.pairwise(sizes):
-        layers += [torch.nn.Linear(a, b), torch.nn.Tanh()]
-    return draw.into(torch.nn.Sequential(*layers[:-1]))
+from . import program, update
 
 
 @program
@@ -35,9 +26,7 @@ def maml(torch, draw):
                 grads = torch.autograd.grad(inner, fast, create_graph=True)
                 fast = [p - 0.1 * g for p, g in zip(fast, grads)]
             total = total + ((net(draw(4, 2), fast) - 1) ** 2).mean()
-        optimizer.zero_grad()
-        total.backward()
-        optimizer.step()
+        update(optimizer, total)
         yield total, inner, meta
 
 
@@ -45,7 +34,7 @@ def maml(torch, draw):
 def first_order_maml_with_copies(torch, draw):
     import copy
 
-    model = small(torch, draw, 2, 4, 1)
+    model = draw.mlp(2, 4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     while True:
         optimizer.zero_grad()
@@ -67,7 +56,7 @@ def first_order_maml_with_copies(torch, draw):
 
 @program
 def reptile(torch, draw):
-    model = small(torch, draw, 2, 4, 1)
+    model = draw.mlp(2, 4, 1)
     while True:
         before = {k: v.clone() for k, v in model.state_dict().items()}
         for _ in range(3):
@@ -86,23 +75,21 @@ def checkpointed_blocks(torch, draw):
     from importlib import import_module
 
     checkpoint = import_module(f"{torch.__name__}.utils.checkpoint").checkpoint
-    first, second = small(torch, draw, 3, 5, 3), small(torch, draw, 3, 5, 1)
+    first, second = draw.mlp(3, 5, 3), draw.mlp(3, 5, 1)
     params = [*first.parameters(), *second.parameters()]
     optimizer = torch.optim.SGD(params, lr=0.1)
     while True:
         x = draw(4, 3)
         h = checkpoint(first, x, use_reentrant=False)
         loss = checkpoint(second, h, use_reentrant=False).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, first, second
 
 
 @program
 def recomputed_in_a_function(torch, draw):
     """Checkpointing by hand: a Function that runs its part again in backward."""
-    body = small(torch, draw, 3, 4, 3)
+    body = draw.mlp(3, 4, 3)
 
     class Again(torch.autograd.Function):
         @staticmethod
@@ -124,16 +111,14 @@ def recomputed_in_a_function(torch, draw):
     while True:
         x = draw(4, 3, requires_grad=True)
         loss = Again.apply(x.sin(), *body.parameters()).pow(2).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, x, body
 
 
 @program
 def heat_equation_in_a_net(torch, draw):
     """A physics-informed net: second derivatives with respect to the inputs."""
-    net = small(torch, draw, 2, 6, 1)
+    net = draw.mlp(2, 6, 1)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     while True:
         t, x = draw.uniform(5, 1).requires_grad_(), draw.uniform(5, 1).requires_grad_()
@@ -144,16 +129,14 @@ def heat_equation_in_a_net(torch, draw):
         residual = (u_t - 0.1 * u_xx).pow(2).mean()
         at_start = (net(torch.cat([torch.zeros_like(x), x], 1)) - torch.sin(x)).pow(2).mean()
         loss = residual + at_start
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield residual, at_start, net
 
 
 @program
 def hessian_vector_products(torch, draw):
     """The largest eigenvalue of the Hessian by power iteration."""
-    net = small(torch, draw, 2, 3, 1)
+    net = draw.mlp(2, 3, 1)
     params = list(net.parameters())
     v = [draw(*p.shape) for p in params]
     while True:
@@ -172,7 +155,7 @@ def hessian_vector_products(torch, draw):
 @program
 def double_backward_into_parameters(torch, draw):
     """A penalty on the input gradient, with `backward(create_graph=True)` avoided by `grad`."""
-    net = small(torch, draw, 3, 5, 1)
+    net = draw.mlp(3, 5, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     while True:
         x = draw(4, 3, requires_grad=True)
@@ -187,7 +170,7 @@ def double_backward_into_parameters(torch, draw):
 
 @program
 def score_matching(torch, draw):
-    net = small(torch, draw, 2, 6, 2)
+    net = draw.mlp(2, 6, 2)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
     while True:
         x = draw(4, 2).requires_grad_()
@@ -196,16 +179,14 @@ def score_matching(torch, draw):
         for i in range(2):
             trace = trace + torch.autograd.grad(score[:, i].sum(), x, create_graph=True)[0][:, i]
         loss = (trace + 0.5 * score.pow(2).sum(1)).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, trace, net
 
 
 @program
 def retained_graph_for_two_losses(torch, draw):
-    body = small(torch, draw, 3, 4)
-    heads = [small(torch, draw, 4, 1) for _ in range(2)]
+    body = draw.mlp(3, 4)
+    heads = [draw.mlp(4, 1) for _ in range(2)]
     nets = torch.nn.ModuleList([body, *heads])
     optimizer = torch.optim.SGD(nets.parameters(), lr=0.05)
     while True:
@@ -252,9 +233,7 @@ def implicit_layer(torch, draw):
                 z = torch.tanh(z @ W + x @ U)
         z = torch.tanh(z.requires_grad_() @ W + x @ U)
         loss = z.pow(2).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, z, W, U
 
 
@@ -262,16 +241,14 @@ def implicit_layer(torch, draw):
 def hypernetwork(torch, draw):
     """Weights made by a net, used by `F.linear`."""
     F = torch.nn.functional
-    maker = small(torch, draw, 2, 4, 3 * 2 + 2)
+    maker = draw.mlp(2, 4, 3 * 2 + 2)
     optimizer = torch.optim.Adam(maker.parameters(), lr=0.01)
     while True:
         made = maker(draw(2))
         W, b = made[:6].view(2, 3), made[6:]
         out = F.linear(draw(5, 3), W, b)
         loss = F.cross_entropy(out, draw.classes(2, 5)) + 1e-2 * made.pow(2).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        update(optimizer, loss)
         yield loss, made, maker
 
 

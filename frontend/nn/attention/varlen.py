@@ -9,8 +9,8 @@ from tilewright.ir.dtype import int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...autograd.grad_fn import named
 from ...recording import record
+from ...recording.names import named
 
 __all__ = ["AuxRequest", "varlen_attn", "varlen_attn_out"]
 

@@ -13,10 +13,10 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ...autograd.grad_fn import named
 from ...functions.elementwise import UNARY
 from ...functions.promotion import to
 from ...recording import record, record_into
+from ...recording.names import named
 
 
 def _simple(name: str, build: Callable[..., Node], doc: str) -> Callable[..., Any]:

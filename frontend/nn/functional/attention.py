@@ -11,10 +11,10 @@ from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
-from ...autograd.grad_fn import named
 from ...functions.promotion import to
 from ...functions.sampling import draw
 from ...recording import record
+from ...recording.names import named
 
 
 def _attend(

@@ -10,8 +10,8 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.ops.composite import as_dtype
 
-from ...autograd.grad_fn import named
 from ...recording import record
+from ...recording.names import named
 
 
 def _grouped_mm(

@@ -417,7 +417,7 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Any:
     """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1."""
-    from ...functions.elementwise import where
+    from ...functions.indexing import where
     from .linear import cosine_similarity
 
     similarity = cosine_similarity(input1, input2, -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import ops, recurrence
 from tilewright.ir.node import Node
 
-from ...autograd.grad_fn import named
+from ...recording.names import named
 
 
 def layer(

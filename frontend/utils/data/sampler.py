@@ -70,7 +70,7 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, left = len(self.data_source), self.num_samples
         if self.replacement:
-            # In blocks, whatever their number, and by a generator that nothing else draws from.
+            # In blocks, as there may be any number. The generator draws for nobody else meanwhile.
             generator = self.generator or _generator()
             while left > 0:
                 count = min(left, _BLOCK)
@@ -86,7 +86,7 @@ class RandomSampler(Sampler[int]):
 
 
 def _generator() -> Any:
-    """A generator of its own, by a seed that the default one draws."""
+    """A new generator, seeded by the default one."""
     return sampling.Generator().manual_seed(int(sampling.randint(2**62, ()).item()))
 
 

@@ -10,11 +10,9 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 
-from .. import recording
-from .._tensor import Tensor
-from ..autograd.grad_fn import named
-from ..recording import binary, clock, record, resolve, unary
-from . import (
+from . import recording
+from ._tensor import Tensor
+from .functions import (
     composed,
     data_sized,
     elementwise,
@@ -23,10 +21,13 @@ from . import (
     parts,
     products,
     reduction,
+    searching,
     shapes,
     sorting,
 )
-from .promotion import can_cast
+from .functions.promotion import can_cast
+from .recording import binary, clock, record, resolve, unary
+from .recording.names import named
 
 NO_NUMBERS = elementwise.OF_TENSORS | {"logaddexp", "logaddexp2", "heaviside"}
 
@@ -182,7 +183,7 @@ METHODS_OF_FUNCTIONS: dict[str, tuple[Any, str]] = {
     ),
     **_of(
         joining,
-        "flip fliplr flipud roll repeat tile repeat_interleave tril triu diag diag_embed "
+        "flip fliplr flipud roll repeat tile tril triu diag diag_embed "
         "diagflat rot90 hsplit vsplit dsplit select_scatter slice_scatter diagonal_scatter",
     ),
     "view": (shapes, "view_"),
@@ -192,9 +193,11 @@ METHODS_OF_FUNCTIONS: dict[str, tuple[Any, str]] = {
     **_of(
         indexing,
         "index_select gather take_along_dim take scatter scatter_add scatter_reduce index_add "
-        "index_copy index_fill index_put masked_fill masked_select masked_scatter",
+        "index_copy index_fill index_put masked_fill masked_select masked_scatter "
+        "repeat_interleave",
     ),
-    **_of(data_sized, "nonzero argwhere unique unique_consecutive bincount histc"),
+    **_of(data_sized, "nonzero argwhere unique unique_consecutive"),
+    **_of(searching, "bincount histc"),
     **_of(
         products,
         "matmul mm bmm mv dot outer addmm baddbmm addmv inner trace kron cross vdot addr addbmm "
@@ -220,8 +223,8 @@ IN_PLACE_VIEWS = "squeeze unsqueeze t transpose swapaxes swapdims".split()
 
 # Methods whose module is imported at their first call.
 LAZY_METHODS = {
-    "random": "uniform_ normal_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ "
-    "bernoulli multinomial",
+    "functions.sampling": "uniform_ normal_ random_ bernoulli_ exponential_ geometric_ cauchy_ "
+    "log_normal_ bernoulli multinomial",
     "nn.functional": "softmax log_softmax prelu",
 }
 
@@ -243,5 +246,5 @@ for _module, _names in LAZY_METHODS.items():
     for _name in _names.split():
         setattr(Tensor, _name, _lazy(_module, _name))
 setattr(  # noqa: B010
-    Tensor, "where", lambda self, condition, other: elementwise.where(condition, self, other)
+    Tensor, "where", lambda self, condition, other: indexing.where(condition, self, other)
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .generator import (
+from .functions.generator import (
     Generator,
     default_generator,
     fork_rng,

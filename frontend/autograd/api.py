@@ -1,0 +1,189 @@
+"""backward and grad: gradients of tensors with respect to leaves or to given tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from .. import recording
+from ..recording import Handle, resolve
+from .engine import call_hooks, gradients
+from .hooks import one_pass
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, Handle) else tuple(value)
+
+
+def _tensors(value: Any) -> tuple[Any, ...]:
+    found = _tuple(value)
+    for i, each in enumerate(found):
+        if not isinstance(each, Handle):
+            raise AssertionError(
+                f"Expected outputs to be tensors, got {type(each).__name__} at {i}{at_user_line()}"
+            )
+    return found
+
+
+def _seed(i: int, t: Any, g: Any, create_graph: bool) -> Node:
+    """The cotangent of output `t`, the `i`-th: `g`, or one for a scalar."""
+    node = resolve(t)
+    if not node.requires_grad:
+        raise RuntimeError(
+            f"element {i} of tensors does not require grad and does not have a grad_fn"
+            + at_user_line()
+        )
+    if g is None:
+        if node.shape.numel() != 1:
+            raise RuntimeError(
+                "grad can be implicitly created only for scalar outputs, not for one of shape "
+                f"{list(node.shape)}; give its gradient{at_user_line()}"
+            )
+        one = node.memo.get("one")
+        if one is None:
+            one = ops.expand(ops.constant(1, node.dtype, node.device), node.shape)
+            node.memo["one"] = one
+        return one
+    if not isinstance(g, Handle):
+        raise TypeError(
+            f"gradients can be either Tensors or None, but got {type(g).__name__}{at_user_line()}"
+        )
+    if g.shape != node.shape:
+        raise RuntimeError(
+            f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a "
+            f"shape of {node.shape}.{at_user_line()}"
+        )
+    seed = resolve(g)
+    if seed.dtype is not node.dtype:
+        seed = ops.cast(seed, node.dtype)
+    return seed if create_graph or not seed.requires_grad else ops.detach(seed)
+
+
+def _roots(outputs: Any, given: Any, create_graph: bool) -> list[tuple[Any, Node]]:
+    outs = _tensors(outputs)
+    if isinstance(given, (str, bytes)):
+        given = (given,)
+    seeds = (None,) * len(outs) if given is None else _tuple(given)
+    if len(seeds) != len(outs):
+        raise RuntimeError(f"got {len(outs)} tensors and {len(seeds)} gradients{at_user_line()}")
+    return [
+        (t, _seed(i, t, g, create_graph)) for i, (t, g) in enumerate(zip(outs, seeds, strict=True))
+    ]
+
+
+def backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
+    """Add the gradient of `tensors` with respect to each leaf to the leaf's `.grad`."""
+    recording.claim()
+    wanted = None if inputs is None else list(_tuple(inputs))
+    if wanted is not None and not wanted:
+        raise RuntimeError(f"'inputs' argument to backward() cannot be empty.{at_user_line()}")
+    keep = create_graph if retain_graph is None else retain_graph
+    _end_earlier_step(create_graph)
+    with recording.hold(), one_pass():
+        roots = _roots(tensors, grad_tensors, create_graph)
+        if not roots:
+            return
+        found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
+        for t, node in found:
+            if t._requires_grad or t.requires_grad:  # it may have been frozen since
+                _accumulate(t, node, create_graph)
+    recording.settle()
+
+
+def _end_earlier_step(create_graph: bool) -> None:
+    """End the epoch if it holds a whole step of training: a backward pass and an update by hand.
+
+    Without this a loop that has no optimizer and reads no value would become one graph of all its
+    steps. A pass that is to be differentiated again stays in the epoch of its forward pass.
+    """
+    if recording.clock.stepped and not create_graph:
+        recording.end_step()
+
+
+def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
+    if t._hooks and t.is_leaf:
+        node = call_hooks(t._hooks, node)
+    held = t._grad
+    if held is None:
+        t._grad = recording.wrap(node)
+    elif create_graph:
+        t._grad = held + recording.wrap(node)
+    else:
+        with recording.grad_mode(False):
+            recording.assign(held, ops.add(resolve(held), node))
+    for hook in list((t._post_hooks or {}).values()):
+        hook(t)
+
+
+def grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:
+    """The gradients of (the sum of) `outputs` with respect to `inputs`, one each."""
+    if is_grads_batched:
+        raise NotImplementedError(
+            f"autograd.grad: is_grads_batched is not implemented{at_user_line()}"
+        )
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+            f"allow_unused=False.{at_user_line()}"
+        )
+    recording.claim()
+    wanted = list(_tensors(inputs))
+    if not wanted:
+        raise RuntimeError(f"`inputs` argument to `grad()` cannot be empty.{at_user_line()}")
+    keep = create_graph if retain_graph is None else retain_graph
+    _end_earlier_step(create_graph)
+    with recording.hold(), one_pass():
+        for t in wanted:
+            if not t.requires_grad:
+                raise RuntimeError(
+                    f"One of the differentiated Tensors does not require grad{at_user_line()}"
+                )
+        roots = _roots(outputs, grad_outputs, create_graph)
+        found = (
+            gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
+            if roots
+            else []
+        )
+        nodes = {
+            id(t): call_hooks(t._hooks, node) if t._hooks and t.is_leaf else node
+            for t, node in found
+        }
+        result = [_result(t, nodes.get(id(t)), allow_unused, materialize_grads) for t in wanted]
+    recording.settle()
+    return tuple(result)
+
+
+def _result(t: Any, node: Node | None, allow_unused: bool | None, materialize: bool) -> Any:
+    if node is not None:
+        if node.op is ops.variable and node.requires_grad:
+            node = ops.clone(node)  # a tensor of its own, not the leaf
+        return recording.wrap(node)
+    if materialize:
+        zero = ops.constant(0, t.dtype, str(t.device))
+        return recording.wrap(ops.expand(zero, t.shape))
+    if allow_unused:
+        return None
+    raise RuntimeError(
+        "One of the differentiated Tensors appears to not have been used in the graph. Set "
+        f"allow_unused=True if this is the desired behavior.{at_user_line()}"
+    )
