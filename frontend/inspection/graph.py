@@ -40,7 +40,8 @@ def graph_of(
     work: a function that is called with the arguments as by `predict`, which computes nothing
         (RuntimeError if it looks at a value); tensors, for what is recorded of them; a report on a
         plan, of `explain` or `predict`; a traced call. Without it, all that is pending.
-    target: a GPU (sm_90) whose kernels are told instead of those of the plan's devices.
+    target: a GPU (sm_90) whose kernels are told instead of those of the plan's devices. It is the
+        one keyword that the function doesn't get.
 
     Nodes are named as in the plan's MLIR (`%3`, `%arg0`). They have op, kind, shape, dtype, device,
     bytes, line (file:line of the user's code), attrs (a text), result (whether the work asks for
