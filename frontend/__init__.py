@@ -77,6 +77,7 @@ _SUBMODULES = (
     "accelerator",
     "amp",
     "aot",
+    "inspection",
     "nn",
     "optim",
     "utils",

@@ -49,14 +49,14 @@ class Plan:
         count = len(self.recorded)
         checks = unmet(lowered[:count], lowered[count:])
         self.lowered = (*lowered[:count], *map(made_alone, checks))
-        self._crossings: dict[Node, int] = {}
+        self.crossings: dict[Node, int] = {}
         # As recorded: of what is computed from constants alone, rewriting loses the device.
         self._places = [n.device or "cpu" for n in (*self.recorded, *checks)]
         self._wanted = count if checks else None  # values of checks made alone are nobody's
-        self.segments = segments_of(self.lowered, self._places, self._crossings, devices.get)
-        self._result_places = self._find_results()
+        self.segments = segments_of(self.lowered, self._places, self.crossings, devices.get)
+        self.result_places = self._find_results()
         # Two tensors of one node get memory of their own, for either may be written to.
-        places = self._result_places
+        places = self.result_places
         self._twins = [i for i, place in enumerate(places) if place in places[:i]]
         # Whether what the one segment there is gives are the values asked for, in order.
         self._is_one = len(self.segments) == 1 and self.segments[0].roots == self.lowered
@@ -114,7 +114,7 @@ class Plan:
         self.runs += 1
         self.run_seconds += perf_counter() - start
         for place in self._twins:
-            device = self.segments[self._result_places[place][0]].device
+            device = self.segments[self.result_places[place][0]].device
             values[place] = copy_of(device, values[place], device.copied, failures)
         if failures:
             raise Incomplete(values[: self._wanted], failures[0])
@@ -133,14 +133,14 @@ class Plan:
         for segment, donated in zip(self.segments, given, strict=True):
             values = run_segment(segment, buffers, scalars, crossed, donated, failures)
             outputs.append(values)
-            for node, number in self._crossings.items():
+            for node, number in self.crossings.items():
                 source = node.operands[0]
                 if source in segment.roots:
                     value = values[segment.roots.index(source)]
                     target = devices.get(node.attrs[0])
                     copy = target.fetched if node.op is ops.fetch else target.copied
                     crossed[number] = copy_of(segment.device, value, copy, failures)
-        return [outputs[i][k] for i, k in self._result_places]
+        return [outputs[i][k] for i, k in self.result_places]
 
     def _is_read_behind(self, segment: int, leaf: int) -> bool:
         """Whether a later segment reads a leaf, which the donors of one know nothing of."""
@@ -151,7 +151,7 @@ class Plan:
     def homes(self) -> dict[int, tuple[int, ...]]:
         """The roots whose values can be written to memory of the caller's, and its shape."""
         out = {}
-        for root, (i, k) in enumerate(self._result_places):
+        for root, (i, k) in enumerate(self.result_places):
             segment = self.segments[i]
             slot, _, copied = segment.results[k]
             if root not in self._twins and not copied and slot in dict(segment.makers):
@@ -173,10 +173,10 @@ class Plan:
         if found is None:
             found = self._taken[donated, into] = [[] for _ in self.segments]
             for root, number in into:
-                i, k = self._result_places[root]
+                i, k = self.result_places[root]
                 found[i].append((self.segments[i].results[k][0], number))
             for root, leaf in donated:
-                i, k = self._result_places[root]
+                i, k = self.result_places[root]
                 slot = self.segments[i].donors.get((k, leaf))
                 if slot is not None and not self._is_read_behind(i, leaf):
                     found[i].append((slot, leaf))

@@ -23,16 +23,19 @@ from .few_channels import VECTOR, Convolution, Packing, filled, is_vector, packi
 from .split import SplitProducts, total_of_parts
 
 
-def turn_convolutions(roots: Sequence[Node], target: Target) -> list[Node]:
-    """`roots` with convolutions, and what is between them, over channels that come last."""
+def turn_convolutions(
+    roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()
+) -> list[Node]:
+    """`roots`, then `inner`, with convolutions, and what is between them, over channels that come
+    last."""
     nodes = reachable(roots)
     if not any(_is_worth_turning(n, target) for n in nodes):
-        return list(roots)
+        return [*roots, *inner]
     turned = _Turned(target)
     with grad_mode(False):
         for node in nodes:
             turned.add(node)
-        return [turned.plain[r] for r in roots]
+        return [turned.plain.get(n, n) for n in (*roots, *inner)]
 
 
 def held(node: Node) -> list[Node]:

@@ -70,13 +70,10 @@ def parse_graph(text: str, filename: str = "<mlir>") -> list[Node]:
 def graph_module(roots: Sequence[Node], name: str = "main") -> Operation:
     """What `print_graph` prints."""
     nodes = reachable(roots)
-    leaves = sorted((n for n in nodes if n.op.kind is Kind.LEAF), key=_leaf_order)
-    names = {leaf: f"arg{i}" for i, leaf in enumerate(leaves)}
+    names = node_names(nodes)
+    leaves = _leaves(nodes)
     body = Block(arguments=[BlockArgument(names[n], _type(n), _location(n)) for n in leaves])
-    for node in nodes:
-        if node not in names:
-            names[node] = str(len(body.operations))
-            body.operations.append(_operation(node, names))
+    body.operations += (_operation(n, names) for n in nodes if n.op.kind is not Kind.LEAF)
     types = tuple(map(_type, roots))
     returned = Operation(
         "func.return", operands=[names[r] for r in roots], types=FunctionType(types, ())
@@ -90,6 +87,18 @@ def graph_module(roots: Sequence[Node], name: str = "main") -> Operation:
         properties["arg_attrs"] = tuple(map(_leaf_attributes, leaves))
     function = Operation("func.func", properties=properties, regions=[[body]])
     return Operation("builtin.module", regions=[[Block([function])]])
+
+
+def node_names(nodes: Sequence[Node]) -> dict[Node, str]:
+    """What the text calls the nodes of a graph: arg0, … are leaves, 0, … all others, in order."""
+    others = (n for n in nodes if n.op.kind is not Kind.LEAF)
+    return {leaf: f"arg{i}" for i, leaf in enumerate(_leaves(nodes))} | {
+        node: str(i) for i, node in enumerate(others)
+    }
+
+
+def _leaves(nodes: Sequence[Node]) -> list[Node]:
+    return sorted((n for n in nodes if n.op.kind is Kind.LEAF), key=_leaf_order)
 
 
 def _leaf_order(leaf: Node) -> tuple[str, int, int]:
