@@ -102,7 +102,7 @@ class Template:
     )
 
     def canonical(self, name: str, notes: tuple[Note, ...]) -> tuple[Kernel, dict[Buffer, Buffer]]:
-        """The kernel to compile, one object for all that share it; see codegen/kernel/canonical.py."""
+        """The kernel to compile, one object for all that share it; see kernel/canonical.py."""
         found = self._named.get((name, notes))
         if found is None:
             found = self._named[name, notes] = canonical(self.kernel, name, notes)

@@ -1,8 +1,8 @@
 """Elementwise functions of one operand.
 
 Each record is one block: its NumPy and Triton forms, its derivative, its ONNX operator, the domain
-of its test inputs. In the templates `special` is `ir/numeric/special.py`, and Triton names that begin with
-`tw_` are functions of the Triton emitter's prelude.
+of its test inputs. In the templates `special` is `ir/numeric/special.py`, and Triton names that
+begin with `tw_` are functions of the Triton emitter's prelude.
 """
 
 from __future__ import annotations
