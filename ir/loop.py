@@ -18,7 +18,7 @@ import numpy as np
 
 from .dtype import from_numpy
 from .node import Node, grad_mode, intern
-from .op import REGISTRY, Aval, Kind, Op
+from .op import Aval, Kind, Op
 from .shape import Size
 
 PARAMS = ("sequences", "states", "reverse")
@@ -53,11 +53,13 @@ def body(
     op: Op, operands: Sequence[Node], attrs: Sequence[Any]
 ) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
     """The step of a loop as a graph: its leaves, numbered as the operands, and its results."""
+    from .ops.generate import leaf
+
     sequences = attrs[0]
     with grad_mode(False):
         leaves = tuple(
             intern(
-                REGISTRY["leaf"],
+                leaf,
                 (),
                 (i, Size(o.shape[1:] if i < sequences else o.shape), o.dtype),
                 o.device,
@@ -108,13 +110,13 @@ def _unrolled(step: Callable[..., tuple[Node, ...]], args: Sequence[Any]) -> Nod
 
 def _evaluate(op: Op, args: Sequence[Any]) -> np.ndarray:
     """The loop computed step by step, each node by its own reference."""
-    from .ops.generate import constant_value
+    from .ops.generate import constant_value, leaf
     from .passes.pipeline import lower_graph
     from .reference import evaluate
 
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     sequences, states, reverse = args[len(arrays) : len(arrays) + 3]
-    avals = [REGISTRY["leaf"](i, Size(a.shape), from_numpy(a.dtype)) for i, a in enumerate(arrays)]
+    avals = [leaf(i, Size(a.shape), from_numpy(a.dtype)) for i, a in enumerate(arrays)]
     leaves, results = body(op, avals, args[len(arrays) :])
     roots = lower_graph(results)
 

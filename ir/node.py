@@ -11,7 +11,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .dtype import DType
 from .location import at_user_line, user_location
@@ -63,61 +63,21 @@ class Node:
     def rank(self) -> int:
         return len(self.shape)
 
-    # Arithmetic between nodes of one dtype, for short VJPs and decompositions.
-    def __add__(self, other: Any) -> Node:
-        return _binary("add", self, other)
+    if TYPE_CHECKING:  # for short VJPs and decompositions; `ir/ops/operators.py` installs them
 
-    def __radd__(self, other: Any) -> Node:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Node:
-        return _binary("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return _binary("sub", other, self)
-
-    def __mul__(self, other: Any) -> Node:
-        return _binary("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Node:
-        return _binary("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Node:
-        return _binary("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return _binary("div", other, self)
-
-    def __neg__(self) -> Node:
-        return _op("neg")(self)
-
-    def __lt__(self, other: Any) -> Node:
-        return _binary("lt", self, other)
-
-    def __le__(self, other: Any) -> Node:
-        return _binary("le", self, other)
-
-    def __gt__(self, other: Any) -> Node:
-        return _binary("gt", self, other)
-
-    def __ge__(self, other: Any) -> Node:
-        return _binary("ge", self, other)
-
-
-def _op(name: str) -> Op:
-    from .op import REGISTRY
-
-    return REGISTRY[name]
-
-
-def _binary(name: str, a: Any, b: Any) -> Node:
-    from .ops.generate import constant
-
-    if not isinstance(a, Node):
-        a = constant(a, b.dtype)
-    if not isinstance(b, Node):
-        b = constant(b, a.dtype)
-    return _op(name)(a, b)
+        def __add__(self, other: Any) -> Node: ...
+        def __radd__(self, other: Any) -> Node: ...
+        def __sub__(self, other: Any) -> Node: ...
+        def __rsub__(self, other: Any) -> Node: ...
+        def __mul__(self, other: Any) -> Node: ...
+        def __rmul__(self, other: Any) -> Node: ...
+        def __truediv__(self, other: Any) -> Node: ...
+        def __rtruediv__(self, other: Any) -> Node: ...
+        def __neg__(self) -> Node: ...
+        def __lt__(self, other: Any) -> Node: ...
+        def __le__(self, other: Any) -> Node: ...
+        def __gt__(self, other: Any) -> Node: ...
+        def __ge__(self, other: Any) -> Node: ...
 
 
 class _Mode:
@@ -197,7 +157,7 @@ def intern(
     if node is not None:
         return node
     shared = _TABLES[True] if table is _TABLES[False] else None
-    tracks = op.name == "variable" or any(o.requires_grad for o in operands)
+    tracks = op.collects or any(o.requires_grad for o in operands)
     if shared is not None and not tracks:
         # Without a gradient at stake both modes share the node, so no work is done twice.
         node = shared.get(key)
@@ -213,7 +173,7 @@ def intern(
     if op.kind not in _VIEWS:
         check_storage(node.shape, node.dtype.itemsize)
     node.device = device or _common_device(op, operands)
-    node.requires_grad = op.name == "variable" or (
+    node.requires_grad = op.collects or (
         _MODE.grad and tracks and node.dtype.is_floating_point and _passes_gradient(op)
     )
     node.loc = loc or _MODE.loc or user_location()
