@@ -26,9 +26,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeGuard
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator, bool_
 from tilewright.ir.node import Node, grad_mode, set_location
-from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.op import Fold, Kind, Op
 from tilewright.ir.ops.attention import (
     attention,
     attention_args,
@@ -61,11 +62,6 @@ from .kernel import (
 from .lower import Lowering
 from .movement import narrow
 from .target import Target
-
-_SUB, _MUL, _EXP, _EQ, _GE, _LT, _AND, _WHERE = (
-    REGISTRY[name] for name in ("sub", "mul", "exp", "eq", "ge", "lt", "bitwise_and", "where")
-)
-
 
 MOST_WIDTH = 256
 """The widest head whose tiles are sure to fit a thread's stack, or a GPU's registers."""
@@ -125,7 +121,7 @@ class _Template:
         self.lowering = Lowering(domain, source, rounds)
         self.wide = accumulator(a.q.dtype)
         self.scale = self.lowering.constant(a.scale, self.wide)
-        self.q = self.apply(_MUL, self.at(a.q, self.i, self.e), self.scale)
+        self.q = self.apply(ops.mul, self.at(a.q, self.i, self.e), self.scale)
         self.k = self.at(a.k, self.j, self.e)
         self.v = self.at(a.v, self.j, self.c)
         self.scores = self._scores(node.loc, by_key)
@@ -139,7 +135,7 @@ class _Template:
         return self.lowering.value(node, narrow(place, node.shape))
 
     def apply(self, op: Op, *args: Value) -> Value:
-        return self.lowering.apply(op, args, bool_ if op is _EQ else self.wide)
+        return self.lowering.apply(op, args, bool_ if op is ops.eq else self.wide)
 
     def dot(self, a: Value, b: Value, over: Axis) -> Value:
         return Dot(a, b, (over,), self.wide, self.args.q.dtype)
@@ -160,20 +156,20 @@ class _Template:
         return self.lowering.value(scores, place)
 
     def dropped(self, x: Value) -> Value:
-        return x if self.kept is None else self.apply(_MUL, x, self.kept)
+        return x if self.kept is None else self.apply(ops.mul, x, self.kept)
 
     @cached_property
     def rows(self) -> Value:
         """The rows' logsumexp, 0 for a query that sees nothing: its weights are exp(-inf - 0)."""
         if self.args.rows:
             return self.at(self.args.rows[0], self.i, None)
-        total = Reduce("logsumexp", self.scores, (self.j,), self.wide)
+        total = Reduce(Fold.LOGSUMEXP, self.scores, (self.j,), self.wide)
         nothing, zero = (self.lowering.constant(x, self.wide) for x in (-math.inf, 0.0))
-        return self.apply(_WHERE, self.apply(_EQ, total, nothing), zero, total)
+        return self.apply(ops.where, self.apply(ops.eq, total, nothing), zero, total)
 
     @cached_property
     def weights(self) -> Value:
-        return self.apply(_EXP, self.apply(_SUB, self.scores, self.rows))
+        return self.apply(ops.exp, self.apply(ops.sub, self.scores, self.rows))
 
     @cached_property
     def g(self) -> Value:
@@ -183,7 +179,7 @@ class _Template:
     def scores_grad(self) -> Value:
         back = self.dropped(self.dot(self.g, self.v, self.c))
         delta = self.at(self.args.rows[1], self.i, None)
-        return self.apply(_MUL, self.weights, self.apply(_SUB, back, delta))
+        return self.apply(ops.mul, self.weights, self.apply(ops.sub, back, delta))
 
     def store(self, anchor: Node, buffer: Buffer) -> Store:
         base = _base(anchor)
@@ -200,7 +196,7 @@ _RESULTS: dict[Op, Callable[[_Template], tuple[Value, Axis, Axis | None]]] = {
     attention: lambda t: (t.dot(t.dropped(t.weights), t.v, t.j), t.i, t.c),
     attention_logsumexp: lambda t: (t.rows, t.i, None),
     attention_query_grad: lambda t: (
-        t.apply(_MUL, t.dot(t.scores_grad, t.k, t.j), t.scale),
+        t.apply(ops.mul, t.dot(t.scores_grad, t.k, t.j), t.scale),
         t.i,
         t.e,
     ),
@@ -328,7 +324,7 @@ def _is_constant(value: Value, number: float) -> bool:
 
 def _weighs(value: Value, products: Dot) -> TypeGuard[Apply]:
     """Whether this is exp(scores - rows)."""
-    if not _is(value, _EXP) or not _is(value.args[0], _SUB):
+    if not _is(value, ops.exp) or not _is(value.args[0], ops.sub):
         return False
     return any(v is products for v in _beneath(value.args[0].args[0]))
 
@@ -337,7 +333,7 @@ def _is_weighted(value: Value, weights: Value | None, products: Dot) -> bool:
     """Whether this is the weights, or these times what the scores don't decide."""
     if value is weights:
         return True
-    if not _is(value, _MUL) or value.args[0] is not weights:
+    if not _is(value, ops.mul) or value.args[0] is not weights:
         return False
     return all(v is not products for v in _beneath(value.args[1]))
 
@@ -346,15 +342,17 @@ def _is_rows(value: Value, total: Reduce) -> bool:
     """Whether this is `total`, 0 where that is -inf."""
     if value is total:
         return True
-    if not _is(value, _WHERE) or not _is_constant(value.args[1], 0) or value.args[2] is not total:
+    if not _is(value, ops.where) or value.args[2] is not total:
+        return False
+    if not _is_constant(value.args[1], 0):
         return False
     test = value.args[0]
-    return _is(test, _EQ) and test.args[0] is total and _is_constant(test.args[1], -math.inf)
+    return _is(test, ops.eq) and test.args[0] is total and _is_constant(test.args[1], -math.inf)
 
 
 def _hides(value: Value, products: Dot) -> TypeGuard[Apply]:
     """Whether this is `products` or -inf."""
-    if not _is(value, _WHERE) or value.args[1] is not products:
+    if not _is(value, ops.where) or value.args[1] is not products:
         return False
     return _is_constant(value.args[2], -math.inf)
 
@@ -363,16 +361,16 @@ def _is_causal(value: Value, products: Dot, query: Axis, key: Axis) -> TypeGuard
     if not _hides(value, products):
         return False
     test = value.args[0]
-    return _is(test, _GE) and [_place(a) for a in test.args] == [ix.of(query), ix.of(key)]
+    return _is(test, ops.ge) and [_place(a) for a in test.args] == [ix.of(query), ix.of(key)]
 
 
 def _span(value: Value, products: Dot, along: Axis) -> Span | None:
-    if not _hides(value, products) or not _is(value.args[0], _AND):
+    if not _hides(value, products) or not _is(value.args[0], ops.bitwise_and):
         return None
     tests = {test.op: test.args for test in value.args[0].args if isinstance(test, Apply)}
-    if tests.keys() != {_GE, _LT}:
+    if tests.keys() != {ops.ge, ops.lt}:
         return None
-    (low, first), (high, stop) = tests[_GE], tests[_LT]
+    (low, first), (high, stop) = tests[ops.ge], tests[ops.lt]
     fits = _place(low) == _place(high) == ix.of(along)
     return Span(value, along, first, stop) if fits else None
 

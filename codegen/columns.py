@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from .analysis import Analysis
 from .domain import Domain
 from .index import Axis
-from .kernel import ALONG, Dot, Kernel, Reduce, Store, Value, data_values
+from .kernel import ALONG, UPDATES, Dot, Kernel, Reduce, Store, Value, data_values
 from .target import Target
 
-PARTS = ("sum", "prod", "max", "min", "any", "all")
+PARTS = frozenset(UPDATES.values())
 """The folds that can be made in parts, row by row."""
 LEAST_ROWS = 64
 """With fewer rows there are too few blocks of them to fold side by side."""

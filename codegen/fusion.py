@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import NARROW, float32
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
@@ -454,7 +455,7 @@ def kind_of(anchors: Sequence[Node]) -> str:
 def is_sort(node: Node) -> bool:
     """Whether a node takes a kernel of its own to bring elements in order."""
     merges = node.op is ordered and node.attrs[1]
-    return is_fold(node) and (node.op.name == "argsort" or bool(merges))
+    return is_fold(node) and (node.op is ops.argsort_op or bool(merges))
 
 
 def axes_of(domain: Domain) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -29,11 +29,12 @@ from tilewright.ir.mlir.syntax import (
     format_attribute,
 )
 from tilewright.ir.mlir.values import from_constant_attribute
-from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.op import REGISTRY, Fold, Kind, Op
 
 from .affine import parse_map
 from .index import Axis, Check, Data, Index
 from .kernel import (
+    SCANS,
     Apply,
     Buffer,
     Bundle,
@@ -59,8 +60,6 @@ T = TypeVar("T")
 Named = Axis | Data | Buffer | Value
 
 INDEX = ScalarType("index")
-FOLDS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "logsumexp")
-SCANS = ("sum", "prod")
 _VALUES = get_args(Value)
 MODES = ("set", "add", "mul", "max", "min")
 
@@ -354,8 +353,11 @@ class _Scope:
         conditions = tuple(map(Condition, indices, low, high))
         return Guard(conditions, inside, outside, fields.result_dtype())
 
+    def fold(self, fields: _Fields, of: Iterable[Fold]) -> Fold:
+        return Fold(fields.string("op", [fold.value for fold in of]))
+
     def reduce(self, fields: _Fields) -> Reduce:
-        op, arg = fields.string("op", FOLDS), fields.value()
+        op, arg = self.fold(fields, Fold), fields.value()
         return Reduce(op, arg, self.over(fields), fields.result_dtype())
 
     def dot(self, fields: _Fields) -> Dot:
@@ -379,7 +381,7 @@ class _Scope:
         return tuple(axes)
 
     def scan(self, fields: _Fields) -> Scan:
-        op, arg = fields.string("op", SCANS), fields.value()
+        op, arg = self.fold(fields, SCANS), fields.value()
         return Scan(op, arg, fields.axis(self.reduction), fields.result_dtype())
 
     def sort(self, fields: _Fields) -> Sort:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
@@ -58,18 +59,18 @@ class Places:
             found = self._known[key]
             if found is not None:
                 yield operand, found
-            if node.op.name == "cat":
+            if node.op is ops.cat_op:
                 start += operand.shape[node.attrs[0]]
 
     def _follow(self, node: Node, number: int, start: int, at: Reading) -> Reading | None:
         place, path = self._places[at[0]], at[1]
         operand = node.operands[number]
-        if node.op.name == "pad":
+        if node.op is ops.pad_op:
             if number:
                 return self.number(()), path
             found = movement.pad_source(node, place)
             return None if found is None else self._guarded(*found, path)
-        if node.op.name == "cat":
+        if node.op is ops.cat_op:
             return self._part(node, number, start, place, path)
         if movement.is_map(node):
             return self.number(movement.source(node, place)), path

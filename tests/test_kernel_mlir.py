@@ -45,7 +45,7 @@ from tilewright.codegen.target import CUDA, NUMPY, Target
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.node import Node
-from tilewright.ir.op import REGISTRY
+from tilewright.ir.op import REGISTRY, Fold
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 
@@ -130,10 +130,10 @@ def guards() -> Kernel:
 
 def folds() -> Kernel:
     x = load(buffer("x", (6, 5, 3)), at((P, R, S), (6, 5, 3)))
-    folded = [Reduce(op, x, (R, S), x.dtype) for op in ("sum", "prod", "max", "min")]
-    where = [Reduce(op, x, (R, S), dt.int64) for op in ("argmax", "argmin")]
+    folded = [Reduce(Fold(op), x, (R, S), x.dtype) for op in ("sum", "prod", "max", "min")]
+    where = [Reduce(Fold(op), x, (R, S), dt.int64) for op in ("argmax", "argmin")]
     positive = apply("gt", x, const(0.0), dtype=dt.bool_)
-    flags = [Reduce(op, positive, (R, S), dt.bool_) for op in ("any", "all")]
+    flags = [Reduce(Fold(op), positive, (R, S), dt.bool_) for op in ("any", "all")]
     stores = [
         Store(buffer(f"y{i}", (6,), v.dtype), of(P), v)
         for i, v in enumerate((*folded, *where, *flags))
@@ -144,7 +144,7 @@ def folds() -> Kernel:
 def scans() -> Kernel:
     x = load(buffer("x", (6, 5)), at((P, R), (6, 5)))
     order = Sort(x, R, True, dt.int64)
-    total = apply("add", Scan("sum", x, R, x.dtype), Scan("prod", x, R, x.dtype))
+    total = apply("add", Scan(Fold.SUM, x, R, x.dtype), Scan(Fold.PROD, x, R, x.dtype))
     stores = (
         Store(buffer("y", (6, 5)), at((P, R), (6, 5)), total),
         Store(buffer("z", (6, 5), dt.int64), at((P, R), (6, 5)), order),
