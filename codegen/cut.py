@@ -62,8 +62,12 @@ def memory(node: Node) -> Node:
 def is_fold(node: Node) -> bool:
     """Whether a reduction or scan has more than one element to fold."""
     if node.op.kind is Kind.REDUCE:
-        return math.prod(node.operands[0].shape[a] for a in node.attrs[0]) > 1
-    return node.op.kind is Kind.SCAN and node.shape[node.attrs[0]] > 1
+        axes: tuple[int, ...] = node.attrs[0]
+        return math.prod(node.operands[0].shape[a] for a in axes) > 1
+    if node.op.kind is not Kind.SCAN:
+        return False
+    axis: int = node.attrs[0]
+    return node.shape[axis] > 1
 
 
 def is_dot(node: Node) -> bool:

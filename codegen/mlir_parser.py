@@ -60,7 +60,8 @@ T = TypeVar("T")
 Named = Axis | Data | Buffer | Value
 
 INDEX = ScalarType("index")
-_VALUES = get_args(Value)
+_ATOMS: tuple[type[Axis | Data], ...] = (Axis, Data)
+_VALUES: tuple[type[Value], ...] = get_args(Value)
 MODES = ("set", "add", "mul", "max", "min")
 
 
@@ -184,7 +185,7 @@ class _Fields:
             self.where.fail(f"a reduction axis as an operand of {self.op.name}", found.name)
         return found
 
-    def operand(self, kinds: tuple[type, ...], wanted: str) -> Any:
+    def operand(self, kinds: tuple[type[T], ...], wanted: str) -> T:
         """The next operand, which must be one of `kinds`."""
         taken = len(self.op.operands) - len(self.operands)
         if not self.operands:
@@ -197,9 +198,9 @@ class _Fields:
 
     def indices(self) -> tuple[Index, ...]:
         """The map `at` of the operands that are left."""
-        atoms = []
+        atoms: list[Axis | Data] = []
         while self.operands:
-            atoms.append(self.operand((Axis, Data), "an index"))
+            atoms.append(self.operand(_ATOMS, "an index"))
         return parse_map(self.attribute("at", Opaque, "an affine map"), atoms)
 
     def index(self) -> Index:

@@ -12,8 +12,11 @@ from .location import at_user_line
 from .shape import Size
 
 if TYPE_CHECKING:
+    from types import NotImplementedType
+
     from .node import Node
 
+    Cotangents = tuple[Node | None, ...] | NotImplementedType
 Aval = tuple[Size, DType]
 
 
@@ -105,7 +108,7 @@ class Op:
     kind: Kind
     infer: Callable[..., Aval]
     params: tuple[str, ...] = ()
-    vjp: Callable[..., tuple[Node | None, ...]] | None = None
+    vjp: Callable[..., Cotangents] | None = None
     numpy: str | Callable[..., Any] | None = None
     triton: str | None = None
     llvm: str | None = None

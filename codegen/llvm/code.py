@@ -7,11 +7,13 @@ the loop, while the loop's own text is still growing. No pass has to find what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from .types import Ref, constant, lane_numbers, suffix, vector
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -80,12 +82,12 @@ class Code:
         self.add(f"{name} = {text}", at)
         return Ref(name, kind, lanes)
 
-    def once(self, key: Any, at: Level, make: Callable[[], Any]) -> Any:
+    def once(self, key: Hashable, at: Level, make: Callable[[], T]) -> T:
         """What `at` knows under `key`, made on first use."""
         found = at.known.get(key)
         if found is None:
             found = at.known[key] = make()
-        return found
+        return cast(T, found)
 
     # Instructions.
 

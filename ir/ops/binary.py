@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from ..dtype import BOOL, FLOAT, bool_
@@ -202,7 +203,7 @@ def polygamma(n: int, x: Node) -> Node:
     return where(low, ratio * ratio - above, above)
 
 
-def _extremum_vjp(beats: Op):
+def _extremum_vjp(beats: Op) -> Callable[..., tuple[Node, Node]]:
     def vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Node, Node]:
         # As in PyTorch, ties share the gradient evenly, and where one is NaN both get all of it.
         half, zero = g * 0.5, zeros_like(g)

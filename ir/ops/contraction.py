@@ -231,7 +231,9 @@ def _input_grad_numpy(
     return np.ascontiguousarray(dx[(slice(None), slice(None), *inner)]).astype(g.dtype)
 
 
-def _input_grad_vjp(h: Node, out: Node, g: Node, w: Node, size: Any, *attrs: Any):
+def _input_grad_vjp(
+    h: Node, out: Node, g: Node, w: Node, size: Any, *attrs: Any
+) -> tuple[Node | None, Node | None]:
     dg = conv(h, w, *attrs) if g.requires_grad else None
     dw = conv_weight_grad(g, h, tuple(w.shape[2:]), *attrs) if w.requires_grad else None
     return dg, dw
@@ -274,7 +276,9 @@ def _weight_grad_numpy(
     return np.concatenate(parts, 0).astype(g.dtype)
 
 
-def _weight_grad_vjp(h: Node, out: Node, g: Node, x: Node, kernel: Any, *attrs: Any):
+def _weight_grad_vjp(
+    h: Node, out: Node, g: Node, x: Node, kernel: Any, *attrs: Any
+) -> tuple[Node | None, Node | None]:
     dg = conv(x, h, *attrs) if g.requires_grad else None
     dx = conv_input_grad(g, h, tuple(x.shape[2:]), *attrs) if x.requires_grad else None
     return dg, dx

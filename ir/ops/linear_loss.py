@@ -112,7 +112,8 @@ def _loss(*args: Any) -> Node:
 def _total(parts: Iterable[Node]) -> Node:
     """The sum over blocks, of half types in float32. What is added stands first, so that whoever
     walks the graph comes to the blocks in their order."""
-    return fold(lambda total, part: part + total, map(widen, parts))
+    total: Node = fold(lambda total, part: part + total, map(widen, parts))
+    return total
 
 
 def _divisor(a: _Args) -> Node:

@@ -170,7 +170,9 @@ def _pad_numpy(x: Any, value: Any, low: Any, high: Any, interior: Any) -> Any:
     return out
 
 
-def _pad_vjp(g: Node, out: Node, x: Node, value: Node, low: Any, high: Any, interior: Any):
+def _pad_vjp(
+    g: Node, out: Node, x: Node, value: Node, low: Any, high: Any, interior: Any
+) -> tuple[Node, Node | None]:
     stops = [
         a + max((n - 1) * (i + 1) + 1, 0) for n, a, i in zip(x.shape, low, interior, strict=True)
     ]
@@ -302,7 +304,9 @@ def _windows_numpy(x: Any, axes: Any, sizes: Any, steps: Any, dilations: Any) ->
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
 
 
-def _windows_vjp(g: Node, out: Node, x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any):
+def _windows_vjp(
+    g: Node, out: Node, x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any
+) -> tuple[Node]:
     return (fold(g, x.shape, axes, sizes, steps, dilations),)
 
 

@@ -155,7 +155,7 @@ def sum_of_broadcast(node: Node) -> Node | None:
     wide, source = node.operands[0], node.operands[0].operands[0]
     lead = wide.rank - source.rank
     copied = [a for a in axes if a < lead or source.shape[a - lead] == 1]
-    count = math.prod(wide.shape[a] for a in copied)
+    count: int = math.prod(wide.shape[a] for a in copied)
     if not copied or len(copied) != len(axes) or count >= 1 << 24:
         return None
     kept = [1 if a in axes else s for a, s in enumerate(wide.shape)]
