@@ -241,21 +241,21 @@ class _Scope:
         self.reduction: list[Axis] = []
         self.stores: list[Store] = []
 
-    def read(self, op: Operation) -> None:
-        read = _RULES.get(op.name)
+    def read(self, operation: Operation) -> None:
+        read = _RULES.get(operation.name)
         if read is None:
-            close = difflib.get_close_matches(op.name, _RULES, n=1)
+            close = difflib.get_close_matches(operation.name, _RULES, n=1)
             hint = f' (did you mean "{close[0]}"?)' if close else ""
-            _place(op).fail(f"an operation of dialect twk{hint}", f'"{op.name}"')
-        if op.regions:
-            _place(op).fail(f"{op.name} without regions", str(len(op.regions)))
-        fields = _Fields(op, self.known)
+            _place(operation).fail(f"an operation of dialect twk{hint}", f'"{operation.name}"')
+        if operation.regions:
+            _place(operation).fail(f"{operation.name} without regions", str(len(operation.regions)))
+        fields = _Fields(operation, self.known)
         made = read(self, fields)
         fields.finish()
         if made is not None:
-            self.known[op.results[0]] = made
-        elif op.results:
-            fields.where.fail(f"no result of {op.name}", str(len(op.results)))
+            self.known[operation.results[0]] = made
+        elif operation.results:
+            fields.where.fail(f"no result of {operation.name}", str(len(operation.results)))
 
     def new(self, made: T, fields: _Fields) -> T:
         if made in self.known.values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from .types import Ref, constant, lane_numbers, suffix, vector
 
@@ -84,10 +84,10 @@ class Code:
 
     def once(self, key: Hashable, at: Level, make: Callable[[], T]) -> T:
         """What `at` knows under `key`, made on first use."""
-        found = at.known.get(key)
+        found: T | None = at.known.get(key)
         if found is None:
             found = at.known[key] = make()
-        return cast(T, found)
+        return found
 
     # Instructions.
 
