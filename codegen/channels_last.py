@@ -222,7 +222,7 @@ class _Turned:
         x, *rest = node.operands
         z, attrs, rank = self.last[x], node.attrs, x.rank
 
-        def places(each: Sequence[Any]) -> tuple[Any, ...]:
+        def places(each: Sequence[int]) -> tuple[int, ...]:
             return (each[0], *each[2:], each[1])
 
         if node.op is ops.reshape_op and node.rank > 1 and node.shape[:2] == x.shape[:2]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from itertools import islice
 from types import GeneratorType
 from typing import Any, cast
@@ -125,7 +125,7 @@ class Lowering:
         self.memo: dict[Request, Value] = {}
         self.nodes: dict[Node, None] = {}
         self._places: Counter[Node] = Counter()
-        self._same: dict[Any, Value] = {}
+        self._same: dict[Hashable, Value] = {}
         self._seen: dict[int, Value] = {}
         self._ranges: dict[int, frozenset[Axis]] = {}
         self._short: dict[int, DType] = {}  # values that have no more digits than a half type
@@ -203,7 +203,7 @@ class Lowering:
         dtype = accumulator(node.dtype)
         return self._shared((buffer, offset), lambda: Load(buffer, offset, dtype))
 
-    def _shared(self, key: Any, make: Callable[[], Value]) -> Value:
+    def _shared(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """One value for equal expressions, whichever nodes they come from."""
         found = self._same.get(key)
         if found is None:
@@ -599,7 +599,7 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
     Kind.EXTERNAL: Lowering._in_memory_only,
 }
 
-_IDENTITY: dict[Fold, Any] = {Fold.SUM: 0, Fold.PROD: 1, Fold.ALL: True, Fold.ANY: False}
+_IDENTITY: dict[Fold, int] = {Fold.SUM: 0, Fold.PROD: 1, Fold.ALL: True, Fold.ANY: False}
 """The fold of nothing; the others are refused where they are recorded."""
 
 

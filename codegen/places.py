@@ -7,7 +7,7 @@ it. Along a chain of such nodes these multiply. `Places` follows the maps withou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from tilewright.ir import ops
@@ -36,8 +36,8 @@ class Places:
 
     def __init__(self) -> None:
         self._places: list[Any] = [()]
-        self._number: dict[Any, int] = {}
-        self._known: dict[Any, Reading | None] = {}
+        self._number: dict[Hashable, int] = {}
+        self._known: dict[Hashable, Reading | None] = {}
 
     def every(self, node: Node) -> Reading:
         """Each element of a node, at a place of its own."""
@@ -110,7 +110,7 @@ class Places:
     def number(self, place: Place) -> int:
         return self._intern(place)
 
-    def _intern(self, thing: Any) -> int:
+    def _intern(self, thing: Hashable) -> int:
         """A number above 0 for equal things; 0 is the path without guards."""
         found = self._number.get(thing)
         if found is None:

@@ -23,7 +23,7 @@ class Level:
     depth: int
     label: str
     lines: list[str] = field(default_factory=list)
-    known: dict[Any, Any] = field(default_factory=dict)
+    known: dict[Hashable, Any] = field(default_factory=dict)
 
     def block(self, label: str) -> None:
         """Begins a block; the one before must have ended with a branch."""

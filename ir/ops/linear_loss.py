@@ -135,7 +135,7 @@ def _scores_grads(a: _Args) -> list[tuple[_Block, Node]]:
     return found
 
 
-def _vjp(g: Node, out: Node, *args: Any) -> Any:
+def _vjp(g: Node, out: Node, *args: Any) -> tuple[Node | None, ...]:
     a = _args(*args)
     if a.weight is not None and a.weight.requires_grad:
         raise NotImplementedError("the derivative of linear_cross_entropy for weight is missing")

@@ -14,7 +14,7 @@ import numpy as np
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
-from ..shape import Size, broadcast, infer_reshape, require_positive
+from ..shape import Ints, Size, broadcast, infer_reshape, require_positive
 
 
 def _reshape_infer(x: Node, shape: tuple[int, ...]) -> Aval:
@@ -115,7 +115,7 @@ def _slice_infer(
     return Size(sizes), x.dtype
 
 
-def _slice_vjp(g: Node, out: Node, x: Node, starts: Any, stops: Any, steps: Any) -> tuple[Node]:
+def _slice_vjp(g: Node, out: Node, x: Node, starts: Ints, stops: Ints, steps: Ints) -> tuple[Node]:
     high = [
         n - a - ((m - 1) * s + 1 if m else 0)
         for n, m, a, s in zip(x.shape, out.shape, starts, steps, strict=True)
@@ -153,13 +153,13 @@ def _padded_size(size: int, low: int, high: int, interior: int) -> int:
     return low + high + size + max(size - 1, 0) * interior
 
 
-def _pad_infer(x: Node, value: Node, low: Any, high: Any, interior: Any) -> Aval:
+def _pad_infer(x: Node, value: Node, low: Ints, high: Ints, interior: Ints) -> Aval:
     if value.shape != () or value.dtype is not x.dtype:
         raise RuntimeError(f"pad: expected a 0-d value of dtype {x.dtype}{at_user_line()}")
     return Size(map(_padded_size, x.shape, low, high, interior)), x.dtype
 
 
-def _pad_numpy(x: Any, value: Any, low: Any, high: Any, interior: Any) -> Any:
+def _pad_numpy(x: Any, value: Any, low: Ints, high: Ints, interior: Ints) -> Any:
     out = np.full(list(map(_padded_size, x.shape, low, high, interior)), value, dtype=x.dtype)
     if x.size:
         region = [
@@ -171,7 +171,7 @@ def _pad_numpy(x: Any, value: Any, low: Any, high: Any, interior: Any) -> Any:
 
 
 def _pad_vjp(
-    g: Node, out: Node, x: Node, value: Node, low: Any, high: Any, interior: Any
+    g: Node, out: Node, x: Node, value: Node, low: Ints, high: Ints, interior: Ints
 ) -> tuple[Node, Node | None]:
     stops = [
         a + max((n - 1) * (i + 1) + 1, 0) for n, a, i in zip(x.shape, low, interior, strict=True)
@@ -281,7 +281,7 @@ def window_count(size: int, window: int, step: int, dilation: int) -> int:
     return (size - dilation * (window - 1) - 1) // step + 1
 
 
-def _windows_infer(x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any) -> Aval:
+def _windows_infer(x: Node, axes: Ints, sizes: Ints, steps: Ints, dilations: Ints) -> Aval:
     require_positive("windows", stride=steps, dilation=dilations)
     out = list(x.shape)
     for axis, *rest in zip(axes, sizes, steps, dilations, strict=True):
@@ -294,7 +294,7 @@ def _windows_infer(x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any) -
     return Size((*out, *sizes)), x.dtype
 
 
-def _windows_numpy(x: Any, axes: Any, sizes: Any, steps: Any, dilations: Any) -> Any:
+def _windows_numpy(x: Any, axes: Ints, sizes: Ints, steps: Ints, dilations: Ints) -> Any:
     shape, strides = list(x.shape), list(x.strides)
     for axis, size, step, dilation in zip(axes, sizes, steps, dilations, strict=True):
         shape[axis] = window_count(x.shape[axis], size, step, dilation)
@@ -305,7 +305,7 @@ def _windows_numpy(x: Any, axes: Any, sizes: Any, steps: Any, dilations: Any) ->
 
 
 def _windows_vjp(
-    g: Node, out: Node, x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any
+    g: Node, out: Node, x: Node, axes: Ints, sizes: Ints, steps: Ints, dilations: Ints
 ) -> tuple[Node]:
     return (fold(g, x.shape, axes, sizes, steps, dilations),)
 

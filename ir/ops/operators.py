@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..node import Node
 from ..op import Op
@@ -12,15 +11,15 @@ from .generate import constant
 from .unary import neg
 
 
-def _forward(op: Op) -> Callable[[Node, Any], Node]:
-    def apply(a: Node, b: Any) -> Node:
+def _forward(op: Op) -> Callable[..., Node]:
+    def apply(a: Node, b: Node | float) -> Node:
         return op(a, b if isinstance(b, Node) else constant(b, a.dtype))
 
     return apply
 
 
-def _reflected(op: Op) -> Callable[[Node, Any], Node]:
-    def apply(b: Node, a: Any) -> Node:
+def _reflected(op: Op) -> Callable[..., Node]:
+    def apply(b: Node, a: float) -> Node:
         return op(constant(a, b.dtype), b)
 
     return apply

@@ -221,11 +221,13 @@ def _squares(x: Node, axes: tuple[int, ...], divisor: float) -> Node:
     return sum(centred * centred, axes) / constant(divisor, x.dtype)
 
 
-def _variance_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...], divisor: float) -> Any:
+def _variance_vjp(
+    g: Node, out: Node, x: Node, axes: tuple[int, ...], divisor: float
+) -> tuple[Node | None, ...]:
     return (g * ((x - mean(x, axes)) * (2.0 / divisor if divisor else math.nan)),)
 
 
-def _deviation_vjp(g: Node, out: Node, *args: Any) -> Any:
+def _deviation_vjp(g: Node, out: Node, *args: Any) -> tuple[Node | None, ...]:
     # Where all elements are equal there is a kink, of which PyTorch takes the middle.
     flat = eq(out, zeros_like(out))
     slope = where(flat, zeros_like(out), g / where(flat, zeros_like(out) + 1, out + out))
