@@ -73,6 +73,7 @@ def overwritten(nodes: Any) -> list[Node]:
     if not found:
         return []
     held = {h._node for h in handles}
+    held.update(state._node for state, _, _ in leaves if state is not None)
     return [n for n in found if n not in held]
 
 

@@ -283,11 +283,10 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
     """The node of a call's result, which knows the call."""
-    if not result.requires_grad:
-        return result
     if any(result is n for n in nodes):  # a tensor of its own, also where nothing was computed
         result = ops.clone(result)
-    result.memo.setdefault("call", (build, nodes))
+    if result.requires_grad:
+        result.memo.setdefault("call", (build, nodes))
     return result
 
 

@@ -290,3 +290,36 @@ def test_data_of_other_memory(reads: bool, torch: Any) -> None:
 
     for ours, theirs in zip(program(tw), program(torch), strict=True):
         same(ours, theirs)
+
+
+COPIES: dict[str, Callable[[Any, Any], Any]] = {
+    "clone": lambda lib, x: x.clone(),
+    "cat of one": lambda lib, x: lib.cat([x]),
+    "expand and clone": lambda lib, x: x.expand(1, 3).clone(),
+    "repeat once": lambda lib, x: x.repeat(1, 1),
+    "flip of nothing": lambda lib, x: x.flip([]),
+    "copied onto itself": lambda lib, x: x.copy_(x).clone(),
+}
+
+
+@pytest.mark.parametrize("copied", list(COPIES))
+@pytest.mark.parametrize("computed", [False, True])
+def test_a_write_to_a_copy_is_none_to_its_source(copied: str, computed: bool, torch: Any) -> None:
+    """A backward pass may read what was copied, also where the copy was overwritten before."""
+
+    def program(lib: Any) -> list[Any]:
+        w = lib.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+
+        def loss() -> tuple[Any, Any]:
+            x = lib.tensor([[3.0, -1.0, 2.0]])
+            x = x * 2 if computed else x
+            y = COPIES[copied](lib, x)
+            y.add_(1)
+            return (w * x).pow(2).sum(), y
+
+        total, y = loss()
+        total.backward()
+        return [total, y, w.grad]
+
+    for ours, theirs in zip(program(tw), program(torch), strict=True):
+        same(ours, theirs)
