@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tilewright.codegen import channels_last, lower  # noqa: F401  records of their own
-from tilewright.codegen.kernel import UPDATES
-from tilewright.ir.op import REGISTRY
+from tilewright.codegen.kernel import SCANS, UPDATES
+from tilewright.ir import ops
+from tilewright.ir.dtype import int64
+from tilewright.ir.node import Node
+from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.reference import evaluate
+from tilewright.ir.shape import Size
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = ("ir", "codegen", "runtime")
@@ -144,6 +150,37 @@ def test_what_is_found(line: str) -> None:
 )
 def test_what_is_not(line: str) -> None:
     assert not violations("codegen/x.py", f"def f(node):\n    {line}\n")
+
+
+MOVED: dict[Op, Callable[[Node], Node]] = {
+    ops.reshape_op: lambda x: ops.reshape(x, (4, 3)),
+    ops.permute_op: lambda x: ops.permute(x, (1, 0)),
+    ops.flip_op: lambda x: ops.flip(x, (1,)),
+    ops.expand_op: lambda x: ops.expand(x, (2, 3, 4)),
+    ops.slice_op: lambda x: ops.slice_axis(x, 1, 1, 3),
+    ops.windows_op: lambda x: ops.windows(x, (1,), (2,), (3,), (1,)),
+    ops.pad_op: lambda x: ops.pad(x, (0, 1), (0, 2)),
+    ops.cat_op: lambda x: ops.cat([x, x], 0),
+}
+
+
+def test_movements_say_what_they_keep() -> None:
+    assert MOVED.keys() == {op for op in REGISTRY.values() if op.kind is Kind.MOVEMENT}
+    leaf, x = ops.leaf(0, Size((3, 4)), int64), np.arange(12).reshape(3, 4)
+    for op, move in MOVED.items():
+        node = move(leaf)
+        assert node.op is op
+        found = evaluate(node, [x if o is leaf else np.int64(99) for o in node.operands])
+        assert not op.whole or set(x.flat) <= set(found.flat), op
+        assert op.bijective is (sorted(x.flat) == sorted(found.flat)), op
+
+
+def test_folds_say_which() -> None:
+    for op in REGISTRY.values():
+        if op.kind is Kind.REDUCE:
+            assert op.fold is not None, op
+        elif op.kind is Kind.SCAN:
+            assert op.fold is None or op.fold in SCANS, op
 
 
 PROGRAM = """

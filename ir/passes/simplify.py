@@ -20,7 +20,7 @@ from ..reference import evaluate
 
 def splat(node: Node) -> Any:
     """The value of which every element of `node` is a copy, or None."""
-    while node.op.kind is Kind.MOVEMENT and len(node.operands) == 1:
+    while len(node.operands) == 1 and node.op.kind is Kind.MOVEMENT:
         node = node.operands[0]
     return ops.constant_value(node) if node.op.kind is Kind.CONSTANT else None
 
