@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,6 +20,7 @@ from test_numpy_memory import gather_kernel, pad_kernel
 from tilewright.codegen.affine import dimensions
 from tilewright.codegen.index import Axis, Check, Data, FloorDiv, Index, Mod, constant, data, of
 from tilewright.codegen.kernel import (
+    SCANS,
     Apply,
     Bundle,
     Condition,
@@ -130,10 +132,10 @@ def guards() -> Kernel:
 
 def folds() -> Kernel:
     x = load(buffer("x", (6, 5, 3)), at((P, R, S), (6, 5, 3)))
-    folded = [Reduce(Fold(op), x, (R, S), x.dtype) for op in ("sum", "prod", "max", "min")]
-    where = [Reduce(Fold(op), x, (R, S), dt.int64) for op in ("argmax", "argmin")]
+    folded = [Reduce(op, x, (R, S), x.dtype) for op in SCANS]
+    where = [Reduce(op, x, (R, S), dt.int64) for op in (Fold.ARGMAX, Fold.ARGMIN)]
     positive = apply("gt", x, const(0.0), dtype=dt.bool_)
-    flags = [Reduce(Fold(op), positive, (R, S), dt.bool_) for op in ("any", "all")]
+    flags = [Reduce(op, positive, (R, S), dt.bool_) for op in (Fold.ANY, Fold.ALL)]
     stores = [
         Store(buffer(f"y{i}", (6,), v.dtype), of(P), v)
         for i, v in enumerate((*folded, *where, *flags))
@@ -144,7 +146,8 @@ def folds() -> Kernel:
 def scans() -> Kernel:
     x = load(buffer("x", (6, 5)), at((P, R), (6, 5)))
     order = Sort(x, R, True, dt.int64)
-    total = apply("add", Scan(Fold.SUM, x, R, x.dtype), Scan(Fold.PROD, x, R, x.dtype))
+    running = [Scan(op, x, R, x.dtype) for op in SCANS]
+    total = reduce(lambda a, b: apply("add", a, b), running)
     stores = (
         Store(buffer("y", (6, 5)), at((P, R), (6, 5)), total),
         Store(buffer("z", (6, 5), dt.int64), at((P, R), (6, 5)), order),
