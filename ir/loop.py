@@ -57,6 +57,8 @@ def body(
     op: Op, operands: Sequence[Node], attrs: Sequence[Any]
 ) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
     """The step of a loop as a graph: its leaves, numbered as the operands, and its results."""
+    from .ops.generate import leaf
+
     sequences = attrs[0]
     with grad_mode(False):
         leaves = tuple(

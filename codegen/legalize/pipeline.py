@@ -87,7 +87,7 @@ def turn_products(roots: Sequence[Node], inner: Sequence[Node] = ()) -> list[Nod
     turned: dict[Node, Node] = {}
     with grad_mode(False):
         for node in nodes:
-            product = node.operands[0] if node.op.name == "permute" else node
+            product = node.operands[0] if node.op is ops.permute_op else node
             if (
                 product is not node
                 and product.op in (ops.matmul, ops.matmul_fast, ops.matmul_wide)
@@ -107,7 +107,7 @@ def turn_products(roots: Sequence[Node], inner: Sequence[Node] = ()) -> list[Nod
 
 def _transposed(x: Node) -> Node:
     order = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
-    undone = x.op.name == "permute" and x.attrs[0] == order
+    undone = x.op is ops.permute_op and x.attrs[0] == order
     return x.operands[0] if undone else ops.permute(x, order)
 
 

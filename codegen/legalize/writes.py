@@ -62,7 +62,7 @@ def _is_write(node: Node) -> bool:
         return False
     inside = node.operands[0]
     return (
-        inside.op.name == "pad"
+        inside.op is ops.pad_op
         and inside.shape == node.shape
         and min((*inside.attrs[0], *inside.attrs[1])) >= 0
         and bool(splat(inside.operands[0]))

@@ -6,9 +6,8 @@ of their own, but the same `args` (see arguments.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..kernel import Buffer, Kernel, Scalar, Value
 from ..kernel.analysis import Analysis
@@ -105,7 +104,7 @@ class Body:
         found: Ref = code.once(("kept", buffer), entry, make)
         return found
 
-    def table(self, values: bytes, key: Any) -> Ref:
+    def table(self, values: bytes, key: Hashable) -> Ref:
         """The address of constant data."""
         return self._word(self.arguments.table(values, key), "ptr")
 
@@ -126,7 +125,7 @@ class Body:
             lambda: self.code.let(f"icmp ne i8 {loaded.text}, 0", "i1", at=entry),
         )
 
-    def size(self, value: int, key: Any, baked: bool = True) -> Ref:
+    def size(self, value: int, key: Hashable, baked: bool = True) -> Ref:
         """A number that follows from sizes: 0 and 1 are part of the code, others are passed."""
         if baked and value in (0, 1):
             return constant(value, "i64")

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tilewright.ir.op import REGISTRY
+from tilewright.ir import ops
+from tilewright.ir.op import Fold
 from tilewright.ir.shape import contiguous_strides
 
-from ..kernel import Apply, Buffer, Kernel, Load, Reduce, Store, Value
+from ..kernel import UPDATES, Apply, Buffer, Kernel, Load, Reduce, Store, Value
 from ..kernel.canonical import copied
 from ..kernel.columns import LEAST_ROWS, Columns, columns
 from ..kernel.index import Axis, linearize, of
-from . import folds, memory, points
+from . import folds, points
 from .arguments import Arguments
 from .body import Body
 from .code import module_text
@@ -29,7 +30,7 @@ from .schedule import DEFAULT, Schedule
 from .types import Ref, constant
 from .values import evaluate
 
-UPDATES = {fold: update for update, fold in memory.FOLDS.items()}
+_MODES = {fold: mode for mode, fold in UPDATES.items()}
 LEAST_POINTS = 1 << 17
 """What the cache holds, a chunk rather folds in registers, some columns each. That needs no second
 phase, but in memory it walks from row to row."""
@@ -43,7 +44,7 @@ MOST_SUMS = 1 << 14
 class Sum:
     """A fold in parts, of which each block of rows makes `size` elements of the buffer."""
 
-    op: str
+    op: Fold
     buffer: Buffer
     size: int
 
@@ -86,7 +87,7 @@ def plan(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Plan
         element = _element(value)
         buffer = Buffer(f"sums{len(sums)}", element.dtype, block.extent * size)
         sums.append(Sum(value.op, buffer, size))
-        early.append(Store(buffer, place, element, UPDATES.get(value.op, value.op)))
+        early.append(Store(buffer, place, element, _MODES[value.op]))
         part = Load(buffer, place, element.dtype)
         made[id(value)] = Reduce(value.op, part, (block,), value.dtype)
     late = tuple(Store(s.buffer, s.offset, made[id(s.value)]) for s in found.late)
@@ -124,8 +125,8 @@ def _form(kernel: Kernel, found: Columns, rows: int, machine: Machine, schedule:
 
 def _element(value: Reduce) -> Value:
     """What is folded, in the type of the fold."""
-    if value.op in UPDATES and value.arg.dtype is not value.dtype:
-        return Apply(REGISTRY["cast"], (value.arg,), value.dtype)
+    if value.op in (Fold.SUM, Fold.PROD) and value.arg.dtype is not value.dtype:
+        return Apply(ops.cast, (value.arg,), value.dtype)
     return value.arg
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 
 from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
+from tilewright.ir.op import Fold
 
 from ..kernel import Dot, Kernel, Ordered, Scan, Sort
 from ..kernel.attention import roles
@@ -116,7 +117,7 @@ def _check(kernel: Kernel) -> None:
     for value in kernel.values:
         if isinstance(value, (Sort, Ordered)):
             raise CannotLower("sorting")
-        if isinstance(value, Scan) and value.op == "logsumexp":
+        if isinstance(value, Scan) and value.op is Fold.LOGSUMEXP:
             raise CannotLower("running sums of exponentials")
     for store in kernel.stores:
         dtype = store.buffer.dtype

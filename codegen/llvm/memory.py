@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..kernel import Buffer, Load, Store
+from ..kernel import UPDATES, Buffer, Load, Store
 from ..kernel.index import Data, Index, walk
 from .body import Body, Mask
 from .code import Level
@@ -21,8 +21,6 @@ from .types import Ref, constant, stored, suffix, vector
 
 LINE = 64
 """Bytes of a cache line."""
-FOLDS = {"add": "sum", "mul": "prod"}
-"""The fold that an update is a step of, where it has another name."""
 
 
 def stride_of(body: Body, offset: Index) -> int | None:
@@ -383,7 +381,8 @@ def _update_padded(body: Body, each: Store, value: Ref) -> None:
     at, buffer = body.code.level, each.buffer
     (address,) = _addresses(body, [(buffer, each.offset)], None, at)
     old = from_memory(body, _vector_load(body, address, buffer, at), buffer.dtype, at)
-    new = combine(body, FOLDS.get(each.mode or "", each.mode or ""), buffer.dtype, old, value, at)
+    assert each.mode is not None
+    new = combine(body, UPDATES[each.mode], buffer.dtype, old, value, at)
     _vector_stores(body, [(address, buffer, to_memory(body, new, buffer.dtype, at))], at)
 
 
@@ -394,6 +393,7 @@ def update(body: Body, each: Store, value: Ref) -> None:
         _update_padded(body, each, value)
         return
     lanes_differ = body.in_lanes(body.analysis.index_axes(each.offset))
+    assert each.mode is not None
     if each.mode != "set":
         if lanes_differ:
             if stride_of(body, each.offset) == 1:
@@ -404,6 +404,5 @@ def update(body: Body, each: Store, value: Ref) -> None:
         else:
             old = _scalar(body, buffer, each.offset, None, at)
         old = from_memory(body, old, buffer.dtype, at)
-        op = FOLDS.get(each.mode or "", each.mode or "")
-        value = combine(body, op, buffer.dtype, old, value, at)
+        value = combine(body, UPDATES[each.mode], buffer.dtype, old, value, at)
     store(body, [(each, value)])

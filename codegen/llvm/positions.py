@@ -154,9 +154,13 @@ def uniform(body: Body, index: Index, mask: Mask | None) -> Ref:
     number = mask.number if mask and body.analysis.index_reads(index) else 0
     total = body.constant_of(index)
     for i, (level, (atom, coefficient)) in enumerate(terms):
-        before = total
 
-        def make(level=level, atom=atom, coefficient=coefficient, before=before) -> Ref:
+        def make(
+            level: Level = level,
+            atom: Atom = atom,
+            coefficient: int = coefficient,
+            before: Ref = total,
+        ) -> Ref:
             factor = body.size(coefficient, ("coefficient", index, atom))
             value = _atom_uniform(body, atom, mask, level)
             return _plus(body, before, _times(body, value, factor, level), level)

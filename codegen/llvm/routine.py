@@ -1,10 +1,12 @@
-"""The routines of elementwise ops by name, and what each of them gets."""
+"""The routines of elementwise ops, and what each of them gets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT, SIGNED, DType
+from tilewright.ir.op import Op
 
 from ..kernel import Apply
 from .body import Body, Mask
@@ -22,9 +24,7 @@ class Context:
         self.code = body.code
         self.given = args
         self.args = body.code.matched(*args, at=at)
-        self.dtype: DType = value.args[0].dtype
-        if value.op.name == "where":
-            self.dtype = value.dtype
+        self.dtype: DType = value.dtype if value.op is ops.where else value.args[0].dtype
 
     @property
     def floating(self) -> bool:
@@ -54,13 +54,13 @@ class Context:
         return constant(number, self.args[0].type, self.lanes)
 
 
-ROUTINES: dict[str, Routine] = {}
+ROUTINES: dict[Op, Routine] = {}
 
 
-def routine(*names: str) -> Callable[[Routine], Routine]:
+def routine(*written: Op) -> Callable[[Routine], Routine]:
     def register(function: Routine) -> Routine:
-        for name in names:
-            ROUTINES[name] = function
+        for op in written:
+            ROUTINES[op] = function
         return function
 
     return register

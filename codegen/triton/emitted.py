@@ -127,7 +127,7 @@ class Emitted:
     def sha(self) -> str:
         """The hash of the code, whoever's lines it came from."""
         if self.function is not None:
-            return self.function.cache_key  # also of the functions that it calls
+            return str(self.function.cache_key)  # also of the functions that it calls
         return hashlib.sha256(self.body.encode()).hexdigest()[:32]
 
     @property

@@ -6,7 +6,7 @@ group, some values at a time, and writes what they make of the element.
 
 from __future__ import annotations
 
-from ..kernel import Store
+from ..kernel import UPDATES, Store
 from ..kernel.index import Index
 from ..schedule import Schedule, points
 from .folds import combined, neutral
@@ -75,7 +75,7 @@ def _walk(root: Scope, here: Scope, store: Store, mine: str) -> None:
     """Combines the values of each group with the element they are for."""
     block = root.block
     assert store.mode is not None
-    op = _FOLDS[store.mode]
+    op = UPDATES[store.mode]
     kind = tl_type(store.value.dtype)
     address, mask = here.target(store, frozenset({"j", "p"}))
     block.add(f"total = tl.load({address}{mask}{', other=0' if mask else ''}).to({kind})")
@@ -100,6 +100,3 @@ def _walk(root: Scope, here: Scope, store: Store, mine: str) -> None:
     loop.add("step += BLOCK_R")
     block.loop("while left > 0", loop)
     block.add(f"tl.store({address}, total{mask})")
-
-
-_FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}

@@ -88,6 +88,7 @@ from .gather import (
 )
 from .generate import (
     constant,
+    constant_op,
     constant_value,
     iota,
     leaf,
@@ -130,20 +131,28 @@ from .marker import (
 )
 from .movement import (
     cat,
+    cat_op,
     expand,
+    expand_op,
     flip,
+    flip_op,
     fold,
     pad,
+    pad_op,
     permute,
+    permute_op,
     positions_along,
     reshape,
+    reshape_op,
     slice_,
     slice_axis,
+    slice_op,
     squeeze,
     sum_to,
     transpose,
     unsqueeze,
     windows,
+    windows_op,
 )
 from .normalization import (
     batch_mean,
@@ -177,28 +186,40 @@ from .random import (
 )
 from .reduce import (
     all,
+    all_op,
     any,
+    any_op,
     argmax,
     argmin,
     deviation,
     max,
+    max_op,
     mean,
     min,
+    min_op,
     prod,
+    prod_op,
     sum,
+    sum_op,
     variance,
 )
 from .scaled import blocks, matmul_by_blocks, scaled_mm
 from .scan import (
     argsort,
+    argsort_op,
     cummax,
     cummax_index,
+    cummax_op,
     cummin,
     cummin_index,
+    cummin_op,
     cumprod,
+    cumprod_op,
     cumsum,
+    cumsum_op,
     logaddexp,
     logcumsumexp,
+    logcumsumexp_op,
     zero_index,
 )
 from .select import (
@@ -216,6 +237,7 @@ from .ternary import (
 )
 from .transfer import (
     copy_to,
+    copy_to_op,
     fetch,
 )
 from .unary import (

@@ -1,12 +1,8 @@
-"""Python's operators between nodes of one dtype, or a node and a number.
-
-VJPs and decompositions are written with them. They are installed here, so that `Node` knows no op.
-"""
+"""Python's operators between nodes of one dtype; a number becomes a constant of that dtype."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..node import Node
 from ..op import Op
@@ -15,27 +11,34 @@ from .generate import constant
 from .unary import neg
 
 
-def _operator(op: Op) -> Callable[[Node, Any], Node]:
-    def operator(self: Node, other: Any) -> Node:
-        if not isinstance(other, Node):
-            other = constant(other, self.dtype)
-        return op(self, other)
+def _forward(op: Op) -> Callable[..., Node]:
+    def apply(a: Node, b: Node | float) -> Node:
+        return op(a, b if isinstance(b, Node) else constant(b, a.dtype))
 
-    return operator
+    return apply
 
 
-def _reflected(op: Op) -> Callable[[Node, Any], Node]:
-    """The operator for a number on the left."""
+def _reflected(op: Op) -> Callable[..., Node]:
+    def apply(b: Node, a: float) -> Node:
+        return op(constant(a, b.dtype), b)
 
-    def operator(self: Node, other: Any) -> Node:
-        return op(constant(other, self.dtype), self)
-
-    return operator
+    return apply
 
 
-for _name, _op in (("add", add), ("sub", sub), ("mul", mul), ("truediv", div)):
-    setattr(Node, f"__{_name}__", _operator(_op))
-    setattr(Node, f"__r{_name}__", _reflected(_op))
-for _name, _op in (("lt", lt), ("le", le), ("gt", gt), ("ge", ge)):
-    setattr(Node, f"__{_name}__", _operator(_op))
-setattr(Node, "__neg__", lambda self: neg(self))  # noqa: B010 -- mypy refuses the assignment
+_OPERATORS: dict[str, Callable[..., Node]] = {
+    "__add__": _forward(add),
+    "__radd__": _reflected(add),
+    "__sub__": _forward(sub),
+    "__rsub__": _reflected(sub),
+    "__mul__": _forward(mul),
+    "__rmul__": _reflected(mul),
+    "__truediv__": _forward(div),
+    "__rtruediv__": _reflected(div),
+    "__neg__": lambda x: neg(x),
+    "__lt__": _forward(lt),
+    "__le__": _forward(le),
+    "__gt__": _forward(gt),
+    "__ge__": _forward(ge),
+}
+for _name, _function in _OPERATORS.items():
+    setattr(Node, _name, _function)

@@ -48,7 +48,7 @@ def _float_unary(name: str, numpy: str, triton: str, vjp: Any, **more: Any) -> O
         vjp=lambda g, out, x: (vjp(g, out, x),),
         numpy=numpy,
         triton=triton,
-        **{"cost": 12, "error": 2, **more},
+        **{"llvm": name, "cost": 12, "error": 2, **more},
     )
 
 
