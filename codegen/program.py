@@ -147,8 +147,8 @@ class _Assembly:
             kernel = made[0].kernel
             if len(made) > 1:
                 kernel = _bundle(tuple(s.kernel for s in made if isinstance(s.kernel, Kernel)))
-            nodes = tuple(dict.fromkeys(n for group in batch for n in group.nodes))
-            steps.append(Step(kernel, outputs, inputs, nodes, sum(g.cost for g in batch)))
+            computed = tuple(dict.fromkeys(n for group in batch for n in group.nodes))
+            steps.append(Step(kernel, outputs, inputs, computed, sum(g.cost for g in batch)))
             if isinstance(kernel, Loop):
                 report += [f"  {line}" for line in kernel.body.report]
         found = tuple(self._slot(r) for r in results)
