@@ -40,11 +40,8 @@ test: $(VENV)/.dev ## install what tests need and run the fast ones
 test-slow: $(VENV)/.dev ## run the slow tests
 	$(PYTEST) -m slow $(PYTEST_ARGS)
 
-# What computes, once more with NumPy programs in place of native kernels.
-COMPUTING := ops autograd nn module optim models recording_fuzz random aliasing tensor_api masks empty
-
 test-numpy: $(VENV)/.dev ## run the tests of what computes on the NumPy engine
-	TW_CPU=numpy $(PYTEST) -m 'not slow' $(COMPUTING:%=tests/test_%.py) $(PYTEST_ARGS)
+	TW_CPU=numpy $(PYTEST) -m 'computes and not slow' $(PYTEST_ARGS)
 
 check: lint test ## all a commit needs: format, lint, types, layering, fast tests
 

@@ -360,7 +360,7 @@ def tests(end: float) -> str:
     root = Path(__file__).resolve().parents[1]
     # What else is in the folder may ask for packages that this machine hasn't.
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
-    command += ["tests/test_cuda_gpu.py"]
+    command += ["tests/runtime/cuda/test_cuda_gpu.py"]
     left = max(10.0, min(180.0, end - time.monotonic()))
     try:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=left)

@@ -1,6 +1,7 @@
 """exp, log and what follows from them. Coefficients: tools/fit_math.py.
 
-Stated errors are bounds in units of the last place of float32, held by tests/test_llvm_math.py.
+Stated errors are bounds in units of the last place of float32, held by
+tests/codegen/llvm/test_llvm_math.py.
 """
 
 from __future__ import annotations

@@ -1,0 +1,127 @@
+"""The benchmark's harness: results are compared, rows are saved one by one."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from paths import BENCH
+
+import tilewright as tw
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCH))
+    before = set(sys.modules)
+    yield importlib.import_module("cpu")  # type: ignore[misc]
+    for name in set(sys.modules) - before:
+        if name in ("cpu", "models", "overhead", "processes", "timing", "workloads"):
+            del sys.modules[name]
+
+
+def test_models_are_equal_in_both_frameworks(bench, torch):
+    """Losses of several steps of training, which is what a row compares before it is timed."""
+    import models
+    import workloads
+
+    make = workloads.training(
+        lambda lib: models.lstm(lib, layers=2, width=8, vocab=5),
+        workloads._tokens(5, 6, 3),
+        lambda lib, ps: lib.optim.SGD(ps, lr=0.1),
+    )
+    row = bench.measure(bench.Row("small", 1.0, make, 1, 1, 1e-4), tw, torch)
+    assert row["name"] == "small" and row["ours_ms"] > 0 and row["ratio"] > 0
+    wrong = workloads.Row("wrong", 1.0, workloads.forward(_differs, (4,)))
+    with pytest.raises(AssertionError, match="wrong"):
+        bench.measure(wrong, tw, torch)
+    images = models.filled(tw, models.resnet18(tw))
+    assert sum(p.numel() for p in images.parameters()) == 11_173_962
+
+
+def _differs(lib, x):
+    return x + (lib.__name__ == "torch")
+
+
+def test_rows_are_saved_one_by_one(bench, tmp_path):
+    import timing
+
+    options = SimpleNamespace(json=str(tmp_path / "rows.json"))
+    rows = []
+    for name in ("a", "b"):
+        rows.append({"name": name})
+        timing.save(rows, options)
+        data = json.loads((tmp_path / "rows.json").read_text())
+        assert data["rows"] == rows and {"machine", "versions", "date"} <= data.keys()
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.json"]
+
+
+def test_processes_measure_themselves(bench, tmp_path):
+    import processes
+
+    found = processes.measure("first", "tilewright", cache=str(tmp_path))
+    assert found["ms"] > 0 and list(tmp_path.iterdir())
+    assert processes.measure("import", "tilewright")["mb"] > 0
+
+
+def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
+    """Without PyTorch on the card, and on a driver without a card."""
+    pytest.importorskip("triton")
+    import fake_cuda
+
+    monkeypatch.syspath_prepend(str(BENCH))
+    gpu = importlib.import_module("gpu")
+    rows = gpu.gpu_rows
+    small = rows.Row(
+        "chain", 0.9, "bandwidth", rows.forward(rows._chain, (4, 8), (8,), (8,)), bytes=128
+    )
+    product = rows.Row(
+        "product", 1, "ratio", rows.both_ways(rows._product, (4, 4), (4, 4)), flops=1
+    )
+    grouped = rows.Row("grouped", 1, "ratio", rows.in_groups(24, 8, 16, 4, True), flops=1)
+    wrong = rows.Row("wrong", 1, "ratio", rows.forward(rows._product, (4, 3), (4, 3)))
+    monkeypatch.setattr("card.CACHE", 64)
+    monkeypatch.setattr(gpu, "SIDE", 32)
+    monkeypatch.setattr(gpu, "COPIED", 64)
+    monkeypatch.setattr(rows, "PIECES", {"memory": [small, product, grouped, wrong]})
+    monkeypatch.setattr(gpu.Benchmark, "copy_bandwidth", lambda self: 1e12)
+    relu = gpu.kernelbench.chosen([1], ["1.19"])
+    monkeypatch.setattr(gpu.kernelbench, "chosen", lambda levels, only: relu)
+    monkeypatch.setattr(gpu.kernelbench, "FULL", gpu.kernelbench.SMALL)
+    options = SimpleNamespace(
+        json=str(tmp_path / "gpu.json"),
+        only=["memory", "kernelbench"],
+        minutes=5,
+        device="cuda",
+    )
+    with fake_cuda.installed():
+        benchmark = gpu.Benchmark(options, tw, None)
+        benchmark.run()
+        answers = dict(gpu.questions(tw, "cuda"))
+        monkeypatch.setattr(sys, "argv", ["-c", "cuda", "64"])
+        exec(gpu.ENDING, {})
+        monkeypatch.setattr(gpu, "walked", lambda tw, device: 1 / 0)
+        broken = dict(gpu.questions(tw, "cuda"))
+    for name in (
+        "a kernel compiled here runs",
+        "a product in bfloat16",
+        "a large product, tiles copied by hardware",
+        "tiles of rows that overlap",
+    ):
+        assert answers[name] is True
+    assert not [a for a in answers.values() if isinstance(a, str) and "Error: " in a[:40]]
+    assert "ZeroDivisionError" in broken["a large product, tiles copied by hardware"]
+    assert broken["tiles of rows that overlap"] is True and "graphs" in broken
+    by_name = {row["name"]: row for row in json.loads(Path(options.json).read_text())["rows"]}
+    assert by_name["chain"]["ours_ms"] > 0 and by_name["chain"]["share"] > 0
+    assert by_name["product"]["tflops"] > 0 and by_name["product"]["reached"] is None
+    assert by_name["grouped"]["ours_ms"] > 0
+    assert by_name["product"]["roofline"] > 0 and by_name["product"]["predicted_ms"] > 0
+    assert "matmul" in by_name["wrong"]["error"]
+    assert by_name["1.19 relu"]["ours_ms"] > 0

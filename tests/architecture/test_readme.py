@@ -1,0 +1,54 @@
+"""What the readme and the examples show runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import ROOT
+
+RUN = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], None, '__main__')"
+
+
+def test_quick_tour(run_python: Any) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len(blocks) == 1
+    out = run_python(blocks[0])
+    assert [line.split()[0] for line in out.splitlines()] == ["0", "20", "40", "60", "80"]
+    first, *_, last = (float(line.split()[1]) for line in out.splitlines())
+    assert last < first
+
+
+def test_introduction(run_python: Any) -> None:
+    out = run_python((ROOT / "examples" / "intro.py").read_text())
+    assert "tensor([[4.5000, 4.5000],\n        [4.5000, 4.5000]])" in out
+    correct = int(re.search(r"(\d+) of 512 points are right", out)[1])  # type: ignore[index]
+    assert correct > 460
+    assert out.endswith("True\n")
+
+
+@pytest.mark.slow
+def test_digits(run_python: Any, tmp_path: Path) -> None:
+    for package in ("sklearn", "onnxruntime", "triton"):
+        pytest.importorskip(package)
+    script = str(ROOT / "examples" / "digits.py")
+    out = run_python(RUN, script, "--out", str(tmp_path))
+    score = float(re.search(r"([\d.]+)% right of the held out", out)[1])  # type: ignore[index]
+    assert score >= 98
+    assert (tmp_path / "digits.onnx").is_file()
+    assert (tmp_path / "training_step" / "graph.mlir").is_file()
+    assert list((tmp_path / "training_step" / "sm_90").glob("*.py"))
+
+
+@pytest.mark.slow
+def test_gpt(run_python: Any, tmp_path: Path) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "gpt.pt"
+    text.write_text("\n".join(p.read_text() for p in sorted((ROOT / "docs").rglob("*.md"))))
+    script = [str(ROOT / "examples" / "gpt.py"), str(text), "--out", str(out), "--write", "20"]
+    losses = []
+    for more in (["--steps", "40"], ["--steps", "80", "--resume"]):
+        said = run_python(RUN, *script, *more)
+        losses.append(float(re.search(r"held-out loss ([\d.]+)", said)[1]))  # type: ignore[index]
+    assert losses[1] < losses[0] < 3.6  # a guess among the text's characters costs over 4.3

@@ -1,0 +1,81 @@
+"""The text of generated Triton kernels: what is in it and what is an argument."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+import triton_kernels as tk
+from paths import GOLDEN
+from test_triton_emitter import SMALL_BLOCKS
+from triton_kernels import activation, array, load
+
+from tilewright.codegen.kernel import Bundle, Kernel, Store
+from tilewright.codegen.kernel.index import Axis, of
+from tilewright.codegen.schedule import Schedule, default_schedule
+from tilewright.codegen.target import CUDA
+from tilewright.codegen.triton import emit
+from tilewright.ir import dtype as dt
+from tilewright.ir.op import REGISTRY
+
+pytestmark = pytest.mark.triton
+
+
+def test_sizes_are_arguments() -> None:
+    """A new batch size, or a new width, is the same text with other numbers."""
+    for make in (
+        lambda n: activation(n, 40),
+        lambda n: activation(9, n),
+        lambda n: tk.softmax(n, 100),
+        lambda n: tk.fold("sum", (n, 100), 1, dt.float32),
+        lambda n: tk.matmul(n, 64, 128, batch=3),
+        lambda n: tk.conv(n, 16, 8, 14),
+        lambda n: tk.gather(n, 50, 20),
+        lambda n: tk.update("add", n, 50, 20),
+        lambda n: tk.random(n),
+    ):
+        one, other = (emit(make(n), SMALL_BLOCKS) for n in (33, 70))
+        assert one.body == other.body and one.sha == other.sha
+        assert [a.value for a in one.arguments] != [a.value for a in other.arguments]
+
+
+def test_text_names_the_users_lines_but_is_cached_without() -> None:
+    emitted = emit(activation(3, 4), Schedule())
+    assert "# tanh (train.py:31)" in emitted.source
+    assert "train.py" not in emitted.body
+    assert "tilewright" not in emitted.body
+
+
+def test_large_positions_are_64_bits_wide() -> None:
+    p = Axis("p0", 2**31 + 5)
+    x, y = array("x", (p.extent,), dt.int8), array("y", (p.extent,), dt.int8)
+    emitted = emit(Kernel("copy", (p,), (), (Store(y, of(p), load(x, of(p))),)), Schedule())
+    assert emitted.signature["n_p"] == "i64"
+    assert emit(activation(3, 4), Schedule()).signature["n_p"] == "i32"
+
+
+SOURCES: dict[str, Callable[[], Kernel | Bundle]] = {
+    "triton_softmax": lambda: tk.softmax(256, 1000),
+    "triton_matmul": lambda: tk.matmul(512, 512, 512, epilogue=True),
+    "triton_gather": lambda: tk.gather(128, 1000, 64),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_golden_source(name: str) -> None:
+    """The text itself; `TW_ACCEPT=1` accepts what is emitted now."""
+    kernel = SOURCES[name]()
+    source = emit(kernel, default_schedule(kernel, CUDA)).source
+    path = GOLDEN / f"{name}.txt"
+    if os.environ.get("TW_ACCEPT") == "1":
+        path.write_text(source, encoding="utf-8")
+    assert source == path.read_text(encoding="utf-8"), "TW_ACCEPT=1 accepts the new text"
+
+
+def test_every_function_that_an_op_names_exists() -> None:
+    from tilewright.codegen.triton.prelude import used
+
+    for op in REGISTRY.values():
+        if op.triton and op.triton not in ("tw_cast", "tw_bitcast"):
+            used(op.triton)

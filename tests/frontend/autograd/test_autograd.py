@@ -1,0 +1,567 @@
+"""Gradients against PyTorch and finite differences, with values read in between at every place."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from oracle import agree
+
+import tilewright as tw
+from tilewright.autograd import gradcheck, gradgradcheck
+from tilewright.recording import calls
+
+SCRIPTS: dict[str, Any] = {}
+
+
+def script(function: Any) -> Any:
+    SCRIPTS[function.__name__] = function
+    return function
+
+
+def leaf(m: Any, *values: float) -> Any:
+    return m.tensor(list(values), dtype=m.float64, requires_grad=True)
+
+
+# Scripts call look(tensor) where a value may be read. Each is run with every such place on and off.
+
+
+@script
+def introduction(m: Any, look: Any) -> Any:
+    x = m.ones(2, 2, requires_grad=True)
+    y = x + 2
+    look(y)
+    z = y * y * 3
+    look(z)
+    out = z.mean()
+    look(out)
+    out.backward()
+    look(x.grad)
+    return x.grad, y, z, out
+
+
+@script
+def accumulated(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2, 3)
+    for k in range(3):
+        loss = (w * w * (k + 1)).sum()
+        look(loss)
+        loss.backward()
+        look(w.grad)
+    return w.grad
+
+
+@script
+def several_losses(m: Any, look: Any) -> Any:
+    w, v = leaf(m, 1, 2), leaf(m, 3, 4)
+    h = (w * v).tanh()
+    look(h)
+    a, b = (h * w).sum(), (h * v).sum()
+    look(a)
+    a.backward(retain_graph=True)
+    look(w.grad)
+    b.backward()
+    return w.grad, v.grad
+
+
+@script
+def backward_twice(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    loss = w.exp().sum()
+    look(loss)
+    loss.backward(retain_graph=True)
+    look(w.grad)
+    loss.backward(retain_graph=True)
+    look(w.grad)
+    loss.backward()
+    return w.grad
+
+
+@script
+def kept_losses(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    losses = []
+    for k in range(4):
+        loss = ((w - k) ** 2).sum()
+        losses.append(loss)
+        loss.backward()
+        look(loss)
+        with m.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+    return [loss.detach() for loss in losses], w
+
+
+@script
+def partial_graphs(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    h = w * 3
+    look(h)
+    d = h.detach().requires_grad_()
+    out = (d * d).sum()
+    look(out)
+    out.backward()
+    look(d.grad)
+    h.backward(d.grad)
+    return w.grad, d.grad
+
+
+@script
+def seeds(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    y = w * w
+    look(y)
+    y.backward(m.tensor([1.0, 10.0]))
+    m.autograd.backward([(w * 2).sum(), w * 3], [None, m.tensor([1.0, 2.0], dtype=m.float64)])
+    return w.grad
+
+
+@script
+def a_long_chain(m: Any, look: Any) -> Any:
+    w, x = leaf(m, 0.5, 0.25), m.tensor([1.0, 2.0], dtype=m.float64)
+    h = x
+    for _ in range(6):
+        h = (h * w + 0.1).sin()
+        look(h)
+    h.sum().backward()
+    return w.grad, h
+
+
+@script
+def diamonds(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    a = w * 2
+    look(a)
+    b, c = a.exp(), a * a
+    look(b)
+    look(c)
+    d = b * c + a
+    look(d)
+    d.sum().backward()
+    return w.grad
+
+
+@script
+def grad_of_inner_tensors(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    a = w * w
+    look(a)
+    b = a * 3 + w
+    look(b)
+    c = (a * b).sum()
+    look(c)
+    return m.autograd.grad(c, [a, b, w])
+
+
+@script
+def grad_of_views(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2, 3)
+    h = w * 2
+    v = h[1:]
+    look(v)
+    out = (v * v).sum()
+    look(out)
+    return m.autograd.grad(out, [v, h, w])
+
+
+@script
+def unused_inputs(m: Any, look: Any) -> Any:
+    w, v = leaf(m, 1, 2), leaf(m, 3, 4)
+    out = (w * 2).sum()
+    look(out)
+    a, b = m.autograd.grad(out, [w, v], allow_unused=True, retain_graph=True)
+    assert b is None
+    return a, m.autograd.grad(out, [w, v], materialize_grads=True)
+
+
+@script
+def chosen_inputs(m: Any, look: Any) -> Any:
+    w, v = leaf(m, 1, 2), leaf(m, 3, 4)
+    out = (w * v).sum()
+    look(out)
+    out.backward(inputs=[w])
+    assert v.grad is None
+    return w.grad
+
+
+@script
+def second_derivative(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    y = (w**3).sum()
+    look(y)
+    (g,) = m.autograd.grad(y, w, create_graph=True)
+    look(g)
+    (h,) = m.autograd.grad(g.sum(), w, create_graph=True)
+    look(h)
+    (t,) = m.autograd.grad(h.sum(), w)
+    return g, h, t
+
+
+@script
+def gradient_penalty(m: Any, look: Any) -> Any:
+    w = leaf(m, 0.5, -1.5)
+    x = m.tensor([[1.0, 2.0], [3.0, -1.0]], dtype=m.float64, requires_grad=True)
+    out = (x @ w).tanh()
+    look(out)
+    (g,) = m.autograd.grad(out.sum(), x, create_graph=True)
+    look(g)
+    loss = ((g.norm(dim=1) - 1) ** 2).mean() + out.mean()
+    look(loss)
+    loss.backward()
+    return w.grad, x.grad
+
+
+@script
+def hessian_vector_product(m: Any, look: Any) -> Any:
+    w, v = leaf(m, 1, 2, 3), m.tensor([1.0, -1.0, 2.0], dtype=m.float64)
+    loss = (w.prod() * w.sum()).exp().log()
+    (g,) = m.autograd.grad(loss, w, create_graph=True)
+    look(g)
+    return m.autograd.grad((g * v).sum(), w)
+
+
+@script
+def backward_with_a_graph(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    (w**3).sum().backward(create_graph=True)
+    look(w.grad)
+    first = w.grad
+    w.grad = None
+    first.sum().backward()
+    result = w.grad
+    w.grad = None
+    return first.detach(), result
+
+
+@script
+def hooks_of_leaves(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    seen = []
+    handle = w.register_hook(lambda g: seen.append(g.tolist()) or g * 2)
+    loss = (w * w).sum()
+    look(loss)
+    loss.backward()
+    handle.remove()
+    (w * w).sum().backward()
+    return w.grad, m.tensor(seen)
+
+
+@script
+def hooks_of_others(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    h = w * 3
+    seen = []
+    h.register_hook(lambda g: seen.append(g.clone()))
+    h.register_hook(lambda g: g * 10)
+    look(h)
+    a = h.exp()
+    look(a)
+    (a.sum() + (h * h).sum()).backward()
+    return w.grad, seen
+
+
+@script
+def retained_gradients(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    h = w * 3
+    h.retain_grad()
+    look(h)
+    y = h * h
+    look(y)
+    y.retain_grad()
+    y.sum().backward()
+    return w.grad, h.grad, y.grad
+
+
+@script
+def hooks_after_use(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    h = w * 3
+    y = (h * h).sum()
+    look(y)
+    h.retain_grad()
+    look(h)
+    y.backward()
+    return w.grad, h.grad
+
+
+@script
+def hooks_that_look(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    h = w.exp()
+    values = []
+    h.register_hook(lambda g: values.append(float(g.sum()) + float(h.detach().sum())))
+    w.register_hook(lambda g: values.append(g.numpy().copy().sum()))
+    (h * w).sum().backward()
+    return w.grad, m.tensor(values)
+
+
+@script
+def after_accumulation(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+
+    def step(p: Any) -> None:
+        with m.no_grad():
+            p.sub_(p.grad, alpha=0.1)
+        p.grad = None
+
+    w.register_post_accumulate_grad_hook(step)
+    for _ in range(3):
+        loss = (w * w).sum()
+        look(loss)
+        loss.backward()
+    assert w.grad is None
+    return w
+
+
+@script
+def modes(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    with m.no_grad():
+        a = w * 2
+        look(a)
+        with m.enable_grad():
+            b = w * 3
+    c = a * w + b
+    look(c)
+    c.sum().backward()
+
+    @m.no_grad()
+    def quiet(x: Any) -> Any:
+        return x * 2
+
+    with m.inference_mode():
+        d = w * 5
+    flags = [float(t.requires_grad) for t in (a, b, c, quiet(w), d)]
+    m.set_grad_enabled(False)
+    e = w * 2
+    m.set_grad_enabled(True)
+    return w.grad, m.tensor([*flags, float(e.requires_grad), float(m.is_grad_enabled())])
+
+
+@script
+def detached_parts(m: Any, look: Any) -> Any:
+    w = leaf(m, 1, 2)
+    h = w * w
+    look(h)
+    out = (h * h.detach()).sum() + h.detach().sum()
+    out.backward()
+    return w.grad
+
+
+@script
+def frozen_and_thawed(m: Any, look: Any) -> Any:
+    w, v = leaf(m, 1, 2), leaf(m, 3, 4)
+    v.requires_grad_(False)
+    (w * v).sum().backward()
+    look(w.grad)
+    v.requires_grad_(True)
+    (w * v).sum().backward()
+    return w.grad, v.grad
+
+
+def tensors_of(result: Any) -> Any:
+    return result
+
+
+pytestmark = [pytest.mark.computes, pytest.mark.filterwarnings("ignore:Using backward")]
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script(torch: Any, name: str) -> None:
+    expected = SCRIPTS[name](torch, lambda t: None)
+    places = [0]
+
+    def count(t: Any) -> None:
+        places[0] += 1
+
+    agree(SCRIPTS[name](tw, count), expected)
+    for chosen in itertools.islice(
+        itertools.product((False, True), repeat=min(places[0], 6)), 1, None
+    ):
+        turns = itertools.chain(chosen, itertools.repeat(chosen[-1]))
+        agree(
+            SCRIPTS[name](tw, lambda t, turns=turns: next(turns) and t.detach().tolist()), expected
+        )
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_with_an_epoch_for_each_op(torch: Any, name: str, monkeypatch: Any) -> None:
+    expected = SCRIPTS[name](torch, lambda t: None)
+    monkeypatch.setattr(calls, "LIMIT", 0)
+    monkeypatch.setattr(calls, "_usual_limit", 0)
+    agree(SCRIPTS[name](tw, lambda t: None), expected)
+
+
+# ---- errors ----------------------------------------------------------------------------------
+
+ERRORS = {
+    "twice": lambda m: [t.backward() for t in [leaf(m, 1.0).exp().sum()] * 2],
+    "twice after a look": lambda m: _twice(m),
+    "through a freed part": lambda m: _freed_part(m),
+    "no grad": lambda m: m.ones(1).backward(),
+    "not a scalar": lambda m: (leaf(m, 1, 2) * 2).backward(),
+    "seed of another shape": lambda m: (leaf(m, 1, 2) * 2).backward(m.ones(3)),
+    "unused": lambda m: m.autograd.grad(leaf(m, 1).sum(), leaf(m, 2)),
+    "input without grad": lambda m: m.autograd.grad(leaf(m, 1).sum(), m.ones(1)),
+    "hook without grad": lambda m: m.ones(1).register_hook(lambda g: g),
+    "retain without grad": lambda m: (
+        m.ones(1).retain_grad() if False else (_ for _ in ()).throw(RuntimeError())
+    ),
+    "post hook of another": lambda m: (leaf(m, 1) * 2).register_post_accumulate_grad_hook(print),
+    "flag of another": lambda m: (leaf(m, 1) * 2).requires_grad_(False),
+    "empty inputs": lambda m: leaf(m, 1).sum().backward(inputs=[]),
+}
+
+
+def _twice(m: Any) -> None:
+    loss = leaf(m, 1.0, 2.0).exp().sum()
+    loss.item()
+    loss.backward()
+    loss.item()
+    loss.backward()
+
+
+def _freed_part(m: Any) -> None:
+    w = leaf(m, 1.0, 2.0)
+    h = w.exp()
+    (h * 2).sum().backward()
+    h.tolist()
+    (h * 3).sum().backward()
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_error(torch: Any, name: str) -> None:
+    with pytest.raises(Exception) as theirs:
+        ERRORS[name](torch)
+    with pytest.raises(theirs.type):
+        ERRORS[name](tw)
+
+
+def test_graphs_that_save_nothing_can_be_used_twice(torch: Any) -> None:
+    for m, look in itertools.product((torch, tw), (False, True)):
+        w = leaf(m, 1, 2)
+        loss = (w + 1).sum()
+        if look:
+            loss.item()
+        loss.backward()
+        loss.backward()
+        assert w.grad.tolist() == [2, 2]
+
+
+def test_twins_are_told_apart_or_refused(torch: Any) -> None:
+    w = leaf(tw, 1, 2)
+    a, b = w * 2, w * 2
+    c = (a * b).sum()
+    with pytest.raises(RuntimeError, match="can't be told"):
+        tw.autograd.grad(c, a)
+    a, b = (w * 2).clone(), w * 2
+    (g,) = tw.autograd.grad((a * b).sum(), a)
+    assert g.tolist() == [2, 4]
+
+
+# ---- finite differences ----------------------------------------------------------------------
+
+FUNCTIONS = {
+    "polynomial": lambda x, y: x**3 * y + x / (y * y + 1),
+    "matmul": lambda x, y: (x.reshape(2, 3) @ y.reshape(3, 2)).tanh(),
+    "softmax": lambda x, y: (x.reshape(2, 3).softmax(-1) * y.reshape(2, 3)).sum(),
+    "views and writes": lambda x, y: _written(x, y),
+    "max": lambda x, y: tw.maximum(x, y).amax() + tw.minimum(x, y).amin(),
+    "sort": lambda x, y: (x.sort().values * y).cumsum(0),
+    "gather": lambda x, y: x[[0, 0, 2]] * y[1:4] + x.index_select(0, tw.tensor([3, 3, 3])),
+    "norm": lambda x, y: x.norm() * y.norm(1) + (x.reshape(2, 3).norm(dim=1)).sum(),
+    "var": lambda x, y: x.var() + y.std() + x.reshape(3, 2).var(0).sum(),
+    "cat": lambda x, y: tw.cat([x, y]).reshape(3, 4).t().cumprod(1),
+    "where": lambda x, y: tw.where(x > y, x * x, y.exp()),
+    "einsum": lambda x, y: tw.einsum("ij,kj->ik", x.reshape(2, 3), y.reshape(2, 3)),
+    "logaddexp": lambda x, y: tw.logaddexp(x, y) + tw.xlogy(x * x, y * y) + tw.hypot(x, y),
+    "median": lambda x, y: x.median() * y + x.kthvalue(2).values,
+    "cdist": lambda x, y: tw.cdist(x.reshape(3, 2), y.reshape(3, 2)).sum(),
+    "kron": lambda x, y: tw.kron(x[:2], y[:2]) + tw.cross(x[:3], y[:3], 0).sum(),
+}
+
+
+def _written(x: Any, y: Any) -> Any:
+    out = x * 2
+    out[1:3] = y[:2] * y[2:4]
+    out[0] += x[1]
+    out.view(2, 3)[1] *= y[:3]
+    return out
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_against_finite_differences(name: str) -> None:
+    rng = np.random.default_rng(1)
+    x = tw.tensor(rng.uniform(0.5, 2, 6), requires_grad=True)
+    y = tw.tensor(rng.uniform(0.5, 2, 6), requires_grad=True)
+    assert gradcheck(FUNCTIONS[name], (x, y))
+    assert gradgradcheck(FUNCTIONS[name], (x, y))
+
+
+def test_gradcheck_finds_a_wrong_derivative() -> None:
+    class Wrong(tw.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 3
+
+    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
+        gradcheck(Wrong.apply, leaf(tw, 1, 2))
+    assert not gradcheck(Wrong.apply, leaf(tw, 1, 2), raise_exception=False)
+
+
+FUNCTIONALS = {
+    "jacobian": lambda m, f, x: m.autograd.functional.jacobian(f, x),
+    "jacobian of two": lambda m, f, x: m.autograd.functional.jacobian(
+        lambda a, b: (a * b, a.sum()), (x, x * 2)
+    ),
+    "hessian": lambda m, f, x: m.autograd.functional.hessian(lambda a: f(a).sum(), x),
+    "vjp": lambda m, f, x: m.autograd.functional.vjp(f, x, m.ones(3, dtype=m.float64)),
+    "jvp": lambda m, f, x: m.autograd.functional.jvp(f, x, m.ones(3, dtype=m.float64)),
+    "hvp": lambda m, f, x: m.autograd.functional.hvp(
+        lambda a: f(a).sum(), x, m.ones(3, dtype=m.float64)
+    ),
+    "vhp": lambda m, f, x: m.autograd.functional.vhp(
+        lambda a: f(a).sum(), x, m.ones(3, dtype=m.float64)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONALS)
+def test_functional(torch: Any, name: str) -> None:
+    def run(m: Any) -> Any:
+        return FUNCTIONALS[name](
+            m, lambda a: a**3 + a.prod(), m.tensor([1.0, 2.0, 3.0], dtype=m.float64)
+        )
+
+    agree(run(tw), run(torch))
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("name", ["topk", "median", "gather", "scatter_add"])
+def test_a_gradient_after_the_value_was_read(name: str) -> None:
+    """What is kept for it are values of the tensor's device, and no positions."""
+    index = np.array([[0, 3, 3], [1, 0, 2]])
+    calls: dict[str, Any] = {
+        "topk": lambda x, i: x.topk(2, 1).values,
+        "median": lambda x, i: x.median(1).values,
+        "gather": lambda x, i: x.gather(1, i),
+        "scatter_add": lambda x, i: x.scatter_add(1, i, x * 2),
+    }
+    values = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float32)
+    found = []
+    for device in ("cpu", "interpret"):
+        x = tw.from_numpy(values).to(device).requires_grad_()
+        y = calls[name](x, tw.from_numpy(index).to(device))
+        shown = y.detach().cpu().numpy()
+        (y * y.detach()).sum().backward()
+        assert x.grad is not None
+        found.append((shown, x.grad.cpu().numpy()))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
