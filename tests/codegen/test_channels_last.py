@@ -4,12 +4,13 @@ the definition of each op, quality through the compiler."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from test_attention import compute
+from conv_cases import Case, expected, kinds, three
+from launching import compute
 
 from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.ops import CHANNELS_LAST
@@ -30,24 +31,6 @@ from tilewright.runtime.offline import compile_offline
 pytestmark = pytest.mark.triton
 
 
-@dataclass(frozen=True)
-class Case:
-    """Shapes of the image and of the kernel, and what a convolution takes beside."""
-
-    name: str
-    x: tuple[int, ...]
-    w: tuple[int, ...]
-    stride: int = 1
-    padding: tuple[int, int] = (0, 0)
-    dilation: int = 1
-    groups: int = 1
-
-    @property
-    def attrs(self) -> tuple[Any, ...]:
-        dims = len(self.x) - 2
-        return (self.stride,) * dims, (self.padding,) * dims, (self.dilation,) * dims, self.groups
-
-
 CASES = [
     Case("3x3", (2, 16, 7, 9), (24, 16, 3, 3), padding=(1, 1)),
     Case("1x1 with a stride", (2, 16, 7, 6), (16, 16, 1, 1), stride=2),
@@ -65,40 +48,6 @@ UNTURNED = [
     Case("1x1", (2, 32, 5, 5), (16, 32, 1, 1)),
     Case("each channel by itself", (2, 32, 6, 6), (32, 1, 3, 3), groups=32),
 ]
-
-
-def leaves(*shapes: tuple[int, ...]) -> dict[Node, Any]:
-    rng = np.random.default_rng(sum(map(sum, shapes)))
-    return {
-        ops.leaf(i, Size(s), dt.bfloat16): rng.standard_normal(s).astype(dt.bfloat16.np)
-        for i, s in enumerate(shapes)
-    }
-
-
-def three(each: Case) -> tuple[list[Node], dict[Node, Any]]:
-    """A convolution with its two gradients, and the values of its leaves."""
-    shape = ops.conv(*leaves(each.x, each.w), *each.attrs).shape
-    values = leaves(each.x, each.w, tuple(shape))
-    x, w, g = values
-    inputs = [ops.variable(n, i) for i, n in enumerate((x, w))]
-    y = ops.conv(*inputs, *each.attrs)
-    found = pullback({y: g}, inputs, create_graph=True)
-    return [y, *(found[n] for n in inputs)], values
-
-
-def expected(each: Case, values: dict[Node, Any]) -> list[np.ndarray]:
-    x, w, g = (v.astype(np.float32) for v in values.values())
-    spatial, kernel = each.x[2:], each.w[2:]
-    return [
-        ops.conv.numpy(x, w, *each.attrs),  # type: ignore[operator]
-        ops.conv_input_grad.numpy(g, w, spatial, *each.attrs),  # type: ignore[operator]
-        ops.conv_weight_grad.numpy(g, x, kernel, *each.attrs),  # type: ignore[operator]
-    ]
-
-
-def kinds(program: Any) -> set[str]:
-    kernels = (step.kernel for step in program.steps if isinstance(step.kernel, Kernel))
-    return {name for kernel in kernels for name, *_ in kernel.notes}
 
 
 @pytest.mark.parametrize("each", CASES + UNTURNED, ids=lambda c: c.name)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_attention import compute
-from test_channels_last import Case, expected, kinds, three
+from conv_cases import Case, expected, kinds, three
+from launching import compute
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.legalize.few_channels import Convolution, packing

@@ -13,10 +13,9 @@ import paths
 import pytest
 from drawn import QUIET
 from hypothesis import given, settings
-from kernels import DEVICE, WHERE, apply, at, buffer, const, load, sample
-from test_fusion_random import graphs
-from test_numpy_folds import softmax_kernel
-from test_numpy_memory import gather_kernel, pad_kernel
+from kernel_forms import gather_kernel, pad_kernel, softmax_kernel
+from kernels import WHERE, apply, at, buffer, const, load, sample
+from random_graphs import graphs
 
 from tilewright.codegen.kernel import (
     SCANS,
@@ -61,6 +60,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Fold
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
+from tilewright.runtime.cpu.numpy import NumpyDevice
 
 GOLDEN = paths.GOLDEN / "kernel_softmax.mlir"
 P, Q, R, S = Axis("p0", 6), Axis("p1", 4), Axis("r0", 5), Axis("r1", 3)
@@ -356,7 +356,7 @@ def test_what_is_read_computes_the_same(make: Callable[[], Kernel | Bundle]) -> 
             arrays.append(np.arange(b.size) % 3 if whole else sample(b, i))
         scalars = [np.asarray(s.slot + 2).astype(s.dtype.np)[()] for s in each.scalars]
         with np.errstate(all="ignore"):
-            DEVICE.compile(each)(arrays, scalars)
+            NumpyDevice().compile(each)(arrays, scalars)
         results.append(arrays)
     for old, new in zip(*results, strict=True):
         assert old.tobytes() == new.tobytes()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_numpy_memory import gather_kernel
+from kernel_forms import gather_kernel
 
 from tilewright.codegen.kernel import Kernel, Load, Sort
 from tilewright.codegen.kernel.affine import dimensions, format_map, parse_map

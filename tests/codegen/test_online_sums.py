@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_attention import compute
+from launching import compute
 
 from tilewright.codegen.kernel import Kernel, Reduce
 from tilewright.codegen.kernel.analysis import Analysis

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graph_oracle import random_like, run
-from test_attention import assert_close, compute, interpreted
+from launching import assert_close, compute, interpreted
 
 import tilewright as tw
 import tilewright.nn as nn

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import triton_kernels as tk
-from test_triton_attention import passes
+from attention_cases import passes
 
 from tilewright.codegen.chip import CHIPS, SM_90
 from tilewright.codegen.kernel import Kernel

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_triton_graphs import LARGE, SMALL, interpret
+from interpreting import LARGE, SMALL, interpret
 
 from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.legalize import grouping, sorting

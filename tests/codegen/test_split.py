@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_triton_graphs import interpret
+from interpreting import interpret
 
 from tilewright.codegen.program import Loop, compile_graph
 from tilewright.codegen.schedule import Usage, default_schedule, points, predict

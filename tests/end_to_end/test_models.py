@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from networks import train, values
 from paths import BENCH
 
 import tilewright
@@ -31,10 +32,6 @@ def launches_of(function) -> int:
     ran = [p for p in plan.plans() if p.runs != before.get(id(p), 0)]
     del kept
     return sum(p.launches for p in ran)
-
-
-def values(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 DEVICES = ["cpu", pytest.param("interpret", marks=pytest.mark.triton)]
@@ -73,40 +70,6 @@ def test_an_mlp_step_with_adam_is_at_most_20_launches(device):
         for _ in range(3):
             step()
         assert launches_of(step) <= 20
-
-
-class Net(nn.Module):
-    """Every kind of layer of the digits example."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-        self.conv2 = nn.Conv2d(4, 6, 3, padding=1)
-        self.drop = nn.Dropout(0.25)
-        self.head = nn.Linear(6 * 4, 10)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.norm(self.conv1(x))), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        return self.head(self.drop(x.flatten(1)))
-
-
-def train(device: str, steps: int) -> list[float]:
-    with tilewright.device(device):
-        tilewright.manual_seed(3)
-        model = Net()
-        optimizer = tilewright.optim.Adam(model.parameters(), lr=1e-2)
-        x = tilewright.tensor(values(24, 1, 8, 8))
-        y = tilewright.arange(24) % 10
-        losses = []
-        for _ in range(steps):
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(x), y)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-    return losses
 
 
 @pytest.mark.triton

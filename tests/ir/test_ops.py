@@ -6,7 +6,6 @@ where it is installed. `test_every_record_has_a_case` says which record a new ca
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,10 +27,11 @@ from op_cases import (
     T,
     case,
 )
+from probes import probe
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
-from tilewright.ir.node import Node, reachable
+from tilewright.ir.node import reachable
 from tilewright.ir.op import REGISTRY, Kind
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.shape import Size
@@ -39,27 +39,6 @@ from tilewright.ir.shape import Size
 pytestmark = pytest.mark.computes
 
 by_name = pytest.mark.parametrize("each", CASES, ids=lambda c: c.name)
-
-
-def probe(each: Case) -> tuple[list[Node], dict[Node, np.ndarray], list[Node]]:
-    """[y, *first, *second], the values of the leaves, and the differentiated inputs.
-
-    first: of <y, w> in the inputs x, with w random; second: of <first, u> in x, with u random.
-    """
-    values = each.leaves()
-    values[WEIGHT_LEAF] = WEIGHT
-    inputs = [n for n in values if n.op is ops.variable]
-    y = each.f(*list(values)[: len(each.inputs)])
-
-    def constant(like: Node, name: str) -> Node:
-        node = ops.leaf(name, like.shape, like.dtype)
-        values[node] = random_like(name, like.shape)
-        return node
-
-    first = gradients(inner(y, constant(y, "w")), inputs)
-    total = [inner(g, constant(g, f"u{i}")) for i, g in enumerate(first)]
-    second = gradients(functools.reduce(lambda a, b: a + b, total), inputs)
-    return [y, *first, *second], values, inputs
 
 
 @by_name

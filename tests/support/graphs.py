@@ -15,6 +15,8 @@ from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.reference import evaluate
+from tilewright.runtime.device import Device
+from tilewright.runtime.loops import launches_of
 
 
 def random_leaves(roots: Sequence[Node], seed: int = 0, low: float = -2, high: float = 2) -> Any:
@@ -48,19 +50,49 @@ def reference(roots: Sequence[Node], leaves: Mapping[Node, Any]) -> list[Any]:
     return [known[r] for r in roots]
 
 
+def launch_program(
+    device: Device,
+    program: Program,
+    leaves: Mapping[Node, Any],
+    scalars: Mapping[int, Any] | None = None,
+) -> list[np.ndarray]:
+    """The values of a program's results, its kernels compiled for a device."""
+    memory: list[Any] = [None] * len(program.slots)
+    for node, slot in program.leaves.items():
+        memory[slot] = np.ascontiguousarray(leaves[node])
+    for step, launch in zip(program.steps, launches_of(device, program), strict=True):
+        for slot in step.outputs:
+            if memory[slot] is None:
+                held = program.slots[slot]
+                memory[slot] = np.full(held.shape, 77, dtype=held.dtype.np)
+        numbers = [np.asarray((scalars or {})[s.slot]).item() for s in step.kernel.scalars]
+        with np.errstate(all="raise"):
+            launch([memory[s] for s in (*step.outputs, *step.inputs)], numbers)
+    return [
+        np.zeros(0, program.slots[s].dtype.np) if memory[s] is None else memory[s].reshape(-1)
+        for s in program.results
+    ]
+
+
 def check(
     roots: Sequence[Node],
     target: Target,
     leaves: Mapping[Node, Any] | None = None,
     tolerance: float = 2e-5,
+    device: Device | None = None,
 ) -> Program:
-    """Compiles, runs the kernels one number at a time, and compares with the graph's own value."""
+    """Compiles, runs the kernels, and compares with the graph's own value.
+
+    device: launches the kernels; without one they are interpreted, one number at a time."""
     lowered = lower_graph(roots, check=True)
     values = random_leaves(lowered) if leaves is None else leaves
     program = compile_graph(lowered, target)
     buffers = {n: v for n, v in values.items() if n.op.name == "leaf"}
     scalars = {n.attrs[0]: v for n, v in values.items() if n.op.name == "scalar"}
-    results = run_program(program, buffers, scalars)
+    if device is None:
+        results = run_program(program, buffers, scalars)
+    else:
+        results = launch_program(device, program, buffers, scalars)
     for root, result, expected in zip(lowered, results, reference(lowered, values), strict=True):
         wide = np.float64 if root.dtype.is_floating_point else root.dtype.np
         np.testing.assert_allclose(

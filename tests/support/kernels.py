@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.codegen.kernel import (
     Apply,
     Buffer,
+    Bundle,
     Constant,
     Kernel,
     Load,
@@ -22,7 +23,7 @@ from tilewright.ir.dtype import DType
 from tilewright.ir.op import REGISTRY
 from tilewright.runtime.cpu.numpy import NumpyDevice
 
-DEVICE = NumpyDevice()
+DEVICE: Any = NumpyDevice()  # tests/codegen/emitters sets others
 WHERE = ("/home/me/train.py", 31)
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-5, "float64": 1e-12}
 
@@ -73,6 +74,11 @@ def sample(b: Buffer, seed: int = 0) -> np.ndarray:
     return rng.integers(0 if kind.kind == "u" else -9, 9, b.size).astype(kind)
 
 
+def compiled(kernel: Kernel | Bundle) -> Any:
+    """A launch of the kernel on the engine under test."""
+    return DEVICE.compile(kernel)
+
+
 def run(kernel: Kernel, scalars: Sequence[Any] = (), **given: np.ndarray) -> dict[str, np.ndarray]:
     """Launches the kernel and compares every output with the oracle; returns the outputs."""
     held: dict[str, np.ndarray] = {}
@@ -83,7 +89,7 @@ def run(kernel: Kernel, scalars: Sequence[Any] = (), **given: np.ndarray) -> dic
     expected = kernel_oracle.Oracle(kernel, held, list(scalars)).run()
     buffers = [held[b.name] for b in (*kernel.outputs, *kernel.inputs)]
     with np.errstate(all="raise"):
-        DEVICE.compile(kernel)(buffers, list(scalars))
+        compiled(kernel)(buffers, list(scalars))
     for b in kernel.outputs:
         got = held[b.name].reshape(-1)
         if b.dtype.category == dt.FLOAT:

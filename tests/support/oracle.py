@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -96,7 +97,6 @@ def compare(
 ) -> bool:
     """`call(module, *tensors)` in both; where PyTorch raises we must too. Whether it has a
     result."""
-    import warnings
 
     try:
         with warnings.catch_warnings():
@@ -129,3 +129,10 @@ def _related(ours: Exception, theirs: Exception) -> bool:
         }
         <= {"RuntimeError", "ValueError", "TypeError", "IndexError", "NotImplementedError"}
     )
+
+
+def close(ours, theirs, tol=2e-5):
+    ours = ours.detach().numpy() if isinstance(ours, tw.Tensor) else np.asarray(ours)
+    theirs = theirs.detach().numpy() if hasattr(theirs, "detach") else np.asarray(theirs)
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    np.testing.assert_allclose(ours, theirs, rtol=tol, atol=tol)

@@ -6,7 +6,7 @@ import pytest
 from graph_oracle import Case
 from graphs import check
 from op_cases import CASES
-from test_ops import probe
+from probes import probe
 
 from tilewright.codegen.target import CUDA, NUMPY, Target
 from tilewright.ir import ops

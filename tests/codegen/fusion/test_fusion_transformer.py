@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from graphs import check, random_leaves
-from test_fusion import adam, gradients, leaf, parameter
+from training_graphs import adam, gradients, leaf, parameter
 
 from tilewright.codegen.fusion import Partition, twins
 from tilewright.codegen.kernel import Bundle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-import test_numpy_graphs
-from graphs import check, random_leaves, reference
+from graphs import check, launch_program, random_leaves, reference
 
 from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.llvm import columns
@@ -23,12 +23,15 @@ from tilewright.ir.node import Node
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 from tilewright.runtime.cpu.native import LlvmDevice
+from tilewright.runtime.cpu.numpy import NumpyDevice
 from tilewright.runtime.native import host, pool
 
 if host.reason_against() is not None:
     pytest.skip(str(host.reason_against()), allow_module_level=True)
 
-ENGINES = {"native": lambda: LlvmDevice(force=True), "numpy": test_numpy_graphs.NumpyDevice}
+# The native engine, and NumPy, which takes any kernel that it can't.
+ENGINES = {"native": lambda: LlvmDevice(force=True), "numpy": NumpyDevice}
+DEVICE: Any = None
 FOLDS = {
     "sum": ops.sum,
     "prod": ops.prod,
@@ -41,8 +44,8 @@ FOLDS = {
 
 @pytest.fixture(params=ENGINES, autouse=True)
 def engine(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs kernels: the native engine, and NumPy, which takes any that it can't."""
-    monkeypatch.setattr(test_numpy_graphs, "NumpyDevice", ENGINES[request.param])
+    """What runs kernels."""
+    monkeypatch.setattr(sys.modules[__name__], "DEVICE", ENGINES[request.param]())
 
 
 def leaf(name: str, *shape: int, dtype: dt.DType = dt.float32) -> Node:
@@ -61,7 +64,7 @@ def kernel_of(*roots: Node) -> Kernel:
 
 
 def run(roots: Sequence[Node], values: Any) -> list[np.ndarray]:
-    found = test_numpy_graphs.run_program(compiled(*roots), values)
+    found = launch_program(DEVICE, compiled(*roots), values)
     return [f.reshape(r.shape) for f, r in zip(found, roots)]
 
 

@@ -13,9 +13,8 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-import test_numpy_graphs
-from graphs import random_leaves
-from test_llvm_emitter import MACHINES
+from graphs import launch_program, random_leaves
+from machines import MACHINES
 
 from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.llvm import conv, emit
@@ -141,14 +140,9 @@ def roots_of(case: Conv, x: Node, w: Node, g: Node) -> list[Node]:
 def run(roots: Sequence[Node], values: Any) -> tuple[list[np.ndarray], list[Kernel]]:
     """The roots' values, and the kernels that computed them."""
     program = compile_graph(lower_graph(roots, check=True), LLVM)
-    found = test_numpy_graphs.run_program(program, values)
+    found = launch_program(LlvmDevice(force=True), program, values)
     kernels = [step.kernel for step in program.steps if isinstance(step.kernel, Kernel)]
     return [f.reshape(r.shape) for f, r in zip(found, roots)], kernels
-
-
-@pytest.fixture(autouse=True)
-def native(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_numpy_graphs, "NumpyDevice", lambda: LlvmDevice(force=True))
 
 
 def close(got: np.ndarray, expected: np.ndarray, tolerance: float = 1e-5) -> None:

@@ -1,4 +1,4 @@
-"""The LLVM emitter: the kernels of the NumPy emitter's tests, run as native code."""
+"""Kernels whose form matters to native code; `tests/codegen/emitters` runs the others there."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import graphs
 import kernels
 import numpy as np
 import pytest
-import test_lower
-import test_numpy_dots
-import test_numpy_emitter
-import test_numpy_folds
-import test_numpy_graphs
-import test_numpy_memory
+from graph_forms import GRAPHS
 from kernels import WHERE, apply, at, buffer, const, load, run
 
 pytest.importorskip("llvmlite")
+
+from machines import MACHINES
 
 from tilewright.codegen.kernel import (
     Buffer,
@@ -34,9 +30,9 @@ from tilewright.codegen.kernel import (
 from tilewright.codegen.kernel.canonical import copied
 from tilewright.codegen.kernel.index import Axis, Check, Data, Index, data, of
 from tilewright.codegen.kernel.structure import identity, starts
-from tilewright.codegen.llvm import CannotLower, Machine, emit
+from tilewright.codegen.llvm import CannotLower, emit
 from tilewright.codegen.program import compile_graph, launched
-from tilewright.codegen.target import CUDA, LLVM, NUMPY
+from tilewright.codegen.target import LLVM
 from tilewright.ir import dtype as dt
 from tilewright.ir.op import Fold
 from tilewright.ir.passes.pipeline import lower_graph
@@ -52,36 +48,12 @@ DEVICE = LlvmDevice(force=True)
 
 @pytest.fixture(autouse=True)
 def native(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (kernels, test_numpy_emitter, test_numpy_folds, test_numpy_memory):
-        monkeypatch.setattr(module, "DEVICE", DEVICE)
-    monkeypatch.setattr(test_numpy_graphs, "NumpyDevice", lambda: DEVICE)
-    monkeypatch.setattr(graphs, "run_program", test_numpy_graphs.run_program)
-
-
-def _adopt(module: Any, *left_out: str) -> None:
-    """The tests of a module, under names that tell whose they are."""
-    prefix = module.__name__.removeprefix("test_numpy_")
-    for name, test in vars(module).items():
-        own = getattr(test, "__module__", None) == module.__name__
-        if own and name.startswith("test_") and name not in left_out:
-            globals()[f"test_{prefix}_{name.removeprefix('test_')}"] = test
-
-
-_adopt(
-    test_numpy_emitter,
-    "test_large_kernels_in_blocks",
-    "test_sizes_share_one_function",
-    "test_source_names_the_users_line",
-)
-_adopt(test_numpy_folds)
-_adopt(test_numpy_memory)
-_adopt(test_numpy_dots)
-copied_at_once = getattr(test_numpy_dots, "copied_at_once", None)  # a fixture they name
+    monkeypatch.setattr(kernels, "DEVICE", DEVICE)
 
 
 def test_where_slices_begin_is_no_part_of_the_code() -> None:
     moved = 0
-    for make in test_lower.GRAPHS.values():
+    for make in GRAPHS.values():
         program = compile_graph(lower_graph(make()), LLVM)
         for kernel in launched(program):
             if not isinstance(kernel, Kernel) or not starts(kernel):
@@ -111,13 +83,6 @@ def _begun_elsewhere(kernel: Kernel) -> Kernel | None:
         made[id(value)] = copied(value, made, moved)
     stores = [replace(s, offset=moved(s.offset), value=made[id(s.value)]) for s in kernel.stores]
     return replace(kernel, stores=tuple(stores))
-
-
-@pytest.mark.parametrize("target", [LLVM, NUMPY, CUDA], ids=lambda t: t.name)
-@pytest.mark.parametrize("name", test_lower.GRAPHS)
-def test_graphs(name: str, target: Any) -> None:
-    """However they are cut and merged."""
-    graphs.check(test_lower.GRAPHS[name](), target)
 
 
 def test_every_length_of_a_row() -> None:
@@ -273,16 +238,6 @@ def test_what_cannot_be_native_says_so() -> None:
         emit(kernel, host.machine())
     run(kernel, in0=np.array([2.0, 3, 4, 5]))  # by NumPy
     assert "zeta" in DEVICE.fallbacks["z"]
-
-
-MACHINES = {
-    "avx2": (Machine("x86_64-unknown-linux-gnu", "haswell", "", 32), r"\bvfmadd\w+ps\b.*%ymm"),
-    "avx512": (
-        Machine("x86_64-unknown-linux-gnu", "skylake-avx512", "", 64),
-        r"\bvfmadd\w+ps\b.*%zmm",
-    ),
-    "neon": (Machine("aarch64-unknown-linux-gnu", "neoverse-n1", "", 16), r"\bfmla\s+v\d+\.4s"),
-}
 
 
 @pytest.mark.parametrize("name", MACHINES)

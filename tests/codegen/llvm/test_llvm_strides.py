@@ -10,8 +10,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-import test_numpy_graphs
-from graphs import random_leaves, reference
+from graphs import launch_program, random_leaves, reference
 
 from tilewright.codegen.llvm.memory import pieces
 from tilewright.codegen.program import compile_graph
@@ -28,14 +27,9 @@ if host.reason_against() is not None:
     pytest.skip(str(host.reason_against()), allow_module_level=True)
 
 
-@pytest.fixture(autouse=True)
-def native(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_numpy_graphs, "NumpyDevice", lambda: LlvmDevice(force=True))
-
-
 def run(root: Node, values: Any) -> np.ndarray:
     program = compile_graph(lower_graph([root], check=True), LLVM)
-    return test_numpy_graphs.run_program(program, values)[0].reshape(root.shape)
+    return launch_program(LlvmDevice(force=True), program, values)[0].reshape(root.shape)
 
 
 def agrees(root: Node, values: Any = None, tolerance: float = 2e-6) -> None:

@@ -8,21 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_attention import CASES, Built, assert_close, case, compute, expected, tiled
+from attention_cases import CASES, Built, case, expected, passes
+from launching import assert_close, compute, tiled
 
 from tilewright.codegen.chip import CHIPS
-from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.kernel.attention import roles
-from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule
-from tilewright.codegen.target import CUDA, INTERPRET
+from tilewright.codegen.target import INTERPRET
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
-from tilewright.ir import ops
 from tilewright.ir.dtype import DType
-from tilewright.ir.passes.autodiff import pullback
-from tilewright.ir.passes.pipeline import lower_graph
-from tilewright.ir.shape import Size
 from tilewright.runtime.interpret import InterpretDevice
 from tilewright.runtime.offline import Compiled, compile_offline
 
@@ -91,26 +86,6 @@ def test_keys_beyond_the_end_do_not_count() -> None:
     v = built.values[built.leaves["v"]]
     np.testing.assert_allclose(found[0], np.broadcast_to(v.mean(1), found[0].shape), atol=1e-5)
     assert all(np.isfinite(a).all() for a in found)
-
-
-def passes(
-    width: int,
-    causal: bool,
-    dtype: DType = dt.bfloat16,
-    length: int = 1024,
-    mask: bool = False,
-    dropout: float = 0.0,
-) -> tuple[Kernel, ...]:
-    """The kernels forward, of the queries' gradient, and of the keys' and values'."""
-    shape = Size((2, 16, length, width))
-    q, k, v, g = (ops.leaf(i, shape, dtype) for i in range(4))
-    inputs = [ops.variable(x, i) for i, x in enumerate((q, k, v))]
-    seen = ops.leaf(4, Size((2, 1, 1, length)), dt.bool_) if mask else None
-    draw = {n: ops.scalar(i, dt.int64) for i, n in enumerate(("seed", "offset"))} if dropout else {}
-    y = ops.scaled_dot_product_attention(*inputs, seen, causal=causal, dropout=dropout, **draw)
-    found = pullback({y: g}, inputs, create_graph=True)
-    roots = [y, *(found[x] for x in inputs)]
-    return tuple(tiled(compile_graph(lower_graph(roots), CUDA)))
 
 
 @functools.cache

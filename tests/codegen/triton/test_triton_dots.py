@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import triton_kernels as tk
-from test_triton_emitter import both, close, launch
 from triton_kernels import apply, array, at, load, number
+from triton_launches import both, close, launch
 
 from tilewright.codegen.kernel import Kernel, Store
 from tilewright.codegen.kernel.index import Axis

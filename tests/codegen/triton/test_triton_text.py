@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 import triton_kernels as tk
 from paths import GOLDEN
-from test_triton_emitter import SMALL_BLOCKS
 from triton_kernels import activation, array, load
+from triton_launches import SMALL_BLOCKS
 
 from tilewright.codegen.kernel import Bundle, Kernel, Store
 from tilewright.codegen.kernel.index import Axis, of

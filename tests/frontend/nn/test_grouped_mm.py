@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_attention import assert_close, compute, interpreted, native
+from launching import assert_close, compute, interpreted, native
 
 import tilewright as tw
 import tilewright.nn as nn

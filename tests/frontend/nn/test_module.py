@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
-from test_nn import close
+from oracle import close
 
 import tilewright as tw
 import tilewright.nn as nn

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+from oracle import close
 
 import tilewright as tw
 import tilewright.nn as nn
@@ -27,13 +28,6 @@ def copied(module, oracle):
     assert list(own) == list(state)
     assert [tuple(v.shape) for v in own.values()] == [tuple(v.shape) for v in state.values()]
     module.load_state_dict({k: tw.tensor(v.numpy()) for k, v in state.items()})
-
-
-def close(ours, theirs, tol=2e-5):
-    ours = ours.detach().numpy() if isinstance(ours, tw.Tensor) else np.asarray(ours)
-    theirs = theirs.detach().numpy() if hasattr(theirs, "detach") else np.asarray(theirs)
-    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
-    np.testing.assert_allclose(ours, theirs, rtol=tol, atol=tol)
 
 
 LAYERS = [

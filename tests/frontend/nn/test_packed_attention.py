@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_attention import ENGINES, assert_close, compute, engines, native, tiled
+from launching import ENGINES, assert_close, compute, engines, native, tiled
 
 import tilewright
 from tilewright.codegen.chip import CHIPS

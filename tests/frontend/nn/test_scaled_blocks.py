@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engines import compute, each_engine
-from test_attention import compute as compute_on
+from launching import compute as compute_on
 
 import tilewright as tw
 import tilewright.nn.functional as F

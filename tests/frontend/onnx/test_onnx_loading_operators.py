@@ -14,7 +14,7 @@ from tilewright.onnx import load
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from test_onnx_loading import ints, model_of, same
+from onnx_models import ints, model_of, same
 
 RNG = np.random.default_rng(1)
 

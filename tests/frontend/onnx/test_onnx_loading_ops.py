@@ -16,7 +16,7 @@ from tilewright.ir.op import REGISTRY
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from test_onnx_ops import (
+from onnx_cases import (
     CHOSEN,
     DIVISORS,
     EDGES,

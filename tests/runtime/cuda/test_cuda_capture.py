@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_cuda import FakeCuda, installed
-from test_models import values
+from networks import values
 
 import tilewright as tw
 import tilewright.nn as nn

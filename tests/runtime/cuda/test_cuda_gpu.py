@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 
 import numpy as np
+import prefetching
 import pytest
-import test_cuda_order
-from test_cuda_graphs import chain, reference
-from test_cuda_programs import train_transformer
-from test_models import train, values
+from chains import chain, reference
+from networks import train, train_transformer, values
 
 import tilewright
 import tilewright.nn as nn
@@ -150,8 +149,8 @@ def test_streams_and_events() -> None:
 
 @pytest.mark.parametrize("careful", [True, False])
 def test_training_while_the_next_batch_is_copied(careful: bool) -> None:
-    expected = [loss.item() for loss in test_cuda_order.train("cpu", 8)]
-    found = [float(loss) for loss in list(test_cuda_order.train("cuda", 8, careful))]
+    expected = [loss.item() for loss in prefetching.train("cpu", 8)]
+    found = [float(loss) for loss in list(prefetching.train("cuda", 8, careful))]
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from chains import chain, reference
 from fake_cuda import FakeCuda, installed
-from test_models import values
+from networks import values
 
 import tilewright
 import tilewright.nn as nn
@@ -26,16 +27,6 @@ def fake() -> Iterator[FakeCuda]:
 
 def on_device(*shape: int, seed: int = 0) -> tilewright.Tensor:
     return tilewright.tensor(values(*shape, seed=seed), device="cuda")
-
-
-def chain(x: tilewright.Tensor, factor: float = 1.0) -> tilewright.Tensor:
-    """Three launches at least."""
-    return ((x @ x.T) * factor).softmax(0).cumsum(1) @ x
-
-
-def reference(x: np.ndarray, factor: float = 1.0) -> np.ndarray:
-    scores = np.exp((x @ x.T).astype(np.float64) * factor)
-    return np.cumsum(scores / scores.sum(0), 1) @ x
 
 
 def test_a_plan_becomes_a_graph_when_it_repeats(fake: FakeCuda) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from fake_cuda import FakeCuda, installed
-from test_models import train, values
+from networks import train, train_transformer, values
 
 import tilewright
 import tilewright.nn as nn
@@ -29,45 +29,6 @@ def test_a_network_trains_as_on_the_cpu(fake: FakeCuda) -> None:
     np.testing.assert_allclose(train("cuda", 6), expected, rtol=1e-5)
     assert fake.graph_launches == 3
     assert not devices.get("cuda:0").fallbacks
-
-
-class Transformer(nn.Module):
-    """A small GPT: embeddings, causal attention, a feed-forward part, tied to nothing."""
-
-    def __init__(self, vocabulary: int = 11, width: int = 16, context: int = 8):
-        super().__init__()
-        self.token = nn.Embedding(vocabulary, width)
-        self.place = nn.Embedding(context, width)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.head = nn.Linear(width, vocabulary)
-
-    def forward(self, tokens):
-        batch, length = tokens.shape
-        x = self.token(tokens) + self.place(tilewright.arange(length, device=tokens.device))
-        q, k, v = self.qkv(self.norm1(x)).view(batch, length, 3, 2, -1).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, -1))
-        return self.head(x + self.down(F.gelu(self.up(self.norm2(x)))))
-
-
-def train_transformer(device: str, steps: int) -> list[float]:
-    tilewright.manual_seed(1)
-    model = Transformer().to(device)
-    optimizer = tilewright.optim.AdamW(model.parameters(), lr=1e-2)
-    text = (np.cumsum(np.arange(200)) % 11).astype(np.int64)
-    losses = []
-    for step in range(steps):
-        rows = np.stack([text[i : i + 9] for i in range(step * 7, step * 7 + 12, 3)])
-        batch = tilewright.from_numpy(rows).to(device, non_blocking=True)
-        loss = F.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
 
 
 def test_a_transformer_trains_as_on_the_cpu(fake: FakeCuda) -> None:

@@ -1,12 +1,11 @@
-"""The NumPy emitter on kernels made by hand: loads, gathers, guards, updates."""
+"""Kernels made by hand on each engine: loads, gathers, guards, updates."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from kernels import DEVICE, WHERE, apply, at, buffer, const, load, run
+from kernel_forms import gather_kernel, pad_kernel
+from kernels import WHERE, apply, at, buffer, compiled, const, load, run
 
 from tilewright.codegen.kernel import (
     Condition,
@@ -31,6 +30,8 @@ from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 from tilewright.ir.op import Fold
 
+in_blocks = pytest.mark.parametrize("engine", ["numpy", "numpy in blocks", "llvm"], indirect=True)
+
 # Loads
 
 
@@ -54,11 +55,8 @@ def test_views() -> None:
         run(Kernel("view", (p, q), (), (Store(y, of(q) * 3 + of(p), value),)))
 
 
+@in_blocks
 def test_reshape_of_a_transpose() -> None:
-    check_reshape_of_a_transpose()
-
-
-def check_reshape_of_a_transpose() -> None:
     """Offsets with divisions and remainders."""
     p, q = Axis("p", 6), Axis("q", 4)
     x, y = buffer("x", (4, 2, 3)), buffer("y", (6, 4))
@@ -75,24 +73,8 @@ def check_reshape_of_a_transpose() -> None:
     run(back)
 
 
-def gather_kernel(count: int = 6, rows: int = 5, width: int = 4) -> Kernel:
-    p, d = Axis("p", count), Axis("d", width)
-    x, i = buffer("x", (rows, width)), buffer("i", (count,), dt.int64)
-    y = buffer("y", (count, width))
-    place = data(Data(load(i, of(p)), Check(rows, 0, WHERE)))
-    return Kernel(
-        "gather",
-        (p, d),
-        (),
-        (Store(y, at((p, d), (count, width)), load(x, place * width + of(d))),),
-    )
-
-
+@in_blocks
 def test_gather() -> None:
-    check_gather()
-
-
-def check_gather() -> None:
     run(gather_kernel(), i=np.array([0, 4, 2, 2, 1, 3]))
     # Columns, and an index that is the same everywhere.
     p, d = Axis("p", 5), Axis("d", 3)
@@ -130,7 +112,7 @@ def check_gather() -> None:
 
 def test_gather_out_of_range() -> None:
     kernel = gather_kernel()
-    launch = DEVICE.compile(kernel)
+    launch = compiled(kernel)
     y, x = np.zeros((6, 4), np.float32), np.ones((5, 4), np.float32)
     for bad in (7, -1):
         i = np.array([0, 1, bad, 2, 3, 4])
@@ -163,20 +145,6 @@ def test_gather_from_a_guarded_position() -> None:
 
 
 # Guards
-
-
-def pad_kernel(low: int, high: int, interior: int, size: int = 5, outside: Any = 0.5) -> Kernel:
-    step = interior + 1
-    total = low + high + (size - 1) * step + 1
-    p, q = Axis("p", 3), Axis("q", total)
-    x, y = buffer("x", (3, size)), buffer("y", (3, total))
-    place = floordiv(of(q) - low, step)
-    conditions = [Condition(place, 0, size)]
-    if step > 1:
-        conditions.append(Condition(mod(of(q) - low, step), 0, 1))
-    inside = apply("mul", load(x, of(p) * size + place), const(2.0))
-    value = Guard(tuple(conditions), inside, const(outside), dt.float32)
-    return Kernel("pad", (p, q), (), (Store(y, at((p, q), (3, total)), value),))
 
 
 @pytest.mark.parametrize(
@@ -273,7 +241,7 @@ def test_update_many_rows() -> None:
         expected = base.copy()
         np.add.at(expected, index, grad)
         arrays = {"i": index, "g": grad, "y": base}
-        DEVICE.compile(kernel)([arrays[b.name] for b in (*kernel.outputs, *kernel.inputs)], [])
+        compiled(kernel)([arrays[b.name] for b in (*kernel.outputs, *kernel.inputs)], [])
         np.testing.assert_array_equal(base, expected)
 
 
@@ -285,4 +253,4 @@ def test_update_out_of_range() -> None:
     with pytest.raises(
         IndexError, match=r"index 4 is out of bounds for dimension 1 with size 4 \(train"
     ):
-        DEVICE.compile(kernel)([np.zeros(4, np.float32), np.array([0, 4, 1])], [])
+        compiled(kernel)([np.zeros(4, np.float32), np.array([0, 4, 1])], [])

@@ -1,10 +1,11 @@
-"""The NumPy emitter on kernels made by hand: reductions, running folds, sorting."""
+"""Kernels made by hand on each engine: reductions, running folds, sorting."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernels import DEVICE, apply, at, buffer, const, load, run, wide
+from kernel_forms import softmax_kernel
+from kernels import apply, at, buffer, compiled, const, load, run, wide
 
 from tilewright.codegen.kernel import (
     Kernel,
@@ -18,6 +19,8 @@ from tilewright.codegen.kernel.index import Axis, of
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 from tilewright.ir.op import Fold
+
+in_blocks = pytest.mark.parametrize("engine", ["numpy", "numpy in blocks", "llvm"], indirect=True)
 
 # Folds
 
@@ -71,20 +74,7 @@ def test_ties_and_nan() -> None:
             assert out["y"].tolist() == [1, 1, 0, 4]
 
 
-def softmax_kernel() -> Kernel:
-    p, r = Axis("p", 5), Axis("r", 9)
-    x, y, z = buffer("x", (5, 9)), buffer("y", (5, 9)), buffer("z", (5,))
-    where = at((p, r), (5, 9))
-    top = Reduce(Fold.MAX, load(x, where), (r,), dt.float32)
-    e = apply("exp", apply("sub", load(x, where), top))
-    s = Reduce(Fold.SUM, e, (r,), dt.float32)
-    stores = (
-        Store(y, where, apply("div", e, s)),
-        Store(z, of(p), apply("add", apply("log", s), top)),
-    )
-    return Kernel("softmax", (p,), (r,), stores)
-
-
+@in_blocks
 def test_softmax_at_both_levels() -> None:
     run(softmax_kernel())
 
@@ -140,6 +130,6 @@ def test_short_and_tall_folds() -> None:
             value = Reduce(Fold(op), apply("abs", load(b, at(axes, shape))), over, dt.float32)
             kernel = Kernel("fold", kept, over, (Store(y, at(kept, sizes), value),))
             out = np.empty(sizes, np.float32)
-            DEVICE.compile(kernel)([out, x], [])
+            compiled(kernel)([out, x], [])
             expected = getattr(np, op)(np.abs(x.astype(np.float64)), axis=dims)
             np.testing.assert_allclose(out, expected, rtol=2e-6 if op != "prod" else 1e-2)

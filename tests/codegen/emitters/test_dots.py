@@ -1,4 +1,4 @@
-"""The NumPy emitter on kernels made by hand: sums of products, convolutions."""
+"""Kernels made by hand on each engine: sums of products, convolutions."""
 
 from __future__ import annotations
 
@@ -64,16 +64,11 @@ DOTS = [
 ]
 
 
-@pytest.fixture(params=[None, 8], ids=["whole", "steps"])
-def copied_at_once(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dots as they are for these sizes, and in many steps as for large ones."""
-    if request.param:
-        monkeypatch.setattr("tilewright.codegen.numpy.layout._COPY_AT_ONCE", request.param)
-        monkeypatch.setattr("tilewright.codegen.numpy.layout._STACK_COLUMNS", 2)
-        monkeypatch.setattr("tilewright.codegen.numpy.layout._STACK_ROWS", 2)
+# Dots as they are for these sizes, and in many steps as for large ones.
+in_steps = pytest.mark.parametrize("engine", ["numpy", "numpy in steps", "llvm"], indirect=True)
 
 
-@pytest.mark.usefixtures("copied_at_once")
+@in_steps
 @pytest.mark.parametrize("case", DOTS, ids=" ".join)
 def test_dot(case: tuple[str, str, str, str]) -> None:
     out, a, b, over = case
@@ -164,7 +159,7 @@ def conv_kernels(
     return out
 
 
-@pytest.mark.usefixtures("copied_at_once")
+@in_steps
 @pytest.mark.parametrize("which", ["forward", "dx", "dw"])
 @pytest.mark.parametrize(
     "shape",
