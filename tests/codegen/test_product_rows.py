@@ -294,7 +294,14 @@ NORMS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.triton
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("sizes", [(65536, 256, 64), (8192, 512, 128), (65536, 256, 256)])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        (65536, 256, 64),
+        pytest.param((8192, 512, 128), marks=pytest.mark.slow),
+        pytest.param((65536, 256, 256), marks=pytest.mark.slow),
+    ],
+)
 def test_tensor_cores(norm: str, sizes: tuple[int, int, int]) -> None:
     from tilewright.runtime.offline import compile_offline
 

@@ -49,6 +49,7 @@ class Oracle:
         }
         self.before = {n: a.copy() for n, a in self.memory.items()}
         self.scalars = {v.slot: s for v, s in zip(kernel.scalars, scalars, strict=True)}
+        self.axes: dict[int, tuple[Axis, ...]] = {}  # on which a value depends
         self.memo: dict[Any, Any] = {}
 
     def run(self) -> dict[str, np.ndarray]:
@@ -87,10 +88,14 @@ class Oracle:
         return total
 
     def value(self, value: Value, point: Point) -> Any:
-        key = (id(value), tuple((a, i) for a, i in point.items() if a in value.axes()))
-        if key not in self.memo:
-            self.memo[key] = wide(value.dtype)(self.compute(value, point))
-        return self.memo[key]
+        axes = self.axes.get(id(value))
+        if axes is None:
+            axes = self.axes[id(value)] = tuple(value.axes())
+        key = (id(value), *map(point.get, axes))
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = wide(value.dtype)(self.compute(value, point))
+        return found
 
     def compute(self, value: Value, point: Point) -> Any:
         if isinstance(value, Load):
