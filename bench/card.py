@@ -11,6 +11,8 @@ import numpy as np
 
 CACHE = 256 << 20
 """Bytes that are written to empty the cache: H200's holds 60 MB."""
+MOST = 20
+"""Calls of a candidate in one round, at most."""
 
 
 class Card:
@@ -42,7 +44,7 @@ def interleaved(
     for name, (card, step) in candidates.items():
         for _ in range(4):  # compiles, makes graphs
             first = card.milliseconds(step, 1)[0]
-        counts[name] = max(3, min(20, int(30 / max(first, 0.05))))
+        counts[name] = max(3, min(MOST, int(30 / max(first, 0.05))))
     for _ in range(rounds):
         for name, (card, step) in candidates.items():
             seen[name] += card.milliseconds(step, counts[name])

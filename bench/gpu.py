@@ -38,6 +38,8 @@ from gpu_rows import Row
 
 SIDE, COPIED = 4096, 1 << 25
 """Rows and columns of a large product; numbers of a large copy."""
+FLUSHES, OVERLAPS = 50, 20
+"""Runs whose median tells what a flush costs, and what copies beside products take."""
 PIECES = ("questions", "tests", *gpu_rows.PIECES, "kernelbench")
 COLUMNS = (
     "name", "ours_ms", "torch_ms", "ratio", "compile_ratio", "share", "tflops", "roofline",
@@ -252,13 +254,13 @@ def host_times(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
 
     for name, work in (("one kernel", step), ("16 x 2 kernels, as a graph", chained)):
         times = []
-        for _ in range(50):
+        for _ in range(FLUSHES):
             work()
             start = time.perf_counter()
             recording.flush()
             times.append(time.perf_counter() - start)
             tw.cuda.synchronize()
-        yield f"host time of a flush of {name}, us", statistics.median(times[10:]) * 1e6
+        yield f"host time of a flush of {name}, us", statistics.median(times[FLUSHES // 5 :]) * 1e6
 
 
 ENDING = """
@@ -341,7 +343,7 @@ def overlap(tw: Any, device: str) -> str:
 
     def milliseconds(*work: Callable[[], None]) -> float:
         times = []
-        for _ in range(20):
+        for _ in range(OVERLAPS):
             kept.clear()
             tw.cuda.synchronize(device)
             start = time.perf_counter()
@@ -349,7 +351,7 @@ def overlap(tw: Any, device: str) -> str:
                 each()
             tw.cuda.synchronize(device)
             times.append(time.perf_counter() - start)
-        return statistics.median(times[5:]) * 1e3
+        return statistics.median(times[OVERLAPS // 4 :]) * 1e3
 
     alone = [milliseconds(copy), milliseconds(compute)]
     return f"{milliseconds(copy, compute):.3f} together, {alone[0]:.3f} and {alone[1]:.3f} alone"

@@ -221,7 +221,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.parametrize("engine", ["auto", "numpy"])
+@pytest.mark.parametrize("engine", ["auto", pytest.param("numpy", marks=pytest.mark.slow)])
 def test_names_change_no_value(engine: str, run_python) -> None:
     """Programs compute the same where every op has a name that nobody knows."""
     code, env = textwrap.dedent(PROGRAM), {"TW_CPU": engine}

@@ -128,7 +128,13 @@ def test_float32_without_tensor_cores_stays() -> None:
 @pytest.mark.parametrize("which", range(3), ids=["forward", "image", "weight"])
 @pytest.mark.parametrize(
     "shape",
-    [(64, 56, 64, 3, 1), (256, 14, 256, 3, 1), (512, 7, 512, 3, 1), (256, 56, 512, 1, 2)],
+    [
+        (64, 56, 64, 3, 1),
+        *(
+            pytest.param(shape, marks=pytest.mark.slow)
+            for shape in ((256, 14, 256, 3, 1), (512, 7, 512, 3, 1), (256, 56, 512, 1, 2))
+        ),
+    ],
     ids=str,
 )
 def test_hopper(shape: tuple[int, ...], which: int) -> None:

@@ -94,7 +94,7 @@ def built_for(target: str, width: int, causal: bool, which: int) -> Compiled:
 
 
 @pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
-@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("width", [pytest.param(64, marks=pytest.mark.slow), 128])
 def test_hopper(width: int, which: int) -> None:
     """Every product on tensor cores, nothing spilled, whole vectors moved."""
     found = built_for("sm_90", width, True, which)

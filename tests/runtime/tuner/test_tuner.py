@@ -10,21 +10,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tuning_engines
 from paths import SUPPORT
+from tuning_engines import AllFail, Counting
 
 import tilewright as tw
 from tilewright.codegen import llvm
-from tilewright.codegen.kernel import Bundle, Kernel
+from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.kernel.structure import structure
 from tilewright.codegen.schedule.space import Space
 from tilewright.nn import functional as F
-from tilewright.runtime.cpu.native import Cpu
 from tilewright.runtime.native import host
 from tilewright.runtime.results import choices, key, portable
 from tilewright.runtime.results.database import Database
@@ -137,61 +138,6 @@ def test_a_wrong_result_is_noticed() -> None:
 # Workers
 
 
-class Counting(Cpu):
-    """The CPU, with a space of a few schedules, some of which do harm."""
-
-    harm: str = ""
-
-    def space(self, kernel: Kernel | Bundle) -> Space[llvm.Schedule]:
-        schedules = [llvm.DEFAULT, *(llvm.Schedule(work=1 << n) for n in range(14, 21))]
-        return Space(tuple(schedules), {s: (i,) for i, s in enumerate(schedules)}, {})
-
-    def compile(
-        self, device: Any, kernel: Kernel | Bundle, schedules: Sequence[llvm.Schedule]
-    ) -> list[Any]:
-        made = super().compile(device, kernel, schedules)
-        return [
-            self.harmful(launch) if s.work == 1 << 17 else launch
-            for s, launch in zip(schedules, made)
-        ]
-
-    def harmful(self, launch: Any) -> Any:
-        return launch
-
-
-class Crashing(Counting):
-    """One schedule ends the process when it runs."""
-
-    def harmful(self, launch: Any) -> Any:
-        return lambda buffers, scalars: os.kill(os.getpid(), signal.SIGSEGV)
-
-
-class CompilerCrash(Counting):
-    """One schedule ends the process when it is compiled."""
-
-    def harmful(self, launch: Any) -> Any:
-        os._exit(7)
-
-
-class Hanging(Counting):
-    def harmful(self, launch: Any) -> Any:
-        return lambda buffers, scalars: time.sleep(1000)
-
-
-class Wrong(Counting):
-    def harmful(self, launch: Any) -> Any:
-        def run(buffers: Any, scalars: Any) -> None:
-            launch(buffers, scalars)
-            buffers[0].reshape(-1)[3] += 1
-
-        return run
-
-
-class Failing(Counting):
-    def harmful(self, launch: Any) -> Any:
-        raise ValueError("no such tile")
-
-
 @pytest.fixture
 def sums() -> Kernel:
     x = tw.rand(400, 300)
@@ -200,7 +146,7 @@ def sums() -> Kernel:
 
 @pytest.fixture
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers find this module."""
+    """Workers find the engines."""
     monkeypatch.syspath_prepend(str(SUPPORT))
 
 
@@ -218,10 +164,12 @@ BAD_ENGINES = {
 def test_a_bad_candidate_is_recorded_and_harms_nothing_else(
     name: str, sums: Kernel, importable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "RUN", 6.0)
-    engine = globals()[name]()
+    monkeypatch.setattr(bench, "RUN", 4.0)
+    engine = getattr(tuning_engines, name)()
     with Database() as results:
-        found = Session(engine, results, "exhaustive", engine_name=f"test_tuner:{name}").tune(sums)
+        found = Session(engine, results, "exhaustive", engine_name=f"tuning_engines:{name}").tune(
+            sums
+        )
         record = results.record(found.record.key)
     assert found.complete and record is not None and len(record.candidates) == 8
     status, reason = BAD_ENGINES[name]
@@ -235,14 +183,7 @@ def test_a_bad_candidate_is_recorded_and_harms_nothing_else(
 @needs_llvm
 def test_a_default_that_fails_is_an_error_that_says_why(sums: Kernel, importable: None) -> None:
     with Database() as results, pytest.raises(bench.CannotTune, match=r"failed: .*no compiler"):
-        Session(AllFail(), results, engine_name="test_tuner:AllFail").tune(sums)
-
-
-class AllFail(Counting):
-    def compile(
-        self, device: Any, kernel: Kernel | Bundle, schedules: Sequence[llvm.Schedule]
-    ) -> list[Any]:
-        return [RuntimeError("no compiler today") for _ in schedules]
+        Session(AllFail(), results, engine_name="tuning_engines:AllFail").tune(sums)
 
 
 @needs_llvm
@@ -431,14 +372,14 @@ def test_a_space_that_has_grown_is_searched_for_what_is_new(
     sums: Kernel, importable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Database() as results:
-        first = Session(Counting(), results, engine_name="test_tuner:Counting").tune(sums)
+        first = Session(Counting(), results, engine_name="tuning_engines:Counting").tune(sums)
         grown = Counting()
         whole = Counting.space(grown, sums)
         more = (*whole.schedules, llvm.Schedule(vectors=1), llvm.Schedule(vectors=2))
         monkeypatch.setattr(
             grown, "space", lambda kernel: Space(more, {s: (i,) for i, s in enumerate(more)}, {})
         )
-        session = Session(grown, results, "exhaustive", engine_name="test_tuner:Counting")
+        session = Session(grown, results, "exhaustive", engine_name="tuning_engines:Counting")
         second = session.tune(sums)
     assert second.known == len(more) == first.known + second.measured
 

@@ -12,20 +12,18 @@ pytest.importorskip("triton")
 import fake_cuda
 import library_kernels as kernels
 import triton
-from fake_kernels import compile_many
+from tuning_users import compiled
 
 import tilewright as tw
 from tilewright.codegen.lower.external import Autotuned
 from tilewright.library import wrap_triton
 from tilewright.runtime import offline
-from tilewright.runtime.interpret import modules
 from tilewright.runtime.results import choices
 from tilewright.runtime.results import key as keys
 from tilewright.runtime.results.database import Database
 from tilewright.runtime.results.record import MEASURED, About, CannotTune, text_of
 from tilewright.runtime.tuner import engines, worker
 from tilewright.runtime.tuner.session import Session
-from tilewright.runtime.tuner.users import Users
 from tilewright.tuning.work import launched_by
 
 pytestmark = [pytest.mark.triton, pytest.mark.usefixtures("own_database")]
@@ -34,26 +32,6 @@ FIRST, SECOND, THIRD, WRONG, BROKEN = (
     {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
     for config in kernels.several
 )
-
-
-def compiled(
-    requests: list[offline.Request], processes: int | None = None
-) -> list[offline.Compiled]:
-    """As Triton would, one of the configs can't be compiled."""
-    if any(r.constexprs.get("BLOCK") == 8 for r in requests):
-        raise RuntimeError("static_assert")
-    return compile_many(requests, processes)
-
-
-class FakeUsers(Users):
-    """In a worker: the driver that interprets, which needs the kernels' text."""
-
-    def __init__(self) -> None:
-        self._installed = fake_cuda.installed(compiler=compiled)
-        self._installed.__enter__()
-        function = kernels.tuned_scale.fn
-        modules.adopt(function.cache_key, function)
-        super().__init__("cuda:0")
 
 
 def scale(x: Any, factor: float = 2.0) -> Any:
@@ -124,7 +102,7 @@ def test_candidates_are_compared_with_the_first_config() -> None:
 def test_a_search_in_a_process_of_its_own() -> None:
     with fake_cuda.installed(compiler=compiled), Database() as database:
         kernel, engine = launched(), engines.named("users@cuda:0")
-        session = Session(engine, database, engine_name="test_tuner_library:FakeUsers")
+        session = Session(engine, database, engine_name="tuning_users:FakeUsers")
         result = session.tune(kernel)
         record = database.record(keys.of(kernel, engine.identity, engine.versions))
         assert result.complete and result.known == len(kernels.several)
