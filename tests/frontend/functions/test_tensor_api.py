@@ -104,12 +104,15 @@ OPERATORS = {
 }  # fmt: skip
 
 
+FEW = ("float32", "bfloat16", "int64", "uint8", "bool")  # one of each category, and a half type
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_with_numbers_on_either_side(torch: Any, name: str) -> None:
     operator = OPERATORS[name]
-    for number in (2, 1.5, True, 3):
-        over_dtypes(torch, lambda m, x, n=number: operator(x, n), ((2, 3),))
-        over_dtypes(torch, lambda m, x, n=number: operator(n, x + 4), ((2, 3),))
+    for number, dtypes in ((2, DTYPES), (1.5, DTYPES), (True, FEW), (3, FEW)):
+        over_dtypes(torch, lambda m, x, n=number: operator(x, n), ((2, 3),), dtypes)
+        over_dtypes(torch, lambda m, x, n=number: operator(n, x + 4), ((2, 3),), dtypes)
     over_dtypes(torch, lambda m, x: operator(x, np.float64(2.0)), ((2, 3),), ("float32",))
 
 

@@ -99,7 +99,7 @@ def test_tables_are_cleared_past_a_bound(monkeypatch: Any) -> None:
     w = tw.ones(3, requires_grad=True)
     kept = (w * 5).exp()
     sizes = []
-    for n in range(1, 200):
+    for n in range(1, 100):
         x = tw.arange(float(n)) * n
         assert x.sum().item() == n * n * (n - 1) / 2
         sizes.append(graph.table_size())
@@ -117,14 +117,14 @@ def test_a_loop_that_reads_nothing_is_bounded_in_memory() -> None:
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    for _ in range(25_000):
+    for _ in range(8_000):
         x = x * 0.5 + 1
         assert len(recording.handles) <= calls.LIMIT + 1
     gc.collect()
     recording.flush()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert grown < 20 << 20, grown
+    assert grown < 6 << 20, grown
     assert x.tolist() == pytest.approx([2] * 10)
 
 

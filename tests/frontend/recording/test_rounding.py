@@ -19,7 +19,9 @@ from tilewright.ir.passes.pipeline import lower_graph
 HALVES = ("float16", "bfloat16")
 
 
-@pytest.mark.parametrize("start", range(0, 16, 4))
+@pytest.mark.parametrize(
+    "start", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 8, 12))]
+)
 def test_values_do_not_depend_on_what_is_read(start: int) -> None:
     """Nor on whether ops run one by one."""
     for seed in range(start, start + 4):

@@ -175,9 +175,9 @@ from tilewright.runtime.native import jit
 
 flushing.LAUNCH_LIMIT = 20
 ops, x, most = [tw.sin, tw.cos, tw.exp, tw.tanh], tw.linspace(-1, 1, 7), 0
-for n in range(4**4):
+for n in range(4**3):
     y = x
-    for digit in range(4):
+    for digit in range(3):
         y = ops[n // 4**digit % 4](y)
     y.tolist()
     most = max(most, len(jit._linked))

@@ -127,6 +127,7 @@ net = torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.ReLU())
 
 
 @needs_llvm
+@pytest.mark.slow
 def test_a_model_is_tuned_and_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     (tmp_path / "net_to_tune.py").write_text(MODEL)
@@ -196,6 +197,7 @@ def candidates_of(path: Path) -> dict[str, Any]:
 
 
 @needs_llvm
+@pytest.mark.slow
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
 def test_a_search_that_is_ended_keeps_its_best_and_goes_on(
     own_database: Path, sign: signal.Signals
@@ -247,6 +249,7 @@ print(len(online.running.searched), value == value)
 
 
 @needs_llvm
+@pytest.mark.slow
 def test_kernels_are_tuned_beside_a_program(own_database: Path) -> None:
     environment = {**ENVIRONMENT, "TW_TUNE_DB": str(own_database), "TW_TUNE": "0.9"}
     result = subprocess.run(

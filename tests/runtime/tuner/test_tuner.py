@@ -160,7 +160,10 @@ BAD_ENGINES = {
 
 
 @needs_llvm
-@pytest.mark.parametrize("name", BAD_ENGINES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n == "Hanging" else n for n in BAD_ENGINES],
+)
 def test_a_bad_candidate_is_recorded_and_harms_nothing_else(
     name: str, sums: Kernel, importable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
