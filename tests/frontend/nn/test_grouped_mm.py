@@ -413,7 +413,10 @@ LARGE = (8192, 1024, 4096, 8)
 
 
 @pytest.mark.triton
-@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "gfx942"])
+@pytest.mark.parametrize(
+    "target",
+    ["sm_90", *(pytest.param(t, marks=pytest.mark.slow) for t in ("sm_80", "sm_100", "gfx942"))],
+)
 @pytest.mark.parametrize("form", ["forward", "rows", "weight"])
 def test_tensor_cores(target: str, form: str) -> None:
     from tilewright.runtime.offline import compile_offline

@@ -221,7 +221,7 @@ def test_what_is_stored_twice(torch: Any) -> None:
 
 
 @pytest.mark.triton
-@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("width", [pytest.param(64, marks=pytest.mark.slow), 128])
 @pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
 def test_hopper(width: int, which: int) -> None:
     """Every product on tensor cores, nothing spilled, whole vectors moved."""
