@@ -75,7 +75,8 @@ def differentiable(roots: Collection[Node], stops: Collection[Node] = ()) -> lis
     """The nodes through which a gradient can flow, operands first.
 
     The order follows from the graph alone, not from the age of its nodes: a node may be older than
-    its operands' neighbours. So gradients are added in one order, whatever was recorded before.
+    one that its program computes before it. So gradients are added in one order, whatever was
+    recorded before.
     """
     found: dict[Node, None] = {}
     stack = [(r, False) for r in reversed(list(roots)) if r.requires_grad]
