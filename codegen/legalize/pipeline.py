@@ -1,4 +1,4 @@
-"""The last rewrites of a graph before its cut into kernels: ops that a target has no kernel for."""
+"""The last rewrites before a graph is cut into kernels: of ops that a target has no kernel for."""
 
 from __future__ import annotations
 

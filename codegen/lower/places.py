@@ -89,8 +89,7 @@ class Places:
         return self._guarded(kept, (*place[:axis], inside, *place[axis + 1 :]), path)
 
     def _gathered(self, node: Node, at: Reading) -> Iterator[tuple[Node, Reading]]:
-        """The operands of a gather. Each place where a position is read as data gives another
-        one."""
+        """The operands of a gather. A position that is data differs from place to place."""
         x, *indices = node.operands
         axis = node.attrs[0]
         place, path = self._interned[at[0]], at[1]
