@@ -88,7 +88,7 @@ class Form:
 class Template:
     """The kernel of a form, for all groups that have the form.
 
-    nodes: the nodes it computes, by number; a node that only lowering made stands itself.
+    nodes: the nodes it computes, by number; a node that only lowering made stands for itself.
     """
 
     kind: str

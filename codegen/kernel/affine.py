@@ -58,8 +58,8 @@ def _atom(atom: Atom, names: Mapping[Atom, str]) -> str:
 def parse_map(text: Opaque, atoms: Sequence[Axis | Data]) -> tuple[Index, ...]:
     """The indices that an `affine_map<…>` gives for `atoms`. Raises MLIRError.
 
-    Other tools may print a map in another form. They allow to divide what can be negative, and we
-    don't: such a division becomes an equal one that we have.
+    Other tools may print a map in another form. Their dividends may be
+    negative, ours may not: such a division becomes an equal one that we have.
     """
     where = text.where or Position(Source(text.text, "<affine_map>"), 0)
     return _Parser(where, atoms).map()

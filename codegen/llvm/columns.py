@@ -62,8 +62,8 @@ class Plan:
 
 
 def plan(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Plan | None:
-    """The two phases of a kernel; None if it is better computed otherwise. A chained kernel always
-    has a plan."""
+    """The two phases of a kernel; None if it is better computed otherwise. A chained kernel has
+    no other way."""
     found = columns(kernel)
     if found is None or not (kernel.is_chained or _is_worth_it(kernel, found, machine)):
         return None

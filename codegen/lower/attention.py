@@ -13,9 +13,9 @@ and its gradient, with i among the reduction axes and the rows' z and delta = su
     store dv[b, j, c] = dot_i(p, g)
 
 All between memory and contractions is an ordinary expression: the way operands are read, masks, the
-effect of dropout on p, the places of results. `roles` tells an emitter the role of each value.
-Where each query sees a range of keys, as in packed sequences, memory holds the ranges: by query,
-and by key for the kernel that owns keys. So an emitter can walk along what is met alone.
+effect of dropout on p, the places of results. `roles` (kernel/attention.py) tells an emitter the
+role of each value. Where each query sees a range of keys, as in packed sequences, memory holds the
+ranges: by query, and by key for the kernel that owns keys. So an emitter walks along them alone.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Template:
         self.scores = self._scores(node.loc, by_key)
         self.results: dict[Node, tuple[Value, Axis, Axis | None]] = {}
 
-    # What the values are made of.
+    # The operands and other parts of the values.
 
     def at(self, node: Node, *tail: Axis | None) -> Value:
         """The element of an operand at this point of the batch and at `tail`."""

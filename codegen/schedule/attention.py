@@ -42,7 +42,7 @@ _FULL: tuple[tuple[int, Passes], ...] = (
     (128, ((32, 16, 4, 2), (32, 16, 4, 2), (32, 16, 4, 2))),
     (256, ((16, 16, 4, 1), (16, 16, 4, 1), (16, 16, 4, 1))),
 )
-"""Of float32, without tensor cores."""
+"""Float32, without tensor cores."""
 _DRAWING: dict[tuple[str, int], Passes] = {
     ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 2), (64, 16, 8, 2)),
 }

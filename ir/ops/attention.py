@@ -182,7 +182,7 @@ def _attention(*args: Any) -> Node:
 def _attention_vjp(g: Node, out: Node, *args: Any) -> Any:
     a = attention_args(*args)
     if a.mask is not None and a.mask.requires_grad:
-        return NotImplemented  # the mask's gradient is as large as the scores: keep the scores
+        return NotImplemented  # the mask's gradient is as large as the scores: nothing is saved
     rows = (
         attention_logsumexp(*args),
         sum(widen(g) * widen(out), (out.rank - 1,)),

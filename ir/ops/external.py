@@ -20,7 +20,7 @@ def _infer(*args: Any) -> Aval:
 
 
 external = Op("external", Kind.EXTERNAL, _infer, params=("launch", "tensors", "written", "index"))
-"""Memory number `index` of those that a launch writes, as the launch leaves it.
+"""Memory number `index`, among those that a launch writes, as the launch leaves it.
 
 launch: the name of the launch; see codegen/lower/external.py. The first `tensors` operands are in
 memory, the others are numbers that change from run to run. written: for each memory that the launch

@@ -141,7 +141,7 @@ class Writer:
     def fill(
         self, out: Tile, value: Value, row: Axis, first: Ref, count: Ref, column: Axis
     ) -> None:
-        """Fills a tile with an operand's elements at `count` rows; columns behind them are 0."""
+        """Fills a tile with an operand's elements at `count` rows, zero beyond the last column."""
         with (
             self.along(row, first, count) as r,
             self.lanes_along(column, self.number(0), out.stride) as c,

@@ -176,7 +176,7 @@ def head(code: Code, a: Ref, count: int) -> Ref:
 
 
 def transposed(code: Code, rows: Sequence[Ref]) -> list[Ref]:
-    """The columns of a square, of which only the first rows may be given."""
+    """The columns of a square; perhaps only its first rows are given."""
     first = rows[0]
     lanes = first.lanes
     held = [*rows, *[Ref("poison", first.type, lanes)] * (lanes - len(rows))]
