@@ -43,8 +43,8 @@ def _updates_leaf(group: Group) -> bool:
 
 
 LATEST = 16
-"""The number of launches of its structure, the latest ones, that a group may join. It mostly depends
-on the earlier ones."""
+"""How many launches of its structure, the latest ones, a group may join: it mostly depends on the
+earlier ones."""
 
 
 def bundles(partition: Partition) -> list[list[Group]]:

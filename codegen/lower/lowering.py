@@ -62,7 +62,7 @@ Request = tuple[Node, Place]
 Rule = Generator[Request, Value, Value]
 
 _POSITIONAL = (ops.add, ops.sub, ops.mul)
-"""Ops that make positions of integers which are positions."""
+"""Ops whose results are positions if their operands are."""
 
 
 class CannotFuse(Exception):
