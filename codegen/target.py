@@ -98,7 +98,7 @@ class Target:
 TENSOR_TYPES = ("float32", "float16", "bfloat16")
 """The types that Triton's tl.dot takes on every target."""
 
-# In NumPy each op is a pass over memory, so nothing is worth computing twice.
+# In NumPy each op is a pass over memory: nothing is worth computing twice, and rows stay there.
 NUMPY = Target(
     "numpy",
     "numpy",

@@ -88,8 +88,8 @@ class Emitted:
     arguments: in the order of the function's parameters, before the constexprs.
     constexprs: block sizes by parameter name; for a user's kernel, its own constexprs.
     grid: programs to launch, along up to three axes.
-    checks: the positions read at run time. Word i of the errors array stays 0, or becomes 2 *
-        position + 1 for a position that checks[i] does not allow.
+    checks: the positions read at run time. Word i of the errors array stays 0, or becomes
+        2 * position + 1 for a position that checks[i] does not allow.
     aligned: whether all buffers are at multiples of 16 bytes.
     plain: the same kernel without tensor descriptors, whose memory has to be aligned.
     function: the triton.JITFunction of a kernel that the user wrote.

@@ -148,7 +148,7 @@ scaled_mm = Op(
     float8=True,
 )
 """scaled_mm(a[m, k], b[k, n], scale_a, scale_b, bias[n]?, dtype, fast): a @ b of float8 with
-scales, plus bias, in float32 and rounded once. The scales have one element each, or the shapes [m,
-1] and [1, n], or are of blocks (`matmul_by_blocks`), where one of them may be of squares of 128 x
-128.
+scales, plus bias, in float32 and rounded once. The scales have one element each, or the shapes
+[m, 1] and [1, n], or are of blocks (`matmul_by_blocks`), where one of them may be of squares of
+128 x 128.
 fast: whether `matmul_fast` is the product. Scales of blocks add up 128 terms in float32 anyway."""
