@@ -37,7 +37,7 @@ def tuned(kernel: Kernel | Bundle) -> Schedule:
 
 
 class LlvmDevice(HostDevice):
-    """Host memory and the CPU's cores.
+    """Host memory, and the cores.
 
     force: compile every kernel natively, even where NumPy's libraries are faster.
     schedule: returns the schedule of a kernel.
