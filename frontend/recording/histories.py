@@ -85,7 +85,7 @@ def derive_together(nodes: tuple[Node, ...]) -> Derivation:
     found = nodes[0].memo.get(("gradients", nodes))
     if found is None:
         found = derive_all({node: placeholder(node, i) for i, node in enumerate(nodes)}, False)
-        # Keep only values that the derivation of a single node reads too.
+        # Keep only the values that derivations of single nodes read.
         kept = dict.fromkeys(n for node in nodes for n in derive(node, placeholder(node)).saved)
         found = nodes[0].memo["gradients", nodes] = replace(found, saved=tuple(kept))
     return found

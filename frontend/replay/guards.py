@@ -90,7 +90,7 @@ def _is_called_by_python(frame: FrameType | None) -> bool:
     return False
 
 
-# Python modules without state of their own that pass calls between user code.
+# Stateless Python modules that user code calls through.
 _TRANSPARENT = frozenset(
     ["contextlib", "functools", "collections", "typing", "enum", "abc", "dataclasses", "copyreg"]
 )
@@ -133,7 +133,7 @@ def _is_pure(function: Any) -> bool:
 
 
 _FORBIDDEN_OPCODES = frozenset(["IMPORT_NAME", "IMPORT_STAR", "STORE_GLOBAL", "DELETE_GLOBAL"])
-# Facts that nodes don't express: addresses of tensors, effects on them, the random seed.
+# Attributes that nodes don't determine: memory, versions, gradients, the random seed.
 _FORBIDDEN_NAMES = frozenset(
     [
         *("data_ptr", "storage_offset", "untyped_storage", "storage", "_version"),

@@ -1,5 +1,4 @@
-"""The CPU as a device: native kernels, and NumPy programs where they are faster or the only
-form."""
+"""The CPU as a device: native kernels, and NumPy programs where those are faster or needed."""
 
 from __future__ import annotations
 
