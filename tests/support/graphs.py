@@ -54,7 +54,7 @@ def check(
     leaves: Mapping[Node, Any] | None = None,
     tolerance: float = 2e-5,
 ) -> Program:
-    """Compiles, runs the kernels one number at a time, and compares with the graph's own value."""
+    """Compile, run the kernels one number at a time, and compare with the graph's own values."""
     lowered = lower_graph(roots, check=True)
     values = random_leaves(lowered) if leaves is None else leaves
     program = compile_graph(lowered, target)

@@ -1,4 +1,4 @@
-"""Ops without an ONNX form, each with the reason that an export gives."""
+"""Ops without an ONNX form, each with the reason for the error message."""
 
 from __future__ import annotations
 
