@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.dtype import (
     DType as dtype,
@@ -68,6 +68,9 @@ from .settings.precision import (
     set_float32_matmul_precision,
     set_half_rounding,
 )
+
+if TYPE_CHECKING:
+    from .types import DeviceLike
 
 __version__ = "0.1.0"
 
@@ -208,7 +211,7 @@ def __getattr__(name: str) -> Any:
     )
 
 
-def get_device_module(device: Any = None) -> Any:  # noqa: F811  (its argument's name is PyTorch's)
+def get_device_module(device: DeviceLike | None = None) -> Any:  # noqa: F811  (its argument's name is PyTorch's)
     """The module of a device's kind: `torch.cuda`, where there is no other."""
     from .devices import device as Device
 

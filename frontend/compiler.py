@@ -30,7 +30,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from tilewright.ir import node as graph
 from tilewright.ir.location import at_user_line
@@ -49,6 +49,7 @@ SIGNATURES = 64
 ATTEMPTS = 8
 """Times that calls of one signature are watched before it is given up."""
 
+F = TypeVar("F", bound=Callable[..., Any])
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _compiled: weakref.WeakSet[Compiled] = weakref.WeakSet()
 _watching: list[Watch] = []  # the one that sees the current call, if any
@@ -235,12 +236,38 @@ def _signature(value: Any, tensors: list[Any], roots: list[Any]) -> Any:
     return kind, id(value)
 
 
+@overload
+def compile(
+    model: F,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] = ...,
+    mode: str | None = ...,
+    options: dict[str, Any] | None = ...,
+    disable: bool = ...,
+) -> F: ...
+
+
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] = ...,
+    mode: str | None = ...,
+    options: dict[str, Any] | None = ...,
+    disable: bool = ...,
+) -> Callable[[F], F]: ...
+
+
 def compile(
     model: Any = None,
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
-    backend: Any = "inductor",
+    backend: str | Callable[..., Any] = "inductor",
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     disable: bool = False,
@@ -277,6 +304,14 @@ def compile(
     from .nn.optimized import OptimizedModule
 
     return OptimizedModule(model, compiled) if isinstance(model, Module) else compiled
+
+
+@overload
+def disable(fn: F, recursive: bool = True) -> F: ...
+
+
+@overload
+def disable(fn: None = None, recursive: bool = True) -> Callable[[F], F]: ...
 
 
 def disable(fn: Any = None, recursive: bool = True) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -15,6 +15,12 @@ from tilewright.ir.shape import Size
 
 from .. import recording
 from ..recording import Handle, resolve, threads, wrap
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Context:
@@ -30,7 +36,7 @@ class Context:
         self._outputs: dict[int, int] = {}  # id of a saved output -> its place among the outputs
         self._token: Node | None = None  # the call's node while `backward` runs
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
         for t in tensors:
             if t is not None and not isinstance(t, Handle):
                 raise TypeError(
@@ -41,7 +47,7 @@ class Context:
         self._versions = [None if t is None else t._version for t in tensors]
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[Tensor, ...]:
         for t, version in zip(self.saved, self._versions, strict=True):
             if t is not None and t._version != version:
                 raise RuntimeError(
@@ -57,10 +63,10 @@ class Context:
             return t
         return wrap(function_output(self._token, resolve(t), place))
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
         self.nondifferentiable = tensors
 
-    def mark_dirty(self, *tensors: Any) -> None:
+    def mark_dirty(self, *tensors: Tensor) -> None:
         self.dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -210,7 +216,7 @@ def _call_vjp(g: Node, out: Node, *args: Any):
     return tuple(run(found, out))
 
 
-def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+def once_differentiable(backward: F) -> F:
     """A decorator of `backward`: its results can't be differentiated again."""
 
     @functools.wraps(backward)
@@ -227,7 +233,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         out = tuple(wrap(_once(resolve(g), *nodes)) if isinstance(g, Handle) else g for g in given)
         return out if isinstance(result, tuple) else out[0]
 
-    return once
+    return once  # type: ignore[return-value]
 
 
 def _once_vjp(g: Node, out: Node, *operands: Node) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
@@ -11,6 +11,9 @@ from .. import recording
 from ..recording import views
 from ..recording.histories import History
 from ..recording.names import _BUILDERS, name_of
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 class GradFn:
@@ -57,7 +60,7 @@ class GradFn:
 class AccumulateGrad(GradFn):
     """The end of a gradient's way: a leaf's `.grad`."""
 
-    def __init__(self, variable: Any):
+    def __init__(self, variable: Tensor):
         self.variable = variable
 
     def name(self) -> str:

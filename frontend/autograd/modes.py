@@ -6,10 +6,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import recording
 from ..recording import threads
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
@@ -17,7 +19,7 @@ def is_grad_enabled() -> bool:
     return recording.is_grad_enabled()
 
 
-def within(mode: AbstractContextManager[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+def within(mode: AbstractContextManager[Any], function: F) -> F:
     """`function` in a mode that can be entered again and again; of a generator each of its steps,
     but not what is done between them."""
     if inspect.isgeneratorfunction(function):
@@ -35,7 +37,7 @@ def within(mode: AbstractContextManager[Any], function: Callable[..., Any]) -> C
                         return end.value
                 yield value
 
-        return generate
+        return generate  # type: ignore[return-value]
 
     @functools.wraps(function)
     @threads.gives_way
@@ -43,7 +45,7 @@ def within(mode: AbstractContextManager[Any], function: Callable[..., Any]) -> C
         with mode:
             return function(*args, **options)
 
-    return call
+    return call  # type: ignore[return-value]
 
 
 class _Mode:
@@ -61,7 +63,7 @@ class _Mode:
     def __exit__(self, *exc: object) -> None:
         recording.set_grad_enabled(self.before.pop())
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         return within(self, function)
 
 
@@ -107,6 +109,6 @@ class set_grad_enabled(_Mode):
         recording.set_grad_enabled(self.enabled)
         return self
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         recording.set_grad_enabled(self.outer)
         return super().__call__(function)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 class Mirror(dict[str, Any]):
@@ -13,7 +16,7 @@ class Mirror(dict[str, Any]):
     def _other(self) -> dict[str, Any] | None:
         raise NotImplementedError
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: Tensor) -> None:
         super().__setitem__(name, value)
         other = self._other()
         if other is not None:
@@ -44,7 +47,7 @@ class Mirror(dict[str, Any]):
         for name, value in dict(*args, **named).items():
             self[name] = value
 
-    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
+    def __ior__(self, other: Tensor) -> Any:  # type: ignore[misc]
         self.update(other)
         return self
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.ir import dtype as dtypes
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 class _Options:
@@ -88,7 +91,7 @@ class _Formatter:
             return f"{value:.0f}."
         return f"{value:.{OPTIONS.precision}f}"
 
-    def __call__(self, value: Any) -> str:
+    def __call__(self, value: Tensor) -> str:
         return self._text(value).rjust(self.width)
 
 
@@ -122,7 +125,7 @@ def _summary(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def text(t: Any) -> str:
+def text(t: Tensor) -> str:
     """repr of a tensor."""
     prefix = "tensor("
     values = t.detach()._array()

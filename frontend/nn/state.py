@@ -52,7 +52,11 @@ class State:
         raise RuntimeError("Reached a code path in Module.set_extra_state() that should never run.")
 
     def state_dict(
-        self: Any, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+        self: Any,
+        *args: Any,
+        destination: dict[str, Any] | None = None,
+        prefix: str = "",
+        keep_vars: bool = False,
     ) -> Any:
         """Every parameter and persistent buffer by dotted name, sharing memory with the module.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -19,6 +21,12 @@ from ..functions import creation
 from ..functions.promotion import to
 from ..recording import epoch, threads
 from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
+
+if TYPE_CHECKING:
+
+
+ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+Loss = TypeVar("Loss")
 
 
 class _Required:
@@ -38,7 +46,7 @@ class Optimizer(Hooked):
     A subclass defines `_update`, which makes one record of the step of a whole group.
     """
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
@@ -107,6 +115,12 @@ class Optimizer(Hooked):
                 elif p._grad is not None:
                     p._grad.detach_()
                     p._grad.zero_()
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], Loss]) -> Loss: ...
 
     @with_hooks
     @threads.gives_way
@@ -303,7 +317,7 @@ def _unpacked(name: str, value: Any, p: Any) -> Any:
 # ---- what the optimizers share ---------------------------------------------------------------
 
 
-def zeros_for(p: Any, value: float = 0.0) -> Any:
+def zeros_for(p: Tensor, value: float = 0.0) -> Tensor:
     """A tensor of `value` like `p`, in memory of its own.
 
     Not a recorded constant: the first step would be another graph than the rest.
@@ -317,18 +331,18 @@ def zeros_for(p: Any, value: float = 0.0) -> Any:
     return made
 
 
-def wide(p: Any) -> DType:
+def wide(p: Tensor) -> DType:
     """The dtype in which the arithmetic of `p` is done."""
     return dtypes.float64 if p.dtype is dtypes.float64 else dtypes.float32
 
 
-def number(value: Any) -> float:
+def number(value: float | Tensor) -> float:
     """A learning rate, which may be a 0-d tensor."""
     return value.item() if isinstance(value, Tensor) else value
 
 
 def scalars(
-    p: Any, states: Sequence[dict[str, Any]], numbers: Callable[[int], Sequence[float]]
+    p: Tensor, states: Sequence[dict[str, Any]], numbers: Callable[[int], Sequence[float]]
 ) -> list[Node]:
     """Numbers that change from step to step, as run-time inputs: numbers(step), which is one more
     than `states` have counted until now (0 for no states).
@@ -371,7 +385,7 @@ def columns_of(nodes: Sequence[Node], count: int) -> list[Sequence[Node]]:
     return [nodes[i : i + count] for i in range(0, len(nodes), count)]
 
 
-def check(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
+def check(name: str, value: float | Tensor, low: float = 0.0, high: float | None = None) -> None:
     """ValueError unless low <= value (and value < high)."""
     number_ = value.item() if isinstance(value, Tensor) else value
     if not (low <= number_ and (high is None or number_ < high)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -12,8 +12,12 @@ from tilewright.ir.shape import require_positive
 
 from ...recording import record
 
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+    from .signatures import Convolution, TransposedConvolution
 
-def tuple_of(value: Any, dims: int, what: str = "argument") -> tuple[int, ...]:
+
+def tuple_of(value: int | Sequence[int], dims: int, what: str = "argument") -> tuple[int, ...]:
     """A number for each of `dims` dimensions."""
     if isinstance(value, int):
         return (value,) * dims
@@ -94,18 +98,18 @@ def _conv_builder(dims: int) -> Callable[..., Node]:
     return build
 
 
-def _conv(dims: int) -> Callable[..., Any]:
+def _conv(dims: int) -> Convolution:
     build = _conv_builder(dims)
 
     def conv(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: int | Sequence[int] = 1,
+        padding: str | int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
-    ) -> Any:
+    ) -> Tensor:
         attrs = (
             tuple_of(stride, dims, "stride"),
             padding if isinstance(padding, str) else tuple_of(padding, dims, "padding"),
@@ -151,19 +155,19 @@ def _transpose_builder(dims: int) -> Callable[..., Node]:
     return build
 
 
-def _transpose(dims: int) -> Callable[..., Any]:
+def _transpose(dims: int) -> TransposedConvolution:
     build = _transpose_builder(dims)
 
     def conv_transpose(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
         groups: int = 1,
-        dilation: Any = 1,
-    ) -> Any:
+        dilation: int | Sequence[int] = 1,
+    ) -> Tensor:
         attrs = (
             tuple_of(stride, dims, "stride"),
             tuple_of(padding, dims, "padding"),
@@ -247,7 +251,9 @@ def _pad_axis(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
     return ops.cat(parts, axis)
 
 
-def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
     """`input` padded; `pad` is (before, after) of the last dimension, then of the one before, ….
 
     mode: 'constant' (negative numbers crop), 'reflect', 'replicate' or 'circular'.
@@ -268,8 +274,12 @@ def _unfold(x: Node, kernel: Any, dilation: Any, padding: Any, stride: Any) -> N
 
 
 def unfold(
-    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Any:
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
     """The windows of input[n, c, h, w] as columns: [n, c * kernel, windows]."""
     attrs = [tuple_of(v, 2) for v in (kernel_size, dilation, padding, stride)]
     return record(_unfold, input, *attrs)
@@ -295,13 +305,13 @@ def _fold(x: Node, output_size: Any, kernel: Any, dilation: Any, padding: Any, s
 
 
 def fold(
-    input: Any,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
-) -> Any:
+    input: Tensor,
+    output_size: int | Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
     """The adjoint of `unfold`: overlapping columns summed into [n, c, *output_size]."""
     values = (output_size, kernel_size, dilation, padding, stride)
     return record(_fold, input, *[tuple_of(v, 2) for v in values])
@@ -320,6 +330,6 @@ def _pixel_shuffle(x: Node, r: int) -> Node:
     return ops.reshape(y, (*lead, c // (r * r), h * r, w * r))
 
 
-def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[…, c r^2, h, w] to […, c, h r, w r]."""
     return record(_pixel_shuffle, input, int(upscale_factor))

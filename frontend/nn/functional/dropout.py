@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32
@@ -15,6 +15,10 @@ from tilewright.ir.ops.random import keep_scale
 from ...functions.sampling import draw
 from ...recording import record_into
 
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+    from .signatures import Dropout
+
 
 def _check(p: float) -> float:
     if not 0.0 <= p <= 1.0:
@@ -24,7 +28,7 @@ def _check(p: float) -> float:
     return float(p)
 
 
-def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training each element is zero with probability `p`, else x / (1 - p)."""
     p = _check(p)
     if not training or p == 0.0:
@@ -37,8 +41,10 @@ def _feature_dropout(x: Node, seed: Node, offset: Node, p: float, lead: int) -> 
     return x * keep_scale(seed, offset, mask, x.dtype, p)
 
 
-def _features(dims: int) -> Any:
-    def function(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def _features(dims: int) -> Dropout:
+    def function(
+        input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
         p, rank = _check(p), input.dim()
         if rank not in (dims + 1, dims + 2):
             if dims == 1:
@@ -85,7 +91,9 @@ def _alpha_dropout(x: Node, seed: Node, offset: Node, p: float) -> Node:
     return ops.where(kept, x, ops.full_like(x, low)) * a + b
 
 
-def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
     """Dropout that keeps zero mean and unit variance, for selu networks."""
     p = _check(p)
     if not training or p == 0.0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType, int32
@@ -12,6 +12,9 @@ from tilewright.ir.ops.composite import as_dtype
 
 from ...recording import record
 from ...recording.names import named
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 
 def _grouped_mm(
@@ -26,13 +29,13 @@ def _grouped_mm(
 
 
 def grouped_mm(
-    mat_a: Any,
-    mat_b: Any,
+    mat_a: Tensor,
+    mat_b: Tensor,
     *,
-    offs: Any = None,
-    bias: Any = None,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
     out_dtype: DType | None = None,
-) -> Any:
+) -> Tensor:
     """A product for each of G groups, as of the experts of a mixture, in one kernel.
 
     offs: int32[G], where groups end: they follow each other from 0 on, any of them may be empty.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import int32, int64
@@ -15,11 +15,14 @@ from ...functions.creation import one_hot
 from ...functions.promotion import to
 from ...recording import record, record_fallible
 
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+
 __all__ = ["bilinear", "cosine_similarity", "embedding", "linear", "normalize", "one_hot",
            "pairwise_distance"]  # fmt: skip
 
 
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input[..., in] @ weight[out, in]^T + bias[out]."""
     if bias is None:
         return record(_linear, input, weight)
@@ -33,7 +36,7 @@ def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     return ops.linear(x, weight, *bias)
 
 
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x1^T weight[out, in1, in2] x2 + bias[out]."""
     if bias is None:
         return record(_bilinear, input1, input2, weight)
@@ -54,14 +57,14 @@ def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
 
 
 def embedding(
-    input: Any,
-    weight: Any,
+    input: Tensor,
+    weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> Tensor:
     """Rows of weight[n, d] at the indices in `input`; the row `padding_idx` gets no gradient.
 
     max_norm: rows that are read are first scaled to that norm at most, in place.
@@ -130,7 +133,9 @@ def _normalize(x: Node, p: float, dim: int, eps: float) -> Node:
     return x / ops.maximum(norm, ops.full_like(norm, eps))
 
 
-def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
     """x / max(its p-norm along `dim`, eps)."""
     return record(_normalize, input, float(p), int(dim), float(eps))
 
@@ -152,13 +157,13 @@ def _cosine_similarity(a: Node, b: Node, dim: int, eps: float) -> Node:
     return ops.squeeze(ops.sum(unit(a) * unit(b), (axis,)), (axis,))
 
 
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`."""
     return record(_cosine_similarity, x1, x2, int(dim), float(eps))
 
 
 def pairwise_distance(
-    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-) -> Any:
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension."""
     return (x1 - x2 + eps).norm(p, -1, keepdim)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -14,6 +14,9 @@ from tilewright.ir.shape import Size
 
 from ...functions.promotion import floating, promoted
 from ...recording import fallible_node_of, node_of, record, record_fallible, wrap
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 
 def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
@@ -53,13 +56,13 @@ def _warn_of_broadcast(input: Any, target: Any) -> None:
 
 
 def mse_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-    weight: Any = None,
-) -> Any:
+    weight: Tensor | None = None,
+) -> Tensor:
     """(input - target)^2, reduced."""
     _warn_of_broadcast(input, target)
     reduction = _reduction(reduction, size_average, reduce)
@@ -69,21 +72,25 @@ def mse_loss(
 
 
 def l1_loss(
-    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Any:
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """|input - target|, reduced."""
     _warn_of_broadcast(input, target)
     return record(_l1, input, target, _reduction(reduction, size_average, reduce))
 
 
 def smooth_l1_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     beta: float = 1.0,
-) -> Any:
+) -> Tensor:
     """With d = input - target: d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, reduced."""
     _warn_of_broadcast(input, target)
     if beta < 0:
@@ -95,8 +102,12 @@ def smooth_l1_loss(
 
 
 def huber_loss(
-    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
-) -> Any:
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
     """With d = input - target: d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2),
     reduced."""
     _warn_of_broadcast(input, target)
@@ -111,15 +122,15 @@ def huber_loss(
 
 
 def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Any:
+) -> Tensor:
     """-log softmax(input)[target] of scores input[n, c, …] or input[c], reduced.
 
     target: class indices, or probabilities of the shape of the input.
@@ -139,17 +150,17 @@ def cross_entropy(
 
 
 def linear_cross_entropy(
-    input: Any,
-    linear_weight: Any,
-    target: Any,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
     *,
-    linear_bias: Any = None,
-    weight: Any = None,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     options: Any = None,
-) -> Any:
+) -> Tensor:
     """cross_entropy of linear(input[n, in] or input[in], linear_weight[c, in], linear_bias[c]).
 
     The scores of class indices are computed by blocks of rows and never held all at once, whatever
@@ -173,14 +184,14 @@ def linear_cross_entropy(
 
 
 def nll_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """-input[target] of log-probabilities input[n, c, …] or input[c], reduced."""
     name = _reduction(reduction, size_average, reduce)
     return record_fallible(ops.nll_loss, input, target, weight, ignore_index, name)
@@ -196,13 +207,13 @@ def _bce(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
 
 
 def binary_cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """-(target log(input) + (1 - target) log(1 - input)) of probabilities, reduced."""
     name = _reduction(reduction, size_average, reduce)
     loss = node_of(_bce, input, target, weight, name)
@@ -224,14 +235,14 @@ def _bce_logits(
 
 
 def binary_cross_entropy_with_logits(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-    pos_weight: Any = None,
-) -> Any:
+    pos_weight: Tensor | None = None,
+) -> Tensor:
     """binary_cross_entropy of sigmoid(input), computed stably."""
     name = _reduction(reduction, size_average, reduce)
     return record(_bce_logits, input, target, weight, pos_weight, name)
@@ -243,13 +254,13 @@ def _kl(x: Node, target: Node, log_target: bool, reduction: str) -> Node:
 
 
 def kl_div(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     log_target: bool = False,
-) -> Any:
+) -> Tensor:
     """target (log(target) - input), `input` being log-probabilities, reduced.
 
     reduction: also 'batchmean', the sum divided by the batch size.
@@ -294,15 +305,15 @@ def _poisson(x: Node, target: Node, log_input: bool, full: bool, eps: float, how
 
 
 def poisson_nll_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     log_input: bool = True,
     full: bool = False,
-    size_average: Any = None,
+    size_average: bool | None = None,
     eps: float = 1e-8,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """exp(input) - target input, or input - target log(input + eps) without log_input."""
     name = _reduction(reduction, size_average, reduce)
     return record(_poisson, input, target, bool(log_input), bool(full), float(eps), name)
@@ -317,13 +328,13 @@ def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str
 
 
 def gaussian_nll_loss(
-    input: Any,
-    target: Any,
-    var: Any,
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
     full: bool = False,
     eps: float = 1e-6,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """(log(var) + (input - target)^2 / var) / 2, var not below eps."""
     if not hasattr(var, "shape"):
         var = input.new_full((), float(var))
@@ -339,13 +350,13 @@ def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
 
 
 def hinge_embedding_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     margin: float = 1.0,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """input where target is 1, max(0, margin - input) where it is -1."""
     name = _reduction(reduction, size_average, reduce)
     return record(_hinge_embedding, input, target, float(margin), name)
@@ -357,8 +368,12 @@ def _soft_margin(x: Node, target: Node, how: str) -> Node:
 
 
 def soft_margin_loss(
-    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Any:
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """log(1 + exp(-target input))."""
     return record(_soft_margin, input, target, _reduction(reduction, size_average, reduce))
 
@@ -369,31 +384,31 @@ def _margin_ranking(a: Node, b: Node, target: Node, margin: float, how: str) -> 
 
 
 def margin_ranking_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
     margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """max(0, -target (input1 - input2) + margin)."""
     name = _reduction(reduction, size_average, reduce)
     return record(_margin_ranking, input1, input2, target, float(margin), name)
 
 
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     margin: float = 1.0,
     p: float = 2,
     eps: float = 1e-6,
     swap: bool = False,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin)."""
     from .linear import pairwise_distance
 
@@ -408,14 +423,14 @@ def triplet_margin_loss(
 
 
 def cosine_embedding_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
     margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1."""
     from ...functions.indexing import where
     from .linear import cosine_similarity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from tilewright.ir.node import Node
 from ... import recording
 from ...functions.promotion import to
 from ...recording import record
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 
 def _layer_norm(
@@ -31,12 +34,12 @@ def _layer_norm(
 
 
 def layer_norm(
-    input: Any,
+    input: Tensor,
     normalized_shape: Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """(x - mean) / sqrt(var + eps) over the last dimensions, times weight plus bias."""
     return record(_layer_norm, input, tuple(normalized_shape), weight, bias, eps)
 
@@ -54,8 +57,11 @@ def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float |
 
 
 def rms_norm(
-    input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
-) -> Any:
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over the last dimensions, times weight.
 
     eps is by default the distance from 1 to the next number of the dtype, for halves of float32.
@@ -64,8 +70,12 @@ def rms_norm(
 
 
 def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """(x - mean) / sqrt(var + eps) over groups of channels (dimension 1) and all positions."""
     return record(ops.group_norm, input, num_groups, weight, bias, eps)
 
@@ -113,15 +123,15 @@ def _check_values(x: Node, name: str) -> None:
 
 
 def batch_norm_step(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    variance: Any,
-    count: Any,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    count: Tensor,
     momentum: float | None,
     eps: float,
-) -> Any:
+) -> Tensor:
     """Batch norm in training; the running statistics and the count are updated in place."""
     made = record(_batch_norm_train, input, weight, bias, mean, variance, count, momentum, eps)
     places = [t for t in (mean, variance, count) if t is not None]
@@ -131,15 +141,15 @@ def batch_norm_step(
 
 
 def batch_norm(
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """(x - mean) / sqrt(var + eps) of each channel (dimension 1), times weight plus bias.
 
     In training by the moments of the batch, of which the running statistics (if given) take up a
@@ -175,15 +185,15 @@ def _instance_norm_train(
 
 
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """(x - mean) / sqrt(var + eps) of each channel of each sample, times weight plus bias."""
     if not use_input_stats:
         return record(ops.batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
@@ -212,7 +222,7 @@ def _local_response_norm(x: Node, size: int, alpha: float, beta: float, k: float
 
 
 def local_response_norm(
-    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-) -> Any:
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
     """x / (k + alpha mean of x^2 over `size` neighbouring channels)^beta."""
     return record(_local_response_norm, input, int(size), float(alpha), float(beta), float(k))

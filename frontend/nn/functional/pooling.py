@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -13,6 +13,10 @@ from tilewright.ir.shape import require_positive
 
 from ...recording import record
 from .conv import tuple_of
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+    from .signatures import AdaptiveAveragePool, AdaptiveMaxPool, AveragePool, MaxPool, NormPool
 
 
 def _check(name: str, dims: int, x: Node) -> None:
@@ -54,15 +58,15 @@ def _max_builder(dims: int) -> Callable[..., Any]:
     return build
 
 
-def _max_pool(dims: int) -> Callable[..., Any]:
+def _max_pool(dims: int) -> MaxPool:
     build = _max_builder(dims)
 
     def max_pool(
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
+        input: Tensor,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:
@@ -101,18 +105,18 @@ def _avg_builder(dims: int) -> Callable[..., Node]:
     return build
 
 
-def _avg_pool(dims: int) -> Callable[..., Any]:
+def _avg_pool(dims: int) -> AveragePool:
     build = _avg_builder(dims)
 
     def avg_pool(
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        input: Tensor,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
-    ) -> Any:
+    ) -> Tensor:
         if divisor_override == 0:
             raise RuntimeError(f"divisor must be not zero{at_user_line()}")
         kernel = tuple_of(kernel_size, dims)
@@ -135,12 +139,16 @@ def _avg_pool(dims: int) -> Callable[..., Any]:
 avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
 
 
-def _lp_pool(dims: int) -> Callable[..., Any]:
+def _lp_pool(dims: int) -> NormPool:
     pool = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
 
     def lp_pool(
-        input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-    ) -> Any:
+        input: Tensor,
+        norm_type: float,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        ceil_mode: bool = False,
+    ) -> Tensor:
         total = pool(input**norm_type, kernel_size, stride, 0, ceil_mode)
         count = math.prod(tuple_of(kernel_size, dims))
         return (total.sign() * total.abs().relu() * count) ** (1 / norm_type)
@@ -176,12 +184,22 @@ def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
     return out
 
 
+@overload
+def _adaptive(kind: Literal["avg"], dims: int) -> AdaptiveAveragePool: ...
+
+
+@overload
+def _adaptive(kind: Literal["max"], dims: int) -> AdaptiveMaxPool: ...
+
+
 def _adaptive(kind: str, dims: int) -> Callable[..., Any]:
     op = ops.adaptive_avg_pool if kind == "avg" else ops.adaptive_max_pool
     name = f"adaptive_{kind}_pool{dims}d"
     build = _adaptive_builder(name, dims, op, ops.adaptive_max_pool_indices)
 
-    def pool(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    def pool(
+        input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+    ) -> Any:
         return record(build, input, _output_size(output_size, dims), bool(return_indices))
 
     pool.__name__ = pool.__qualname__ = name

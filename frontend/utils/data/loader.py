@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tilewright.ir.location import at_user_line
 
@@ -15,10 +15,20 @@ from .fetch import Fetch, fetcher
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+    from local import T
+
+    from ...functions.generator import Generator
+    from ...utils.data.dataset import Dataset
+    from ...utils.data.sampler import Sampler
     from .workers import Workers
 
 
-class DataLoader:
+T = TypeVar("T", covariant=True)
+
+
+class DataLoader(Generic[T]):
     """Iterates over batches of `dataset`.
 
     batch_size: samples a batch; None yields single samples. shuffle: a new random order each time.
@@ -36,19 +46,19 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[T],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Any = None,
-        batch_sampler: Any = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[Sequence[Any]] | Iterable[Sequence[Any]] | None = None,
         num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        generator: Any = None,
+        multiprocessing_context: str | BaseContext | None = None,
+        generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
