@@ -173,7 +173,7 @@ def test_graphs_end_with_their_plans(
     x = on_device(6, 4)
     for _ in range(WARM + 1):
         chain(x).cpu().numpy()
-    tilewright.flushing.clear_tables()
+    tilewright.recording.clear_tables()
     gc.collect()  # nodes, their plans and what remembers them may be a cycle
     assert fake.calls["cuGraphExecDestroy"] == fake.calls["cuGraphDestroy"] == 1
 

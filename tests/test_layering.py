@@ -158,12 +158,12 @@ def test_the_rule_in_ir(path: str, line: str, legal: bool) -> None:
 @pytest.mark.parametrize(
     ("path", "line", "legal"),
     [
-        ("codegen/fusion/partition.py", "from tilewright.ir.node import Node", True),
-        ("codegen/fusion/partition.py", "from tilewright import ir", True),
-        ("codegen/fusion/partition.py", "from ..ir import node", False),
+        ("codegen/program.py", "from tilewright.ir.node import Node", True),
+        ("codegen/program.py", "from tilewright import ir", True),
+        ("codegen/program.py", "from ..ir import node", False),
         ("codegen/triton/emitter.py", "from ..kernel import Kernel", True),
         ("codegen/triton/emitter.py", "from ...ir.node import Node", False),
-        ("codegen/fusion/partition.py", "import tilewright.runtime", False),
+        ("codegen/program.py", "import tilewright.runtime", False),
         ("runtime/plan.py", "from tilewright.codegen.fusion import fuse", True),
         ("runtime/plan.py", "from tilewright import Tensor", False),
         ("frontend/__init__.py", "from ._tensor import Tensor", True),

@@ -153,7 +153,7 @@ def test_interrupts_at_any_time_leave_right_values() -> None:
     """A trace function raises after so many calls and returns inside the package: where the
     interpreter looks for signals."""
 
-    package = os.path.dirname(os.path.abspath(recording.__file__))
+    package = os.path.dirname(os.path.abspath(tw.__file__))
     x = tw.arange(3.0)
     for _ in range(2):  # so that the interrupts come on the usual path, with its plan made
         (x + (x * 2).view(3).add_(1)).tolist()

@@ -172,7 +172,7 @@ def parted(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
     are folded they stay whole."""
     if kernel.columns:
         return schedule
-    for parts in (1, 2, 4):
+    for parts in (1, 2, 4, 8):
         found = replace(schedule, parts=parts)
         if schedule.block_n < 2 * parts * DOT_MIN or predict(kernel, found, target).resident:
             break

@@ -19,7 +19,8 @@ _MASKS, _BOUNDS = 72, 48  # and where tiles reach over the end; and the bounds o
 _FACTORS = 48  # of a product without tensor cores, beside one for each sum
 _HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op
 _EXP = REGISTRY["exp"]
-_PHILOX = 5  # tiles that the words of a random number take
+_PHILOX = 8  # tiles that the words of a random number take
+_APART, _FOLDED = 48, 128  # elements of a thread from which on all of a tile is in use at a time
 
 
 def product_registers(
@@ -36,7 +37,7 @@ def product_registers(
     if multiplies_in_threads(dots[0], schedule):
         registers += held + _FACTORS
     part = held // schedule.parts
-    registers += _of(part, _alive(kernel, analysis, role))
+    registers += _of(part, _alive(kernel, analysis, role), _FOLDED if kernel.columns else _APART)
     registers += part * _PHILOX * kernel.draws
     return registers if registers <= _MOST - _DOUBT else max(registers, _MOST + 1)
 
@@ -89,7 +90,8 @@ def _is_hard(value: Value, kernel: Kernel) -> bool:
     return not (kernel.columns and value.op is _EXP)
 
 
-def _of(elements: int, tiles: int) -> int:
-    """What `tiles` tiles take of which a thread has so many elements. Of small tiles the assembler
-    has only parts in use at a time."""
-    return tiles * elements * min(elements, 128) // 128
+def _of(elements: int, tiles: int, whole: int) -> int:
+    """What `tiles` tiles take of which a thread has so many elements. The assembler has only parts
+    of small tiles in use at a time: smaller ones where a fold is between two values, larger ones
+    where divisions and roots branch, since it moves nothing across."""
+    return tiles * elements * min(elements, whole) // whole

@@ -24,8 +24,8 @@ class Schedule:
         owns, block_n of the other side that it takes at a time. Of grouped updates: block_n columns
         of so many updates as `block` says, whose groups it walks along by block_r.
     group_m: so many tiles along M are neighbours in time, which share columns in the L2 cache.
-    parts: into how many parts along N, 1, 2 or 4, a tile's sums are cut for all that is done with
-        them before they are stored, which bounds the registers that it takes.
+    parts: into how many parts along N, 1, 2, 4 or 8, a tile's sums are cut for all that is done
+        with them before they are stored, which bounds the registers that it takes.
     persistent: so many programs of a contraction walk through all of its tiles and read matrices
         through tensor descriptors (TMA on NVIDIA's); 0 for a program for each tile.
     tf32: whether products of float32 are rounded to TF32.

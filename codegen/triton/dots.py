@@ -24,7 +24,7 @@ from .values import evaluate, unsupported
 
 ROWS = Rows("m", "n")
 OUT = ROWS.tile
-CUT = {2: "tw_halves", 4: "tw_quarters"}
+CUT = {2: "tw_halves", 4: "tw_quarters", 8: "tw_eighths"}
 """What cuts a tile in so many parts along N."""
 
 

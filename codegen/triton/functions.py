@@ -81,6 +81,15 @@ def tw_quarters(x):
 
 
 @triton.jit
+def tw_eighths(x):
+    """A tile as eight, from left to right."""
+    left, right = tw_halves(x)
+    a, b, c, d = tw_quarters(left)
+    e, f, g, h = tw_quarters(right)
+    return a, b, c, d, e, f, g, h
+
+
+@triton.jit
 def tw_multiply(a, b):
     return a * b
 

@@ -35,7 +35,7 @@ _modes: dict[int, tuple[bool, Any]] = {}
 PACKAGE = (
     *(  # an editable install maps its layers one by one
         os.path.dirname(os.path.abspath(file)) + os.sep
-        for file in (__file__, codegen.__file__, ir.__file__, runtime.__file__)
+        for file in (os.path.dirname(__file__), codegen.__file__, ir.__file__, runtime.__file__)
     ),
     "<tilewright",
 )

@@ -69,7 +69,7 @@ def _is_trusted(frame: FrameType | None) -> bool:
         if frame.f_code.co_filename.startswith(threads.PACKAGE):
             return True
         module = frame.f_globals.get("__name__", "").partition(".")[0]
-        if module == __package__ or module in _TRANSPARENT:
+        if module == _LIBRARY or module in _TRANSPARENT:
             return True
         if module not in _FOREIGN:
             return _is_called_by_python(frame)
@@ -104,6 +104,7 @@ _PURE_BUILTINS = frozenset(
         *("len", "max", "min", "next", "ord", "chr", "pow", "repr", "round", "sorted", "sum"),
     ]
 )
+_LIBRARY = __name__.partition(".")[0]
 _PURE_MODULES = frozenset(["math", "operator", "_operator", "itertools", "_functools"])
 _PLAIN = (
     *(bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented)),
@@ -347,7 +348,7 @@ class Snapshot:
 
 
 def _is_library(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == __package__
+    return kind.__module__.partition(".")[0] == _LIBRARY
 
 
 class _Plain:
