@@ -274,7 +274,7 @@ def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
     """Raise TypeError if the first argument of a call is no tensor."""
     if args and not isinstance(args[0], (Handle, Node)):
         raise TypeError(
-            f"{name_of(build)}(): argument 'input' (position 1) must be Tensor, not "
+            f"{_name(build)}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(args[0]).__name__}{at_user_line()}"
         )
 
@@ -284,9 +284,13 @@ def _refuse_others(build: Callable[..., Any], args: Sequence[Any]) -> None:
     for i, each in enumerate(args[1:], 2):
         if isinstance(each, (str, int, float)) or each is None:
             raise TypeError(
-                f"{name_of(build)}(): argument {i} must be Tensor, not {type(each).__name__}"
+                f"{_name(build)}(): argument {i} must be Tensor, not {type(each).__name__}"
                 f"{at_user_line()}"
             ) from None
+
+
+def _name(build: Callable[..., Any]) -> str:
+    return name_of(build) or "call"
 
 
 def lowered(build: Callable[..., Any], *tensors: Any) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ...recording import record
-from ...recording.names import named
+from ...recording.builders import builder
 
 __all__ = ["AuxRequest", "varlen_attn", "varlen_attn_out"]
 
@@ -21,6 +21,7 @@ class AuxRequest(NamedTuple):
     lse: bool = False
 
 
+@builder("varlen_attn")
 def _attend(
     q: Node,
     k: Node,
@@ -44,9 +45,6 @@ def _attend(
         q, k, v, ops.packed(q.shape[0], cu_q), ops.packed(k.shape[0], cu_k, used),
         before=window[0], after=window[1], scale=scale,
     )  # fmt: skip
-
-
-named(_attend, "varlen_attn")
 
 
 def _check(

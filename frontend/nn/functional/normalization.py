@@ -14,8 +14,11 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ... import recording
+from ...functions.call import public
+from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record
+from ...recording.builders import builder
 
 
 def _layer_norm(
@@ -30,6 +33,7 @@ def _layer_norm(
     return ops.layer_norm(x, len(shape), weight, bias, eps)
 
 
+@public("layer_norm", _layer_norm, method=False, casts=ON_A_GPU)
 def layer_norm(
     input: Any,
     normalized_shape: Sequence[int],
@@ -53,6 +57,7 @@ def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float |
     return ops.rms_norm(x, len(shape), weight, eps)
 
 
+@public("rms_norm", _rms_norm, method=False, casts=ON_A_GPU)
 def rms_norm(
     input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
 ) -> Any:
@@ -63,6 +68,7 @@ def rms_norm(
     return record(_rms_norm, input, tuple(normalized_shape), weight, eps)
 
 
+@public("group_norm", ops.group_norm, method=False, casts=ON_A_GPU)
 def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Any:
@@ -73,6 +79,7 @@ def group_norm(
 # Batch norm.
 
 
+@builder("batch_norm")
 def _batch_norm_train(
     x: Node,
     weight: Node | None,
@@ -130,6 +137,7 @@ def batch_norm_step(
     return made[0]
 
 
+@public("batch_norm", ops.batch_norm_eval, method=False)
 def batch_norm(
     input: Any,
     running_mean: Any,
@@ -174,6 +182,7 @@ def _instance_norm_train(
     return tuple(out)
 
 
+@public("instance_norm", _instance_norm_train, method=False)
 def instance_norm(
     input: Any,
     running_mean: Any = None,
@@ -200,6 +209,7 @@ def instance_norm(
     return made[0]
 
 
+@builder("local_response_norm")
 def _local_response_norm(x: Node, size: int, alpha: float, beta: float, k: float) -> Node:
     square = x * x
     low, high = [0] * x.rank, [0] * x.rank
