@@ -483,7 +483,7 @@ def test_random_programs(torch: Any, part: int) -> None:
 
 
 def test_random_programs_one_op_at_a_time(torch: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tw.recording, "LIMIT", 0)
-    monkeypatch.setattr(tw.recording, "_usual_limit", 0)
+    monkeypatch.setattr(tw.recording.calls, "LIMIT", 0)
+    monkeypatch.setattr(tw.recording.calls, "_usual_limit", 0)
     for seed in range(1000, 1016):
         Program(seed, tw, torch).run()
