@@ -84,6 +84,11 @@ def facts(build: Any) -> Facts | None:
     return _FACTS.get(build)
 
 
+def all_facts() -> list[tuple[Any, Facts]]:
+    """The declared builders."""
+    return list(_FACTS.items())
+
+
 def name_of(build: Any) -> str:
     """The name of a builder's calls: as declared, or that of the op if it is one."""
     known = _FACTS.get(build)
