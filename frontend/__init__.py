@@ -5,8 +5,8 @@ import tilewright as torch
 
 from __future__ import annotations
 
-import importlib
-import os
+import importlib as _importlib
+import os as _os
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.dtype import (
@@ -57,9 +57,10 @@ from .functions.creation import (
     zeros,
     zeros_like,
 )
-from .functions.promotion import promote_types
-from .publish import *  # noqa: F403  (its __all__ is made of the op tables)
-from .publish import __all__ as _functions
+from .publish import *  # noqa: F403  (its __all__ is made of the declared ops)
+from .publish import LATER as _LATER
+from .publish import MODULES as _SUBMODULES
+from .publish import __all__ as _FUNCTIONS
 from .recording import default_dtype as get_default_dtype
 from .recording import set_default_dtype
 from .settings.precision import (
@@ -76,22 +77,6 @@ __version__ = "0.1.0"
 
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 
-_SUBMODULES = (
-    "accelerator",
-    "amp",
-    "aot",
-    "nn",
-    "optim",
-    "utils",
-    "onnx",
-    "cuda",
-    "random",
-    "serialization",
-    "linalg",
-    "compiler",
-    "library",
-    "version",
-)
 _LAZY = {
     "compile": "compiler",
     **dict.fromkeys(
@@ -138,6 +123,15 @@ _LAZY = {
         "settings.determinism",
     ),
     "_scaled_mm": "nn.functional.scaled",
+    **dict.fromkeys(
+        [
+            "get_num_interop_threads",
+            "get_num_threads",
+            "set_num_interop_threads",
+            "set_num_threads",
+        ],
+        "settings.threads",
+    ),
     "finfo": "functions.limits",
     "iinfo": "functions.limits",
     "explain": "inspection.explanation",
@@ -151,61 +145,17 @@ _LAZY = {
     "default_generator": "random",
     "get_rng_state": "random",
     "set_rng_state": "random",
-    "rand": "functions.sampling",
-    "randn": "functions.sampling",
-    "randint": "functions.sampling",
-    "randperm": "functions.sampling",
-    "rand_like": "functions.sampling",
-    "randn_like": "functions.sampling",
-    "randint_like": "functions.sampling",
-    "bernoulli": "functions.sampling",
-    "multinomial": "functions.sampling",
-    "normal": "functions.sampling",
-    **dict.fromkeys(
-        [
-            "softmax",
-            "log_softmax",
-            "dropout",
-            "alpha_dropout",
-            "conv1d",
-            "conv2d",
-            "conv3d",
-            "conv_transpose1d",
-            "conv_transpose2d",
-            "conv_transpose3d",
-            "max_pool1d",
-            "max_pool2d",
-            "max_pool3d",
-            "avg_pool1d",
-            "adaptive_avg_pool1d",
-            "adaptive_max_pool1d",
-            "layer_norm",
-            "group_norm",
-            "batch_norm",
-            "instance_norm",
-            "rms_norm",
-            "prelu",
-            "celu",
-            "selu",
-            "threshold",
-            "bilinear",
-            "cosine_similarity",
-            "pairwise_distance",
-            "pixel_shuffle",
-            "hinge_embedding_loss",
-        ],
-        "nn.functional",
-    ),
+    **{name: module for module, names in _LATER.items() for name in names.functions.split()},
 }
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        value = getattr(_importlib.import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = value
         return value
     if name in _SUBMODULES:
-        return importlib.import_module(f".{name}", __name__)
+        return _importlib.import_module(f".{name}", __name__)
     raise AttributeError(
         f"tilewright has no {name!r}: it is not a name of PyTorch's, or not implemented yet"
     )
@@ -218,11 +168,7 @@ def get_device_module(device: DeviceLike | None = None) -> Any:  # noqa: F811  (
     kind = Device("cuda" if device is None else device).type
     if kind != "cuda":
         raise RuntimeError(f"Invalid device_type of {kind!r}: only cuda has a module of its own")
-    return importlib.import_module(".cuda", __name__)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_SUBMODULES})
+    return _importlib.import_module(".cuda", __name__)
 
 
 inf, nan, pi, e = (
@@ -239,5 +185,18 @@ strided, contiguous_format, preserve_format, channels_last = (
     "torch.channels_last",
 )
 
-if os.environ.get("TW_TUNE"):
+if _os.environ.get("TW_TUNE"):
     from .tuning import online as _online
+
+# What is public. Modules of our own are imported by their full path: they are no names of torch.
+for _name, _value in list(globals().items()):
+    if getattr(_value, "__name__", "") == f"{__name__}.{_name}" and _name not in _SUBMODULES:
+        del globals()[_name]
+__all__ = sorted(
+    {name for name in globals() if not name.startswith("_")} - _SUBMODULES - {"Any", "annotations"}
+    | {name for name in _LAZY if not name.startswith("_")}
+)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_SUBMODULES, *(n for n in globals() if n.startswith("__"))})

@@ -23,8 +23,9 @@ from .devices import device as Device
 from .exchange import arrays, copies
 from .exchange.mirror import Mirror
 from .exchange.pinning import is_pinned, pinned
-from .functions import arguments, creation, indexing, parts, shapes
+from .functions import arguments, conversions, creation, indexing, parts, shapes
 from .recording import Handle, calls, epoch, record, resolve, views
+from .recording.builders import builder
 from .recording.roots import source_of
 
 if TYPE_CHECKING:
@@ -502,11 +503,11 @@ class Tensor(Methods):
             name = device_module.resolve(where)
             if name != result._meta()[2]:
                 fetched = non_blocking and name == "cpu"
-                result = record(ops.copy_to, result, name, *(False,) * fetched)
+                result = record(conversions.copy_to, result, name, *(False,) * fetched)
         if dtype is not None:
             dtype = recording.named_dtype(dtype)
             if dtype is not result.dtype:
-                result = record(ops.cast, result, dtype)
+                result = record(conversions.cast, result, dtype)
         return shapes.clone(self) if copy and result is self else result
 
     def cpu(self) -> Tensor:
@@ -701,6 +702,7 @@ def _check_grad(t: Any, value: Any) -> None:
         )
 
 
+@builder("copy_", gradient="ToCopyBackward0")
 def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
     return indexing._fit(x, shape, dtype)
 

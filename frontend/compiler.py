@@ -9,10 +9,10 @@ A call is replayed only if it would take the same way as one that was watched:
 1. Its arguments have the same *signature*: nesting, classes, Python numbers and strings by value,
    other objects by identity, tensors by shape, dtype, device, strides, whether they collect
    gradients, and which of them are the same one; grad mode and default dtype are part of it.
-2. Everything else that its code can read is as it was (guards.py): the functions that ran, globals
-   they name, closures, attributes of modules and other objects, containers, classes, hooks, down
-   to their parts. `model.eval()`, another function put into a module, a changed closure: each has
-   the next call run and be watched again.
+2. Everything else that its code can read is as it was (replay/guards.py): the functions that ran,
+   globals they name, closures, attributes of modules and other objects, containers, classes, hooks,
+   down to their parts. `model.eval()`, another function put into a module, a changed closure: each
+   has the next call run and be watched again.
 3. While watched, it did nothing but record calls on tensors. It read no value (`item`, branches on
    values, printing), called no C function whose result may change (clocks, Python's random numbers,
    files), made no tensor from host data, changed nothing of Python's, kept no tensor that it didn't
@@ -28,212 +28,15 @@ ones that are watched.
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from tilewright.ir import node as graph
-from tilewright.ir.location import at_user_line
-
-from . import recording
-from .devices import get_default_device
-from .recording import calls, epoch, threads
-from .recording.epoch import Handle, clock, scalars
-from .replay.guards import Snapshot, Unguarded, Watch
-from .replay.outcome import PLAIN, Outcome, observe
+from .replay.compiled import Compiled, disable, reset
 
 __all__ = ["compile", "disable", "is_compiling", "reset"]
 
-SIGNATURES = 64
-"""Signatures of one function that are replayed; calls with others run."""
-ATTEMPTS = 8
-"""Times that calls of one signature are watched before it is given up."""
-
 F = TypeVar("F", bound=Callable[..., Any])
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_compiled: weakref.WeakSet[Compiled] = weakref.WeakSet()
-_watching: list[Watch] = []  # the one that sees the current call, if any
-
-
-class Signature:
-    """What is known of the calls of one signature.
-
-    roots: the objects among the arguments, held so that their identities aren't taken by others.
-    codes: what was seen to run, with its globals; None as long as calls did what can't be replayed.
-    snapshot: what the calls depend on besides arguments; None until one was watched to the end.
-    reason: why they are not replayed.
-    """
-
-    def __init__(self, roots: list[Any]):
-        self.roots = roots
-        self.codes: dict[Any, Any] | None = None
-        self.snapshot: Snapshot | None = None
-        self.attempts = 0
-        self.reason: str | None = None
-
-
-class Compiled:
-    """A function whose calls are replayed where that can't be told from running it."""
-
-    def __init__(self, function: Callable[..., Any], fullgraph: bool):
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
-        self.__doc__, self.__wrapped__ = function.__doc__, function
-        self._function, self._fullgraph = function, fullgraph
-        self._signatures: dict[Any, Signature] = {}
-        self.replays = 0
-
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
-        return self if owner is None else functools.partial(self, owner)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        threads.claim()
-        if _watching or clock.holding or clock.looking or threads.guarded or calls.LIMIT <= 0:
-            return self._function(*args, **kwargs)
-        tensors: list[Any] = []
-        roots: list[Any] = []
-        key = (
-            graph.grad_enabled(),
-            clock.casts,
-            recording.default_dtype(),
-            get_default_device(),
-            _signature((args, kwargs), tensors, roots),
-        )
-        known = self._signatures.get(key)
-        if known is None:
-            if len(self._signatures) >= SIGNATURES:
-                return self._function(*args, **kwargs)
-            known = self._signatures[key] = Signature(roots)
-        if known.reason is not None:
-            return self._refused(known.reason, args, kwargs)
-        if known.snapshot is not None and not known.snapshot.holds():
-            known.snapshot = None
-        if known.snapshot is None:
-            return self._watched(known, args, kwargs, tensors)
-        return self._replayed(known, known.snapshot, args, kwargs, tensors)
-
-    def reset(self) -> None:
-        self._signatures.clear()
-
-    def _refused(self, reason: str, args: Any, kwargs: Any) -> Any:
-        if self._fullgraph:
-            raise RuntimeError(
-                f"torch.compile(fullgraph=True): {self.__name__} can't be replayed: "
-                f"{reason}{at_user_line()}"
-            )
-        return self._function(*args, **kwargs)
-
-    def _replayed(
-        self, known: Signature, snapshot: Snapshot, args: Any, kwargs: Any, tensors: list[Any]
-    ) -> Any:
-        reached = [*tensors, *snapshot.tensors]
-        if not _prepare(reached):
-            return self._function(*args, **kwargs)
-        key = (known, len(scalars), *[t._node for t in reached])
-        outcome: Outcome | None = recording.lookup(key)
-        if outcome is None:  # the same call at another place of an epoch, or on other shapes
-            try:
-                result, outcome = observe(lambda: self._function(*args, **kwargs), reached)
-            except Unguarded as refusal:
-                known.snapshot = None
-                return refusal.result
-            recording.remember(key, outcome)
-            return result
-        if not outcome.applies(reached):
-            return self._function(*args, **kwargs)
-        self.replays += 1
-        return outcome.apply(reached)
-
-    def _watched(self, known: Signature, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
-        """Run the function, and see what it does and what it depends on.
-
-        The first time tells which code runs, the second what that code can reach, and does.
-        """
-        known.attempts += 1
-        try:
-            if known.attempts > ATTEMPTS:
-                raise Unguarded("what it depends on changes from call to call")
-            watch, snapshot = Watch(), None
-            if known.codes is not None:
-                snapshot = Snapshot(known.codes, [self._function, *known.roots])
-        except Unguarded as refusal:
-            known.reason = str(refusal)
-            return self._refused(known.reason, args, kwargs)
-
-        def call() -> Any:
-            _watching.append(watch)
-            try:
-                with watch:
-                    return self._function(*args, **kwargs)
-            finally:
-                _watching.clear()
-
-        reached = [*tensors, *(snapshot.tensors if snapshot is not None else ())]
-        try:
-            if snapshot is None or not _prepare(reached):
-                before = clock.number, clock.effects
-                result = call()
-                if before == (clock.number, clock.effects):
-                    known.codes = known.codes or {}
-                elif known.attempts > 1:  # the first call may have set things up
-                    known.reason = "it reads a value, or ends the epoch"
-            else:
-                key = (known, len(scalars), *[t._node for t in reached])
-                arguments = _signature((args, kwargs), [], [])
-                result, outcome = observe(call, reached)
-                if not snapshot.holds() or _signature((args, kwargs), [], []) != arguments:
-                    known.reason = "it changes what it depends on, or what it was given"
-                elif watch.codes.keys() <= snapshot.codes.keys() and watch.reason is None:
-                    recording.remember(key, outcome)
-                    known.snapshot = snapshot
-        except Unguarded as refusal:
-            known.reason, result = str(refusal), refusal.result
-        if known.codes is not None:
-            known.codes = {**known.codes, **watch.codes}
-        known.reason = watch.reason or known.reason
-        if known.reason is not None and self._fullgraph:
-            return self._refused(known.reason, args, kwargs)
-        return result
-
-
-def _prepare(tensors: list[Any]) -> bool:
-    """Give `tensors` their nodes; False if one has none to keep: its memory is also NumPy's, or
-    its computation failed."""
-    for t in tensors:
-        if (t._storage or t)._shared is not None:
-            return False
-    try:
-        epoch.resolve_all(tensors)
-    except RuntimeError:
-        return False
-    return True
-
-
-def _signature(value: Any, tensors: list[Any], roots: list[Any]) -> Any:
-    """What `value` must have in common with the arguments of a call to be like them.
-
-    Its tensors are added to `tensors`, each once, and objects that go by identity to `roots`.
-    """
-    kind = type(value)
-    if isinstance(value, Handle):
-        for i, t in enumerate(tensors):
-            if t is value:
-                return i
-        tensors.append(value)
-        chain = value._chain
-        strides = None if chain is None or chain.layout is None else chain.layout[1]
-        return kind, value._requires_grad, chain is None, strides
-    if kind is float:
-        return kind, value.hex()  # tells zeros apart, and knows a NaN again
-    if kind in PLAIN:
-        return kind, value
-    if kind in (tuple, list):
-        return kind, *[_signature(v, tensors, roots) for v in value]
-    if kind is dict:
-        return kind, *[
-            (_signature(k, tensors, roots), _signature(v, tensors, roots)) for k, v in value.items()
-        ]
-    roots.append(value)
-    return kind, id(value)
 
 
 @overload
@@ -299,39 +102,10 @@ def compile(
     if not callable(model):
         raise RuntimeError(f"torch.compile expects a callable, got {type(model).__name__}")
     compiled = Compiled(model, fullgraph)
-    _compiled.add(compiled)
     from .nn import Module
     from .nn.optimized import OptimizedModule
 
     return OptimizedModule(model, compiled) if isinstance(model, Module) else compiled
-
-
-@overload
-def disable(fn: F, recursive: bool = True) -> F: ...
-
-
-@overload
-def disable(fn: None = None, recursive: bool = True) -> Callable[[F], F]: ...
-
-
-def disable(fn: Any = None, recursive: bool = True) -> Any:
-    """A function of which no call is replayed, and none that it is part of."""
-    if fn is None:
-        return disable
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        for watch in _watching:
-            watch.reason = watch.reason or f"{fn.__name__}() is not to be compiled"
-        return fn(*args, **kwargs)
-
-    return call
-
-
-def reset() -> None:
-    """Forget what was watched of every compiled function."""
-    for compiled in _compiled:
-        compiled.reset()
 
 
 def is_compiling() -> bool:

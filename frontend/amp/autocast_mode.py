@@ -16,7 +16,7 @@ from .. import devices, recording
 from ..autograd.modes import within
 from ..recording import threads
 from ..recording.epoch import Handle, clock
-from .casts import LISTS, Casts, is_cast
+from .casts import KINDS, Casts, is_cast
 
 _defaults: dict[str, DType] = {
     "cuda": dtypes.float16,
@@ -28,7 +28,7 @@ _HALF = (dtypes.float16, dtypes.bfloat16)
 
 def is_autocast_available(device_type: str) -> bool:
     """Whether autocast knows the kind of device."""
-    return device_type in LISTS
+    return device_type in KINDS
 
 
 def _kind(device_type: Any) -> str:
@@ -36,10 +36,10 @@ def _kind(device_type: Any) -> str:
         raise ValueError(
             f"Expected `device_type` of type `str`, got: `{type(device_type)}`{at_user_line()}"
         )
-    if device_type not in LISTS:
+    if device_type not in KINDS:
         raise RuntimeError(
             f"User specified an unsupported autocast device_type '{device_type}'; there are "
-            f"{', '.join(LISTS)}{at_user_line()}"
+            f"{', '.join(KINDS)}{at_user_line()}"
         )
     return device_type
 

@@ -11,8 +11,10 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..recording import record
+from ..recording.builders import builder
 from .arguments import as_handle, into
-from .promotion import FLOATING, floating, promoted, to
+from .call import binary, public, unary
+from .promotion import floating, promoted, to
 
 
 def _full(value: Any, like: Node) -> Node:
@@ -61,9 +63,6 @@ def _infinite(positive: bool) -> Any:
     return build
 
 
-_isposinf, _isneginf = _infinite(True), _infinite(False)
-
-
 def _isreal(x: Node) -> Node:
     return ops.expand(ops.constant(True, dtypes.bool_, x.device), x.shape)
 
@@ -95,24 +94,21 @@ def _ldexp(x: Node, exponent: Node) -> Node:
     return x * ops.pow(_full(2, exponent), exponent)
 
 
-UNARY = {
-    "sinc": _sinc,
-    "signbit": _signbit,
-    "isposinf": _isposinf,
-    "isneginf": _isneginf,
-    "isreal": _isreal,
-}
-FLOATING.update((_xlogy, _float_power))
-BINARY = {
-    "logaddexp": _logaddexp,
-    "logaddexp2": _logaddexp2,
-    "xlogy": _xlogy,
-    "heaviside": _heaviside,
-    "float_power": _float_power,
-    "ldexp": _ldexp,
-}
+sinc = unary("sinc", _sinc)
+signbit = unary("signbit", _signbit, in_place=False, in_place_function=False)
+isposinf = unary("isposinf", _infinite(True), in_place=False, in_place_function=False)
+isneginf = unary("isneginf", _infinite(False), in_place=False, in_place_function=False)
+isreal = unary("isreal", _isreal, in_place=False, in_place_function=False)
+
+logaddexp = binary("logaddexp", _logaddexp, numbers=False, in_place=False)
+logaddexp2 = binary("logaddexp2", _logaddexp2, numbers=False, in_place=False)
+xlogy = binary("xlogy", _xlogy, in_place_function=True, floats=True)
+heaviside = binary("heaviside", _heaviside, numbers=False)
+float_power = binary("float_power", _float_power, floats=True)
+ldexp = binary("ldexp", _ldexp, in_place_function=True)
 
 
+@builder("logit")
 def _logit(x: Node, eps: float | None) -> Node:
     x = floating(x)
     if eps is not None:
@@ -121,24 +117,29 @@ def _logit(x: Node, eps: float | None) -> Node:
     return ops.log(x / (1 - x))
 
 
+@public("logit", in_place=True, in_place_function=True)
 def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
     """log(x / (1 - x)), of x limited to [eps, 1 - eps]."""
     return into(out, record(_logit, input, None if eps is None else float(eps)))
 
 
+@public("rsub", method=False)
 def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
     """other - alpha * input."""
     return other - (input if alpha == 1 else input * alpha)
 
 
+@public("clamp_min", in_place=True, in_place_function=True)
 def clamp_min(input: Any, min: Any) -> Any:
     return input.clamp(min=min)
 
 
+@public("clamp_max", in_place=True, in_place_function=True)
 def clamp_max(input: Any, max: Any) -> Any:
     return input.clamp(max=max)
 
 
+@public("polygamma", method=lambda self, n: polygamma(n, self))
 def polygamma(n: int, input: Any) -> Any:
     """The n-th derivative of digamma."""
     if n < 0:
@@ -146,14 +147,17 @@ def polygamma(n: int, input: Any) -> Any:
     return record(_polygamma, input, int(n))
 
 
+@builder("polygamma")
 def _polygamma(x: Node, n: int) -> Node:
     return ops.polygamma(n, floating(x))
 
 
+@builder("fill")
 def _fill(x: Node, value: Node) -> Node:
     return ops.expand(to(value, x.dtype), x.shape)
 
 
+@public("fill", method=False)
 def fill(input: Any, value: Any) -> Any:
     """A tensor like `input`, filled."""
     return record(_fill, input, as_handle(value, input))

@@ -20,6 +20,7 @@ from tilewright.runtime import devices
 from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, SharedMemory, record_fallible
+from ..recording.builders import builder
 from .arguments import sizes
 
 
@@ -490,6 +491,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: A
     return tensor(s, dtype=recording.named_dtype(dtype), device=device, **options)
 
 
+@builder("one_hot")
 def _one_hot(index: Node, classes: int) -> Node:
     index = ops.checked(ops.cast(index, dtypes.int64), classes, index.rank, "one-hot")
     line = ops.reshape(ops.iota(classes), (1,) * index.rank + (classes,))

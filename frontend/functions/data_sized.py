@@ -16,6 +16,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
 from . import joining, shapes
+from .call import public
 from .creation import arange, beside, ones, zeros
 from .searching import searchsorted
 from .sorting import cumsum, sort
@@ -52,6 +53,7 @@ def repeated(counts: Any, total: int | None = None) -> Any:
     return searchsorted(ends, arange(total, device=counts.device), right=True)
 
 
+@public("nonzero")
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """Positions of the nonzero elements, a row each; or a tensor of them for each dimension."""
     shape = input.shape or (1,)
@@ -69,6 +71,7 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     return joining.stack(found, -1)
 
 
+@public("argwhere")
 def argwhere(input: Any) -> Any:
     return nonzero(input)
 
@@ -76,6 +79,7 @@ def argwhere(input: Any) -> Any:
 # ---- values that differ ----------------------------------------------------------------------
 
 
+@public("unique")
 def unique(
     input: Any,
     sorted: bool = True,
@@ -139,6 +143,7 @@ def _dense_ranks(columns: Any) -> Any:
     )
 
 
+@public("unique_consecutive")
 def unique_consecutive(
     input: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:

@@ -17,10 +17,12 @@ from tilewright.ir.shape import broadcast, normalize_axis
 
 from .. import recording
 from ..recording import Handle, assign, record, record_fallible
+from ..recording.builders import WIDEST, builder
 from . import shapes
 from .arguments import as_handle, into, truth
+from .call import public
 from .creation import from_buffer
-from .data_sized import nonzero
+from .data_sized import nonzero, repeated
 from .parts import select, slice_dim
 from .promotion import (
     promoted,
@@ -76,6 +78,7 @@ def setitem(t: Any, key: Any, value: Any) -> None:
     recording.settle()  # so that op by op an error is raised here
 
 
+@builder("copy_", gradient="CopySlices")
 def _fit(value: Node, shape: tuple[int, ...], dtype: dtypes.DType) -> Node:
     lead = value.rank - len(shape)
     if lead > 0 and all(s == 1 for s in value.shape[:lead]):
@@ -224,6 +227,7 @@ def positions(index: Node, size: int, axis: int, failure: str) -> Node:
     return ops.checked(to(index, dtypes.int64), size, axis, failure)
 
 
+@builder("index")
 def _index(x: Node, *args: Any) -> Node:
     *indices, axis = args
     return ops.gather(x, *_positions(x, indices, axis), axis)
@@ -269,6 +273,7 @@ def _check_now(index: np.ndarray, size: int, axis: int, failure: Failure) -> Non
         raise failure.at(shown, axis, size, format_location(user_location()))
 
 
+@builder("index_put")
 def _put(x: Node, value: Node, *args: Any) -> Node:
     *indices, axis, mode = args
     where = _positions(x, indices, axis)
@@ -302,6 +307,7 @@ def _check_vector(name: str, index: Node) -> None:
         raise IndexError(f"{name}(): Index is supposed to be a vector{at_user_line()}")
 
 
+@public("index_select", _index_select)
 def index_select(input: Any, dim: int, index: Any) -> Any:
     """The slices `index` (1-d) of dimension `dim`."""
     if input.dim() and index.dim() == 1 and _is_shared(input):
@@ -330,11 +336,13 @@ def _elements(index: Node, x: Node, axis: int) -> Node:
     return positions(index, x.shape[axis] if x.rank else 1, axis, "element")
 
 
+@public("gather", _gather_dim)
 def gather(input: Any, dim: int, index: Any) -> Any:
     """out[i][j][k] = input[i][index[i][j][k]][k] (for dim 1)."""
     return record_fallible(_gather_dim, input, int(dim), index)
 
 
+@public("take_along_dim")
 def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     """`gather` along `dim` of what is broadcast in the other dimensions; of the flattened tensors
     without `dim`."""
@@ -365,12 +373,14 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     return record(_take_along, source, axis, shapes.expand(indices, shape))
 
 
+@builder("take_along_dim")
 def _take_along(x: Node, dim: int, index: Node) -> Node:
     """PyTorch takes these positions modulo the size: none is out of range."""
     size = x.shape[normalize_axis(dim, x.rank)] if x.rank else 1
     return _gather_dim(x, dim, ops.remainder(index, ops.full_like(index, max(size, 1))))
 
 
+@public("take")
 def take(input: Any, index: Any) -> Any:
     """Elements of the flattened input."""
     return getitem(shapes.reshape(input, -1), index)
@@ -401,6 +411,7 @@ _REDUCTIONS = {
 }
 
 
+@public("scatter", _scatter, in_place=True, casts={"cuda": WIDEST})
 def scatter(
     input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
 ) -> Any:
@@ -410,11 +421,13 @@ def scatter(
     return record_fallible(_scatter, input, int(dim), index, source, mode)
 
 
+@public("scatter_add", in_place=True)
 def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
     """A copy of `input` with src added at the places that `index` names."""
     return record_fallible(_scatter, input, int(dim), index, src, "add")
 
 
+@public("scatter_reduce", in_place=True)
 def scatter_reduce(
     input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -449,7 +462,7 @@ def _check_source(name: str, source: Node, shape: tuple[int, ...], axis: int) ->
         )
 
 
-def _index_put(name: str, mode: str, failure: str) -> Callable[..., Node]:
+def _at_rows(name: str, mode: str, failure: str) -> Callable[..., Node]:
     def build(x: Node, dim: int, index: Node, source: Node) -> Node:
         axis = normalize_axis(dim, x.rank)
         _check_vector(name, index)
@@ -464,26 +477,34 @@ def _index_put(name: str, mode: str, failure: str) -> Callable[..., Node]:
     return build
 
 
-_index_add = _index_put("index_add", "add", "element")
-_index_copy = _index_put("index_copy", "set", "position")
-_index_fill = _index_put("index_fill", "set", "index")
+_index_add = _at_rows("index_add", "add", "element")
+_index_copy = _at_rows("index_copy", "set", "position")
+_index_fill = _at_rows("index_fill", "set", "index")
 
 
+@public("index_add", _index_add, in_place=True)
 def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
     """A copy of `input` with alpha * source added to the slices `index` of `dim`."""
     source = source if alpha == 1 else source * alpha
     return record_fallible(_index_add, input, int(dim), index, source)
 
 
+@public("index_copy", _index_copy, in_place=True, casts={"cpu": WIDEST})
 def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
     """A copy of `input` with the slices `index` of `dim` replaced."""
     return record_fallible(_index_copy, input, int(dim), index, source)
 
 
+@public("index_fill", _index_fill, in_place=True)
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     return record_fallible(_index_fill, input, int(dim), index, as_handle(value, input))
 
 
+def _index_put(x: Node, value: Node, *args: Any) -> Node:
+    return _put(x, value, *args)
+
+
+@public("index_put", _index_put, in_place=True, in_place_function=True, casts={"cuda": WIDEST})
 def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """A copy of `input` with input[indices] = values (added if `accumulate`)."""
     for i, index in enumerate(indices):
@@ -495,7 +516,7 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
     base, advanced = _basic(input, tuple(indices))
     permuted, index, axis, _ = _prepare(base, advanced)
     return record_fallible(
-        _put, permuted, as_handle(values, input), *index, axis, "add" if accumulate else "set"
+        _index_put, permuted, as_handle(values, input), *index, axis, "add" if accumulate else "set"
     )
 
 
@@ -511,17 +532,20 @@ def _masked_fill(x: Node, mask: Node, value: Node) -> Node:
     )
 
 
+@public("masked_fill", _masked_fill, in_place=True)
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     """`input` with `value` where `mask` holds."""
     return record(_masked_fill, input, mask, as_handle(value, input))
 
 
+@public("masked_select")
 def masked_select(input: Any, mask: Any) -> Any:
     """The elements where `mask` holds, 1-d (their number is data: the mask is read)."""
     shape = broadcast(input.shape, mask.shape)
     return getitem(shapes.expand(input, shape), shapes.expand(mask, shape))
 
 
+@public("masked_scatter", in_place=True)
 def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     """`input` with the first elements of `source`, in order, where `mask` holds."""
     if source.dtype is not input.dtype:
@@ -541,16 +565,6 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     return result
 
 
-def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
-    """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
-    if input is None and other is None:
-        from .data_sized import nonzero
-
-        return nonzero(condition, as_tuple=True)
-    like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None
-    return into(out, record(_where, condition, as_handle(input, like), as_handle(other, like)))
-
-
 def _where(condition: Node, a: Node, b: Node) -> Node:
     if condition.dtype not in (dtypes.bool_, dtypes.uint8):
         raise RuntimeError(
@@ -561,12 +575,22 @@ def _where(condition: Node, a: Node, b: Node) -> Node:
     return ops.where(truth(condition), a, b)
 
 
+@public("where", _where, method=lambda self, condition, other: where(condition, self, other))
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
+    like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None
+    return into(out, record(_where, condition, as_handle(input, like), as_handle(other, like)))
+
+
 def _repeat_interleave(x: Node, times: int, axis: int) -> Node:
     wide = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
     spread = ops.expand(ops.unsqueeze(x, axis + 1), wide)
     return ops.reshape(spread, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
 
 
+@public("repeat_interleave", _repeat_interleave)
 def repeat_interleave(
     input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Any:
@@ -575,9 +599,6 @@ def repeat_interleave(
     output_size: the sum of `repeats`, for who knows it; otherwise it is read. Without `repeats`,
     `input` has them, and the places they stand at are repeated.
     """
-    from .data_sized import repeated
-    from .indexing import index_select
-
     if repeats is None:
         return repeated(input, output_size)
     if dim is None:

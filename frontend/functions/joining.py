@@ -14,7 +14,9 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, record
+from ..recording.builders import WIDEST, builder
 from .arguments import into, sizes
+from .call import public
 from .parts import tensor_split
 from .promotion import result_dtype, to
 from .shapes import expand, flatten, reshape, transpose, unsqueeze
@@ -50,6 +52,7 @@ def _several(name: str, tensors: Any) -> tuple[Any, ...]:
     return tensors
 
 
+@public("cat", _cat, method=False, aliases=("concat", "concatenate"), casts=WIDEST)
 def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None, out: Any = None) -> Any:
     """`tensors` one after another along `dim` (or `axis`)."""
     dim = dim if axis is None else axis
@@ -74,6 +77,7 @@ def _stack(*args: Any) -> Node:
     return ops.cat([ops.unsqueeze(to(p, dtype), axis) for p in parts], axis)
 
 
+@public("stack", _stack, method=False, casts=WIDEST)
 def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     """`tensors` of one shape along a new dimension `dim`."""
     tensors = _several("stack", tensors)
@@ -82,19 +86,23 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     return into(out, record(_stack, *tensors, operator.index(dim)))
 
 
+@public("hstack", method=False)
 def hstack(tensors: Sequence[Any]) -> Any:
     parts = [atleast_1d(x) for x in tensors]
     return cat(parts, 0 if parts[0].dim() == 1 else 1)
 
 
+@public("vstack", method=False, aliases=("row_stack",))
 def vstack(tensors: Sequence[Any]) -> Any:
     return cat([atleast_2d(x) for x in tensors], 0)
 
 
+@public("atleast_1d", method=False)
 def atleast_1d(x: Any) -> Any:
     return reshape(x, 1) if x.dim() == 0 else x
 
 
+@public("atleast_2d", method=False)
 def atleast_2d(x: Any) -> Any:
     x = atleast_1d(x)
     return unsqueeze(x, 0) if x.dim() == 1 else x
@@ -109,15 +117,18 @@ def _flip(x: Node, dims: tuple[int, ...]) -> Node:
     return ops.flip(x, axes)
 
 
+@public("flip", _flip)
 def flip(input: Any, *args: Any, dims: Any = None) -> Any:
     """The order reversed along `dims` (a copy, as in PyTorch)."""
     return record(_flip, input, sizes(args, dims))
 
 
+@public("fliplr")
 def fliplr(input: Any) -> Any:
     return flip(input, 1)
 
 
+@public("flipud")
 def flipud(input: Any) -> Any:
     return flip(input, 0)
 
@@ -139,6 +150,7 @@ def _roll(x: Node, shifts: tuple[int, ...], dims: tuple[int, ...]) -> Node:
     return x
 
 
+@public("roll", _roll)
 def roll(input: Any, shifts: Any, dims: Any = ()) -> Any:
     """Elements shifted along `dims`, wrapping around."""
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
@@ -158,6 +170,7 @@ def _repeat(x: Node, times: tuple[int, ...]) -> Node:
     return ops.reshape(spread, [s * n for s, n in zip(shape, times, strict=True)])
 
 
+@public("repeat", _repeat, function=False)
 def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
     """The tensor tiled repeats[i] times along dimension i."""
     times = sizes(args, repeats)
@@ -169,6 +182,7 @@ def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
     return record(_repeat, input, times)
 
 
+@public("tile")
 def tile(input: Any, *args: Any, dims: Any = None) -> Any:
     times = sizes(args, dims)
     return repeat(input, (1,) * (input.dim() - len(times)) + times)
@@ -195,11 +209,13 @@ def _triangle(keep_lower: bool) -> Any:
 _tril, _triu = _triangle(True), _triangle(False)
 
 
+@public("tril", _tril, in_place=True)
 def tril(input: Any, diagonal: int = 0) -> Any:
     """The lower triangle of the last two dimensions; zero elsewhere."""
     return record(_tril, input, int(diagonal))
 
 
+@public("triu", _triu, in_place=True)
 def triu(input: Any, diagonal: int = 0) -> Any:
     """The upper triangle of the last two dimensions; zero elsewhere."""
     return record(_triu, input, int(diagonal))
@@ -213,11 +229,13 @@ def _diag(x: Node, offset: int) -> Node:
     return _diag_embed(x, offset, 0, 1)
 
 
+@public("diag", _diag)
 def diag(input: Any, diagonal: int = 0) -> Any:
     """A vector as a diagonal matrix, or the diagonal of a matrix."""
     return record(_diag, input, int(diagonal))
 
 
+@public("meshgrid", method=False)
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     """Coordinate grids of 1-d tensors."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
@@ -245,12 +263,14 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     return tuple(out)
 
 
+@public("cartesian_prod", method=False)
 def cartesian_prod(*tensors: Any) -> Any:
     """All combinations of elements of 1-d tensors, one a row."""
     grids = [flatten(g) for g in meshgrid(*tensors)]
     return grids[0] if len(grids) == 1 else stack(grids, 1)
 
 
+@public("combinations", method=False)
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     """All choices of `r` elements of a 1-d tensor, in their order, one a row."""
     import itertools
@@ -266,27 +286,33 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     return input[tensor(places)]
 
 
+@public("atleast_3d", method=False)
 def atleast_3d(x: Any) -> Any:
     x = atleast_2d(x)
     return unsqueeze(x, -1) if x.dim() == 2 else x
 
 
+@public("dstack", method=False)
 def dstack(tensors: Sequence[Any]) -> Any:
     return cat([atleast_3d(x) for x in tensors], 2)
 
 
+@public("column_stack", method=False)
 def column_stack(tensors: Sequence[Any]) -> Any:
     return hstack([reshape(x, -1, 1) if x.dim() <= 1 else x for x in tensors])
 
 
+@public("hsplit")
 def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
     return _split_at("hsplit", input, indices_or_sections, 0 if input.dim() == 1 else 1, 1)
 
 
+@public("vsplit")
 def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
     return _split_at("vsplit", input, indices_or_sections, 0, 2)
 
 
+@public("dsplit")
 def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
     return _split_at("dsplit", input, indices_or_sections, 2, 3)
 
@@ -307,6 +333,7 @@ def _split_at(name: str, input: Any, where: Any, dim: int, least: int) -> tuple[
     return tensor_split(input, where, dim)
 
 
+@public("block_diag", method=False)
 def block_diag(*tensors: Any) -> Any:
     """Matrices along a diagonal, zeros elsewhere."""
     from .creation import zeros
@@ -322,6 +349,7 @@ def block_diag(*tensors: Any) -> Any:
     return cat(rows, 0)
 
 
+@public("rot90")
 def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     """Turned by k quarters in the plane of `dims`, from the first towards the second."""
     if input.dim() < 2:
@@ -344,6 +372,7 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     return flip(transpose(input, a, b), b)
 
 
+@public("diag_embed")
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """The last dimension as diagonals of new matrices."""
     return record(
@@ -351,6 +380,7 @@ def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> A
     )
 
 
+@builder("diag_embed")
 def _diag_embed(x: Node, offset: int, dim1: int, dim2: int) -> Node:
     rank = x.rank + 1
     a, b = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
@@ -366,6 +396,7 @@ def _diag_embed(x: Node, offset: int, dim1: int, dim2: int) -> Node:
     return ops.set_diagonal(zero, x, offset, a, b)
 
 
+@public("diagflat")
 def diagflat(input: Any, offset: int = 0) -> Any:
     """The flattened input as a diagonal matrix."""
     return diag(flatten(input), offset)
@@ -380,6 +411,7 @@ def _corners(row: int, col: int, offset: int, lower: bool, dtype: Any) -> Any:
     return tensor(np.stack(make(row, offset, col)).astype((dtype or int64).np))
 
 
+@public("tril_indices", method=False)
 def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
 ) -> Any:
@@ -387,6 +419,7 @@ def tril_indices(
     return _corners(row, col, offset, True, dtype)
 
 
+@public("triu_indices", method=False)
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
 ) -> Any:
@@ -394,6 +427,7 @@ def triu_indices(
     return _corners(row, col, offset, False, dtype)
 
 
+@public("select_scatter")
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
     """A copy with the slice `index` of `dim` replaced by `src`."""
     out = input.clone()
@@ -401,6 +435,7 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
     return out
 
 
+@public("slice_scatter")
 def slice_scatter(
     input: Any,
     src: Any,
@@ -416,6 +451,7 @@ def slice_scatter(
     return out
 
 
+@public("diagonal_scatter")
 def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A copy with a diagonal replaced by `src`."""
     return record(
@@ -428,11 +464,13 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
     )
 
 
+@builder("diagonal_scatter")
 def _diagonal_scatter(x: Node, src: Node, offset: int, dim1: int, dim2: int) -> Node:
     a, b = normalize_axis(dim1, x.rank), normalize_axis(dim2, x.rank)
     return ops.set_diagonal(x, to(src, x.dtype), offset, a, b)
 
 
+@public("unravel_index", method=False)
 def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
     """Positions in a flattened tensor as coordinates in `shape`."""
     out = []

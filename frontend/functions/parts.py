@@ -11,8 +11,10 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, cached_view, view, views
+from .call import public
 
 
+@public("narrow")
 def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
     """`length` elements of dimension `dim` from `start` on."""
     if input.dim() == 0:
@@ -46,6 +48,7 @@ def _sliced(t: Any, kind: views.View, axis: int, start: int, stop: int, step: in
     return view(t, kind, tuple(starts), tuple(stops), tuple(steps))
 
 
+@public("select")
 @cached_view
 def select(input: Any, dim: int, index: int) -> Any:
     """Element `index` of dimension `dim`, which is dropped."""
@@ -66,6 +69,7 @@ def _row(t: Any, kind: views.View, axis: int, at: int) -> Any:
     return view(row, kind, (*t.shape[:axis], *t.shape[axis + 1 :]), (axis,))
 
 
+@public("unbind")
 @cached_view
 def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     """The slices along `dim`."""
@@ -77,6 +81,7 @@ def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     return tuple(_row(input, views.UNBIND, axis, i) for i in range(input.shape[axis]))
 
 
+@public("split")
 @cached_view
 def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
     """Views of the given size(s) along `dim`."""
@@ -101,6 +106,7 @@ def _even(t: Any, step: int, dim: int) -> tuple[int, list[int]]:
     return axis, [min(step, size - a) for a in range(0, size, step)] if size else [0]
 
 
+@public("split_with_sizes")
 @cached_view
 def split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
     """Views of these sizes along `dim`."""
@@ -126,6 +132,7 @@ def _parts(t: Any, kind: views.View, axis: int, lengths: Sequence[int]) -> tuple
     return tuple(_sliced(t, kind, axis, start, stop) for start, stop in bounds)
 
 
+@public("chunk")
 @cached_view
 def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """At most `chunks` views of equal size along `dim` (the last may be smaller); of no elements
@@ -146,6 +153,7 @@ def _nearly_even(t: Any, chunks: int, dim: int) -> tuple[int, list[int]]:
     return _even(t, -(-size // chunks), axis) if size else (axis, [0] * chunks)
 
 
+@public("tensor_split")
 @cached_view
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
     """Views between the given indices along `dim`, or as many of nearly one size as are asked for.
@@ -171,11 +179,13 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
     return tuple(slice_dim(input, axis, a, max(a, b)) for a, b in itertools.pairwise(bounds))
 
 
+@public("unsafe_split")
 def unsafe_split(input: Any, split_size: int, dim: int = 0) -> tuple[Any, ...]:
     """As `split`, but each part may be written to in place where a gradient is at stake."""
     return _parts(input, views.SLICE, *_even(input, split_size, dim))
 
 
+@public("unsafe_chunk")
 def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """As `chunk`, but each part may be written to in place where a gradient is at stake."""
     return _parts(input, views.SLICE, *_nearly_even(input, chunks, dim))

@@ -16,8 +16,10 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
 from ..recording import Handle, lowered, record
+from ..recording.builders import LOWER, LOWER_BEFORE, WIDEST
 from . import shapes
 from .arguments import as_handle, into
+from .call import public
 from .promotion import to
 
 
@@ -53,6 +55,23 @@ def _matmul(a: Node, b: Node) -> Node:
     return ops.squeeze(out, drop) if drop else out
 
 
+def _product_name(args: Sequence[Any]) -> str:
+    """PyTorch's name of the kernel that a matmul of these ranks calls."""
+    ranks = tuple(a.rank for a in args)
+    names = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (1, 2): "Squeeze", (3, 3): "Bmm"}
+    return f"{names.get(ranks, 'UnsafeView')}Backward0"
+
+
+@public(
+    "matmul",
+    _matmul,
+    casts=LOWER,
+    gradient=_product_name,
+    operators={
+        "__matmul__": lambda self, other: matmul(self, other),
+        "__rmatmul__": lambda self, other: matmul(other, self),
+    },
+)
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     """The matrix product, with PyTorch's rules for vectors and broadcast batches."""
     if out is not None and out.dtype is not input.dtype:
@@ -82,11 +101,13 @@ def _ranks(name: str, input: Any, other: Any, a: int, b: int) -> None:
         )
 
 
+@public("mm")
 def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     _ranks("mm", input, mat2, 2, 2)
     return matmul(input, mat2, out=out)
 
 
+@public("bmm")
 def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     _batches(input, mat2)
     return matmul(input, mat2, out=out)
@@ -100,30 +121,33 @@ def _batches(a: Any, b: Any) -> None:
         )
 
 
+@public("mv", _mv, casts={"cuda": LOWER}, gradient="MvBackward0")
 def mv(input: Any, vec: Any) -> Any:
     _ranks("mv", input, vec, 2, 1)
     return record(_mv, input, vec)
 
 
+@public("dot", _dot, casts={"cuda": WIDEST}, gradient="DotBackward0")
 def dot(input: Any, other: Any) -> Any:
     """The inner product of two vectors."""
     _ranks("dot", input, other, 1, 1)
     return record(_dot, input, other)
 
 
+@public("outer", aliases=("ger",))
 def outer(input: Any, vec2: Any) -> Any:
     """The outer product of two vectors."""
     _ranks("outer", input, vec2, 1, 1)
     return input.unsqueeze(1) * vec2
 
 
-def _with_addend(op: Callable[..., Node]) -> Callable[..., Node]:
+def _with_addend(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
     """The builder of a product with an addend. Its operands come from `lowered`, after autocast."""
 
     def build(c: Node, a: Node, b: Node, beta: Any, alpha: Any) -> Node:
         if c.dtype is not b.dtype:
             raise RuntimeError(
-                f"{op.__name__}: expected an addend of the factors' dtype, got {c.dtype} and "
+                f"{name}: expected an addend of the factors' dtype, got {c.dtype} and "
                 f"{b.dtype}{at_user_line()}"
             )
         return op(c, a, b, beta, alpha)
@@ -131,8 +155,9 @@ def _with_addend(op: Callable[..., Node]) -> Callable[..., Node]:
     return build
 
 
-_addmm, _baddbmm = _with_addend(ops.addmm), _with_addend(ops.baddbmm)
-_addmv, _addr, _addbmm = map(_with_addend, (ops.addmv, ops.addr, ops.addbmm))
+_addmm, _baddbmm = _with_addend("addmm", ops.addmm), _with_addend("baddbmm", ops.baddbmm)
+_addmv, _addr = _with_addend("addmv", ops.addmv), _with_addend("addr", ops.addr)
+_addbmm = _with_addend("addbmm", ops.addbmm)
 
 
 def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
@@ -140,21 +165,24 @@ def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha:
     return record(build, c, a, b, *factors)
 
 
+@public("addmm", _addmm, in_place=True, casts=LOWER_BEFORE)
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * mat1 @ mat2."""
-    input, mat1, mat2 = lowered("addmm", input, mat1, mat2)
+    input, mat1, mat2 = lowered(_addmm, input, mat1, mat2)
     _ranks("mm", mat1, mat2, 2, 2)
     return _added(_addmm, input, mat1, mat2, beta, alpha)
 
 
+@public("baddbmm", _baddbmm, in_place=True, casts=LOWER_BEFORE)
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    input, batch1, batch2 = lowered("baddbmm", input, batch1, batch2)
+    input, batch1, batch2 = lowered(_baddbmm, input, batch1, batch2)
     _batches(batch1, batch2)
     return _added(_baddbmm, input, batch1, batch2, beta, alpha)
 
 
+@public("addmv", _addmv, in_place=True, casts={"cuda": LOWER_BEFORE}, in_place_function=True)
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    input, mat, vec = lowered("addmv", input, mat, vec)
+    input, mat, vec = lowered(_addmv, input, mat, vec)
     _ranks("mv", mat, vec, 2, 1)
     return _added(_addmv, input, mat, vec, beta, alpha)
 
@@ -293,6 +321,7 @@ def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, 
     return out, "".join(order)
 
 
+@public("einsum", _einsum, method=False, casts=LOWER)
 def einsum(*args: Any) -> Any:
     """Sums of products by index letters: einsum("ij,jk->ik", a, b), or by numbers:
     einsum(a, [0, 1], b, [1, 2], [0, 2])."""
@@ -321,6 +350,7 @@ def _tensordot(a: Node, b: Node, equation: str) -> Node:
     return _einsum(a, b, equation)
 
 
+@public("tensordot", _tensordot, method=False, casts={"cuda": WIDEST})
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
     """Sum of products over the given dimensions of `a` and `b`."""
     if isinstance(dims, int):
@@ -339,6 +369,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
 # ---- matrices made of others -----------------------------------------------------------------
 
 
+@public("inner")
 def inner(input: Any, other: Any) -> Any:
     """Sums of products over the last dimensions."""
     if not input.dim() or not other.dim():
@@ -351,6 +382,7 @@ def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     return shapes.diagonal(A, offset, dim1, dim2)
 
 
+@public("trace")
 def trace(input: Any) -> Any:
     """The sum of the diagonal of a matrix."""
     if input.dim() != 2:
@@ -360,6 +392,7 @@ def trace(input: Any) -> Any:
     return input.diagonal().sum()
 
 
+@public("kron")
 def kron(input: Any, other: Any) -> Any:
     """Kronecker's product: each element of `input` times all of `other`."""
     rank = max(input.dim(), other.dim())
@@ -371,6 +404,7 @@ def kron(input: Any, other: Any) -> Any:
     return wide.reshape([m * n for m, n in zip(a.shape, b.shape, strict=True)])
 
 
+@public("cross")
 def cross(input: Any, other: Any, dim: int | None = None) -> Any:
     """The vector product along a dimension of size 3: the first such one, unless named."""
     shape = broadcast(input.shape, other.shape)
@@ -386,6 +420,7 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Any:
     return a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis)
 
 
+@public("cdist", method=False)
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> Any:
     """The p-distance of every row of `x1` to every row of `x2`."""
     if x1.shape[-1] != x2.shape[-1]:
@@ -398,6 +433,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
     return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)
 
 
+@public("pdist", method=False)
 def pdist(input: Any, p: float = 2.0) -> Any:
     """The p-distance of every two rows of a matrix."""
     from .joining import triu_indices
@@ -406,24 +442,28 @@ def pdist(input: Any, p: float = 2.0) -> Any:
     return (input[i] - input[j]).norm(p, -1)
 
 
+@public("vdot")
 def vdot(input: Any, other: Any) -> Any:
     return dot(input, other)
 
 
+@public("addr", _addr, in_place=True, casts={"cuda": LOWER_BEFORE})
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * vec1 vec2^T."""
-    input, vec1, vec2 = lowered("addr", input, vec1, vec2)
+    input, vec1, vec2 = lowered(_addr, input, vec1, vec2)
     _ranks("outer", vec1, vec2, 1, 1)
     return _added(_addr, input, vec1, vec2, beta, alpha)
 
 
+@public("addbmm", _addbmm, in_place=True, casts=LOWER_BEFORE)
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * (the sum of the products of a batch)."""
-    input, batch1, batch2 = lowered("addbmm", input, batch1, batch2)
+    input, batch1, batch2 = lowered(_addbmm, input, batch1, batch2)
     _batches(batch1, batch2)
     return _added(_addbmm, input, batch1, batch2, beta, alpha)
 
 
+@public("chain_matmul", method=False)
 def chain_matmul(*matrices: Any, out: Any = None) -> Any:
     """The product of matrices, in the order that takes the fewest multiplications."""
     if not matrices:
@@ -496,6 +536,7 @@ def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
     return cuts
 
 
+@public("matrix_power")
 def matrix_power(input: Any, n: int) -> Any:
     """The product of n copies of a square matrix."""
     if n < 0:
@@ -517,6 +558,7 @@ def matrix_power(input: Any, n: int) -> Any:
     return input.clone() if out is None or out is input else out
 
 
+@public("vander", method=False)
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """The powers of a vector's elements, in columns."""
     from .creation import arange
@@ -527,6 +569,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     return x.unsqueeze(-1) ** powers
 
 
+@public("trapezoid", method=False, aliases=("trapz",))
 def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     """The integral along `dim` by the trapezoidal rule."""
     size = y.shape[dim]
@@ -539,6 +582,3 @@ def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     if x.dim() == 1:
         width = width.reshape([-1 if i == dim % y.dim() else 1 for i in range(y.dim())])
     return ((high + low) * width).sum(dim) / 2
-
-
-trapz, ger = trapezoid, outer

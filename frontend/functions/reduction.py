@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir import dtype as dtypes
@@ -16,7 +16,10 @@ from tilewright.ir.shape import normalize_axes, normalize_axis
 
 from .. import return_types
 from ..recording import Handle, record
+from ..recording.builders import FLOAT32
 from .arguments import into, truth
+from .call import public
+from .elementwise import ON_A_GPU, maximum, minimum
 from .promotion import floating, to
 
 Dim = int | Sequence[int] | None
@@ -51,6 +54,11 @@ def _need_float(name: str, x: Node) -> None:
         )
 
 
+def _by_dim(name: str) -> Callable[[Sequence[Any]], str]:
+    """PyTorch numbers the forms of a reduction: over everything, or over `dim`."""
+    return lambda args: f"{name}Backward{int(args[1] is not None)}"
+
+
 def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     if dtype is None:
         dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
@@ -58,6 +66,7 @@ def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     return _finish(ops.sum(to(x, dtype), axes), axes, keepdim)
 
 
+@public("sum", _sum, casts=ON_A_GPU, gradient=_by_dim("Sum"))
 def sum(
     input: Any,
     dim: Dim = None,
@@ -80,6 +89,7 @@ def _prod(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     return _finish(ops.prod(to(x, dtype), axes), axes, keepdim)
 
 
+@public("prod", _prod, casts=FLOAT32, gradient=_by_dim("Prod"))
 def prod(
     input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, **named: Any
 ) -> Any:
@@ -101,6 +111,7 @@ def _mean(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     return _finish(ops.mean(x, axes), axes, keepdim)
 
 
+@public("mean", _mean, gradient=_by_dim("Mean"))
 def mean(
     input: Any,
     dim: Dim = None,
@@ -124,6 +135,11 @@ def _var(x: Node, dim: Dim, correction: float, keepdim: bool, root: bool) -> Nod
     return _finish(take(x, tuple(axes), left if left > 0 else 0.0), axes, keepdim)
 
 
+def _spread_name(args: Sequence[Any]) -> str:
+    *_, root = args
+    return "StdBackward0" if root else "VarBackward0"
+
+
 def _correction(unbiased: Any, correction: Any) -> float:
     if correction is not None:
         return float(correction)
@@ -138,6 +154,7 @@ def _spread(input: Any, dim: Any, unbiased: Any, correction: Any, keepdim: bool,
     )
 
 
+@public("var", _var, gradient=_spread_name)
 def var(
     input: Any,
     dim: Any = None,
@@ -153,6 +170,7 @@ def var(
     return _spread(input, dim, unbiased, correction, keepdim, False)
 
 
+@public("std")
 def std(
     input: Any,
     dim: Any = None,
@@ -168,6 +186,7 @@ def std(
     return _spread(input, dim, unbiased, correction, keepdim, True)
 
 
+@public("var_mean", method=False)
 def var_mean(
     input: Any,
     dim: Any = None,
@@ -179,6 +198,7 @@ def var_mean(
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
+@public("std_mean", method=False)
 def std_mean(
     input: Any,
     dim: Any = None,
@@ -200,6 +220,7 @@ def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
     return _finish(ops.min(x, axes), axes, keepdim)
 
 
+@public("amax", _amax)
 def amax(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
     """Largest element over `dim`; ties share the gradient evenly."""
     if named:
@@ -207,6 +228,7 @@ def amax(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
     return record(_amax, input, _hashable(dim), bool(keepdim))
 
 
+@public("amin", _amin)
 def amin(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
     """Smallest element over `dim`; ties share the gradient evenly."""
     if named:
@@ -229,6 +251,7 @@ def _arg(op: Any) -> Any:
 _argmax, _argmin = _arg(ops.argmax), _arg(ops.argmin)
 
 
+@public("argmax", _argmax)
 def argmax(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
     """Position of the first largest element, along `dim` or in the flattened input."""
     if named:
@@ -236,6 +259,7 @@ def argmax(input: Any, dim: int | None = None, keepdim: bool = False, **named: A
     return record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
 
 
+@public("argmin", _argmin)
 def argmin(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
     """Position of the first smallest element, along `dim` or in the flattened input."""
     if named:
@@ -267,6 +291,7 @@ def _some(name: str, input: Any) -> Any:
     return input
 
 
+@public("max", _max_along)
 def max(
     input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
 ) -> Any:
@@ -274,14 +299,13 @@ def max(
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
-        from .elementwise import BINARY
-
-        return record(BINARY["maximum"], input, dim if other is None else other)
+        return maximum(input, dim if other is None else other)
     if dim is None:
         return record(_amax, _some("max", input), None, False)
     return return_types.max(*record(_max_along, input, operator.index(dim), bool(keepdim)))
 
 
+@public("min", _min_along)
 def min(
     input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
 ) -> Any:
@@ -289,14 +313,13 @@ def min(
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
-        from .elementwise import BINARY
-
-        return record(BINARY["minimum"], input, dim if other is None else other)
+        return minimum(input, dim if other is None else other)
     if dim is None:
         return record(_amin, _some("min", input), None, False)
     return return_types.min(*record(_min_along, input, operator.index(dim), bool(keepdim)))
 
 
+@public("aminmax")
 def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
     return return_types.aminmax(
         amin(input, () if dim is None else dim, keepdim),
@@ -316,6 +339,7 @@ def _truth_over(fold: Any) -> Any:
 _any, _all = _truth_over(ops.any), _truth_over(ops.all)
 
 
+@public("any", _any)
 def any(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
     """Whether some element over `dim` is nonzero."""
     if named:
@@ -323,6 +347,7 @@ def any(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any
     return record(_any, input, _hashable(dim), bool(keepdim))
 
 
+@public("all", _all)
 def all(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
     """Whether every element over `dim` is nonzero."""
     if named:
@@ -336,6 +361,7 @@ def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
     return _finish(ops.logsumexp(x, axes), axes, keepdim)
 
 
+@public("logsumexp", _logsumexp, casts=ON_A_GPU)
 def logsumexp(input: Any, dim: Dim, keepdim: bool = False, **named: Any) -> Any:
     """log(sum(exp(input))) over `dim`, without overflow."""
     if named:
@@ -367,22 +393,26 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
     return _finish(result, axes, keepdim)
 
 
+@public("norm", _norm, casts=ON_A_GPU, gradient="LinalgVectorNormBackward0")
 def norm(input: Any, p: Any = "fro", dim: Dim = None, keepdim: bool = False) -> Any:
     """The p-norm of the elements over `dim`; 'fro' is 2."""
     power = 2.0 if p in ("fro", None) else float(p)
     return record(_norm, input, power, _hashable(dim), bool(keepdim))
 
 
+@public("count_nonzero")
 def count_nonzero(input: Any, dim: Dim = None) -> Any:
     """How many elements over `dim` are nonzero."""
     return sum(input != 0, dim)
 
 
+@public("nansum")
 def nansum(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """Sum that takes NaN for zero."""
     return sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype)
 
 
+@public("nanmean")
 def nanmean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
     """Mean of the elements that aren't NaN."""
     if not input.dtype.is_floating_point:
@@ -394,11 +424,13 @@ def nanmean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = 
     return nansum(input, dim, keepdim, dtype=dtype) / count
 
 
+@public("dist")
 def dist(input: Any, other: Any, p: float = 2) -> Any:
     """The p-norm of the difference."""
     return norm(input - other, p)
 
 
+@public("cov")
 def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
     """The covariance matrix of variables in rows, observed in columns."""
     if fweights is not None or aweights is not None:
@@ -410,6 +442,7 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     return (centered @ centered.t() / (freedom if freedom > 0 else 0)).squeeze()
 
 
+@public("corrcoef")
 def corrcoef(input: Any) -> Any:
     """The matrix of correlations of variables in rows, observed in columns."""
     c = cov(input)

@@ -20,6 +20,7 @@ from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, record
 from .arguments import sizes
+from .call import public
 from .creation import finished
 from .generator import (
     Generator,
@@ -78,6 +79,7 @@ def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
     return shape
 
 
+@public("rand", method=False)
 def rand(
     *args: Any,
     size: Any = None,
@@ -96,6 +98,7 @@ def rand(
     )
 
 
+@public("randn", method=False)
 def randn(
     *args: Any,
     size: Any = None,
@@ -114,6 +117,7 @@ def randn(
     )
 
 
+@public("randint", method=False)
 def randint(
     *args: Any,
     low: int | None = None,
@@ -157,6 +161,7 @@ def _randperm(seed: Node, offset: Node, n: int, dtype: DType) -> Node:
     return to(ops.randperm(seed, offset, n), dtype)
 
 
+@public("randperm", method=False)
 def randperm(
     n: int,
     *,
@@ -185,16 +190,19 @@ def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+@public("rand_like", method=False)
 def rand_like(input: Any, **options: Any) -> Any:
     """Uniform numbers in [0, 1), of the shape, dtype and device of `input`."""
     return rand(input.shape, **_like(input, options))
 
 
+@public("randn_like", method=False)
 def randn_like(input: Any, **options: Any) -> Any:
     """Standard normal numbers, of the shape, dtype and device of `input`."""
     return randn(input.shape, **_like(input, options))
 
 
+@public("randint_like", method=False)
 def randint_like(input: Any, *bounds: Any, **options: Any) -> Any:
     """Uniform integers in [low, high) or [0, high), of the shape, dtype and device of `input`."""
     low, high = options.pop("low", None), options.pop("high", None)
@@ -221,6 +229,7 @@ def _probability(p: float) -> float:
     return float(p)
 
 
+@public("bernoulli")
 def bernoulli(
     input: Any, p: float | None = None, *, generator: Generator | None = None, out: Any = None
 ) -> Any:
@@ -248,6 +257,7 @@ def _normal(seed: Node, first: Node, second: Node, *args: Any) -> Node:
     return z * scale + shift
 
 
+@public("normal", method=False)
 def normal(
     mean: Any = 0.0,
     std: Any = 1.0,
@@ -325,6 +335,7 @@ def _multinomial(seed: Node, offset: Node, p: Node, count: int, replacement: boo
     return ops.minimum(below(u, False), below(total, True))
 
 
+@public("multinomial")
 def multinomial(
     input: Any,
     num_samples: int,
@@ -376,6 +387,7 @@ def _uniform(seed: Node, offset: Node, *args: Any) -> Node:
     return u * (high - low) + low
 
 
+@public("uniform_", function=False)
 def uniform_(
     self: Any, from_: float = 0, to_: float = 1, *, generator: Any = None, **named: Any
 ) -> Any:
@@ -390,6 +402,7 @@ def uniform_(
     return _fill(self, _uniform, generator, low, high)
 
 
+@public("normal_", function=False)
 def normal_(self: Any, mean: float = 0, std: float = 1, *, generator: Any = None) -> Any:
     """Fill with normal numbers."""
     _require_float("normal_", self)
@@ -415,6 +428,7 @@ def _integers(seed: Node, offset: Node, *args: Any) -> Node:
     return ops.randint(seed, offset, low, high, shape, dtype)
 
 
+@public("random_", function=False)
 def random_(self: Any, from_: int = 0, to_: int | None = None, *, generator: Any = None) -> Any:
     """Fill with integers in [from, to): random_(), random_(to) or random_(from, to)."""
     if to_ is None:
@@ -425,6 +439,7 @@ def random_(self: Any, from_: int = 0, to_: int | None = None, *, generator: Any
     return _fill(self, _integers, generator, low, high)
 
 
+@public("bernoulli_", function=False)
 def bernoulli_(self: Any, p: Any = 0.5, *, generator: Any = None) -> Any:
     """Fill with 1 with probability `p` (a number, or a tensor that broadcasts), else 0."""
     shape, dtype, where = self._meta()
@@ -474,11 +489,12 @@ def _cauchy(u: Node, *parameters: float) -> Node:
     return ops.tan((u - 0.5) * math.pi) * sigma + median
 
 
-exponential_ = _transformed("exponential_", _exponential)
-geometric_ = _transformed("geometric_", _geometric)
-cauchy_ = _transformed("cauchy_", _cauchy)
+exponential_ = public("exponential_", function=False)(_transformed("exponential_", _exponential))
+geometric_ = public("geometric_", function=False)(_transformed("geometric_", _geometric))
+cauchy_ = public("cauchy_", function=False)(_transformed("cauchy_", _cauchy))
 
 
+@public("log_normal_", function=False)
 def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Any:
     """Fill with exp of normal numbers of the given mean and standard deviation."""
     with recording.grad_mode(False):

@@ -13,10 +13,12 @@ from tilewright.ir.node import Node
 from ..recording import Handle, record
 from . import joining, shapes
 from .arguments import as_handle
+from .call import public
 from .creation import ones, zeros
 from .promotion import promoted, to
 
 
+@public("bincount")
 def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     """How often each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
     is_integral = input.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED)
@@ -37,6 +39,7 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     return bins.scatter_add(0, input.long(), weights.detach())
 
 
+@public("histc")
 def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
     if bins <= 0:
@@ -66,6 +69,7 @@ def _insertion(lines: Node, values: Node, right: bool, kind: dtypes.DType) -> No
     return to(ops.insertion(lines, values, right), kind)
 
 
+@public("searchsorted", _insertion, method=False)
 def searchsorted(
     sorted_sequence: Any,
     input: Any,
@@ -93,6 +97,7 @@ def searchsorted(
     return record(_insertion, lines.detach(), values, right or side == "right", kind)
 
 
+@public("bucketize", method=False)
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
     """The bucket of each element between sorted `boundaries`."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
@@ -106,6 +111,7 @@ def _isin(x: Node, tests: Node, invert: bool) -> Node:
     return ops.logical_not(found) if invert else found
 
 
+@public("isin", _isin, method=False)
 def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
 ) -> Any:

@@ -14,7 +14,9 @@ from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, no
 
 from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
+from ..recording.builders import builder
 from .arguments import sizes
+from .call import public
 
 
 def layout_of(t: Handle) -> views.Layout:
@@ -34,15 +36,45 @@ def _viewable(t: Handle, shape: tuple[int, ...]) -> bool:
     return views.RESHAPE.layout(layout, shape) is not None
 
 
+_reshape = builder("reshape")(ops.reshape)
+_bitcast = builder("view")(ops.bitcast)
+
+
+def become(t: Any, seen: Any) -> Any:
+    """Make `t` the view `seen` of itself (`unsqueeze_` and its like)."""
+    if t.requires_grad and t.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+            f"{at_user_line()}"
+        )
+    t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
+    t._root, t._writes = seen._root, seen._writes
+    if t._node is not None:
+        t._storage._views.append(t)
+    return t
+
+
+def becoming(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The in-place form of a method that gives a view: the tensor becomes that view of itself."""
+
+    def change(self: Any, *args: Any, **options: Any) -> Any:
+        return become(self, method(self, *args, **options))
+
+    change.__name__ = change.__qualname__ = f"{name}_"
+    return change
+
+
+@public("reshape")
 @cached_view
 def reshape(input: Any, *args: Any, shape: Any = None) -> Any:
     """The elements in another shape: a view where strides allow it, else a copy."""
     target = infer_reshape(input.shape, sizes(args, shape))
     if _viewable(input, target):
         return view(input, views.VIEW, tuple(target))
-    return record(ops.reshape, input, tuple(target))
+    return record(_reshape, input, tuple(target))
 
 
+@public("view", function=False)
 @cached_view
 def view_(input: Any, *args: Any, size: Any = None, dtype: Any = None) -> Any:
     """A view in another shape (or, given a dtype of the same size, of the same bits)."""
@@ -51,7 +83,7 @@ def view_(input: Any, *args: Any, size: Any = None, dtype: Any = None) -> Any:
     if len(args) == 1 and isinstance(args[0], DType):
         dtype = args[0]
     if dtype is not None:
-        return record(ops.bitcast, input, named_dtype(dtype))
+        return record(_bitcast, input, named_dtype(dtype))
     target = infer_reshape(input.shape, sizes(args, size))
     if not _viewable(input, target):
         raise RuntimeError(
@@ -67,14 +99,17 @@ def alias(input: Any) -> Any:
     return view(input, views.ALIAS, tuple(input.shape))
 
 
+@public("view_as", function=False)
 def view_as(input: Any, other: Any) -> Any:
     return view_(input, other.shape)
 
 
+@public("reshape_as", function=False)
 def reshape_as(input: Any, other: Any) -> Any:
     return reshape(input, other.shape)
 
 
+@public("flatten")
 @cached_view
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     """Dimensions start_dim … end_dim as one; of a single one the tensor itself."""
@@ -92,11 +127,13 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
 
 
+@public("ravel")
 def ravel(input: Any) -> Any:
     """All elements as a vector: a view of contiguous memory, else a copy."""
     return view_(contiguous(input), -1)
 
 
+@public("unflatten")
 def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
     """Dimension `dim` split into `sizes`."""
     axis = normalize_axis(dim, input.dim())
@@ -104,6 +141,7 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
     return reshape(input, (*input.shape[:axis], *inner, *input.shape[axis + 1 :]))
 
 
+@public("permute")
 @cached_view
 def permute(input: Any, *args: Any, dims: Any = None) -> Any:
     """Dimension i of the result is dimension dims[i] of the input."""
@@ -121,6 +159,7 @@ def permute(input: Any, *args: Any, dims: Any = None) -> Any:
     return view(input, views.PERMUTE, normal)
 
 
+@public("transpose", in_place=becoming, aliases=("swapdims",))
 @cached_view
 def transpose(input: Any, dim0: int, dim1: int) -> Any:
     """Two dimensions swapped."""
@@ -132,6 +171,7 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
     return view(input, views.TRANSPOSE, tuple(order))
 
 
+@public("t", in_place=becoming)
 def t(input: Any) -> Any:
     """The transpose of a matrix; vectors and scalars are unchanged."""
     if input.dim() > 2:
@@ -141,6 +181,7 @@ def t(input: Any) -> Any:
     return view(input, views.T, tuple(range(input.dim() - 1, -1, -1)))
 
 
+@public("movedim", aliases=("moveaxis",))
 def movedim(input: Any, source: Any, destination: Any) -> Any:
     """Dimensions `source` at the places `destination`, the others in their order."""
     rank = input.dim()
@@ -166,6 +207,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     return permute(input, [next(rest) if a < 0 else a for a in order])
 
 
+@public("squeeze", in_place=becoming)
 @cached_view
 def squeeze(input: Any, dim: Any = None) -> Any:
     """Dimensions of size 1 dropped: all of them, or those in `dim`."""
@@ -179,6 +221,7 @@ def squeeze(input: Any, dim: Any = None) -> Any:
     return view(input, views.SQUEEZE, kept, gone)
 
 
+@public("unsqueeze", in_place=becoming)
 @cached_view
 def unsqueeze(input: Any, dim: int) -> Any:
     """A dimension of size 1 put in at `dim`."""
@@ -186,6 +229,7 @@ def unsqueeze(input: Any, dim: int) -> Any:
     return view(input, views.UNSQUEEZE, (*input.shape[:axis], 1, *input.shape[axis:]), (axis,))
 
 
+@public("expand", function=False)
 @cached_view
 def expand(input: Any, *args: Any, size: Any = None) -> Any:
     """A view in which dimensions of size 1 repeat; -1 keeps a size."""
@@ -207,23 +251,28 @@ def expand(input: Any, *args: Any, size: Any = None) -> Any:
     return view(input, views.EXPAND, tuple(target))
 
 
+@public("expand_as", function=False)
 def expand_as(input: Any, other: Any) -> Any:
     return expand(input, other.shape)
 
 
+@public("broadcast_to")
 def broadcast_to(input: Any, size: Sequence[int]) -> Any:
     return expand(input, size)
 
 
+@public("swapaxes", in_place=becoming)
 def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
     return transpose(input, axis0, axis1)
 
 
+@public("broadcast_tensors", method=False)
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
     shape = broadcast(*(x.shape for x in tensors))
     return tuple(x if x.shape == shape else expand(x, shape) for x in tensors)
 
 
+@public("unfold", function=False)
 @cached_view
 def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     """All windows of `size` elements, `step` apart, along `dimension`; their contents come last."""
@@ -244,6 +293,7 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     return view(input, views.WINDOWS, axis, int(size), int(step))
 
 
+@public("diagonal")
 @cached_view
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """A view of the elements whose position along `dim2` is that along `dim1` plus `offset`; they
@@ -256,6 +306,7 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return view(input, views.DIAGONAL, int(offset), a, b)
 
 
+@public("as_strided")
 @cached_view
 def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
     """A view of the memory behind `input` at any strides, counted in elements."""
@@ -304,16 +355,19 @@ def _whole(t: Any) -> Any:
     return whole
 
 
+@public("contiguous", function=False)
 def contiguous(input: Any, memory_format: Any = None) -> Any:
     """The tensor itself if it is contiguous, else a copy that is."""
     return input if input.is_contiguous() else clone(input)
 
 
+@public("clone")
 def clone(input: Any, *, memory_format: Any = None) -> Any:
     """A copy, differentiable."""
     return record(_identity, input)
 
 
+@builder("clone")
 def _identity(x: Node) -> Node:
     return x
 
@@ -333,7 +387,8 @@ def _swapped(name: str) -> Callable[[Any], Any]:
     return swap
 
 
-adjoint, mT, mH = _swapped("adjoint()"), _swapped("mT"), _swapped("mH")
+adjoint = public("adjoint")(_swapped("adjoint()"))
+mT, mH = _swapped("mT"), _swapped("mH")
 
 
 def H(input: Any) -> Any:
@@ -346,6 +401,7 @@ def H(input: Any) -> Any:
     return mH(input)
 
 
+@public("positive", operators={"__pos__": lambda self: positive(self)})
 def positive(input: Any) -> Any:
     """The tensor itself."""
     if input.dtype is bool_:
@@ -353,28 +409,16 @@ def positive(input: Any) -> Any:
     return input
 
 
+@public("sum_to_size", function=False)
 def sum_to_size(input: Any, *args: Any, size: Any = None) -> Any:
     """Summed over what broadcasting from `size` would repeat."""
     return record(_sum_to, input, sizes(args, size))
 
 
+@builder("sum_to_size")
 def _sum_to(x: Node, shape: tuple[int, ...]) -> Node:
     if broadcast(x.shape, shape) != x.shape:
         raise RuntimeError(
             f"size {{{list(shape)}}} is not expandable to size {{{list(x.shape)}}}.{at_user_line()}"
         )
     return ops.sum_to(x, shape)
-
-
-def become(t: Any, seen: Any) -> Any:
-    """Make `t` the view `seen` of itself (`unsqueeze_` and its like)."""
-    if t.requires_grad and t.is_leaf:
-        raise RuntimeError(
-            "a leaf Variable that requires grad is being used in an in-place operation."
-            f"{at_user_line()}"
-        )
-    t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
-    t._root, t._writes = seen._root, seen._writes
-    if t._node is not None:
-        t._storage._views.append(t)
-    return t

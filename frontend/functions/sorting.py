@@ -17,6 +17,8 @@ from .. import return_types
 from ..recording import Handle, record
 from . import joining
 from .arguments import as_handle, into
+from .call import NO_OPERATOR, public
+from .elementwise import ON_A_GPU
 from .promotion import to
 
 # ---- running folds ---------------------------------------------------------------------------
@@ -28,6 +30,7 @@ def _cumsum(x: Node, dim: int, dtype: DType | None) -> Node:
     return ops.cumsum(to(x, dtype), normalize_axis(dim, x.rank))
 
 
+@public("cumsum", _cumsum, in_place=True, casts=ON_A_GPU)
 def cumsum(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
     """Sums of the first elements along `dim`."""
     return into(out, record(_cumsum, input, operator.index(dim), dtype))
@@ -39,6 +42,7 @@ def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
     return ops.cumprod(to(x, dtype), normalize_axis(dim, x.rank))
 
 
+@public("cumprod", _cumprod, in_place=True, casts=ON_A_GPU, unexportable=NO_OPERATOR)
 def cumprod(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
     """Products of the first elements along `dim`."""
     return into(out, record(_cumprod, input, operator.index(dim), dtype))
@@ -56,11 +60,13 @@ def _running(index_of: Any) -> Any:
 _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
 
 
+@public("cummax", _cummax, unexportable=NO_OPERATOR)
 def cummax(input: Any, dim: int) -> Any:
     """The largest of the first elements along `dim`, and where it is."""
     return return_types.cummax(*record(_cummax, input, operator.index(dim)))
 
 
+@public("cummin", _cummin, unexportable=NO_OPERATOR)
 def cummin(input: Any, dim: int) -> Any:
     """The smallest of the first elements along `dim`, and where it is."""
     return return_types.cummin(*record(_cummin, input, operator.index(dim)))
@@ -70,11 +76,13 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
     return ops.logcumsumexp(x, normalize_axis(dim, x.rank)) if x.rank else x
 
 
+@public("logcumsumexp", _logcumsumexp, unexportable=NO_OPERATOR)
 def logcumsumexp(input: Any, dim: int) -> Any:
     """log of the running sums of exp; no term is lost beside a larger one that comes later."""
     return record(_logcumsumexp, input, operator.index(dim))
 
 
+@public("diff")
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """The n-th differences of neighbours along `dim`."""
     if not input.dim():
@@ -105,16 +113,19 @@ def _sort(x: Node, dim: int, descending: bool) -> tuple[Node, Node]:
     return ops.take_along(x, index, axis), index
 
 
+@public("sort", _sort)
 def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     """The elements along `dim` in order (equal ones keep theirs), and where they were."""
     return return_types.sort(*record(_sort, input, operator.index(dim), bool(descending)))
 
 
+@public("argsort")
 def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     """The positions that sort the elements along `dim`."""
     return record(_sort, input, operator.index(dim), bool(descending))[1]
 
 
+@public("msort")
 def msort(input: Any) -> Any:
     return sort(input, 0).values
 
@@ -130,6 +141,7 @@ def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
     return ops.take_along(x, index, axis), index
 
 
+@public("topk", _topk)
 def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The k largest (or smallest) elements along `dim`, in order, and where they are."""
     return return_types.topk(
@@ -156,6 +168,7 @@ def _dropped(values: Node, index: Node, axis: int, keepdim: bool) -> tuple[Node,
     return ops.squeeze(values, (axis,)), ops.squeeze(index, (axis,))
 
 
+@public("kthvalue", _kthvalue)
 def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th smallest element along `dim`, counted from 1, and where it is."""
     return return_types.kthvalue(
@@ -192,6 +205,7 @@ def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[No
     return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
 
 
+@public("median", _median)
 def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all elements; or along `dim`, with where it is. NaN if one is among
     them."""
@@ -200,6 +214,7 @@ def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return return_types.median(*record(_median, input, operator.index(dim), bool(keepdim), False))
 
 
+@public("nanmedian")
 def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """As `median`, of the elements that aren't NaN."""
     if dim is None:
@@ -229,11 +244,13 @@ def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
     return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
 
 
+@public("mode", _mode)
 def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
     """The smallest of the most frequent elements along `dim`, and the last place it is at."""
     return return_types.mode(*record(_mode, input, operator.index(dim), bool(keepdim)))
 
 
+@public("quantile")
 def quantile(
     input: Any,
     q: Any,

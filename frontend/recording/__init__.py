@@ -5,7 +5,7 @@
     writes     in-place writes                             histories  what a backward pass needs
     views      kinds of views and chains of them           roots      detached memory's histories
     rounding   half types round once per call              threads    which thread may record
-    interrupts what Ctrl-C may not cut in two
+    interrupts what Ctrl-C may not cut in two              builders   what is declared of a call
 
 Other modules import what they need of recording from here. State that is rebound (`calls.LIMIT`,
 `epoch.tensor_type`) is read in its module.
@@ -19,7 +19,6 @@ from .calls import (
     cached_view,
     default_dtype,
     fallible_node_of,
-    floating_builds,
     grad_mode,
     hold,
     in_place_binary,
@@ -36,7 +35,6 @@ from .calls import (
     remember,
     resolve_all,
     scalar_dtype,
-    scaling_builds,
     set_casts,
     set_default_dtype,
     set_grad_enabled,
@@ -92,7 +90,6 @@ __all__ = [
     "end_step",
     "fallible",
     "fallible_node_of",
-    "floating_builds",
     "flush",
     "grad_mode",
     "handles",
@@ -120,7 +117,6 @@ __all__ = [
     "revalued",
     "scalar",
     "scalar_dtype",
-    "scaling_builds",
     "set_casts",
     "set_data",
     "set_default_dtype",

@@ -33,6 +33,7 @@ from tilewright.ir.ops.composite import widen
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
+from .builders import facts, name_of
 from .epoch import Handle, clock, handles, mutated, resolve, storage_of
 from .flushing import end_step, flush
 from .roots import Root, source_of
@@ -272,9 +273,8 @@ def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
 def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
     """Raise TypeError if the first argument of a call is no tensor."""
     if args and not isinstance(args[0], (Handle, Node)):
-        name = getattr(build, "__name__", "call").strip("_")
         raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not "
+            f"{_name(build)}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(args[0]).__name__}{at_user_line()}"
         )
 
@@ -283,16 +283,20 @@ def _refuse_others(build: Callable[..., Any], args: Sequence[Any]) -> None:
     """Raise TypeError if an argument that a builder took for a node is no tensor."""
     for i, each in enumerate(args[1:], 2):
         if isinstance(each, (str, int, float)) or each is None:
-            name = getattr(build, "__name__", "call").strip("_")
             raise TypeError(
-                f"{name}(): argument {i} must be Tensor, not {type(each).__name__}{at_user_line()}"
+                f"{_name(build)}(): argument {i} must be Tensor, not {type(each).__name__}"
+                f"{at_user_line()}"
             ) from None
 
 
-def lowered(name: str, *tensors: Any) -> tuple[Any, ...]:
-    """`tensors` as the product `name`, which is made of several calls, takes them: in autocast's
-    dtype, if that is on."""
-    return tensors if clock.casts is None else clock.casts.lowered(name, tensors)
+def _name(build: Callable[..., Any]) -> str:
+    return name_of(build) or "call"
+
+
+def lowered(build: Callable[..., Any], *tensors: Any) -> tuple[Any, ...]:
+    """`tensors` as a builder of products takes them, before numbers join them: in autocast's dtype,
+    if that is on."""
+    return tensors if clock.casts is None else clock.casts.lowered(build, tensors)
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
@@ -337,11 +341,12 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     if clock.casts is not None:
         (node,) = clock.casts(build, [node])
     dtype = scalar_dtype(node.dtype, value)
-    if not dtype.is_floating_point and build in floating_builds:
+    known = facts(build)
+    if not dtype.is_floating_point and known is not None and known.floats:
         dtype = _default_dtype
     wide = dtype
-    if dtype in HALVES and build in scaling_builds and float(cast_number(value, dtype.np)) != value:
-        wide = float32
+    if dtype in HALVES and known is not None and known.widens:
+        wide = dtype if float(cast_number(value, dtype.np)) == value else float32
     other = number((build, node, kind, swapped), value, wide)
     nodes = (other, node) if swapped else (node, other)
     if wide is dtype:
@@ -365,11 +370,6 @@ def number(
         return epoch.scalar(value, dtype, device)
     seen.add(value)
     return ops.constant(value, dtype, device)
-
-
-floating_builds: set[Callable[..., Any]] = set()  # set by promotion
-scaling_builds: set[Callable[..., Any]] = set()
-"""Builders that don't round a number beside a half, as in PyTorch. All others do."""
 
 
 def scalar_dtype(
@@ -531,7 +531,6 @@ def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Ca
                 return self
         return method(self, other)
 
-    write.__name__ = method.__name__
     return write
 
 

@@ -10,7 +10,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ...recording import record
-from ...recording.names import named
+from ...recording.builders import builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -24,6 +24,7 @@ class AuxRequest(NamedTuple):
     lse: bool = False
 
 
+@builder("varlen_attn")
 def _attend(
     q: Node,
     k: Node,
@@ -47,9 +48,6 @@ def _attend(
         q, k, v, ops.packed(q.shape[0], cu_q), ops.packed(k.shape[0], cu_k, used),
         before=window[0], after=window[1], scale=scale,
     )  # fmt: skip
-
-
-named(_attend, "varlen_attn")
 
 
 def _check(

@@ -2,6 +2,7 @@
 
 # ruff: noqa: F401 -- all of it is re-exported
 
+from ...functions.elementwise import sigmoid, tanh
 from .activation import (
     celu,
     celu_,
@@ -26,14 +27,12 @@ from .activation import (
     relu_,
     selu,
     selu_,
-    sigmoid,
     silu,
     softmax,
     softmin,
     softplus,
     softshrink,
     softsign,
-    tanh,
     tanhshrink,
     threshold,
     threshold_,

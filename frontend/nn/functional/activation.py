@@ -13,10 +13,11 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ...functions.elementwise import UNARY
+from ...functions.call import public
+from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record, record_into
-from ...recording.names import named
+from ...recording.builders import LOWER, builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -38,14 +39,12 @@ relu = _simple("relu", ops.relu, "max(x, 0).")
 relu6 = _simple("relu6", ops.relu6, "x limited to [0, 6].")
 silu = _simple("silu", ops.silu, "x sigmoid(x).")
 mish = _simple("mish", ops.mish, "x tanh(softplus(x)).")
-selu = _simple("selu", ops.selu, "1.0507 elu(x, 1.6733).")
+selu = public("selu", method=False)(_simple("selu", ops.selu, "1.0507 elu(x, 1.6733)."))
 hardswish = _simple("hardswish", ops.hardswish, "x relu6(x + 3) / 6.")
 hardsigmoid = _simple("hardsigmoid", ops.hardsigmoid, "relu6(x + 3) / 6.")
 softsign = _simple("softsign", ops.softsign, "x / (1 + |x|).")
 tanhshrink = _simple("tanhshrink", ops.tanhshrink, "x - tanh(x).")
 logsigmoid = _simple("logsigmoid", ops.logsigmoid, "log(sigmoid(x)).")
-sigmoid = _simple("sigmoid", UNARY["sigmoid"], "1 / (1 + exp(-x)).")
-tanh = _simple("tanh", UNARY["tanh"], "tanh(x).")
 
 
 def relu_(input: Tensor) -> Tensor:
@@ -66,6 +65,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     return record_into(inplace, ops.elu, input, float(alpha))
 
 
+@public("celu", method=False)
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x above zero, alpha (exp(x / alpha) - 1) below."""
     return record_into(inplace, ops.celu, input, float(alpha))
@@ -85,6 +85,7 @@ def hardtanh(
     return record_into(inplace, ops.hardtanh, input, float(min_val), float(max_val))
 
 
+@public("threshold", method=False)
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x above the threshold, else `value`."""
     return record_into(inplace, ops.threshold, input, float(threshold), float(value))
@@ -114,9 +115,12 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     return record_into(True, ops.threshold, input, float(threshold), float(value))
 
 
+_softplus = builder("softplus", casts=ON_A_GPU)(ops.softplus)
+
+
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
-    return record(ops.softplus, input, float(beta), float(threshold))
+    return record(_softplus, input, float(beta), float(threshold))
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -146,11 +150,13 @@ def _prelu(x: Node, weight: Node) -> Node:
     return ops.prelu(x, ops.reshape(weight, (1, count, *(1 for _ in x.shape[2:]))))
 
 
+@public("prelu", _prelu, casts=LOWER)
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x above zero, weight x below; one weight for all, or one for each channel (dimension 1)."""
     return record(_prelu, input, weight)
 
 
+@builder("glu")
 def _glu(x: Node, dim: int) -> Node:
     return ops.glu(x, normalize_axis(dim, x.rank))
 
@@ -169,10 +175,8 @@ def _along(op: Callable[..., Node], sign: int) -> Callable[..., Node]:
     return build
 
 
-_softmax, _softmin = _along(ops.softmax, 1), _along(ops.softmax, -1)
-_log_softmax = _along(ops.log_softmax, 1)
-for _build, _name in ((_softmax, "softmax"), (_softmin, "softmin"), (_log_softmax, "log_softmax")):
-    named(_build, _name)
+_softmax, _log_softmax = _along(ops.softmax, 1), _along(ops.log_softmax, 1)
+_softmin = builder("softmin", gradient="SoftmaxBackward0", casts=ON_A_GPU)(_along(ops.softmax, -1))
 
 
 def _implicit(name: str, input: Any, dim: int | None) -> int:
@@ -186,6 +190,7 @@ def _implicit(name: str, input: Any, dim: int | None) -> int:
     return 0 if input.dim() in (0, 1, 3) else 1
 
 
+@public("softmax", _softmax, casts=ON_A_GPU)
 def softmax(
     input: Tensor,
     dim: int | None = None,
@@ -210,6 +215,7 @@ def softmin(
     return record(_softmin, input, _implicit("softmin", input, dim), dtype)
 
 
+@public("log_softmax", _log_softmax, casts=ON_A_GPU)
 def log_softmax(
     input: Tensor,
     dim: int | None = None,

@@ -14,12 +14,13 @@ from tilewright.ir.node import Node
 from ...functions.promotion import to
 from ...functions.sampling import draw
 from ...recording import record
-from ...recording.names import named
+from ...recording.builders import LOWER, builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
 
 
+@builder("scaled_dot_product_attention", casts=LOWER)
 def _attend(
     q: Node,
     k: Node,
@@ -78,8 +79,6 @@ def scaled_dot_product_attention(
     )  # fmt: skip
 
 
-named(_attend, "scaled_dot_product_attention")
-
 # Multi-head attention.
 
 
@@ -131,6 +130,7 @@ def _seen(mask: Node) -> Node:
     return ops.logical_not(mask) if mask.dtype is bool_ else mask
 
 
+@builder("multi_head_attention_forward", casts=LOWER)
 def _multi_head(*args: Any) -> Any:
     (
         query, key, value, in_weight, q_weight, k_weight, v_weight, in_bias, bias_k, bias_v,

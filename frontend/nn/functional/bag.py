@@ -12,6 +12,7 @@ from tilewright.ir.node import Node
 
 from ...functions.promotion import to
 from ...recording import record_fallible
+from ...recording.builders import builder
 from .linear import _embedding, _indices
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def _bags(offsets: Node, count: int, last: bool) -> tuple[Node, int]:
     return ops.sum(to(begun, int64), (1,)) - 1, bags
 
 
+@builder("embedding_bag")
 def _embedding_bag(
     index: Node,
     weight: Node,

@@ -10,7 +10,9 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import require_positive
 
+from ...functions.call import public
 from ...recording import record
+from ...recording.builders import LOWER, builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -94,8 +96,7 @@ def _conv_builder(dims: int) -> Callable[..., Node]:
         pairs = _pairs(padding, weight.shape[2:], stride, dilation)
         return _biased(ops.conv(x, weight, stride, pairs, dilation, groups), bias, alone)
 
-    build.__name__ = f"conv{dims}d"
-    return build
+    return builder(f"conv{dims}d", casts=LOWER, gradient="ConvolutionBackward0")(build)
 
 
 def _conv(dims: int) -> Convolution:
@@ -120,12 +121,12 @@ def _conv(dims: int) -> Convolution:
             return record(build, input, weight, *attrs)
         return record(build, input, weight, bias, *attrs)
 
-    conv.__name__ = conv.__qualname__ = f"conv{dims}d"
+    name = conv.__name__ = conv.__qualname__ = f"conv{dims}d"
     conv.__doc__ = (
         f"Cross-correlation of input[n, c, …] with weight[o, c / groups, …] over {dims} spatial "
         "dimensions.\n\n    padding: a number, one a dimension, 'valid' or 'same'."
     )
-    return conv
+    return public(name, method=False)(conv)
 
 
 conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
@@ -151,8 +152,8 @@ def _transpose_builder(dims: int) -> Callable[..., Node]:
         y = ops.conv_input_grad(x, weight, tuple(size), stride, pairs, dilation, groups)
         return _biased(y, bias, alone)
 
-    build.__name__ = f"conv_transpose{dims}d"
-    return build
+    name = f"conv_transpose{dims}d"
+    return builder(name, casts=LOWER, gradient="ConvolutionBackward0")(build)
 
 
 def _transpose(dims: int) -> TransposedConvolution:
@@ -179,12 +180,12 @@ def _transpose(dims: int) -> TransposedConvolution:
             return record(build, input, weight, *attrs)
         return record(build, input, weight, bias, *attrs)
 
-    conv_transpose.__name__ = conv_transpose.__qualname__ = f"conv_transpose{dims}d"
+    name = conv_transpose.__name__ = conv_transpose.__qualname__ = f"conv_transpose{dims}d"
     conv_transpose.__doc__ = (
         f"The transposed convolution over {dims} spatial dimensions: the gradient of conv{dims}d "
         "in its input.\n\n    input[n, c, …], weight[c, o / groups, …]."
     )
-    return conv_transpose
+    return public(name, method=False)(conv_transpose)
 
 
 conv_transpose1d, conv_transpose2d, conv_transpose3d = _transpose(1), _transpose(2), _transpose(3)
@@ -193,6 +194,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = _transpose(1), _transpose
 # Padding.
 
 
+@builder("pad")
 def _pad(x: Node, pad: tuple[int, ...], mode: str, value: float) -> Node:
     dims = len(pad) // 2
     if len(pad) % 2 or dims > x.rank:
@@ -262,6 +264,7 @@ def pad(
     return record(_pad, input, sizes, mode, 0.0 if value is None else float(value))
 
 
+@builder("unfold", gradient="Im2ColBackward0")
 def _unfold(x: Node, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Node:
     x, alone = _batched(2, x, "unfold")
     outer = (0, 0)
@@ -285,6 +288,7 @@ def unfold(
     return record(_unfold, input, *attrs)
 
 
+@builder("fold", gradient="Col2ImBackward0")
 def _fold(x: Node, output_size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Node:
     require_positive("fold", stride=stride, dilation=dilation)
     alone = x.rank == 2
@@ -330,6 +334,7 @@ def _pixel_shuffle(x: Node, r: int) -> Node:
     return ops.reshape(y, (*lead, c // (r * r), h * r, w * r))
 
 
+@public("pixel_shuffle", _pixel_shuffle, method=False)
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[…, c r^2, h, w] to […, c, h r, w r]."""
     return record(_pixel_shuffle, input, int(upscale_factor))

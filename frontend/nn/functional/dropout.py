@@ -12,8 +12,10 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.ops.random import keep_scale
 
+from ...functions.call import public
 from ...functions.sampling import draw
 from ...recording import record_into
+from ...recording.builders import builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -28,6 +30,7 @@ def _check(p: float) -> float:
     return float(p)
 
 
+@public("dropout", method=False)
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training each element is zero with probability `p`, else x / (1 - p)."""
     p = _check(p)
@@ -36,6 +39,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     return record_into(inplace, ops.dropout, input, *draw(), p)
 
 
+@builder("feature_dropout")
 def _feature_dropout(x: Node, seed: Node, offset: Node, p: float, lead: int) -> Node:
     mask = (*x.shape[:lead], *(1 for _ in range(x.rank - lead)))
     return x * keep_scale(seed, offset, mask, x.dtype, p)
@@ -91,6 +95,7 @@ def _alpha_dropout(x: Node, seed: Node, offset: Node, p: float) -> Node:
     return ops.where(kept, x, ops.full_like(x, low)) * a + b
 
 
+@public("alpha_dropout", _alpha_dropout, method=False)
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:

@@ -11,7 +11,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.ops.composite import as_dtype
 
 from ...recording import record
-from ...recording.names import named
+from ...recording.builders import builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -53,6 +53,7 @@ def grouped_mm(
     return record(_products, mat_a, mat_b, offs, bias, out_dtype)
 
 
+@builder("grouped_mm")
 def _products(
     a: Node, b: Node, ends: Node | None, bias: Node | None, out_dtype: DType | None
 ) -> Node:
@@ -69,9 +70,6 @@ def _products(
     if len(given) > 2 or any(size not in (1, n) for size, n in zip(given, most)):
         _fail(f"grouped_mm: expected a bias that broadcasts to {most}, got {tuple(bias.shape)}")
     return y + as_dtype(bias, y.dtype)
-
-
-named(_products, "grouped_mm")
 
 
 def _check(a: Node, b: Node, ends: Node | None) -> None:

@@ -11,9 +11,12 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from ... import recording
+from ...functions.call import public
 from ...functions.creation import one_hot
+from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record, record_fallible
+from ...recording.builders import LOWER, WIDEST, builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -29,6 +32,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return record(_linear, input, weight, bias)
 
 
+@builder("linear", casts=LOWER)
 def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     if weight.rank == 1:  # a vector gives one number for each row, with no dimension for it
         y = ops.linear(x, ops.unsqueeze(weight, 0), *bias)
@@ -36,6 +40,7 @@ def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     return ops.linear(x, weight, *bias)
 
 
+@public("bilinear", method=False)
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x1^T weight[out, in1, in2] x2 + bias[out]."""
     if bias is None:
@@ -43,6 +48,7 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
     return record(_bilinear, input1, input2, weight, bias)
 
 
+@builder("bilinear", casts={"cuda": WIDEST})
 def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
     if (
         weight.rank != 3
@@ -99,6 +105,7 @@ def _indices(index: Node) -> Node:
     return to(index, int64)
 
 
+@builder("embedding")
 def _embedding(index: Node, weight: Node, padding_idx: int, failure: str = "row") -> Node:
     if weight.rank != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {tuple(weight.shape)}{at_user_line()}")
@@ -128,6 +135,7 @@ def _p_norm(x: Node, p: float, axis: int) -> Node:
     return _norm(x, p, axis, True)
 
 
+@builder("normalize", casts=ON_A_GPU)
 def _normalize(x: Node, p: float, dim: int, eps: float) -> Node:
     norm = _p_norm(x, p, normalize_axis(dim, x.rank))
     return x / ops.maximum(norm, ops.full_like(norm, eps))
@@ -157,11 +165,13 @@ def _cosine_similarity(a: Node, b: Node, dim: int, eps: float) -> Node:
     return ops.squeeze(ops.sum(unit(a) * unit(b), (axis,)), (axis,))
 
 
+@public("cosine_similarity", _cosine_similarity, method=False, casts=ON_A_GPU)
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`."""
     return record(_cosine_similarity, x1, x2, int(dim), float(eps))
 
 
+@public("pairwise_distance", method=False)
 def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:

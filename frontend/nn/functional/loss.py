@@ -12,8 +12,11 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
 
+from ...functions.call import public
+from ...functions.elementwise import minimum
 from ...functions.promotion import floating, promoted
 from ...recording import fallible_node_of, node_of, record, record_fallible, wrap
+from ...recording.builders import FLOAT32, REFUSED, builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -32,17 +35,20 @@ def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
     return "sum" if size_average is False else "mean"
 
 
-def _of_two(op: Callable[..., Node]) -> Callable[..., Node]:
+def _of_two(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
+    @builder(name, casts=FLOAT32)
     def build(x: Node, target: Node, *attrs: Any) -> Node:
         x, target = promoted(floating(x), target)
         return op(x, target, *attrs)
 
-    build.__name__ = op.name if hasattr(op, "name") else op.__name__
     return build
 
 
-_mse, _l1 = _of_two(ops.mse_loss), _of_two(ops.l1_loss)
-_smooth_l1, _huber = _of_two(ops.smooth_l1_loss), _of_two(ops.huber_loss)
+_mse, _l1 = _of_two("mse_loss", ops.mse_loss), _of_two("l1_loss", ops.l1_loss)
+_smooth_l1 = _of_two("smooth_l1_loss", ops.smooth_l1_loss)
+_huber = _of_two("huber_loss", ops.huber_loss)
+_cross_entropy = builder("cross_entropy", casts=FLOAT32)(ops.cross_entropy)
+_nll = builder("nll_loss", casts=FLOAT32)(ops.nll_loss)
 
 
 def _warn_of_broadcast(input: Any, target: Any) -> None:
@@ -145,8 +151,11 @@ def cross_entropy(
         else _reduction(reduction, size_average, reduce)
     )
     return record_fallible(
-        ops.cross_entropy, input, target, weight, ignore_index, float(label_smoothing), name
+        _cross_entropy, input, target, weight, ignore_index, float(label_smoothing), name
     )
+
+
+_linear_cross_entropy = builder("linear_cross_entropy")(ops.linear_cross_entropy)
 
 
 def linear_cross_entropy(
@@ -178,7 +187,7 @@ def linear_cross_entropy(
             f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}{at_user_line()}"
         )
     return record_fallible(
-        ops.linear_cross_entropy, input, linear_weight, target, linear_bias, weight,
+        _linear_cross_entropy, input, linear_weight, target, linear_bias, weight,
         -100 if ignore_index is None else ignore_index, float(label_smoothing), reduction,
     )  # fmt: skip
 
@@ -194,9 +203,10 @@ def nll_loss(
 ) -> Tensor:
     """-input[target] of log-probabilities input[n, c, …] or input[c], reduced."""
     name = _reduction(reduction, size_average, reduce)
-    return record_fallible(ops.nll_loss, input, target, weight, ignore_index, name)
+    return record_fallible(_nll, input, target, weight, ignore_index, name)
 
 
+@builder("binary_cross_entropy", casts={"cuda": REFUSED, "cpu": FLOAT32})
 def _bce(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
     if x.shape != target.shape:
         raise ValueError(
@@ -222,6 +232,7 @@ def binary_cross_entropy(
     return wrap(loss)
 
 
+@builder("binary_cross_entropy_with_logits", casts=FLOAT32)
 def _bce_logits(
     x: Node, target: Node, weight: Node | None, pos_weight: Node | None, reduction: str
 ) -> Node:
@@ -248,6 +259,7 @@ def binary_cross_entropy_with_logits(
     return record(_bce_logits, input, target, weight, pos_weight, name)
 
 
+@builder("kl_div", casts=FLOAT32)
 def _kl(x: Node, target: Node, log_target: bool, reduction: str) -> Node:
     x, target = promoted(x, target)
     return ops.kl_div(x, target, log_target, reduction)
@@ -295,6 +307,7 @@ def _reduce(loss: Any, reduction: str) -> Any:
     return record(_identity, loss, reduction)
 
 
+@builder("poisson_nll_loss", casts=FLOAT32)
 def _poisson(x: Node, target: Node, log_input: bool, full: bool, eps: float, how: str) -> Node:
     x, target = promoted(x, target)
     loss = ops.exp(x) - target * x if log_input else x - target * ops.log(x + eps)
@@ -319,6 +332,7 @@ def poisson_nll_loss(
     return record(_poisson, input, target, bool(log_input), bool(full), float(eps), name)
 
 
+@builder("gaussian_nll_loss")
 def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str) -> Node:
     if var.shape != x.shape and var.rank == x.rank - 1:
         var = ops.unsqueeze(var, var.rank)
@@ -349,6 +363,7 @@ def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     return _reduced(near + far, how)
 
 
+@public("hinge_embedding_loss", _hinge_embedding, method=False, casts=FLOAT32)
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -362,6 +377,7 @@ def hinge_embedding_loss(
     return record(_hinge_embedding, input, target, float(margin), name)
 
 
+@builder("soft_margin_loss", casts=FLOAT32)
 def _soft_margin(x: Node, target: Node, how: str) -> Node:
     x, target = promoted(x, target)
     return _reduced(-ops.logsigmoid(x * target), how)
@@ -378,6 +394,7 @@ def soft_margin_loss(
     return record(_soft_margin, input, target, _reduction(reduction, size_average, reduce))
 
 
+@builder("margin_ranking_loss", casts=FLOAT32)
 def _margin_ranking(a: Node, b: Node, target: Node, margin: float, how: str) -> Node:
     a, b, target = promoted(a, b, target)
     return _reduced(ops.relu((b - a) * target + margin), how)
@@ -415,9 +432,7 @@ def triplet_margin_loss(
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
-        from ...functions.elementwise import BINARY
-
-        far = record(BINARY["minimum"], far, pairwise_distance(positive, negative, p, eps))
+        far = minimum(far, pairwise_distance(positive, negative, p, eps))
     name = _reduction(reduction, size_average, reduce)
     return _reduce((near - far + margin).relu(), name)
 

@@ -12,6 +12,7 @@ from tilewright.ir.node import Node
 
 from ...functions.promotion import to
 from ...recording import record, record_fallible
+from ...recording.builders import FLOAT32, builder
 from .linear import pairwise_distance
 from .loss import _reduced, _reduction
 
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 
+@builder("multi_margin_loss", casts=FLOAT32)
 def _multi_margin(
     x: Node, target: Node, weight: Node | None, p: int, margin: float, reduction: str
 ) -> Node:
@@ -70,6 +72,7 @@ def multi_margin_loss(
     return record_fallible(_multi_margin, input, target, weight, int(p), float(margin), name)
 
 
+@builder("multilabel_margin_loss", casts=FLOAT32)
 def _multilabel_margin(x: Node, target: Node, reduction: str) -> Node:
     if x.rank not in (1, 2) or (x.rank == 2 and x.shape[1] == 0) or target.shape != x.shape:
         raise RuntimeError(
@@ -117,6 +120,7 @@ def multilabel_margin_loss(
     )
 
 
+@builder("multilabel_soft_margin_loss")
 def _multilabel(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
     target = to(target, x.dtype)
     loss = -(target * ops.logsigmoid(x) + (1 - target) * ops.logsigmoid(-x))

@@ -14,8 +14,11 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ... import recording
+from ...functions.call import public
+from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record
+from ...recording.builders import builder
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -33,6 +36,7 @@ def _layer_norm(
     return ops.layer_norm(x, len(shape), weight, bias, eps)
 
 
+@public("layer_norm", _layer_norm, method=False, casts=ON_A_GPU)
 def layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -56,6 +60,7 @@ def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float |
     return ops.rms_norm(x, len(shape), weight, eps)
 
 
+@public("rms_norm", _rms_norm, method=False, casts=ON_A_GPU)
 def rms_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -69,6 +74,7 @@ def rms_norm(
     return record(_rms_norm, input, tuple(normalized_shape), weight, eps)
 
 
+@public("group_norm", ops.group_norm, method=False, casts=ON_A_GPU)
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -83,6 +89,7 @@ def group_norm(
 # Batch norm.
 
 
+@builder("batch_norm")
 def _batch_norm_train(
     x: Node,
     weight: Node | None,
@@ -140,6 +147,7 @@ def batch_norm_step(
     return made[0]
 
 
+@public("batch_norm", ops.batch_norm_eval, method=False)
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -184,6 +192,7 @@ def _instance_norm_train(
     return tuple(out)
 
 
+@public("instance_norm", _instance_norm_train, method=False)
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -210,6 +219,7 @@ def instance_norm(
     return made[0]
 
 
+@builder("local_response_norm")
 def _local_response_norm(x: Node, size: int, alpha: float, beta: float, k: float) -> Node:
     square = x * x
     low, high = [0] * x.rank, [0] * x.rank

@@ -11,12 +11,19 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import require_positive
 
+from ...functions.call import public
 from ...recording import record
+from ...recording.builders import FLOAT32, Casts, builder
 from .conv import tuple_of
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
     from .signatures import AdaptiveAveragePool, AdaptiveMaxPool, AveragePool, MaxPool, NormPool
+
+
+def _casts(dims: int) -> Casts:
+    """On the CPU PyTorch pools volumes in float32."""
+    return {"cpu": FLOAT32} if dims == 3 else None
 
 
 def _check(name: str, dims: int, x: Node) -> None:
@@ -54,8 +61,7 @@ def _max_builder(dims: int) -> Callable[..., Any]:
             return values
         return values, ops.max_pool_indices(x, kernel, stride, pairs, dilation)
 
-    build.__name__ = name
-    return build
+    return builder(name, casts=_casts(dims))(build)
 
 
 def _max_pool(dims: int) -> MaxPool:
@@ -101,8 +107,7 @@ def _avg_builder(dims: int) -> Callable[..., Node]:
         pairs = _padding(name, x, kernel, stride, padding, (1,) * dims, ceil_mode)
         return ops.avg_pool(x, kernel, stride, pairs, count_include_pad, divisor)
 
-    build.__name__ = name
-    return build
+    return builder(name, casts=_casts(dims))(build)
 
 
 def _avg_pool(dims: int) -> AveragePool:
@@ -171,8 +176,7 @@ def _adaptive_builder(name: str, dims: int, op: Any, indices: Any) -> Callable[.
         values = op(x, sizes)
         return (values, indices(x, sizes)) if with_indices else values
 
-    build.__name__ = name
-    return build
+    return builder(name, casts=_casts(dims))(build)
 
 
 def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
@@ -212,3 +216,13 @@ adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive("avg", 1), _adaptive("avg",
 adaptive_avg_pool3d = _adaptive("avg", 3)
 adaptive_max_pool1d, adaptive_max_pool2d = _adaptive("max", 1), _adaptive("max", 2)
 adaptive_max_pool3d = _adaptive("max", 3)
+
+for _name, _function in {
+    "max_pool1d": max_pool1d,
+    "max_pool2d": max_pool2d,
+    "max_pool3d": max_pool3d,
+    "avg_pool1d": avg_pool1d,
+    "adaptive_avg_pool1d": adaptive_avg_pool1d,
+    "adaptive_max_pool1d": adaptive_max_pool1d,
+}.items():
+    public(_name, method=False)(_function)

@@ -11,8 +11,10 @@ from tilewright.ir.dtype import accumulator, float32, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
+from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record
+from ...recording.builders import builder
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ def _cubic_taps(t: Node, a: float = -0.75) -> Sequence[tuple[int, Node]]:
     return (-1, far(t + 1)), (0, near(t)), (1, near(1 - t)), (2, far(2 - t))
 
 
+@builder("interpolate", casts=ON_A_GPU)
 def _interpolate(
     x: Node, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool
 ) -> Node:
@@ -174,6 +177,7 @@ def upsample_bilinear(
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
 
 
+@builder("pixel_unshuffle")
 def _pixel_unshuffle(x: Node, r: int) -> Node:
     *lead, c, h, w = x.shape
     if h % r or w % r:
@@ -192,6 +196,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     return record(_pixel_unshuffle, input, int(downscale_factor))
 
 
+@builder("channel_shuffle")
 def _channel_shuffle(x: Node, groups: int) -> Node:
     n, c, *rest = x.shape
     if c % groups:
