@@ -71,6 +71,7 @@ from .settings.precision import (
 )
 
 if TYPE_CHECKING:
+    from ._names import *  # noqa: F403
     from .types import DeviceLike
 
 __version__ = "0.1.0"
@@ -149,7 +150,7 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def _later(name: str) -> Any:
     if name in _LAZY:
         value = getattr(_importlib.import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = value
@@ -159,6 +160,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(
         f"tilewright has no {name!r}: it is not a name of PyTorch's, or not implemented yet"
     )
+
+
+if not TYPE_CHECKING:  # a checker is told every name, see tools/stubs.py
+    __getattr__ = _later
 
 
 def get_device_module(device: DeviceLike | None = None) -> Any:  # noqa: F811  (its argument's name is PyTorch's)
@@ -193,7 +198,9 @@ for _name, _value in list(globals().items()):
     if getattr(_value, "__name__", "") == f"{__name__}.{_name}" and _name not in _SUBMODULES:
         del globals()[_name]
 __all__ = sorted(
-    {name for name in globals() if not name.startswith("_")} - _SUBMODULES - {"Any", "annotations"}
+    {name for name in globals() if not name.startswith("_")}
+    - _SUBMODULES
+    - {"Any", "TYPE_CHECKING", "annotations"}
     | {name for name in _LAZY if not name.startswith("_")}
 )
 

@@ -64,7 +64,7 @@ class Tensor(Methods):
     `data`, Tensor(2, 3) zeros of that shape.
     """
 
-    def __new__(cls, *data: Any, **options: Any) -> Self:
+    def __new__(cls, *data: Any, **options: Any) -> Any:
         from .functions import typed
 
         made = typed.constructed(None, None, data, **options)
@@ -619,11 +619,11 @@ class Tensor(Methods):
 
     def copy_(self, source: Tensor | Number, non_blocking: bool = False) -> Self:
         """Overwrite with `source`, broadcast and cast."""
-        source = arguments.as_handle(source, self)
-        if source.device != self.device:
-            source = source.to(device=self.device, non_blocking=non_blocking)
+        given = arguments.as_handle(source, self)
+        if given.device != self.device:
+            given = given.to(device=self.device, non_blocking=non_blocking)
         return recording.assign(
-            self, recording.node_of(_copied_value, source, self.dtype, tuple(self.shape))
+            self, recording.node_of(_copied_value, given, self.dtype, tuple(self.shape))
         )
 
     def fill_(self, value: Tensor | Number) -> Self:

@@ -56,7 +56,7 @@ LATER = {
 # Modules of torch that a program may name. What else stands beside them is for our own code.
 MODULES = frozenset(
     "accelerator amp aot autograd backends compiler cuda library linalg nn onnx optim random "
-    "return_types serialization testing utils version _tensor".split()
+    "return_types serialization testing types utils version _tensor".split()
 )
 
 # Functions that are methods written in the class.

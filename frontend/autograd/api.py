@@ -80,10 +80,10 @@ def _roots(outputs: Any, given: Any, create_graph: bool) -> list[tuple[Any, Node
 
 def backward(
     tensors: Tensor | Sequence[Tensor],
-    grad_tensors: Tensor | Sequence[Tensor | None] = None,
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    grad_variables: Tensor | Sequence[Tensor | None] = None,
+    grad_variables: Tensor | Sequence[Tensor | None] | None = None,
     inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
     """Add the gradient of `tensors` with respect to each leaf to the leaf's `.grad`."""
@@ -132,7 +132,7 @@ def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
 def grad(
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] = None,
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     only_inputs: bool = True,

@@ -115,7 +115,7 @@ def gradgradcheck(
     """Whether the second derivatives of `func` agree with differences of the first."""
     from .api import grad
 
-    args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    args: list[Any] = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     wanted = [i for i, a in enumerate(args) if isinstance(a, Handle) and a.requires_grad]
 
     def first(*given: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,8 @@ from ..recording import views
 from ..recording.epoch import Failed, SharedMemory, clock
 from ..recording.flushing import value_of
 
-if TYPE_CHECKING:
-    from .._tensor import Tensor
 
-
-def array_of(t: Tensor) -> np.ndarray:
+def array_of(t: Any) -> np.ndarray:
     """The values as an array that must not be written: computed first, copied from a device."""
     clock.effects += 1
     if t._node is not None:
@@ -96,7 +93,7 @@ class _Window:
         self._memory = array
 
 
-def export(t: Tensor) -> np.ndarray:
+def export(t: Any) -> np.ndarray:
     """An array that shares the memory of `t`, which is on the host.
 
     Where the epoch is held (in hooks and backward functions) what is pending is copied instead.
@@ -145,7 +142,7 @@ def from_dlpack(source: Any) -> Any:
     return from_numpy(array)
 
 
-def to_dlpack(t: Tensor, **options: Any) -> Any:
+def to_dlpack(t: Any, **options: Any) -> Any:
     if is_added(t.dtype.np):
         raise BufferError(f"{t.dtype} can't be exchanged by DLPack through NumPy{at_user_line()}")
     if t.requires_grad:

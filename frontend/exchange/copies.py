@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copyreg
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +16,8 @@ from ..recording import epoch, views
 from ..recording.epoch import Storage
 from .arrays import array_of
 
-if TYPE_CHECKING:
-    from .._tensor import Tensor
 
-
-def copied(t: Tensor) -> tuple[Any, DType, str]:
+def copied(t: Any) -> tuple[Any, DType, str]:
     """(buffer, dtype, device) of a copy."""
     name = t._meta()[2]
     array = np.array(np.asarray(t.detach().cpu()._array()).reshape(t.shape), order="C")
@@ -28,7 +25,7 @@ def copied(t: Tensor) -> tuple[Any, DType, str]:
     return buffer, t.dtype, name
 
 
-def deep_copied(t: Tensor, memo: dict[int, Any]) -> Any:
+def deep_copied(t: Any, memo: dict[int, Any]) -> Any:
     """A copy of leaf `t`; tensors that share memory share it in their copies too."""
     if t._storage is None:
         out = recording.blank()
@@ -62,7 +59,7 @@ def _looking(storage: Storage, chain: views.Chain | None, aval: Any) -> Any:
     return out
 
 
-def reduced(t: Tensor) -> tuple[Any, ...]:
+def reduced(t: Any) -> tuple[Any, ...]:
     """How `t` is pickled. What shares memory in one pickle shares it when unpickled."""
     wants = t.requires_grad and t.is_leaf
     if t._storage is None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .._tensor import Tensor
+from typing import Any
 
 
 class Mirror(dict[str, Any]):
@@ -16,7 +13,7 @@ class Mirror(dict[str, Any]):
     def _other(self) -> dict[str, Any] | None:
         raise NotImplementedError
 
-    def __setitem__(self, name: str, value: Tensor) -> None:
+    def __setitem__(self, name: str, value: Any) -> None:
         super().__setitem__(name, value)
         other = self._other()
         if other is not None:
@@ -47,7 +44,7 @@ class Mirror(dict[str, Any]):
         for name, value in dict(*args, **named).items():
             self[name] = value
 
-    def __ior__(self, other: Tensor) -> Any:  # type: ignore[misc]
+    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
         self.update(other)
         return self
 

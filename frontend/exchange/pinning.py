@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +16,8 @@ from ..functions import creation
 from ..recording.epoch import Handle
 from . import arrays
 
-if TYPE_CHECKING:
-    from .._tensor import Tensor
 
-
-def pinned(t: Tensor) -> Any:
+def pinned(t: Any) -> Any:
     """A copy of `t` in pinned memory; `t` if it is there, or if there is no GPU."""
     if t.device.type != "cpu":
         raise RuntimeError(
@@ -34,7 +31,7 @@ def pinned(t: Tensor) -> Any:
     return creation.from_buffer(array, t.dtype)
 
 
-def is_pinned(t: Tensor) -> bool:
+def is_pinned(t: Any) -> bool:
     """Whether the value of `t` is in pinned memory."""
     if t.device.type != "cpu" or not devices.cuda_available():
         return False

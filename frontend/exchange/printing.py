@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.ir import dtype as dtypes
-
-if TYPE_CHECKING:
-    from .._tensor import Tensor
 
 
 class _Options:
@@ -91,7 +88,7 @@ class _Formatter:
             return f"{value:.0f}."
         return f"{value:.{OPTIONS.precision}f}"
 
-    def __call__(self, value: Tensor) -> str:
+    def __call__(self, value: Any) -> str:
         return self._text(value).rjust(self.width)
 
 
@@ -125,7 +122,7 @@ def _summary(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def text(t: Tensor) -> str:
+def text(t: Any) -> str:
     """repr of a tensor."""
     prefix = "tensor("
     values = t.detach()._array()

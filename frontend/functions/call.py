@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tilewright.ir.location import at_user_line
 
@@ -26,7 +26,22 @@ from ..recording.builders import Casts, Gradient, builder
 from .arguments import into
 from .promotion import can_cast
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import Number
+
 Function = Callable[..., Any]
+
+
+class Unary(Protocol):
+    def __call__(self, input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+
+class Binary(Protocol):
+    def __call__(
+        self, input: Number | Tensor, other: Number | Tensor, *, out: Tensor | None = None
+    ) -> Tensor: ...
+
 
 # Why an op can't be exported.
 NO_OPERATOR = "ONNX has no operator for it, and no short formula is accurate"
@@ -121,13 +136,13 @@ def unary(
     unexportable: str | None = None,
     casts: Casts = None,
     gradient: Gradient = None,
-) -> Function:
+) -> Unary:
     """Declare an elementwise op of one tensor; returns torch.x."""
     builder(name, casts=casts, gradient=gradient)(build)
     method = recording.unary(build, name, _doc(name, build))
     write = overwriting(name, method) if in_place else None
 
-    def function(input: Any, *, out: Any = None) -> Any:
+    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
         if not isinstance(input, Handle):
             raise TypeError(
                 f"{name}(): argument 'input' (position 1) must be Tensor, not "
@@ -165,7 +180,7 @@ def binary(
     gradient: Gradient = None,
     floats: bool = False,
     widens: bool = False,
-) -> Function:
+) -> Binary:
     """Declare an elementwise op of two tensors; returns torch.x.
 
     numbers: whether one of the two may be a number. operator, compares: Python's name of it, if it
@@ -176,7 +191,9 @@ def binary(
     swapped = recording.binary(build, name, swapped=True)
     write = recording.in_place_binary(build, overwriting(name, method)) if in_place else None
 
-    def function(input: Any, other: Any, *, out: Any = None) -> Any:
+    def function(
+        input: Number | Tensor, other: Number | Tensor, *, out: Tensor | None = None
+    ) -> Tensor:
         if isinstance(input, Handle):
             result = method(input, other)
         elif isinstance(other, Handle) and numbers:
@@ -236,7 +253,7 @@ def comparison(name: str, build: Function) -> dict[str, Any]:
     """Python's comparison `name` of a builder. Nothing equals None or a string."""
     method = recording.binary(build, f"__{name}__")
 
-    def compare(self: Any, other: Any) -> Any:
+    def compare(self: Tensor, other: Number | Tensor) -> Tensor:
         if other is None or isinstance(other, str):
             return NotImplemented
         return method(self, other)

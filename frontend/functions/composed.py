@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -15,6 +15,10 @@ from ..recording.builders import builder
 from .arguments import as_handle, into
 from .call import binary, public, unary
 from .promotion import floating, promoted, to
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import Number
 
 
 def _full(value: Any, like: Node) -> Node:
@@ -118,29 +122,33 @@ def _logit(x: Node, eps: float | None) -> Node:
 
 
 @public("logit", in_place=True, in_place_function=True)
-def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
+def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
     """log(x / (1 - x)), of x limited to [eps, 1 - eps]."""
     return into(out, record(_logit, input, None if eps is None else float(eps)))
 
 
 @public("rsub", method=False)
-def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+def rsub(input: Tensor, other: Number | Tensor, *, alpha: float = 1) -> Tensor:
     """other - alpha * input."""
     return other - (input if alpha == 1 else input * alpha)
 
 
 @public("clamp_min", in_place=True, in_place_function=True)
-def clamp_min(input: Any, min: Any) -> Any:
+def clamp_min(input: Tensor, min: Number | Tensor) -> Tensor:
     return input.clamp(min=min)
 
 
 @public("clamp_max", in_place=True, in_place_function=True)
-def clamp_max(input: Any, max: Any) -> Any:
+def clamp_max(input: Tensor, max: Number | Tensor) -> Tensor:
     return input.clamp(max=max)
 
 
-@public("polygamma", method=lambda self, n: polygamma(n, self))
-def polygamma(n: int, input: Any) -> Any:
+def _polygamma_of(self: Tensor, n: int) -> Tensor:
+    return polygamma(n, self)
+
+
+@public("polygamma", method=_polygamma_of)
+def polygamma(n: int, input: Tensor) -> Tensor:
     """The n-th derivative of digamma."""
     if n < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n.{at_user_line()}")
@@ -158,6 +166,6 @@ def _fill(x: Node, value: Node) -> Node:
 
 
 @public("fill", method=False)
-def fill(input: Any, value: Any) -> Any:
+def fill(input: Tensor, value: Number | Tensor) -> Tensor:
     """A tensor like `input`, filled."""
     return record(_fill, input, as_handle(value, input))

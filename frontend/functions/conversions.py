@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -13,12 +13,15 @@ from ..recording import record
 from ..recording.builders import builder
 from .call import public
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
 cast = builder("to", gradient="ToCopyBackward0")(ops.cast)
 copy_to = builder("to", gradient="ToCopyBackward0")(ops.copy_to)
 
 
 def _to(dtype: DType) -> Callable[..., Any]:
-    def method(self: Any, memory_format: Any = None) -> Any:
+    def method(self: Tensor, memory_format: str | None = None) -> Tensor:
         return self if self.dtype is dtype else record(cast, self, dtype)
 
     return method

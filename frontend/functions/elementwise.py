@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -25,6 +25,10 @@ from .promotion import (
     result_dtype,
     to,
 )
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import Number
 
 # ---- one operand -----------------------------------------------------------------------------
 
@@ -261,7 +265,9 @@ bitwise_right_shift = binary("bitwise_right_shift", promoting(ops.shift_right), 
 
 
 @public("add", _add, in_place=True, operators=arithmetic("add", _add))
-def add(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Any:
+def add(
+    input: Tensor, other: Number | Tensor, *, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
     """input + alpha * other."""
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_add_scaled, input, other, as_handle(alpha, other, wide=True)))
@@ -302,7 +308,9 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
 
 
 @public("sub", _sub, in_place=True, operators=arithmetic("sub", _sub), aliases=("subtract",))
-def sub(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Any:
+def sub(
+    input: Tensor, other: Number | Tensor, *, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
     """input - alpha * other."""
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_sub_scaled, input, other, as_handle(alpha, other, wide=True)))
@@ -324,7 +332,13 @@ _number_by = builder("reciprocal", gradient="MulBackward0", casts=ON_A_GPU, floa
     operators=arithmetic("truediv", _div, _number_by),
     aliases=("divide", "true_divide"),
 )
-def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:
+def div(
+    input: Tensor,
+    other: Number | Tensor,
+    *,
+    rounding_mode: str | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """input / other; rounding_mode None, 'trunc' or 'floor'."""
     if rounding_mode is None:
         return into(out, input / other)
@@ -353,7 +367,7 @@ _round = builder("round")(_rounding(ops.round))
 
 
 @public("round", in_place=True, in_place_function=True)
-def round(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
+def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """Nearest integer, halves to even; or the nearest multiple of 10**-decimals."""
     if decimals == 0:
         return into(out, record(_round, input))
@@ -362,7 +376,13 @@ def round(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
 
 
 @public("clamp", in_place=True, in_place_function=True, aliases=("clip",))
-def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
+def clamp(
+    input: Tensor,
+    min: Number | Tensor | None = None,
+    max: Number | Tensor | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Elements limited to [min, max]; each bound is a number, a tensor or None."""
     if min is None and max is None:
         raise RuntimeError(
@@ -396,7 +416,7 @@ def _like(a: Node, b: Node) -> tuple[int, ...]:
 
 
 @public("lerp", in_place=True)
-def lerp(input: Any, end: Any, weight: Any) -> Any:
+def lerp(input: Tensor, end: Tensor, weight: Number | Tensor) -> Tensor:
     """input + weight * (end - input)."""
     return record(_lerp, input, end, as_handle(weight, input, wide=True))
 
@@ -409,7 +429,7 @@ def _lerp(a: Node, b: Node, weight: Node) -> Node:
 
 
 @public("addcmul", in_place=True)
-def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     return record(_addcmul, input, tensor1, tensor2, as_handle(value, input, wide=True))
 
@@ -426,7 +446,7 @@ def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
 
 
 @public("addcdiv", in_place=True)
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """input + value * tensor1 / tensor2."""
     if not (tensor1.dtype.is_floating_point or tensor2.dtype.is_floating_point):
         raise RuntimeError(
@@ -442,7 +462,9 @@ def _addcdiv(x: Node, a: Node, b: Node, value: Node) -> Node:
 
 
 @public("nan_to_num", in_place=True, in_place_function=True)
-def nan_to_num(input: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(
+    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
     """NaN and infinities replaced by finite numbers (by default 0 and the largest finite ones)."""
     if not input.dtype.is_floating_point:
         return input.clone()
@@ -466,8 +488,8 @@ def _nan_to_num(x: Node, nan: Node, high: Node, low: Node) -> Node:
 
 @public("isclose")
 def isclose(
-    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Any:
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
     """|input - other| <= atol + rtol * |other|, elementwise."""
     return record(_isclose, input, other, float(rtol), float(atol), bool(equal_nan))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,12 @@ from .call import public
 from .parts import tensor_split
 from .promotion import result_dtype, to
 from .shapes import expand, flatten, reshape, transpose, unsqueeze
+
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
+    from .._tensor import Tensor
+    from ..types import DeviceLike
 
 # ---- joins -----------------------------------------------------------------------------------
 
@@ -53,7 +59,9 @@ def _several(name: str, tensors: Any) -> tuple[Any, ...]:
 
 
 @public("cat", _cat, method=False, aliases=("concat", "concatenate"), casts=WIDEST)
-def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None, out: Any = None) -> Any:
+def cat(
+    tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
+) -> Tensor:
     """`tensors` one after another along `dim` (or `axis`)."""
     dim = dim if axis is None else axis
     tensors = _several("cat", tensors)
@@ -78,7 +86,7 @@ def _stack(*args: Any) -> Node:
 
 
 @public("stack", _stack, method=False, casts=WIDEST)
-def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """`tensors` of one shape along a new dimension `dim`."""
     tensors = _several("stack", tensors)
     if not tensors:
@@ -87,23 +95,23 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
 
 
 @public("hstack", method=False)
-def hstack(tensors: Sequence[Any]) -> Any:
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
     parts = [atleast_1d(x) for x in tensors]
     return cat(parts, 0 if parts[0].dim() == 1 else 1)
 
 
 @public("vstack", method=False, aliases=("row_stack",))
-def vstack(tensors: Sequence[Any]) -> Any:
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([atleast_2d(x) for x in tensors], 0)
 
 
 @public("atleast_1d", method=False)
-def atleast_1d(x: Any) -> Any:
+def atleast_1d(x: Tensor) -> Tensor:
     return reshape(x, 1) if x.dim() == 0 else x
 
 
 @public("atleast_2d", method=False)
-def atleast_2d(x: Any) -> Any:
+def atleast_2d(x: Tensor) -> Tensor:
     x = atleast_1d(x)
     return unsqueeze(x, 0) if x.dim() == 1 else x
 
@@ -118,18 +126,20 @@ def _flip(x: Node, dims: tuple[int, ...]) -> Node:
 
 
 @public("flip", _flip)
-def flip(input: Any, *args: Any, dims: Any = None) -> Any:
+def flip(
+    input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
     """The order reversed along `dims` (a copy, as in PyTorch)."""
     return record(_flip, input, sizes(args, dims))
 
 
 @public("fliplr")
-def fliplr(input: Any) -> Any:
+def fliplr(input: Tensor) -> Tensor:
     return flip(input, 1)
 
 
 @public("flipud")
-def flipud(input: Any) -> Any:
+def flipud(input: Tensor) -> Tensor:
     return flip(input, 0)
 
 
@@ -151,7 +161,7 @@ def _roll(x: Node, shifts: tuple[int, ...], dims: tuple[int, ...]) -> Node:
 
 
 @public("roll", _roll)
-def roll(input: Any, shifts: Any, dims: Any = ()) -> Any:
+def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Tensor:
     """Elements shifted along `dims`, wrapping around."""
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
@@ -171,7 +181,9 @@ def _repeat(x: Node, times: tuple[int, ...]) -> Node:
 
 
 @public("repeat", _repeat, function=False)
-def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
+def repeat(
+    input: Tensor, *args: int | Sequence[int], repeats: int | Sequence[int] | None = None
+) -> Tensor:
     """The tensor tiled repeats[i] times along dimension i."""
     times = sizes(args, repeats)
     if len(times) < input.dim():
@@ -183,7 +195,9 @@ def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
 
 
 @public("tile")
-def tile(input: Any, *args: Any, dims: Any = None) -> Any:
+def tile(
+    input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
     times = sizes(args, dims)
     return repeat(input, (1,) * (input.dim() - len(times)) + times)
 
@@ -210,13 +224,13 @@ _tril, _triu = _triangle(True), _triangle(False)
 
 
 @public("tril", _tril, in_place=True)
-def tril(input: Any, diagonal: int = 0) -> Any:
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of the last two dimensions; zero elsewhere."""
     return record(_tril, input, int(diagonal))
 
 
 @public("triu", _triu, in_place=True)
-def triu(input: Any, diagonal: int = 0) -> Any:
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of the last two dimensions; zero elsewhere."""
     return record(_triu, input, int(diagonal))
 
@@ -230,16 +244,16 @@ def _diag(x: Node, offset: int) -> Node:
 
 
 @public("diag", _diag)
-def diag(input: Any, diagonal: int = 0) -> Any:
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as a diagonal matrix, or the diagonal of a matrix."""
     return record(_diag, input, int(diagonal))
 
 
 @public("meshgrid", method=False)
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinate grids of 1-d tensors."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
-        tensors = tuple(tensors[0])
+        return meshgrid(*tensors[0], indexing=indexing)
     if indexing not in ("ij", "xy"):
         raise RuntimeError(
             f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
@@ -264,14 +278,14 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
 
 
 @public("cartesian_prod", method=False)
-def cartesian_prod(*tensors: Any) -> Any:
+def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of elements of 1-d tensors, one a row."""
     grids = [flatten(g) for g in meshgrid(*tensors)]
     return grids[0] if len(grids) == 1 else stack(grids, 1)
 
 
 @public("combinations", method=False)
-def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of `r` elements of a 1-d tensor, in their order, one a row."""
     import itertools
 
@@ -287,33 +301,33 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
 
 
 @public("atleast_3d", method=False)
-def atleast_3d(x: Any) -> Any:
+def atleast_3d(x: Tensor) -> Tensor:
     x = atleast_2d(x)
     return unsqueeze(x, -1) if x.dim() == 2 else x
 
 
 @public("dstack", method=False)
-def dstack(tensors: Sequence[Any]) -> Any:
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([atleast_3d(x) for x in tensors], 2)
 
 
 @public("column_stack", method=False)
-def column_stack(tensors: Sequence[Any]) -> Any:
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     return hstack([reshape(x, -1, 1) if x.dim() <= 1 else x for x in tensors])
 
 
 @public("hsplit")
-def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     return _split_at("hsplit", input, indices_or_sections, 0 if input.dim() == 1 else 1, 1)
 
 
 @public("vsplit")
-def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     return _split_at("vsplit", input, indices_or_sections, 0, 2)
 
 
 @public("dsplit")
-def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     return _split_at("dsplit", input, indices_or_sections, 2, 3)
 
 
@@ -334,7 +348,7 @@ def _split_at(name: str, input: Any, where: Any, dim: int, least: int) -> tuple[
 
 
 @public("block_diag", method=False)
-def block_diag(*tensors: Any) -> Any:
+def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along a diagonal, zeros elsewhere."""
     from .creation import zeros
 
@@ -343,14 +357,14 @@ def block_diag(*tensors: Any) -> Any:
     rows, left = [], 0
     for b in blocks:
         n, m = b.shape
-        like = {"dtype": b.dtype, "device": b.device}
+        like: dict[str, Any] = {"dtype": b.dtype, "device": b.device}
         rows.append(cat([zeros(n, left, **like), b, zeros(n, width - left - m, **like)], 1))
         left += m
     return cat(rows, 0)
 
 
 @public("rot90")
-def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by k quarters in the plane of `dims`, from the first towards the second."""
     if input.dim() < 2:
         raise RuntimeError(
@@ -373,7 +387,7 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
 
 
 @public("diag_embed")
-def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The last dimension as diagonals of new matrices."""
     return record(
         _diag_embed, input, operator.index(offset), operator.index(dim1), operator.index(dim2)
@@ -397,7 +411,7 @@ def _diag_embed(x: Node, offset: int, dim1: int, dim2: int) -> Node:
 
 
 @public("diagflat")
-def diagflat(input: Any, offset: int = 0) -> Any:
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """The flattened input as a diagonal matrix."""
     return diag(flatten(input), offset)
 
@@ -413,22 +427,32 @@ def _corners(row: int, col: int, offset: int, lower: bool, dtype: Any) -> Any:
 
 @public("tril_indices", method=False)
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
-) -> Any:
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
+) -> Tensor:
     """(row, column) of the elements of the lower triangle, in two rows."""
     return _corners(row, col, offset, True, dtype)
 
 
 @public("triu_indices", method=False)
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
-) -> Any:
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
+) -> Tensor:
     """(row, column) of the elements of the upper triangle, in two rows."""
     return _corners(row, col, offset, False, dtype)
 
 
 @public("select_scatter")
-def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy with the slice `index` of `dim` replaced by `src`."""
     out = input.clone()
     out.select(dim, index).copy_(src)
@@ -437,13 +461,13 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
 
 @public("slice_scatter")
 def slice_scatter(
-    input: Any,
-    src: Any,
+    input: Tensor,
+    src: Tensor,
     dim: int = 0,
     start: int | None = None,
     end: int | None = None,
     step: int = 1,
-) -> Any:
+) -> Tensor:
     """A copy with a slice of `dim` replaced by `src`."""
     out = input.clone()
     key = (slice(None),) * (dim % input.dim())
@@ -452,7 +476,9 @@ def slice_scatter(
 
 
 @public("diagonal_scatter")
-def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
     """A copy with a diagonal replaced by `src`."""
     return record(
         _diagonal_scatter,
@@ -471,10 +497,10 @@ def _diagonal_scatter(x: Node, src: Node, offset: int, dim1: int, dim2: int) -> 
 
 
 @public("unravel_index", method=False)
-def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+def unravel_index(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
     """Positions in a flattened tensor as coordinates in `shape`."""
-    out = []
-    for size in reversed(tuple(shape)):
-        out.append(indices % size)
-        indices = indices // size
+    out: list[Tensor] = []
+    for n in reversed(shape):
+        out.append(indices % n)
+        indices = indices // n
     return tuple(reversed(out))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -21,6 +21,10 @@ from .arguments import into, truth
 from .call import public
 from .elementwise import ON_A_GPU, maximum, minimum
 from .promotion import floating, to
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..return_types import Bounds, Indexed
 
 Dim = int | Sequence[int] | None
 
@@ -68,14 +72,14 @@ def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
 
 @public("sum", _sum, casts=ON_A_GPU, gradient=_by_dim("Sum"))
 def sum(
-    input: Any,
+    input: Tensor,
     dim: Dim = None,
     keepdim: bool = False,
     *,
-    dtype: Any = None,
-    out: Any = None,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
     **named: Any,
-) -> Any:
+) -> Tensor:
     """Sum over `dim` (all by default). Integers and bools are summed as int64."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -91,8 +95,13 @@ def _prod(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
 
 @public("prod", _prod, casts=FLOAT32, gradient=_by_dim("Prod"))
 def prod(
-    input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, **named: Any
-) -> Any:
+    input: Tensor,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    **named: Any,
+) -> Tensor:
     """Product over `dim` (all by default). Integers and bools are multiplied as int64."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -113,14 +122,14 @@ def _mean(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
 
 @public("mean", _mean, gradient=_by_dim("Mean"))
 def mean(
-    input: Any,
+    input: Tensor,
     dim: Dim = None,
     keepdim: bool = False,
     *,
-    dtype: Any = None,
-    out: Any = None,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
     **named: Any,
-) -> Any:
+) -> Tensor:
     """Arithmetic mean over `dim` (all by default)."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -156,14 +165,14 @@ def _spread(input: Any, dim: Any, unbiased: Any, correction: Any, keepdim: bool,
 
 @public("var", _var, gradient=_spread_name)
 def var(
-    input: Any,
-    dim: Any = None,
-    unbiased: Any = None,
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
+    correction: float | None = None,
     **named: Any,
-) -> Any:
+) -> Tensor:
     """Variance over `dim`, divided by N - correction (1 by default)."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -172,14 +181,14 @@ def var(
 
 @public("std")
 def std(
-    input: Any,
-    dim: Any = None,
-    unbiased: Any = None,
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
+    correction: float | None = None,
     **named: Any,
-) -> Any:
+) -> Tensor:
     """Standard deviation over `dim`: the root of `var`."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -188,25 +197,25 @@ def std(
 
 @public("var_mean", method=False)
 def var_mean(
-    input: Any,
-    dim: Any = None,
-    unbiased: Any = None,
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
-) -> Any:
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
 @public("std_mean", method=False)
 def std_mean(
-    input: Any,
-    dim: Any = None,
-    unbiased: Any = None,
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
-) -> Any:
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -221,7 +230,7 @@ def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
 
 
 @public("amax", _amax)
-def amax(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
+def amax(input: Tensor, dim: Dim = (), keepdim: bool = False, **named: Any) -> Tensor:
     """Largest element over `dim`; ties share the gradient evenly."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -229,7 +238,7 @@ def amax(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
 
 
 @public("amin", _amin)
-def amin(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
+def amin(input: Tensor, dim: Dim = (), keepdim: bool = False, **named: Any) -> Tensor:
     """Smallest element over `dim`; ties share the gradient evenly."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -252,7 +261,7 @@ _argmax, _argmin = _arg(ops.argmax), _arg(ops.argmin)
 
 
 @public("argmax", _argmax)
-def argmax(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, **named: Any) -> Tensor:
     """Position of the first largest element, along `dim` or in the flattened input."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -260,7 +269,7 @@ def argmax(input: Any, dim: int | None = None, keepdim: bool = False, **named: A
 
 
 @public("argmin", _argmin)
-def argmin(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, **named: Any) -> Tensor:
     """Position of the first smallest element, along `dim` or in the flattened input."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -291,36 +300,78 @@ def _some(name: str, input: Any) -> Any:
     return input
 
 
+@overload
+def max(input: Tensor) -> Tensor: ...
+
+
+@overload
+def max(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
+
+
+@overload
+def max(input: Tensor, dim: Tensor, /) -> Tensor: ...
+
+
+@overload
+def max(input: Tensor, *, other: Tensor) -> Tensor: ...
+
+
 @public("max", _max_along)
 def max(
-    input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: Tensor | None = None,
+    **named: Any,
 ) -> Any:
     """max(x): the largest element. max(x, dim): (values, indices). max(x, y): elementwise."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
-        return maximum(input, dim if other is None else other)
+        return maximum(input, dim if other is None else other)  # type: ignore[arg-type]
     if dim is None:
         return record(_amax, _some("max", input), None, False)
     return return_types.max(*record(_max_along, input, operator.index(dim), bool(keepdim)))
 
 
+@overload
+def min(input: Tensor) -> Tensor: ...
+
+
+@overload
+def min(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
+
+
+@overload
+def min(input: Tensor, dim: Tensor, /) -> Tensor: ...
+
+
+@overload
+def min(input: Tensor, *, other: Tensor) -> Tensor: ...
+
+
 @public("min", _min_along)
 def min(
-    input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: Tensor | None = None,
+    **named: Any,
 ) -> Any:
     """min(x): the smallest element. min(x, dim): (values, indices). min(x, y): elementwise."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
-        return minimum(input, dim if other is None else other)
+        return minimum(input, dim if other is None else other)  # type: ignore[arg-type]
     if dim is None:
         return record(_amin, _some("min", input), None, False)
     return return_types.min(*record(_min_along, input, operator.index(dim), bool(keepdim)))
 
 
 @public("aminmax")
-def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Bounds:
     return return_types.aminmax(
         amin(input, () if dim is None else dim, keepdim),
         amax(input, () if dim is None else dim, keepdim),
@@ -340,7 +391,7 @@ _any, _all = _truth_over(ops.any), _truth_over(ops.all)
 
 
 @public("any", _any)
-def any(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
+def any(input: Tensor, dim: Dim = None, keepdim: bool = False, **named: Any) -> Tensor:
     """Whether some element over `dim` is nonzero."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -348,7 +399,7 @@ def any(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any
 
 
 @public("all", _all)
-def all(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
+def all(input: Tensor, dim: Dim = None, keepdim: bool = False, **named: Any) -> Tensor:
     """Whether every element over `dim` is nonzero."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -362,7 +413,7 @@ def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
 
 
 @public("logsumexp", _logsumexp, casts=ON_A_GPU)
-def logsumexp(input: Any, dim: Dim, keepdim: bool = False, **named: Any) -> Any:
+def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False, **named: Any) -> Tensor:
     """log(sum(exp(input))) over `dim`, without overflow."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -394,26 +445,32 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
 
 
 @public("norm", _norm, casts=ON_A_GPU, gradient="LinalgVectorNormBackward0")
-def norm(input: Any, p: Any = "fro", dim: Dim = None, keepdim: bool = False) -> Any:
+def norm(
+    input: Tensor, p: float | str | None = "fro", dim: Dim = None, keepdim: bool = False
+) -> Tensor:
     """The p-norm of the elements over `dim`; 'fro' is 2."""
     power = 2.0 if p in ("fro", None) else float(p)
     return record(_norm, input, power, _hashable(dim), bool(keepdim))
 
 
 @public("count_nonzero")
-def count_nonzero(input: Any, dim: Dim = None) -> Any:
+def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
     """How many elements over `dim` are nonzero."""
     return sum(input != 0, dim)
 
 
 @public("nansum")
-def nansum(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def nansum(
+    input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """Sum that takes NaN for zero."""
     return sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype)
 
 
 @public("nanmean")
-def nanmean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+def nanmean(
+    input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """Mean of the elements that aren't NaN."""
     if not input.dtype.is_floating_point:
         raise RuntimeError(
@@ -425,13 +482,19 @@ def nanmean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = 
 
 
 @public("dist")
-def dist(input: Any, other: Any, p: float = 2) -> Any:
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of the difference."""
     return norm(input - other, p)
 
 
 @public("cov")
-def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+def cov(
+    input: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Tensor:
     """The covariance matrix of variables in rows, observed in columns."""
     if fweights is not None or aweights is not None:
         raise NotImplementedError(f"cov: weights are not implemented{at_user_line()}")
@@ -443,7 +506,7 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
 
 
 @public("corrcoef")
-def corrcoef(input: Any) -> Any:
+def corrcoef(input: Tensor) -> Tensor:
     """The matrix of correlations of variables in rows, observed in columns."""
     c = cov(input)
     if c.dim() == 0:

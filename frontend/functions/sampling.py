@@ -7,8 +7,8 @@ backend and in every run; they are not the bits PyTorch draws from that seed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -35,6 +35,10 @@ from .generator import (
     two_draws,
 )
 from .promotion import floating, to
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import DeviceLike
 
 __all__ = [
     "Generator",
@@ -82,14 +86,14 @@ def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
 @public("rand", method=False)
 def rand(
     *args: Any,
-    size: Any = None,
+    size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
     **_: Any,
-) -> Any:
+) -> Tensor:
     """Uniform numbers in [0, 1), of shape `size`."""
     shape, dtype = _size("rand", args, size), _float_dtype("rand", dtype)
     where = device_module.resolve(device)
@@ -101,14 +105,14 @@ def rand(
 @public("randn", method=False)
 def randn(
     *args: Any,
-    size: Any = None,
+    size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
     **_: Any,
-) -> Any:
+) -> Tensor:
     """Standard normal numbers, of shape `size`."""
     shape, dtype = _size("randn", args, size), _float_dtype("randn", dtype)
     where = device_module.resolve(device)
@@ -122,13 +126,13 @@ def randint(
     *args: Any,
     low: int | None = None,
     high: int | None = None,
-    size: Any = None,
+    size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """Uniform integers in [low, high), of shape `size`; int64 by default.
 
     Called as randint(high, size) or randint(low, high, size).
@@ -167,10 +171,10 @@ def randperm(
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """A random permutation of 0, …, n - 1."""
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}{at_user_line()}")
@@ -191,19 +195,19 @@ def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
 
 
 @public("rand_like", method=False)
-def rand_like(input: Any, **options: Any) -> Any:
+def rand_like(input: Tensor, **options: Any) -> Tensor:
     """Uniform numbers in [0, 1), of the shape, dtype and device of `input`."""
     return rand(input.shape, **_like(input, options))
 
 
 @public("randn_like", method=False)
-def randn_like(input: Any, **options: Any) -> Any:
+def randn_like(input: Tensor, **options: Any) -> Tensor:
     """Standard normal numbers, of the shape, dtype and device of `input`."""
     return randn(input.shape, **_like(input, options))
 
 
 @public("randint_like", method=False)
-def randint_like(input: Any, *bounds: Any, **options: Any) -> Any:
+def randint_like(input: Tensor, *bounds: Any, **options: Any) -> Tensor:
     """Uniform integers in [low, high) or [0, high), of the shape, dtype and device of `input`."""
     low, high = options.pop("low", None), options.pop("high", None)
     given = [*bounds, *(v for v in (low, high) if v is not None)]
@@ -231,8 +235,12 @@ def _probability(p: float) -> float:
 
 @public("bernoulli")
 def bernoulli(
-    input: Any, p: float | None = None, *, generator: Generator | None = None, out: Any = None
-) -> Any:
+    input: Tensor,
+    p: float | None = None,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """1 with the probability that each element of `input` tells (or `p` everywhere), else 0."""
     from .arguments import into
 
@@ -259,16 +267,16 @@ def _normal(seed: Node, first: Node, second: Node, *args: Any) -> Node:
 
 @public("normal", method=False)
 def normal(
-    mean: Any = 0.0,
-    std: Any = 1.0,
-    size: Any = None,
+    mean: float | Tensor = 0.0,
+    std: float | Tensor = 1.0,
+    size: Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """Normal numbers of the given means and standard deviations, tensors or numbers.
 
     Of shape `size`, or that to which the tensors broadcast.
@@ -337,13 +345,13 @@ def _multinomial(seed: Node, offset: Node, p: Node, count: int, replacement: boo
 
 @public("multinomial")
 def multinomial(
-    input: Any,
+    input: Tensor,
     num_samples: int,
     replacement: bool = False,
     *,
     generator: Generator | None = None,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """`num_samples` class indices drawn from each row of weights (which need not sum to one)."""
     from .arguments import into
 
@@ -389,8 +397,13 @@ def _uniform(seed: Node, offset: Node, *args: Any) -> Node:
 
 @public("uniform_", function=False)
 def uniform_(
-    self: Any, from_: float = 0, to_: float = 1, *, generator: Any = None, **named: Any
-) -> Any:
+    self: Tensor,
+    from_: float = 0,
+    to_: float = 1,
+    *,
+    generator: Generator | None = None,
+    **named: Any,
+) -> Tensor:
     """Fill with uniform numbers in [from, to)."""
     low, high = float(named.get("from", from_)), float(named.get("to", to_))
     _require_float("uniform_", self)
@@ -403,7 +416,9 @@ def uniform_(
 
 
 @public("normal_", function=False)
-def normal_(self: Any, mean: float = 0, std: float = 1, *, generator: Any = None) -> Any:
+def normal_(
+    self: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with normal numbers."""
     _require_float("normal_", self)
     if std < 0:
@@ -429,7 +444,9 @@ def _integers(seed: Node, offset: Node, *args: Any) -> Node:
 
 
 @public("random_", function=False)
-def random_(self: Any, from_: int = 0, to_: int | None = None, *, generator: Any = None) -> Any:
+def random_(
+    self: Tensor, from_: int = 0, to_: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with integers in [from, to): random_(), random_(to) or random_(from, to)."""
     if to_ is None:
         high = 1 << _DIGITS[self.dtype]
@@ -440,7 +457,9 @@ def random_(self: Any, from_: int = 0, to_: int | None = None, *, generator: Any
 
 
 @public("bernoulli_", function=False)
-def bernoulli_(self: Any, p: Any = 0.5, *, generator: Any = None) -> Any:
+def bernoulli_(
+    self: Tensor, p: float | Tensor = 0.5, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with 1 with probability `p` (a number, or a tensor that broadcasts), else 0."""
     shape, dtype, where = self._meta()
     drawn = draw(generator, where)
@@ -463,7 +482,7 @@ def _transformed(name: str, transform: Callable[..., Node]) -> Callable[..., Any
         wide = dtypes.accumulator(dtype) if dtype.is_floating_point else dtypes.float32
         return to(transform(ops.uniform(seed, offset, shape, wide), *parameters), dtype)
 
-    def method(self: Any, *parameters: float, generator: Any = None) -> Any:
+    def method(self: Tensor, *parameters: float, generator: Generator | None = None) -> Tensor:
         return _fill(self, build, generator, *map(float, parameters or (1.0,)))
 
     method.__name__, method.__doc__ = name, transform.__doc__
@@ -495,7 +514,9 @@ cauchy_ = public("cauchy_", function=False)(_transformed("cauchy_", _cauchy))
 
 
 @public("log_normal_", function=False)
-def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Any:
+def log_normal_(
+    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with exp of normal numbers of the given mean and standard deviation."""
     with recording.grad_mode(False):
         return normal_(self, mean, std, generator=generator).exp_()

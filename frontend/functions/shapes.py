@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import bool_
@@ -17,6 +17,11 @@ from ..recording import Handle, cached_view, named_dtype, record, view, views
 from ..recording.builders import builder
 from .arguments import sizes
 from .call import public
+
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
+    from .._tensor import Tensor
 
 
 def layout_of(t: Handle) -> views.Layout:
@@ -66,7 +71,9 @@ def becoming(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 @public("reshape")
 @cached_view
-def reshape(input: Any, *args: Any, shape: Any = None) -> Any:
+def reshape(
+    input: Tensor, *args: int | Sequence[int], shape: int | Sequence[int] | None = None
+) -> Tensor:
     """The elements in another shape: a view where strides allow it, else a copy."""
     target = infer_reshape(input.shape, sizes(args, shape))
     if _viewable(input, target):
@@ -76,7 +83,12 @@ def reshape(input: Any, *args: Any, shape: Any = None) -> Any:
 
 @public("view", function=False)
 @cached_view
-def view_(input: Any, *args: Any, size: Any = None, dtype: Any = None) -> Any:
+def view_(
+    input: Tensor,
+    *args: int | Sequence[int],
+    size: int | Sequence[int] | None = None,
+    dtype: DType | None = None,
+) -> Tensor:
     """A view in another shape (or, given a dtype of the same size, of the same bits)."""
     from tilewright.ir.dtype import DType
 
@@ -94,24 +106,24 @@ def view_(input: Any, *args: Any, size: Any = None, dtype: Any = None) -> Any:
     return view(input, views.VIEW, tuple(target))
 
 
-def alias(input: Any) -> Any:
+def alias(input: Tensor) -> Any:
     """Another tensor of the same memory."""
     return view(input, views.ALIAS, tuple(input.shape))
 
 
 @public("view_as", function=False)
-def view_as(input: Any, other: Any) -> Any:
+def view_as(input: Tensor, other: Tensor) -> Tensor:
     return view_(input, other.shape)
 
 
 @public("reshape_as", function=False)
-def reshape_as(input: Any, other: Any) -> Any:
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     return reshape(input, other.shape)
 
 
 @public("flatten")
 @cached_view
-def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim … end_dim as one; of a single one the tensor itself."""
     rank = input.dim()
     if rank == 0:
@@ -128,13 +140,13 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 
 @public("ravel")
-def ravel(input: Any) -> Any:
+def ravel(input: Tensor) -> Tensor:
     """All elements as a vector: a view of contiguous memory, else a copy."""
     return view_(contiguous(input), -1)
 
 
 @public("unflatten")
-def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dimension `dim` split into `sizes`."""
     axis = normalize_axis(dim, input.dim())
     inner = infer_reshape((input.shape[axis],), sizes)
@@ -143,7 +155,9 @@ def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
 
 @public("permute")
 @cached_view
-def permute(input: Any, *args: Any, dims: Any = None) -> Any:
+def permute(
+    input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
     """Dimension i of the result is dimension dims[i] of the input."""
     order = sizes(args, dims)
     rank = input.dim()
@@ -161,7 +175,7 @@ def permute(input: Any, *args: Any, dims: Any = None) -> Any:
 
 @public("transpose", in_place=becoming, aliases=("swapdims",))
 @cached_view
-def transpose(input: Any, dim0: int, dim1: int) -> Any:
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions swapped."""
     rank = input.dim()
     a, b = normalize_axis(dim0, rank), normalize_axis(dim1, rank)
@@ -172,7 +186,7 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
 
 
 @public("t", in_place=becoming)
-def t(input: Any) -> Any:
+def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and scalars are unchanged."""
     if input.dim() > 2:
         raise RuntimeError(
@@ -182,7 +196,7 @@ def t(input: Any) -> Any:
 
 
 @public("movedim", aliases=("moveaxis",))
-def movedim(input: Any, source: Any, destination: Any) -> Any:
+def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Dimensions `source` at the places `destination`, the others in their order."""
     rank = input.dim()
     moves = []
@@ -209,7 +223,7 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
 
 @public("squeeze", in_place=becoming)
 @cached_view
-def squeeze(input: Any, dim: Any = None) -> Any:
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dimensions of size 1 dropped: all of them, or those in `dim`."""
     rank = input.dim()
     if dim is None:
@@ -223,7 +237,7 @@ def squeeze(input: Any, dim: Any = None) -> Any:
 
 @public("unsqueeze", in_place=becoming)
 @cached_view
-def unsqueeze(input: Any, dim: int) -> Any:
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A dimension of size 1 put in at `dim`."""
     axis = normalize_axis(dim, input.dim() + 1)
     return view(input, views.UNSQUEEZE, (*input.shape[:axis], 1, *input.shape[axis:]), (axis,))
@@ -231,7 +245,9 @@ def unsqueeze(input: Any, dim: int) -> Any:
 
 @public("expand", function=False)
 @cached_view
-def expand(input: Any, *args: Any, size: Any = None) -> Any:
+def expand(
+    input: Tensor, *args: int | Sequence[int], size: int | Sequence[int] | None = None
+) -> Tensor:
     """A view in which dimensions of size 1 repeat; -1 keeps a size."""
     target = list(sizes(args, size))
     lead = len(target) - input.dim()
@@ -252,29 +268,29 @@ def expand(input: Any, *args: Any, size: Any = None) -> Any:
 
 
 @public("expand_as", function=False)
-def expand_as(input: Any, other: Any) -> Any:
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
     return expand(input, other.shape)
 
 
 @public("broadcast_to")
-def broadcast_to(input: Any, size: Sequence[int]) -> Any:
+def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
     return expand(input, size)
 
 
 @public("swapaxes", in_place=becoming)
-def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     return transpose(input, axis0, axis1)
 
 
 @public("broadcast_tensors", method=False)
-def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     shape = broadcast(*(x.shape for x in tensors))
     return tuple(x if x.shape == shape else expand(x, shape) for x in tensors)
 
 
 @public("unfold", function=False)
 @cached_view
-def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """All windows of `size` elements, `step` apart, along `dimension`; their contents come last."""
     rank = input.dim()
     axis = normalize_axis(dimension, rank)
@@ -295,7 +311,7 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
 
 @public("diagonal")
 @cached_view
-def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the elements whose position along `dim2` is that along `dim1` plus `offset`; they
     are the last dimension."""
     a, b = normalize_axis(dim1, input.dim()), normalize_axis(dim2, input.dim())
@@ -308,7 +324,9 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 @public("as_strided")
 @cached_view
-def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+def as_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
     """A view of the memory behind `input` at any strides, counted in elements."""
     shape, strides = tuple(int(n) for n in size), tuple(int(n) for n in stride)
     offset = input.storage_offset() if storage_offset is None else int(storage_offset)
@@ -356,13 +374,13 @@ def _whole(t: Any) -> Any:
 
 
 @public("contiguous", function=False)
-def contiguous(input: Any, memory_format: Any = None) -> Any:
+def contiguous(input: Tensor, memory_format: str | None = None) -> Tensor:
     """The tensor itself if it is contiguous, else a copy that is."""
     return input if input.is_contiguous() else clone(input)
 
 
 @public("clone")
-def clone(input: Any, *, memory_format: Any = None) -> Any:
+def clone(input: Tensor, *, memory_format: str | None = None) -> Tensor:
     """A copy, differentiable."""
     return record(_identity, input)
 
@@ -391,7 +409,7 @@ adjoint = public("adjoint")(_swapped("adjoint()"))
 mT, mH = _swapped("mT"), _swapped("mH")
 
 
-def H(input: Any) -> Any:
+def H(input: Tensor) -> Tensor:
     """The transpose of a matrix (numbers are real here)."""
     if input.dim() not in (0, 2):
         raise RuntimeError(
@@ -401,8 +419,12 @@ def H(input: Any) -> Any:
     return mH(input)
 
 
-@public("positive", operators={"__pos__": lambda self: positive(self)})
-def positive(input: Any) -> Any:
+def _positive(self: Tensor) -> Tensor:
+    return positive(self)
+
+
+@public("positive", operators={"__pos__": _positive})
+def positive(input: Tensor) -> Tensor:
     """The tensor itself."""
     if input.dtype is bool_:
         raise RuntimeError(f"The `+` operator, on a bool tensor is not supported.{at_user_line()}")
@@ -410,7 +432,9 @@ def positive(input: Any) -> Any:
 
 
 @public("sum_to_size", function=False)
-def sum_to_size(input: Any, *args: Any, size: Any = None) -> Any:
+def sum_to_size(
+    input: Tensor, *args: int | Sequence[int], size: int | Sequence[int] | None = None
+) -> Tensor:
     """Summed over what broadcasting from `size` would repeat."""
     return record(_sum_to, input, sizes(args, size))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -21,6 +21,10 @@ from .call import NO_OPERATOR, public
 from .elementwise import ON_A_GPU
 from .promotion import to
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..return_types import Indexed
+
 # ---- running folds ---------------------------------------------------------------------------
 
 
@@ -31,7 +35,9 @@ def _cumsum(x: Node, dim: int, dtype: DType | None) -> Node:
 
 
 @public("cumsum", _cumsum, in_place=True, casts=ON_A_GPU)
-def cumsum(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
+def cumsum(
+    input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
     """Sums of the first elements along `dim`."""
     return into(out, record(_cumsum, input, operator.index(dim), dtype))
 
@@ -43,7 +49,9 @@ def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
 
 
 @public("cumprod", _cumprod, in_place=True, casts=ON_A_GPU, unexportable=NO_OPERATOR)
-def cumprod(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
+def cumprod(
+    input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
     """Products of the first elements along `dim`."""
     return into(out, record(_cumprod, input, operator.index(dim), dtype))
 
@@ -61,13 +69,13 @@ _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
 
 
 @public("cummax", _cummax, unexportable=NO_OPERATOR)
-def cummax(input: Any, dim: int) -> Any:
+def cummax(input: Tensor, dim: int) -> Indexed:
     """The largest of the first elements along `dim`, and where it is."""
     return return_types.cummax(*record(_cummax, input, operator.index(dim)))
 
 
 @public("cummin", _cummin, unexportable=NO_OPERATOR)
-def cummin(input: Any, dim: int) -> Any:
+def cummin(input: Tensor, dim: int) -> Indexed:
     """The smallest of the first elements along `dim`, and where it is."""
     return return_types.cummin(*record(_cummin, input, operator.index(dim)))
 
@@ -77,13 +85,19 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
 
 
 @public("logcumsumexp", _logcumsumexp, unexportable=NO_OPERATOR)
-def logcumsumexp(input: Any, dim: int) -> Any:
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """log of the running sums of exp; no term is lost beside a larger one that comes later."""
     return record(_logcumsumexp, input, operator.index(dim))
 
 
 @public("diff")
-def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
     """The n-th differences of neighbours along `dim`."""
     if not input.dim():
         raise RuntimeError(f"diff expects input to be at least one-dimensional{at_user_line()}")
@@ -114,19 +128,19 @@ def _sort(x: Node, dim: int, descending: bool) -> tuple[Node, Node]:
 
 
 @public("sort", _sort)
-def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Indexed:
     """The elements along `dim` in order (equal ones keep theirs), and where they were."""
     return return_types.sort(*record(_sort, input, operator.index(dim), bool(descending)))
 
 
 @public("argsort")
-def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The positions that sort the elements along `dim`."""
     return record(_sort, input, operator.index(dim), bool(descending))[1]
 
 
 @public("msort")
-def msort(input: Any) -> Any:
+def msort(input: Tensor) -> Tensor:
     return sort(input, 0).values
 
 
@@ -142,7 +156,9 @@ def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
 
 
 @public("topk", _topk)
-def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def topk(
+    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Indexed:
     """The k largest (or smallest) elements along `dim`, in order, and where they are."""
     return return_types.topk(
         *record(_topk, input, operator.index(k), operator.index(dim), bool(largest))
@@ -169,7 +185,7 @@ def _dropped(values: Node, index: Node, axis: int, keepdim: bool) -> tuple[Node,
 
 
 @public("kthvalue", _kthvalue)
-def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Indexed:
     """The k-th smallest element along `dim`, counted from 1, and where it is."""
     return return_types.kthvalue(
         *record(_kthvalue, input, operator.index(k), operator.index(dim), bool(keepdim))
@@ -205,8 +221,16 @@ def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[No
     return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
 
 
+@overload
+def median(input: Tensor) -> Tensor: ...
+
+
+@overload
+def median(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
+
+
 @public("median", _median)
-def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all elements; or along `dim`, with where it is. NaN if one is among
     them."""
     if dim is None:
@@ -214,8 +238,16 @@ def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return return_types.median(*record(_median, input, operator.index(dim), bool(keepdim), False))
 
 
+@overload
+def nanmedian(input: Tensor) -> Tensor: ...
+
+
+@overload
+def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
+
+
 @public("nanmedian")
-def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """As `median`, of the elements that aren't NaN."""
     if dim is None:
         return record(_median, input, None, False, True)[0]
@@ -245,20 +277,20 @@ def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
 
 
 @public("mode", _mode)
-def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Indexed:
     """The smallest of the most frequent elements along `dim`, and the last place it is at."""
     return return_types.mode(*record(_mode, input, operator.index(dim), bool(keepdim)))
 
 
 @public("quantile")
 def quantile(
-    input: Any,
-    q: Any,
+    input: Tensor,
+    q: float | Tensor,
     dim: int | None = None,
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
-) -> Any:
+) -> Tensor:
     """The q-quantiles of all elements, or along `dim`; several for a 1-d q come first."""
     if interpolation not in ("linear", "lower", "higher", "nearest", "midpoint"):
         raise RuntimeError(f"quantile(): unknown interpolation {interpolation!r}{at_user_line()}")

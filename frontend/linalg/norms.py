@@ -80,6 +80,7 @@ def matrix_norm(
             f"linalg.matrix_norm: ord={ord!r} needs singular values, which are not implemented: "
             f"expected 'fro', 1, -1, inf or -inf{at_user_line()}"
         )
+    assert not isinstance(ord, str)
     within, over = (row, column) if abs(ord) == 1 else (column, row)
     sums = x.abs().sum(within, keepdim=True)
     found = sums.amax(over, keepdim=True) if ord > 0 else sums.amin(over, keepdim=True)
@@ -99,7 +100,7 @@ def norm(
 
     Without `dim`, of a vector or matrix; without `ord` too, of all elements as one vector.
     """
-    options = {"dtype": dtype, "out": out}
+    options: dict[str, Any] = {"dtype": dtype, "out": out}
     dims = (dim,) if isinstance(dim, int) else dim
     if ord is None and dims is None:
         return vector_norm(A, 2, dims, keepdim, **options)
@@ -118,7 +119,7 @@ def norm(
     is_vector = (A.dim() if dims is None else len(dims)) == 1
     if is_vector and not isinstance(ord, str):
         return vector_norm(A, ord, dims, keepdim, **options)
-    return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, **options)
+    return matrix_norm(A, ord, (-2, -1) if dims is None else dims, keepdim, **options)
 
 
 def _check(x: Any, dtype: Any, name: str) -> None:

@@ -153,7 +153,7 @@ class _Inputs(Function):
     """The arguments of a module, unchanged: their gradients are the last the module makes."""
 
     @staticmethod
-    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> Tensor:
+    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> tuple[Any, ...]:
         ctx.passing = passing
         return tuple(t.view_as(t) for t in tensors)
 
@@ -166,7 +166,7 @@ class _Outputs(Function):
     """The results of a module, unchanged: their gradients are the first it sees."""
 
     @staticmethod
-    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> Tensor:
+    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> tuple[Any, ...]:
         ctx.passing = passing
         return tuple(t.view_as(t) for t in tensors)
 

@@ -71,7 +71,7 @@ class Module(State):
     @threads.gives_way
     def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         if self._hooks is not None:
-            return self._hooks.call(self, args, kwargs)
+            return self._hooks.call(self, args, kwargs)  # type: ignore[arg-type]
         return self.forward(*args, **kwargs)
 
     # ---- attributes --------------------------------------------------------------------------
@@ -335,8 +335,8 @@ class Module(State):
             if set_to_none:
                 parameter._grad = None
             else:
-                parameter.grad.detach_()
-                parameter.grad.zero_()
+                parameter._grad.detach_()
+                parameter._grad.zero_()
 
     def _apply(self: T, fn: Callable[[Any], Any], recurse: bool = True) -> T:
         """Replace the value of every parameter and buffer by `fn` of it."""

@@ -61,7 +61,7 @@ class MultiheadAttention(Module):
         self.batch_first = batch_first
         self.head_dim = embed_dim // num_heads
         self.add_zero_attn = add_zero_attn
-        where = {"device": device, "dtype": dtype}
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
 
         def parameter(*shape: int) -> Any:
             return Parameter(empty(*shape, **where))

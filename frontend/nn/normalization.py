@@ -47,7 +47,7 @@ class _ChannelNorm(Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        where = {"device": device, "dtype": dtype}
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
         if affine:
             self.weight = Parameter(empty(num_features, **where))
         else:
@@ -241,7 +241,7 @@ class LayerNorm(Module):
         self.normalized_shape = _shape(normalized_shape)
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        where = {"device": device, "dtype": dtype}
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
         if elementwise_affine:
             self.weight = Parameter(empty(*self.normalized_shape, **where))
         else:

@@ -26,7 +26,7 @@ class Upsample(Module):
         super().__init__()
         self.name = type(self).__name__
         self.size = size
-        if isinstance(scale_factor, tuple):
+        if isinstance(scale_factor, Sequence):
             scale_factor = tuple(float(f) for f in scale_factor)
         elif scale_factor is not None:
             scale_factor = float(scale_factor)

@@ -54,7 +54,7 @@ class State:
     def state_dict(
         self: Any,
         *args: Any,
-        destination: dict[str, Any] | None = None,
+        destination: Any = None,
         prefix: str = "",
         keep_vars: bool = False,
     ) -> Any:

@@ -82,7 +82,7 @@ class TransformerEncoderLayer(_Layer):
         device: DeviceLike | None = None,
         dtype: DType | None = None,
     ) -> None:
-        where = {"device": device, "dtype": dtype}
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
         super().__init__()
         self.self_attn = MultiheadAttention(
             d_model, nhead, dropout=dropout, bias=bias, batch_first=batch_first, **where
@@ -133,7 +133,7 @@ class TransformerDecoderLayer(_Layer):
         device: DeviceLike | None = None,
         dtype: DType | None = None,
     ) -> None:
-        where = {"device": device, "dtype": dtype}
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
         super().__init__()
         for name in ("self_attn", "multihead_attn"):
             attention = MultiheadAttention(
@@ -284,7 +284,7 @@ class Transformer(Module):
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        where = {"device": device, "dtype": dtype}
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
         options = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first,
             norm_first, bias,
@@ -293,11 +293,11 @@ class Transformer(Module):
         def norm() -> LayerNorm:
             return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
 
-        self.encoder = custom_encoder
+        self.encoder: Any = custom_encoder
         if custom_encoder is None:
             encoder = TransformerEncoderLayer(*options, **where)
             self.encoder = TransformerEncoder(encoder, num_encoder_layers, norm())
-        self.decoder = custom_decoder
+        self.decoder: Any = custom_decoder
         if custom_decoder is None:
             decoder = TransformerDecoderLayer(*options, **where)
             self.decoder = TransformerDecoder(decoder, num_decoder_layers, norm())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
@@ -22,9 +20,6 @@ from ..functions.promotion import to
 from ..recording import epoch, threads
 from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
 
-if TYPE_CHECKING:
-
-
 ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
 Loss = TypeVar("Loss")
 
@@ -34,7 +29,7 @@ class _Required:
         return "<required parameter>"
 
 
-required = _Required()
+required: Any = _Required()
 
 
 class Optimizer(Hooked):
@@ -57,7 +52,7 @@ class Optimizer(Hooked):
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        groups = list(params)
+        groups: list[Any] = list(params)
         if not groups:
             raise ValueError(f"optimizer got an empty parameter list{at_user_line()}")
         if not isinstance(groups[0], dict):

@@ -41,7 +41,9 @@ from .rounding import built
 from .writes import assign
 
 if TYPE_CHECKING:
+    from .._tensor import Tensor
     from ..amp.casts import Casts
+    from ..types import Number
 
 LIMIT = 0 if devices.flag("TW_EAGER") else 4096
 """Pending results at which a flush is made, so that a loop that reads no value stays bounded."""
@@ -425,11 +427,11 @@ def set_default_dtype(dtype: dtypes.DType) -> None:
 
 
 def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
-    def method(self: Any) -> Any:
+    def method(self: Tensor) -> Tensor:
         node = _table.get((build, self._node))
         if node is None:
             node = _record(build, (self,))
-        t = _new(tensor_type)
+        t: Any = _new(tensor_type)
         t._node = node
         _append(t)
         if len(handles) > LIMIT:
@@ -454,7 +456,7 @@ def binary(
     numbers: whether the second may be a Python number.
     """
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Tensor, other: Number | Tensor) -> Tensor:
         if isinstance(other, Handle):
             node = _table.get((build, self._node, other._node))
             if node is None:
@@ -473,16 +475,16 @@ def binary(
                 node = _record_scalar(build, self, other, False)
                 if node is NotImplemented:
                     return _with_array(method, self, other)
-        t = _new(tensor_type)
+        t: Any = _new(tensor_type)
         t._node = node
         _append(t)
         if len(handles) > LIMIT:
             _overfull()
         return t
 
-    def reflected(self: Any, other: Any) -> Any:
+    def reflected(self: Tensor, other: Number | Tensor) -> Tensor:
         if isinstance(other, Handle):
-            return method(other, self)
+            return method(other, self)  # type: ignore[arg-type]
         try:
             node = _table.get((build, other, other.__class__, self._node))
         except TypeError:  # unhashable
@@ -509,7 +511,7 @@ def _with_array(method: Callable[..., Any], t: Any, other: Any) -> Any:
 def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
     """The in-place form of a binary method; `method` is the general way."""
 
-    def write(self: Any, other: Any) -> Any:
+    def write(self: Tensor, other: Number | Tensor) -> Tensor:
         node = self._node
         if (
             node is not None

@@ -198,7 +198,7 @@ def softmax(
     dtype: DType | None = None,
 ) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`; with `dtype` the input is cast first."""
-    if type(_stacklevel) is not int:  # softmax(x, dim, dtype), as torch.softmax has it
+    if not isinstance(_stacklevel, int):  # softmax(x, dim, dtype), as torch.softmax has it
         dtype = _stacklevel
     return record(
         _softmax, input, dim if dim is not None else _implicit("softmax", input, dim), dtype
@@ -223,7 +223,7 @@ def log_softmax(
     dtype: DType | None = None,
 ) -> Tensor:
     """log(softmax(x))."""
-    if type(_stacklevel) is not int:
+    if not isinstance(_stacklevel, int):
         dtype = _stacklevel
     at = dim if dim is not None else _implicit("log_softmax", input, dim)
     return record(_log_softmax, input, at, dtype)

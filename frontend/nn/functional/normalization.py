@@ -133,9 +133,9 @@ def batch_norm_step(
     input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
-    mean: Tensor,
-    variance: Tensor,
-    count: Tensor,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    count: Tensor | None,
     momentum: float | None,
     eps: float,
 ) -> Tensor:

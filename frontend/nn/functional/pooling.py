@@ -217,12 +217,13 @@ adaptive_avg_pool3d = _adaptive("avg", 3)
 adaptive_max_pool1d, adaptive_max_pool2d = _adaptive("max", 1), _adaptive("max", 2)
 adaptive_max_pool3d = _adaptive("max", 3)
 
-for _name, _function in {
+_PUBLIC: dict[str, Callable[..., Any]] = {
     "max_pool1d": max_pool1d,
     "max_pool2d": max_pool2d,
     "max_pool3d": max_pool3d,
     "avg_pool1d": avg_pool1d,
     "adaptive_avg_pool1d": adaptive_avg_pool1d,
     "adaptive_max_pool1d": adaptive_max_pool1d,
-}.items():
+}
+for _name, _function in _PUBLIC.items():
     public(_name, method=False)(_function)

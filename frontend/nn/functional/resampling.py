@@ -135,7 +135,7 @@ def interpolate(
         sizes = tuple(map(int, size)) if isinstance(size, Sequence) else (int(size),) * dims
         factors = None
     else:
-        given = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * dims
+        given: Any = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * dims
         factors = tuple(map(float, given))
         sizes = tuple(math.floor(n * f) for n, f in zip(spatial, factors, strict=False))
     if len(sizes) != dims:

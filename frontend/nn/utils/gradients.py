@@ -81,7 +81,7 @@ def clip_grad_norm_(
     foreach: bool | None = None,
 ) -> Tensor:
     """Scale all gradients so that their common norm is at most `max_norm`; returns the norm."""
-    parameters = [parameters] if isinstance(parameters, Handle) else list(parameters)
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     grads = _gradients(parameters)
     if not grads:
         from ...functions.creation import tensor

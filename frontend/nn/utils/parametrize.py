@@ -78,7 +78,7 @@ def register_parametrization(
     delattr(module, tensor_name)
     if not is_parametrized(module):
         _derive(module)
-        module.parametrizations = ModuleDict()
+        module.add_module("parametrizations", ModuleDict())
     module.parametrizations[tensor_name] = ParametrizationList([parametrization], original)
     setattr(type(module), tensor_name, property(lambda self: self.parametrizations[tensor_name]()))
     return module

@@ -110,7 +110,7 @@ class LambdaLR(LRScheduler):
         last_epoch: int = -1,
     ) -> None:
         count = len(optimizer.param_groups)
-        if isinstance(lr_lambda, (list, tuple)):
+        if not callable(lr_lambda):
             if len(lr_lambda) != count:
                 raise ValueError(f"Expected {count} lr_lambdas, but got {len(lr_lambda)}")
             self.lr_lambdas: list[Callable[[int], float]] = list(lr_lambda)

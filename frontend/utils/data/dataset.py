@@ -170,7 +170,7 @@ def random_split(
     dataset: Dataset[T], lengths: Sequence[int | float], generator: Generator | None = None
 ) -> list[Subset[T]]:
     """Disjoint random subsets of the given lengths, or of the given fractions of the whole."""
-    total = len(dataset)
+    total = len(dataset)  # type: ignore[arg-type]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         if any(not 0 <= f <= 1 for f in lengths):
             raise ValueError(f"fractions must lie between 0 and 1, got {list(lengths)}")

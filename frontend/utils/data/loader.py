@@ -17,8 +17,6 @@ from .sampler import BatchSampler, RandomSampler, SequentialSampler
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
-    from local import T
-
     from ...functions.generator import Generator
     from ...utils.data.dataset import Dataset
     from ...utils.data.sampler import Sampler
@@ -81,13 +79,15 @@ class DataLoader(Generic[T]):
             raise ValueError("prefetch_factor option should be positive")
         if persistent_workers and num_workers == 0:
             raise ValueError("persistent_workers option needs num_workers > 0")
-        self.dataset = dataset
+        self.dataset: Any = dataset
         self.num_workers = num_workers
         self.pin_memory = pin_memory
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
         self.generator = generator
-        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self.prefetch_factor: Any = (
+            2 if num_workers and prefetch_factor is None else prefetch_factor
+        )
         self.persistent_workers = persistent_workers
         self.multiprocessing_context = _context(multiprocessing_context, num_workers)
         self.in_order = in_order
@@ -120,10 +120,11 @@ class DataLoader(Generic[T]):
             )
         if sampler is None and not iterable:
             if shuffle:
-                sampler = RandomSampler(dataset, generator=generator)
+                sampler = RandomSampler(dataset, generator=generator)  # type: ignore[arg-type]
             else:
-                sampler = SequentialSampler(dataset)
+                sampler = SequentialSampler(dataset)  # type: ignore[arg-type]
         if batch_size is not None and batch_sampler is None and not iterable:
+            assert sampler is not None
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         if (
             iterable
@@ -135,8 +136,8 @@ class DataLoader(Generic[T]):
             )
         self.batch_size = batch_size
         self.drop_last = drop_last
-        self.sampler = sampler
-        self.batch_sampler = batch_sampler
+        self.sampler: Any = sampler
+        self.batch_sampler: Any = batch_sampler
         if collate_fn is None:
             batched = batch_sampler is not None or (iterable and batch_size is not None)
             collate_fn = default_collate if batched else default_convert
