@@ -9,6 +9,9 @@ import importlib as _importlib
 import os as _os
 from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:  # before the rest, whose names a checker takes for our own
+    from ._names import *  # noqa: F403
+
 from tilewright.ir.dtype import (
     DType as dtype,
 )
@@ -32,7 +35,7 @@ from tilewright.ir.shape import Size
 from tilewright.runtime.device import OutOfMemoryError
 
 from . import autograd, backends
-from ._tensor import Tensor
+from ._tensor import Tensor as Tensor
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .devices import device, get_default_device, set_default_device
 from .exchange.arrays import from_dlpack
@@ -71,7 +74,6 @@ from .settings.precision import (
 )
 
 if TYPE_CHECKING:
-    from ._names import *  # noqa: F403
     from .types import DeviceLike
 
 __version__ = "0.1.0"

@@ -3,9 +3,26 @@
 Written by tools/stubs.py from the declarations of ops.
 """
 
-# ruff: noqa: F401
-
+from builtins import bool as _bool
+from builtins import float as _float
+from builtins import int as _int
 from collections.abc import Sequence
+
+from tilewright.ir.dtype import DType as _is_dtype
+from tilewright.ir.dtype import bfloat16 as bfloat16
+from tilewright.ir.dtype import bool_ as _is_bool
+from tilewright.ir.dtype import float8_e4m3fn as float8_e4m3fn
+from tilewright.ir.dtype import float8_e5m2 as float8_e5m2
+from tilewright.ir.dtype import float16 as float16
+from tilewright.ir.dtype import float32 as float32
+from tilewright.ir.dtype import float64 as float64
+from tilewright.ir.dtype import int8 as int8
+from tilewright.ir.dtype import int16 as int16
+from tilewright.ir.dtype import int32 as int32
+from tilewright.ir.dtype import int64 as int64
+from tilewright.ir.dtype import uint8 as uint8
+from tilewright.ir.shape import Size as Size
+from tilewright.runtime.device import OutOfMemoryError as OutOfMemoryError
 
 from . import accelerator as accelerator
 from . import amp as amp
@@ -25,7 +42,7 @@ from . import serialization as serialization
 from . import types as types
 from . import utils as utils
 from . import version as version
-from ._tensor import Tensor
+from ._tensor import Tensor as Tensor
 from .amp.autocast_mode import autocast as autocast
 from .amp.autocast_mode import clear_autocast_cache as clear_autocast_cache
 from .amp.autocast_mode import get_autocast_dtype as get_autocast_dtype
@@ -34,10 +51,20 @@ from .amp.autocast_mode import is_autocast_enabled as is_autocast_enabled
 from .amp.autocast_mode import set_autocast_cache_enabled as set_autocast_cache_enabled
 from .amp.autocast_mode import set_autocast_dtype as set_autocast_dtype
 from .amp.autocast_mode import set_autocast_enabled as set_autocast_enabled
+from .autograd import enable_grad as enable_grad
+from .autograd import inference_mode as inference_mode
+from .autograd import is_grad_enabled as is_grad_enabled
+from .autograd import no_grad as no_grad
+from .autograd import set_grad_enabled as set_grad_enabled
 from .autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
 from .autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .autograd.anomaly import set_anomaly_enabled as set_anomaly_enabled
 from .compiler import compile as compile
+from .devices import device as device
+from .devices import get_default_device as get_default_device
+from .devices import set_default_device as set_default_device
+from .exchange.arrays import from_dlpack as from_dlpack
+from .exchange.printing import set_printoptions as set_printoptions
 from .functions.composed import clamp_max as clamp_max
 from .functions.composed import clamp_min as clamp_min
 from .functions.composed import fill as fill
@@ -55,27 +82,45 @@ from .functions.composed import rsub as rsub
 from .functions.composed import signbit as signbit
 from .functions.composed import sinc as sinc
 from .functions.composed import xlogy as xlogy
+from .functions.creation import arange as arange
+from .functions.creation import as_tensor as as_tensor
+from .functions.creation import asarray as asarray
+from .functions.creation import empty as empty
+from .functions.creation import empty_like as empty_like
+from .functions.creation import eye as eye
+from .functions.creation import from_numpy as from_numpy
+from .functions.creation import frombuffer as frombuffer
+from .functions.creation import full as full
+from .functions.creation import full_like as full_like
+from .functions.creation import linspace as linspace
+from .functions.creation import logspace as logspace
+from .functions.creation import ones as ones
+from .functions.creation import ones_like as ones_like
+from .functions.creation import scalar_tensor as scalar_tensor
+from .functions.creation import tensor as tensor
+from .functions.creation import zeros as zeros
+from .functions.creation import zeros_like as zeros_like
 from .functions.data_sized import argwhere as argwhere
 from .functions.data_sized import nonzero as nonzero
 from .functions.data_sized import unique as unique
 from .functions.data_sized import unique_consecutive as unique_consecutive
+from .functions.elementwise import abs as _is_absolute
 from .functions.elementwise import abs as abs
-from .functions.elementwise import abs as absolute
+from .functions.elementwise import acos as _is_arccos
 from .functions.elementwise import acos as acos
-from .functions.elementwise import acos as arccos
+from .functions.elementwise import acosh as _is_arccosh
 from .functions.elementwise import acosh as acosh
-from .functions.elementwise import acosh as arccosh
 from .functions.elementwise import add as add
 from .functions.elementwise import addcdiv as addcdiv
 from .functions.elementwise import addcmul as addcmul
-from .functions.elementwise import asin as arcsin
+from .functions.elementwise import asin as _is_arcsin
 from .functions.elementwise import asin as asin
-from .functions.elementwise import asinh as arcsinh
+from .functions.elementwise import asinh as _is_arcsinh
 from .functions.elementwise import asinh as asinh
-from .functions.elementwise import atan as arctan
+from .functions.elementwise import atan as _is_arctan
 from .functions.elementwise import atan as atan
 from .functions.elementwise import atan2 as atan2
-from .functions.elementwise import atanh as arctanh
+from .functions.elementwise import atanh as _is_arctanh
 from .functions.elementwise import atanh as atanh
 from .functions.elementwise import bitwise_and as bitwise_and
 from .functions.elementwise import bitwise_left_shift as bitwise_left_shift
@@ -84,16 +129,16 @@ from .functions.elementwise import bitwise_or as bitwise_or
 from .functions.elementwise import bitwise_right_shift as bitwise_right_shift
 from .functions.elementwise import bitwise_xor as bitwise_xor
 from .functions.elementwise import ceil as ceil
+from .functions.elementwise import clamp as _is_clip
 from .functions.elementwise import clamp as clamp
-from .functions.elementwise import clamp as clip
 from .functions.elementwise import copysign as copysign
 from .functions.elementwise import cos as cos
 from .functions.elementwise import cosh as cosh
 from .functions.elementwise import deg2rad as deg2rad
 from .functions.elementwise import digamma as digamma
+from .functions.elementwise import div as _is_divide
+from .functions.elementwise import div as _is_true_divide
 from .functions.elementwise import div as div
-from .functions.elementwise import div as divide
-from .functions.elementwise import div as true_divide
 from .functions.elementwise import eq as eq
 from .functions.elementwise import erf as erf
 from .functions.elementwise import erfc as erfc
@@ -107,17 +152,17 @@ from .functions.elementwise import fmax as fmax
 from .functions.elementwise import fmin as fmin
 from .functions.elementwise import fmod as fmod
 from .functions.elementwise import frac as frac
+from .functions.elementwise import ge as _is_greater_equal
 from .functions.elementwise import ge as ge
-from .functions.elementwise import ge as greater_equal
-from .functions.elementwise import gt as greater
+from .functions.elementwise import gt as _is_greater
 from .functions.elementwise import gt as gt
 from .functions.elementwise import hypot as hypot
 from .functions.elementwise import isclose as isclose
 from .functions.elementwise import isfinite as isfinite
 from .functions.elementwise import isinf as isinf
 from .functions.elementwise import isnan as isnan
+from .functions.elementwise import le as _is_less_equal
 from .functions.elementwise import le as le
-from .functions.elementwise import le as less_equal
 from .functions.elementwise import lerp as lerp
 from .functions.elementwise import lgamma as lgamma
 from .functions.elementwise import log as log
@@ -128,15 +173,17 @@ from .functions.elementwise import logical_and as logical_and
 from .functions.elementwise import logical_not as logical_not
 from .functions.elementwise import logical_or as logical_or
 from .functions.elementwise import logical_xor as logical_xor
-from .functions.elementwise import lt as less
+from .functions.elementwise import lt as _is_less
 from .functions.elementwise import lt as lt
+from .functions.elementwise import maximum as maximum
+from .functions.elementwise import minimum as minimum
+from .functions.elementwise import mul as _is_multiply
 from .functions.elementwise import mul as mul
-from .functions.elementwise import mul as multiply
 from .functions.elementwise import nan_to_num as nan_to_num
+from .functions.elementwise import ne as _is_not_equal
 from .functions.elementwise import ne as ne
-from .functions.elementwise import ne as not_equal
+from .functions.elementwise import neg as _is_negative
 from .functions.elementwise import neg as neg
-from .functions.elementwise import neg as negative
 from .functions.elementwise import pow as pow
 from .functions.elementwise import rad2deg as rad2deg
 from .functions.elementwise import reciprocal as reciprocal
@@ -145,17 +192,17 @@ from .functions.elementwise import remainder as remainder
 from .functions.elementwise import round as round
 from .functions.elementwise import rsqrt as rsqrt
 from .functions.elementwise import sigmoid as sigmoid
-from .functions.elementwise import sign as sgn
+from .functions.elementwise import sign as _is_sgn
 from .functions.elementwise import sign as sign
 from .functions.elementwise import sin as sin
 from .functions.elementwise import sinh as sinh
 from .functions.elementwise import sqrt as sqrt
 from .functions.elementwise import square as square
+from .functions.elementwise import sub as _is_subtract
 from .functions.elementwise import sub as sub
-from .functions.elementwise import sub as subtract
 from .functions.elementwise import tan as tan
 from .functions.elementwise import tanh as tanh
-from .functions.elementwise import trunc as fix
+from .functions.elementwise import trunc as _is_fix
 from .functions.elementwise import trunc as trunc
 from .functions.indexing import gather as gather
 from .functions.indexing import index_add as index_add
@@ -178,9 +225,9 @@ from .functions.joining import atleast_2d as atleast_2d
 from .functions.joining import atleast_3d as atleast_3d
 from .functions.joining import block_diag as block_diag
 from .functions.joining import cartesian_prod as cartesian_prod
+from .functions.joining import cat as _is_concat
+from .functions.joining import cat as _is_concatenate
 from .functions.joining import cat as cat
-from .functions.joining import cat as concat
-from .functions.joining import cat as concatenate
 from .functions.joining import column_stack as column_stack
 from .functions.joining import combinations as combinations
 from .functions.joining import diag as diag
@@ -207,7 +254,7 @@ from .functions.joining import triu as triu
 from .functions.joining import triu_indices as triu_indices
 from .functions.joining import unravel_index as unravel_index
 from .functions.joining import vsplit as vsplit
-from .functions.joining import vstack as row_stack
+from .functions.joining import vstack as _is_row_stack
 from .functions.joining import vstack as vstack
 from .functions.limits import finfo as finfo
 from .functions.limits import iinfo as iinfo
@@ -237,13 +284,13 @@ from .functions.products import matmul as matmul
 from .functions.products import matrix_power as matrix_power
 from .functions.products import mm as mm
 from .functions.products import mv as mv
-from .functions.products import outer as ger
+from .functions.products import outer as _is_ger
 from .functions.products import outer as outer
 from .functions.products import pdist as pdist
 from .functions.products import tensordot as tensordot
 from .functions.products import trace as trace
+from .functions.products import trapezoid as _is_trapz
 from .functions.products import trapezoid as trapezoid
-from .functions.products import trapezoid as trapz
 from .functions.products import vander as vander
 from .functions.products import vdot as vdot
 from .functions.promotion import can_cast as can_cast
@@ -267,10 +314,8 @@ from .functions.reduction import cov as cov
 from .functions.reduction import dist as dist
 from .functions.reduction import logsumexp as logsumexp
 from .functions.reduction import max as max
-from .functions.reduction import maximum as maximum
 from .functions.reduction import mean as mean
 from .functions.reduction import min as min
-from .functions.reduction import minimum as minimum
 from .functions.reduction import nanmean as nanmean
 from .functions.reduction import nansum as nansum
 from .functions.reduction import norm as norm
@@ -302,7 +347,7 @@ from .functions.shapes import broadcast_to as broadcast_to
 from .functions.shapes import clone as clone
 from .functions.shapes import diagonal as diagonal
 from .functions.shapes import flatten as flatten
-from .functions.shapes import movedim as moveaxis
+from .functions.shapes import movedim as _is_moveaxis
 from .functions.shapes import movedim as movedim
 from .functions.shapes import permute as permute
 from .functions.shapes import positive as positive
@@ -311,7 +356,7 @@ from .functions.shapes import reshape as reshape
 from .functions.shapes import squeeze as squeeze
 from .functions.shapes import swapaxes as swapaxes
 from .functions.shapes import t as t
-from .functions.shapes import transpose as swapdims
+from .functions.shapes import transpose as _is_swapdims
 from .functions.shapes import transpose as transpose
 from .functions.shapes import unflatten as unflatten
 from .functions.shapes import unsqueeze as unsqueeze
@@ -371,6 +416,8 @@ from .random import initial_seed as initial_seed
 from .random import manual_seed as manual_seed
 from .random import seed as seed
 from .random import set_rng_state as set_rng_state
+from .recording import default_dtype as _is_get_default_dtype
+from .recording import set_default_dtype as set_default_dtype
 from .serialization import load as load
 from .serialization import save as save
 from .settings.determinism import (
@@ -382,6 +429,10 @@ from .settings.determinism import (
 )
 from .settings.determinism import set_deterministic_debug_mode as set_deterministic_debug_mode
 from .settings.determinism import use_deterministic_algorithms as use_deterministic_algorithms
+from .settings.precision import get_float32_matmul_precision as get_float32_matmul_precision
+from .settings.precision import get_half_rounding as get_half_rounding
+from .settings.precision import set_float32_matmul_precision as set_float32_matmul_precision
+from .settings.precision import set_half_rounding as set_half_rounding
 from .settings.threads import get_num_interop_threads as get_num_interop_threads
 from .settings.threads import get_num_threads as get_num_threads
 from .settings.threads import set_num_interop_threads as set_num_interop_threads
@@ -405,7 +456,7 @@ def absolute_(input: Tensor) -> Tensor: ...
 def acos_(input: Tensor) -> Tensor: ...
 def acosh_(input: Tensor) -> Tensor: ...
 def addmv_(
-    input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor, mat: Tensor, vec: Tensor, *, beta: _float = 1, alpha: _float = 1
 ) -> Tensor: ...
 def arccos_(input: Tensor) -> Tensor: ...
 def arccosh_(input: Tensor) -> Tensor: ...
@@ -441,23 +492,23 @@ def fix_(input: Tensor) -> Tensor: ...
 def floor_(input: Tensor) -> Tensor: ...
 def frac_(input: Tensor) -> Tensor: ...
 def index_put_(
-    input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
+    input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: _bool = False
 ) -> Tensor: ...
 def ldexp_(input: Tensor, other: Number | Tensor) -> Tensor: ...
 def log10_(input: Tensor) -> Tensor: ...
 def log1p_(input: Tensor) -> Tensor: ...
 def log2_(input: Tensor) -> Tensor: ...
 def log_(input: Tensor) -> Tensor: ...
-def logit_(input: Tensor, eps: float | None = None) -> Tensor: ...
+def logit_(input: Tensor, eps: _float | None = None) -> Tensor: ...
 def nan_to_num_(
-    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    input: Tensor, nan: _float = 0.0, posinf: _float | None = None, neginf: _float | None = None
 ) -> Tensor: ...
 def neg_(input: Tensor) -> Tensor: ...
 def negative_(input: Tensor) -> Tensor: ...
 def rad2deg_(input: Tensor) -> Tensor: ...
 def reciprocal_(input: Tensor) -> Tensor: ...
 def relu_(input: Tensor) -> Tensor: ...
-def round_(input: Tensor, *, decimals: int = 0) -> Tensor: ...
+def round_(input: Tensor, *, decimals: _int = 0) -> Tensor: ...
 def rsqrt_(input: Tensor) -> Tensor: ...
 def sigmoid_(input: Tensor) -> Tensor: ...
 def sin_(input: Tensor) -> Tensor: ...
@@ -470,3 +521,34 @@ def tanh_(input: Tensor) -> Tensor: ...
 def trunc_(input: Tensor) -> Tensor: ...
 def xlogy_(input: Tensor, other: Number | Tensor) -> Tensor: ...
 def zero_(input: Tensor) -> Tensor: ...
+
+dtype = _is_dtype
+bool = _is_bool
+get_default_dtype = _is_get_default_dtype
+absolute = _is_absolute
+arccos = _is_arccos
+arccosh = _is_arccosh
+arcsin = _is_arcsin
+arcsinh = _is_arcsinh
+arctan = _is_arctan
+arctanh = _is_arctanh
+clip = _is_clip
+concat = _is_concat
+concatenate = _is_concatenate
+divide = _is_divide
+fix = _is_fix
+ger = _is_ger
+greater = _is_greater
+greater_equal = _is_greater_equal
+less = _is_less
+less_equal = _is_less_equal
+moveaxis = _is_moveaxis
+multiply = _is_multiply
+negative = _is_negative
+not_equal = _is_not_equal
+row_stack = _is_row_stack
+sgn = _is_sgn
+subtract = _is_subtract
+swapdims = _is_swapdims
+trapz = _is_trapz
+true_divide = _is_true_divide

@@ -46,7 +46,8 @@ SOURCES = {
     "Tensor": "._tensor",
     "overload": "typing",
 }
-HIDDEN = ("bool", "float", "int")  # a tensor's methods hide these types inside the class
+HIDDEN = ("bool", "float", "int")  # dtypes of torch have these names, and methods of tensors
+BUILTINS = "".join(f"from builtins import {name} as _{name}\n" for name in HIDDEN)
 OF_OBJECT = ("__eq__", "__ne__")  # any object has these, with another result
 
 Forms = list[ast.FunctionDef]
@@ -134,17 +135,39 @@ def methods_stub() -> str:
     body = ""
     for name, lines in sorted(found.items()):
         for text in overloaded(lines):
-            head, sign, rest = text.partition("(")
-            text = head + sign + re.sub(rf"\b({'|'.join(HIDDEN)})\b", r"_\1", rest)
+            text = _unhidden(text)
             ignored = "  # type: ignore[override]" if name in OF_OBJECT else ""
             body += text.replace("\n", "\n    ").join(("    ", f"{ignored}\n"))
-    hidden = "".join(f"from builtins import {n} as _{n}\n" for n in HIDDEN)
     return (
-        f'"""The methods that ops give to Tensor.\n\n{WRITTEN}\n"""\n\n{_imports(body)}{hidden}'
+        f'"""The methods that ops give to Tensor.\n\n{WRITTEN}\n"""\n\n{_imports(body)}{BUILTINS}'
         "from .recording import Handle\n\nclass Methods(Handle):\n"
         "    # Of a Handle any attribute may be asked.\n"
         f"    __getattr__: None  # type: ignore\n{body}"
     )
+
+
+def _unhidden(text: str) -> str:
+    """A declaration with other names for the types that names of torch hide."""
+    head, sign, rest = text.partition("(")
+    return head + sign + re.sub(rf"\b({'|'.join(HIDDEN)})\b", r"_\1", rest)
+
+
+def _passed_on(home: str, own: str, name: str) -> str:
+    """A stub passes an import on only under its own name."""
+    if own == name:
+        return f"from {home} import {name} as {name}\n"
+    return f"from {home} import {own} as _is_{name}\n{name} = _is_{name}\n"
+
+
+def _imported_by(path: str) -> Iterator[str]:
+    """The names that a module imports, as a stub passes them on."""
+    for node in ast.parse(Path(path).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom):
+            home = "." * node.level + (node.module or "")
+            for alias in node.names:
+                name = alias.asname or alias.name
+                if name in tilewright.__all__:
+                    yield _passed_on(home, alias.name, name)
 
 
 def names_stub() -> str:
@@ -158,21 +181,26 @@ def names_stub() -> str:
             lines.append(f"{name}: type[Tensor]")
         else:
             imports.append(f"from .{module} import {name} as {name}\n")
+    imports += _imported_by(tilewright.__file__)
     for name in publish.__all__:
         function = getattr(publish, name)
         home = _homes().get(id(function))
         if home is not None:
-            imports.append(f"from {home[0]} import {home[1]} as {name}\n")
+            imports.append(_passed_on(*home, name))
         else:
             method = function
             for op in DECLARED.values():
                 if function is op.in_place_function:
                     method = op.method
             lines += overloaded(line(name, node, "input: Tensor") for node in forms(method))
-    body = "\n".join(lines)
+    found = "".join(imports).splitlines()
+    imports = [text for text in found if text.startswith("from ")]
+    lines += [text for text in found if not text.startswith("from ")]
+    body = "\n".join(_unhidden(text) for text in lines)
+    imported = {text.rsplit(maxsplit=1)[-1] for text in imports}
     return (
         f'"""The names of torch that ops give, and those that are imported when asked for.\n\n'
-        f'{WRITTEN}\n"""\n\n# ruff: noqa: F401\n\n{"".join(imports)}{_imports(body)}\n{body}\n'
+        f'{WRITTEN}\n"""\n\n' + "\n".join([*imports, _imports(body, imported) + BUILTINS, body, ""])
     )
 
 
@@ -182,11 +210,20 @@ def _homes() -> dict[int, tuple[str, str]]:
     found: dict[int, tuple[str, str]] = {}
     for module in {*_declaring()}:
         for name, value in vars(sys.modules[f"tilewright.{module}"]).items():
-            if callable(value) and not name.startswith("_"):
-                made_here = value.__module__ == f"tilewright.{module}"
-                if made_here or value.__module__ == "tilewright.functions.call":
-                    found.setdefault(id(value), (f".{module}", name))
+            if name.startswith("_") or not callable(value):
+                continue
+            if name in _assigned(module) or value.__module__ == f"tilewright.{module}":
+                found.setdefault(id(value), (f".{module}", name))
     return found
+
+
+@functools.cache
+def _assigned(module: str) -> set[str]:
+    """The names that a module's text assigns."""
+    tree = ast.parse(Path(sys.modules[f"tilewright.{module}"].__file__ or "").read_text("utf-8"))
+    targets = (node.targets for node in tree.body if isinstance(node, ast.Assign))
+    names = (ast.walk(target) for line in targets for target in line)
+    return {node.id for walk in names for node in walk if isinstance(node, ast.Name)}
 
 
 def _declaring() -> Iterator[str]:
@@ -196,8 +233,9 @@ def _declaring() -> Iterator[str]:
             yield name.removeprefix("tilewright.")
 
 
-def _imports(body: str) -> str:
-    used = set(re.findall(r"\w+", body))
+def _imports(body: str, there: Iterable[str] = ()) -> str:
+    """The imports that the annotations in `body` need, beside those that are there."""
+    used = {*re.findall(r"\w+", body)} - {*there}
     return "".join(f"from {SOURCES[name]} import {name}\n" for name in sorted(used & {*SOURCES}))
 
 

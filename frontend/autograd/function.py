@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Context:
+class FunctionCtx:
     """What `forward` leaves for `backward`."""
 
     def __init__(self) -> None:
@@ -86,11 +86,11 @@ class Function:
         )
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
         raise NotImplementedError("setup_context is not implemented")
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(*args: Any, **options: Any) -> Any:
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom "
             "autograd.Function to use it with backward mode AD."
@@ -100,7 +100,7 @@ class Function:
     @threads.gives_way
     def apply(cls, *args: Any) -> Any:
         """Run `forward` without recording it, and take `backward` for its derivative."""
-        ctx = Context()
+        ctx = FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Handle) and a.requires_grad for a in args)
         with recording.grad_mode(False):
             if cls.setup_context is not Function.setup_context:
@@ -113,7 +113,7 @@ class Function:
         return _connect(cls, ctx, args, output)
 
 
-def _connect(cls: type[Function], ctx: Context, args: Sequence[Any], output: Any) -> Any:
+def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], output: Any) -> Any:
     outputs = output if isinstance(output, tuple) else (output,)
     inputs = [a for a in args if isinstance(a, Handle)]
     differentiable = [
@@ -150,7 +150,7 @@ def _connect(cls: type[Function], ctx: Context, args: Sequence[Any], output: Any
 
 def _backward_of(
     cls: type[Function],
-    ctx: Context,
+    ctx: FunctionCtx,
     args: Sequence[Any],
     inputs: Sequence[Any],
     outputs: Sequence[Any],

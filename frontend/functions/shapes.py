@@ -390,8 +390,8 @@ def _identity(x: Node) -> Node:
     return x
 
 
-def _swapped(name: str) -> Callable[[Any], Any]:
-    def swap(input: Any) -> Any:
+def _swapped(name: str) -> Callable[[Tensor], Tensor]:
+    def swap(input: Tensor) -> Tensor:
         """The last two dimensions swapped (numbers are real here)."""
         if not input.dim():
             return input

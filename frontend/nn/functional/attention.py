@@ -238,7 +238,7 @@ def multi_head_attention_forward(
     average_attn_weights: bool = True,
     is_causal: bool = False,
     batch_first: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor | None]:
     """Attention of several heads between projections of query[L, N, E], key and value[S, N, …].
 
     Returns the output and, with need_weights, the weights [N, L, S] (or [N, heads, L, S]).

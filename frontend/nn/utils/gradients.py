@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator
@@ -12,11 +12,9 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ... import recording
+from ..._tensor import Tensor
 from ...functions.promotion import to
 from ...recording import Handle, record
-
-if TYPE_CHECKING:
-    from ..._tensor import Tensor
 
 
 def _gradients(parameters: Any) -> list[Any]:

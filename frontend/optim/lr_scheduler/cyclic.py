@@ -90,7 +90,7 @@ class CyclicLR(LRScheduler):
         else:
             group["momentum"] = value
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         x = 1.0 + self.last_epoch / self.total_size - cycle
         share = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
