@@ -168,7 +168,8 @@ def _adaptive_builder(name: str, dims: int, op: Any, indices: Any) -> Callable[.
         values = op(x, sizes)
         return (values, indices(x, sizes)) if with_indices else values
 
-    return builder(name, casts=_casts(dims))(build)
+    casts = _casts(dims) if op is ops.adaptive_avg_pool else None
+    return builder(name, casts=casts)(build)
 
 
 def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
