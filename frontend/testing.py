@@ -261,6 +261,8 @@ def make_tensor(
 
 def _interval(dtype: DType, low: float | None, high: float | None) -> tuple[float, float]:
     """The bounds of the numbers, within those of the dtype."""
+    least: float
+    end: float
     if dtype is dtypes.bool_:
         least, end, usual = 0, 2, (0, 2)
     elif dtype.is_floating_point:

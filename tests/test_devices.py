@@ -208,7 +208,7 @@ def test_where_a_module_is_looked_for(tmp_path: Path, run_python: Any) -> None:
         "from importlib.util import find_spec\n"
         "import importlib\n"
         "print(find_spec('torch') is None, find_spec('torch.nn') is None)\n"
-        "print(find_spec('torch.nope'), find_spec('torch.nn.nope'), find_spec('torch.recording'))\n"
+        "print(find_spec('torch.nope'), find_spec('torch.nn.nope'), find_spec('torch.fx'))\n"
         "for name in ('torch.nope', 'torch.nn.nope', 'torch.nope.below', 'torch.functions.call'):\n"
         "    try: importlib.import_module(name)\n"
         "    except ModuleNotFoundError as error: print(error.name, '|', error)\n"

@@ -25,12 +25,12 @@ class TorchFinder(importlib.abc.MetaPathFinder):
             return None
         name = f"{OURS}.{rest}" if rest else OURS
         try:
-            found = importlib.util.find_spec(name) if _is_public(rest) else None
+            found = importlib.util.find_spec(name)
         except ModuleNotFoundError:
             found = None
         if found is None and not _is_import(sys._getframe(1)):
             return None
-        if found is None:
+        if found is None or not _is_public(rest):
             raise ModuleNotFoundError(
                 f"No module named {fullname!r}: tilewright, which stands in for torch here, "
                 "doesn't have it",

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..recording import Handle, clock, record, resolve
-from ..recording.builders import Casts, Gradient, builder
+from ..recording.builders import Cast, Casts, Gradient, builder, by_kind
 from .arguments import into
 from .promotion import can_cast
 
@@ -38,6 +38,8 @@ class Declaration:
 
     function, method: torch.x and Tensor.x. in_place, in_place_function: Tensor.x_ and torch.x_.
     operators: methods by the names that Python gives them. aliases: other names of all of these.
+    operands: how many tensors an elementwise op takes that takes nothing else, else 0.
+    casts: what autocast does to them, by the kind of device.
     unexportable: why a graph with it has no ONNX form, if none of its forms has one.
     """
 
@@ -49,6 +51,8 @@ class Declaration:
     operators: Mapping[str, Function] | None = None
     aliases: tuple[str, ...] = ()
     unexportable: str | None = None
+    operands: int = 0
+    casts: Mapping[str, Cast] = field(default_factory=dict)
 
     @property
     def takes_out(self) -> bool:
@@ -103,6 +107,7 @@ def public(
                 operators,
                 aliases,
                 unexportable,
+                casts=by_kind(casts),
             )
         )
         return written
@@ -146,6 +151,8 @@ def unary(
             {f"__{operator}__": method} if operator else None,
             aliases,
             unexportable,
+            operands=1,
+            casts=by_kind(casts),
         )
     )
     return function
@@ -204,6 +211,8 @@ def binary(
             if compares
             else None,
             aliases,
+            operands=2,
+            casts=by_kind(casts),
         )
     )
     return function

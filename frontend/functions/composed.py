@@ -139,7 +139,11 @@ def clamp_max(input: Any, max: Any) -> Any:
     return input.clamp(max=max)
 
 
-@public("polygamma", method=lambda self, n: polygamma(n, self))
+def _polygamma_of(self: Any, n: int) -> Any:
+    return polygamma(n, self)
+
+
+@public("polygamma", method=_polygamma_of)
 def polygamma(n: int, input: Any) -> Any:
     """The n-th derivative of digamma."""
     if n < 0:

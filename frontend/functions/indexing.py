@@ -575,7 +575,11 @@ def _where(condition: Node, a: Node, b: Node) -> Node:
     return ops.where(truth(condition), a, b)
 
 
-@public("where", _where, method=lambda self, condition, other: where(condition, self, other))
+def _where_else(self: Any, condition: Any, other: Any) -> Any:
+    return where(condition, self, other)
+
+
+@public("where", _where, method=_where_else)
 def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
     """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
     if input is None and other is None:

@@ -62,15 +62,20 @@ def _product_name(args: Sequence[Any]) -> str:
     return f"{names.get(ranks, 'UnsafeView')}Backward0"
 
 
+def _times(self: Any, other: Any) -> Any:
+    return matmul(self, other)
+
+
+def _times_swapped(self: Any, other: Any) -> Any:
+    return matmul(other, self)
+
+
 @public(
     "matmul",
     _matmul,
     casts=LOWER,
     gradient=_product_name,
-    operators={
-        "__matmul__": lambda self, other: matmul(self, other),
-        "__rmatmul__": lambda self, other: matmul(other, self),
-    },
+    operators={"__matmul__": _times, "__rmatmul__": _times_swapped},
 )
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     """The matrix product, with PyTorch's rules for vectors and broadcast batches."""

@@ -401,7 +401,11 @@ def H(input: Any) -> Any:
     return mH(input)
 
 
-@public("positive", operators={"__pos__": lambda self: positive(self)})
+def _positive(self: Any) -> Any:
+    return positive(self)
+
+
+@public("positive", operators={"__pos__": _positive})
 def positive(input: Any) -> Any:
     """The tensor itself."""
     if input.dtype is bool_:
