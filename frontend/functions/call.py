@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..recording import Handle, clock, record, resolve
-from ..recording.builders import Cast, Casts, Gradient, builder, by_kind
+from ..recording.builders import Cast, Casts, Gradient, builder, facts
 from .arguments import into
 from .promotion import can_cast
 
@@ -39,7 +39,7 @@ class Declaration:
     function, method: torch.x and Tensor.x. in_place, in_place_function: Tensor.x_ and torch.x_.
     operators: methods by the names that Python gives them. aliases: other names of all of these.
     operands: how many tensors an elementwise op takes that takes nothing else, else 0.
-    casts: what autocast does to them, by the kind of device.
+    builders: those that are the op's own, declared with it.
     unexportable: why a graph with it has no ONNX form, if none of its forms has one.
     """
 
@@ -52,7 +52,13 @@ class Declaration:
     aliases: tuple[str, ...] = ()
     unexportable: str | None = None
     operands: int = 0
-    casts: Mapping[str, Cast] = field(default_factory=dict)
+    builders: tuple[Function, ...] = ()
+
+    @property
+    def casts(self) -> dict[str, Cast]:
+        """What autocast does to the operands, by the kind of device."""
+        known = [facts(build) for build in self.builders]
+        return {kind: cast for each in known if each for kind, cast in each.casts.items()}
 
     @property
     def takes_out(self) -> bool:
@@ -89,7 +95,8 @@ def public(
     in_place: whether there is `x_`, or what makes it of the method, by default `overwriting`.
     """
     for build in builders:
-        builder(name, casts=casts, gradient=gradient)(build)
+        if facts(build) is None:  # else it has said more of itself
+            builder(name, casts=casts, gradient=gradient)(build)
 
     def declare(written: _F) -> _F:
         own = written if method is True else method or None
@@ -107,7 +114,7 @@ def public(
                 operators,
                 aliases,
                 unexportable,
-                casts=by_kind(casts),
+                builders=builders,
             )
         )
         return written
@@ -152,7 +159,7 @@ def unary(
             aliases,
             unexportable,
             operands=1,
-            casts=by_kind(casts),
+            builders=(build,),
         )
     )
     return function
@@ -212,7 +219,7 @@ def binary(
             else None,
             aliases,
             operands=2,
-            casts=by_kind(casts),
+            builders=(build,),
         )
     )
     return function

@@ -37,15 +37,6 @@ def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     return ops.linear(x, weight, *bias)
 
 
-@public("bilinear", method=False)
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
-    """x1^T weight[out, in1, in2] x2 + bias[out]."""
-    if bias is None:
-        return record(_bilinear, input1, input2, weight)
-    return record(_bilinear, input1, input2, weight, bias)
-
-
-@builder("bilinear", casts={"cuda": WIDEST})
 def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
     if (
         weight.rank != 3
@@ -57,6 +48,14 @@ def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
             f"{tuple(x.shape)}, {tuple(y.shape)} and {tuple(weight.shape)}{at_user_line()}"
         )
     return ops.bilinear(x, y, weight, *bias)
+
+
+@public("bilinear", _bilinear, method=False, casts={"cuda": WIDEST})
+def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+    """x1^T weight[out, in1, in2] x2 + bias[out]."""
+    if bias is None:
+        return record(_bilinear, input1, input2, weight)
+    return record(_bilinear, input1, input2, weight, bias)
 
 
 def embedding(

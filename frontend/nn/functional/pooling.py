@@ -84,12 +84,12 @@ def _max_pool(dims: int) -> Callable[..., Any]:
             bool(return_indices),
         )
 
-    max_pool.__name__ = max_pool.__qualname__ = f"max_pool{dims}d"
+    name = max_pool.__name__ = max_pool.__qualname__ = f"max_pool{dims}d"
     max_pool.__doc__ = (
         f"The largest element of each window of the last {dims} dimensions.\n\n    return_indices: "
         "also where it was, as a position in these dimensions flattened."
     )
-    return max_pool
+    return public(name, build, method=False)(max_pool)
 
 
 max_pool1d, max_pool2d, max_pool3d = _max_pool(1), _max_pool(2), _max_pool(3)
@@ -132,9 +132,10 @@ def _avg_pool(dims: int) -> Callable[..., Any]:
             divisor_override or 0,
         )
 
-    avg_pool.__name__ = avg_pool.__qualname__ = f"avg_pool{dims}d"
+    name = avg_pool.__name__ = avg_pool.__qualname__ = f"avg_pool{dims}d"
     avg_pool.__doc__ = f"The mean of each window of the last {dims} dimensions."
-    return avg_pool
+    # PyTorch has the others in nn.functional only.
+    return public(name, build, method=False)(avg_pool) if dims == 1 else avg_pool
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
@@ -192,20 +193,10 @@ def _adaptive(kind: str, dims: int) -> Callable[..., Any]:
     pool.__name__ = pool.__qualname__ = name
     what = "Means" if kind == "avg" else "Maxima"
     pool.__doc__ = f"{what} of windows such that `output_size` of them cover the input."
-    return pool
+    return public(name, build, method=False)(pool) if dims == 1 else pool
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive("avg", 1), _adaptive("avg", 2)
 adaptive_avg_pool3d = _adaptive("avg", 3)
 adaptive_max_pool1d, adaptive_max_pool2d = _adaptive("max", 1), _adaptive("max", 2)
 adaptive_max_pool3d = _adaptive("max", 3)
-
-for _name, _function in {
-    "max_pool1d": max_pool1d,
-    "max_pool2d": max_pool2d,
-    "max_pool3d": max_pool3d,
-    "avg_pool1d": avg_pool1d,
-    "adaptive_avg_pool1d": adaptive_avg_pool1d,
-    "adaptive_max_pool1d": adaptive_max_pool1d,
-}.items():
-    public(_name, method=False)(_function)
