@@ -344,6 +344,7 @@ def gaussian_nll_loss(
     return record(_gaussian, input, target, var, bool(full), float(eps), reduction)
 
 
+@builder("hinge_embedding_loss", casts=FLOAT32)
 def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     x, target = promoted(x, target)
     zero = ops.zeros_like(x)
@@ -352,7 +353,6 @@ def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     return _reduced(near + far, how)
 
 
-@public("hinge_embedding_loss", _hinge_embedding, method=False, casts=FLOAT32)
 def hinge_embedding_loss(
     input: Any,
     target: Any,
@@ -364,6 +364,14 @@ def hinge_embedding_loss(
     """input where target is 1, max(0, margin - input) where it is -1."""
     name = _reduction(reduction, size_average, reduce)
     return record(_hinge_embedding, input, target, float(margin), name)
+
+
+@public("hinge_embedding_loss", _hinge_embedding, method=False)
+def hinge_embedding_loss_of_torch(
+    input: Any, target: Any, margin: float = 1.0, reduction: int = 0
+) -> Any:
+    """`nn.functional.hinge_embedding_loss`, with a number for the reduction: none, mean or sum."""
+    return hinge_embedding_loss(input, target, margin, reduction=("none", "mean", "sum")[reduction])
 
 
 @builder("soft_margin_loss", casts=FLOAT32)

@@ -182,6 +182,15 @@ def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
     return out
 
 
+def _with_indices(pool: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.x of a maximum, which always tells where it was."""
+
+    def function(input: Any, output_size: Any) -> Any:
+        return pool(input, output_size, return_indices=True)
+
+    return function
+
+
 def _adaptive(kind: str, dims: int) -> Callable[..., Any]:
     op = ops.adaptive_avg_pool if kind == "avg" else ops.adaptive_max_pool
     name = f"adaptive_{kind}_pool{dims}d"
@@ -193,7 +202,9 @@ def _adaptive(kind: str, dims: int) -> Callable[..., Any]:
     pool.__name__ = pool.__qualname__ = name
     what = "Means" if kind == "avg" else "Maxima"
     pool.__doc__ = f"{what} of windows such that `output_size` of them cover the input."
-    return public(name, build, method=False)(pool) if dims == 1 else pool
+    if dims == 1:
+        public(name, build, method=False)(pool if kind == "avg" else _with_indices(pool))
+    return pool
 
 
 adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive("avg", 1), _adaptive("avg", 2)
