@@ -65,7 +65,7 @@ COLUMNS = {
 
 
 def rows(cases: Sequence[tuple[str, str]], effort: str, rounds: int) -> Iterator[dict[str, Any]]:
-    from tilewright.runtime.tuner.database import Database
+    from tilewright.runtime.results.database import Database
     from tilewright.runtime.tuner.engines import named
     from tilewright.runtime.tuner.session import Session
     from tilewright.tuning import families
@@ -110,7 +110,7 @@ def duel(kernel: Any, engine: Any, default: Any, chosen: Sequence[Any], rounds: 
 
 def offline_rows(target: str, effort: str) -> Iterator[dict[str, Any]]:
     from tilewright.ir.dtype import bfloat16
-    from tilewright.runtime.tuner.database import Database
+    from tilewright.runtime.results.database import Database
     from tilewright.runtime.tuner.gpu import Offline
     from tilewright.runtime.tuner.session import rank
     from tilewright.tuning import families

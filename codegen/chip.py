@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from tilewright.ir.dtype import FLOAT8, DType
@@ -98,17 +99,18 @@ def _rates(**rates: float) -> Mapping[str, float]:
     return _scaled(rates, 1e12)
 
 
-_NVIDIA = {
-    "registers": 1 << 16,
-    "granule": 256,
-    "registers_each": 255,
-    "shared_own": 1024,
-    "warp": 32,
-    "warps": 64,
-    "programs": 32,
-}
+_nvidia = partial(
+    Chip,
+    registers=1 << 16,
+    granule=256,
+    registers_each=255,
+    shared_own=1024,
+    warp=32,
+    warps=64,
+    programs=32,
+)
 
-SM_80 = Chip(
+SM_80 = _nvidia(
     "sm_80",
     "A100 SXM",
     multiprocessors=108,
@@ -122,9 +124,8 @@ SM_80 = Chip(
     product="mma.sync",
     rows=16,
     exponentials=2.4e12,
-    **_NVIDIA,  # type: ignore[arg-type]
 )
-SM_90 = Chip(
+SM_90 = _nvidia(
     "sm_90",
     "H200 SXM",
     multiprocessors=132,
@@ -141,9 +142,8 @@ SM_90 = Chip(
     rows=64,
     exponentials=3.9e12,
     tensor_maps=True,
-    **_NVIDIA,  # type: ignore[arg-type]
 )
-SM_100 = Chip(
+SM_100 = _nvidia(
     "sm_100",
     "B200",
     multiprocessors=148,
@@ -160,7 +160,6 @@ SM_100 = Chip(
     rows=64,
     exponentials=4.4e12,
     tensor_maps=True,
-    **_NVIDIA,  # type: ignore[arg-type]
 )
 GFX942 = Chip(
     "gfx942",

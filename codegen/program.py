@@ -27,11 +27,17 @@ from .target import Target
 
 @dataclass(frozen=True)
 class Step:
-    """One launch: the slots of its kernel's outputs and inputs, in the kernel's order."""
+    """One launch: the slots of its kernel's outputs and inputs, in the kernel's order.
+
+    nodes: all that it computes, as the compiler sees it; several launches may compute one node.
+    cost: what fusion reckons with, in bytes that could be moved in its time.
+    """
 
     kernel: Kernel | Bundle | Loop | External
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
+    nodes: tuple[Node, ...] = ()
+    cost: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +147,8 @@ class _Assembly:
             kernel = made[0].kernel
             if len(made) > 1:
                 kernel = _bundle(tuple(s.kernel for s in made if isinstance(s.kernel, Kernel)))
-            steps.append(Step(kernel, outputs, inputs))
+            computed = tuple(dict.fromkeys(n for group in batch for n in group.nodes))
+            steps.append(Step(kernel, outputs, inputs, computed, sum(g.cost for g in batch)))
             if isinstance(kernel, Loop):
                 report += [f"  {line}" for line in kernel.body.report]
         found = tuple(self._slot(r) for r in results)
@@ -192,7 +199,7 @@ class _Assembly:
             return self._loop(group.anchors[0])
         if group.kind == "external":
             return self._external(group.anchors[0])
-        notes = _notes(group)
+        notes = notes_of(group.nodes)
         kernel, buffers = group.template.canonical(_name(group), notes)
         node_of = {group.form.buffer(n): n for n in (*group.outputs, *group.form.loaded)}
         outputs = tuple(self._slot(node_of[buffers[b]]) for b in kernel.outputs)
@@ -233,7 +240,8 @@ class _Assembly:
         return tuple(found[i] for i in sorted(found))
 
     def _explain(self, group: Group, number: int, step_of: dict[Node, int]) -> list[str]:
-        listed = ", ".join(f"{op} ({format_location((f, n))})" for op, f, n in _notes(group))
+        notes = notes_of(group.nodes)
+        listed = ", ".join(f"{op} ({format_location((f, n))})" for op, f, n in notes)
         lines = [f"step {number} {_name(group)}: {listed}"]
         told = set()
         for anchor in group.anchors:
@@ -275,8 +283,9 @@ def _bundle(members: tuple[Kernel, ...]) -> Bundle:
 _SILENT = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE, Kind.MOVEMENT)
 
 
-def _notes(group: Group) -> tuple[Note, ...]:
-    nodes = sorted(group.nodes, key=lambda n: n.seq)
+def notes_of(nodes: Sequence[Node]) -> tuple[Note, ...]:
+    """For people: the ops that a kernel computes, each with the user's line."""
+    nodes = sorted(nodes, key=lambda n: n.seq)
     shown = [n for n in nodes if n.op.kind not in _SILENT and n.op is not initial] or nodes
     return tuple(dict.fromkeys((n.op.name, *n.loc) for n in shown))
 

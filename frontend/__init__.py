@@ -61,9 +61,9 @@ from .functions.creation import (
     zeros_like,
 )
 from .publish import *  # noqa: F403  (its __all__ is made of the declared ops)
-from .publish import LATER as _LATER
+from .publish import LATE as _LATE
 from .publish import MODULES as _SUBMODULES
-from .publish import __all__ as _FUNCTIONS
+from .publish import late as _late
 from .recording import default_dtype as get_default_dtype
 from .recording import set_default_dtype
 from .settings.precision import (
@@ -148,13 +148,16 @@ _LAZY = {
     "default_generator": "random",
     "get_rng_state": "random",
     "set_rng_state": "random",
-    **{name: module for module, names in _LATER.items() for name in names.functions.split()},
 }
 
 
 def _later(name: str) -> Any:
     if name in _LAZY:
         value = getattr(_importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    if name in _LATE:
+        value = _late(name, _LATE[name]).function
         globals()[name] = value
         return value
     if name in _SUBMODULES:
@@ -203,7 +206,7 @@ __all__ = sorted(
     {name for name in globals() if not name.startswith("_")}
     - _SUBMODULES
     - {"Any", "TYPE_CHECKING", "annotations"}
-    | {name for name in _LAZY if not name.startswith("_")}
+    | {name for name in (*_LAZY, *_LATE) if not name.startswith("_")}
 )
 
 

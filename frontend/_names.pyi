@@ -31,6 +31,7 @@ from . import autograd as autograd
 from . import backends as backends
 from . import compiler as compiler
 from . import cuda as cuda
+from . import inspection as inspection
 from . import library as library
 from . import linalg as linalg
 from . import nn as nn
@@ -39,6 +40,7 @@ from . import optim as optim
 from . import random as random
 from . import return_types as return_types
 from . import serialization as serialization
+from . import testing as testing
 from . import types as types
 from . import utils as utils
 from . import version as version
@@ -377,37 +379,36 @@ from .functions.sorting import sort as sort
 from .functions.sorting import topk as topk
 from .functions.typed import set_default_tensor_type as set_default_tensor_type
 from .inspection.explanation import explain as explain
-from .nn.functional import adaptive_avg_pool1d as adaptive_avg_pool1d
-from .nn.functional import adaptive_max_pool1d as adaptive_max_pool1d
-from .nn.functional import alpha_dropout as alpha_dropout
-from .nn.functional import avg_pool1d as avg_pool1d
-from .nn.functional import batch_norm as batch_norm
-from .nn.functional import bilinear as bilinear
-from .nn.functional import celu as celu
-from .nn.functional import conv1d as conv1d
-from .nn.functional import conv2d as conv2d
-from .nn.functional import conv3d as conv3d
-from .nn.functional import conv_transpose1d as conv_transpose1d
-from .nn.functional import conv_transpose2d as conv_transpose2d
-from .nn.functional import conv_transpose3d as conv_transpose3d
-from .nn.functional import cosine_similarity as cosine_similarity
-from .nn.functional import dropout as dropout
-from .nn.functional import group_norm as group_norm
-from .nn.functional import hinge_embedding_loss as hinge_embedding_loss
-from .nn.functional import instance_norm as instance_norm
-from .nn.functional import layer_norm as layer_norm
-from .nn.functional import log_softmax as log_softmax
-from .nn.functional import max_pool1d as max_pool1d
-from .nn.functional import max_pool2d as max_pool2d
-from .nn.functional import max_pool3d as max_pool3d
-from .nn.functional import pairwise_distance as pairwise_distance
-from .nn.functional import pixel_shuffle as pixel_shuffle
-from .nn.functional import prelu as prelu
-from .nn.functional import rms_norm as rms_norm
-from .nn.functional import selu as selu
-from .nn.functional import softmax as softmax
-from .nn.functional import threshold as threshold
+from .nn.functional.activation import celu as celu
+from .nn.functional.activation import log_softmax as log_softmax
+from .nn.functional.activation import prelu as prelu
+from .nn.functional.activation import selu as selu
+from .nn.functional.activation import softmax as softmax
+from .nn.functional.activation import threshold as threshold
+from .nn.functional.conv import conv1d as conv1d
+from .nn.functional.conv import conv2d as conv2d
+from .nn.functional.conv import conv3d as conv3d
+from .nn.functional.conv import conv_transpose1d as conv_transpose1d
+from .nn.functional.conv import conv_transpose2d as conv_transpose2d
+from .nn.functional.conv import conv_transpose3d as conv_transpose3d
+from .nn.functional.conv import pixel_shuffle as pixel_shuffle
+from .nn.functional.dropout import alpha_dropout as alpha_dropout
+from .nn.functional.dropout import dropout as dropout
 from .nn.functional.grouped import _grouped_mm as _grouped_mm
+from .nn.functional.linear import bilinear as bilinear
+from .nn.functional.linear import cosine_similarity as cosine_similarity
+from .nn.functional.linear import pairwise_distance as pairwise_distance
+from .nn.functional.loss import hinge_embedding_loss_of_torch as _is_hinge_embedding_loss
+from .nn.functional.normalization import batch_norm_of_torch as _is_batch_norm
+from .nn.functional.normalization import group_norm as group_norm
+from .nn.functional.normalization import instance_norm_of_torch as _is_instance_norm
+from .nn.functional.normalization import layer_norm as layer_norm
+from .nn.functional.normalization import rms_norm as rms_norm
+from .nn.functional.pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
+from .nn.functional.pooling import avg_pool1d as avg_pool1d
+from .nn.functional.pooling import max_pool1d as max_pool1d
+from .nn.functional.pooling import max_pool2d as max_pool2d
+from .nn.functional.pooling import max_pool3d as max_pool3d
 from .nn.functional.scaled import _scaled_mm as _scaled_mm
 from .random import Generator as Generator
 from .random import default_generator as default_generator
@@ -455,6 +456,9 @@ def abs_(input: Tensor) -> Tensor: ...
 def absolute_(input: Tensor) -> Tensor: ...
 def acos_(input: Tensor) -> Tensor: ...
 def acosh_(input: Tensor) -> Tensor: ...
+def adaptive_max_pool1d(
+    input: Tensor, output_size: _int | Sequence[_int | None] | None
+) -> tuple[Tensor, Tensor]: ...
 def addmv_(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: _float = 1, alpha: _float = 1
 ) -> Tensor: ...
@@ -532,6 +536,7 @@ arcsin = _is_arcsin
 arcsinh = _is_arcsinh
 arctan = _is_arctan
 arctanh = _is_arctanh
+batch_norm = _is_batch_norm
 clip = _is_clip
 concat = _is_concat
 concatenate = _is_concatenate
@@ -540,6 +545,8 @@ fix = _is_fix
 ger = _is_ger
 greater = _is_greater
 greater_equal = _is_greater_equal
+hinge_embedding_loss = _is_hinge_embedding_loss
+instance_norm = _is_instance_norm
 less = _is_less
 less_equal = _is_less_equal
 moveaxis = _is_moveaxis

@@ -26,7 +26,7 @@ from .functions import (  # noqa: F401  (importing them declares their ops)
     shapes,
     sorting,
 )
-from .functions.call import DECLARED
+from .functions.call import DECLARED, Declaration
 
 
 class Later(NamedTuple):
@@ -55,19 +55,28 @@ LATER = {
 
 # Modules of torch that a program may name. What else stands beside them is for our own code.
 MODULES = frozenset(
-    "accelerator amp aot autograd backends compiler cuda library linalg nn onnx optim random "
-    "return_types serialization testing types utils version _tensor".split()
+    "accelerator amp aot autograd backends compiler cuda inspection library linalg nn onnx optim "
+    "random return_types serialization testing types utils version _tensor".split()
 )
 
 # Functions that are methods written in the class.
 _OF_METHODS = "detach detach_ fill_ zero_".split()
 
 
-def _lazy(module: str, name: str) -> Callable[..., Any]:
+LATE = {name: module for module, names in LATER.items() for name in names.functions.split()}
+
+
+def late(name: str, module: str) -> Declaration:
+    """The declaration of an op that `module` declares."""
+    importlib.import_module(f".{module}", __package__)
+    return DECLARED[name]
+
+
+def _late_method(name: str, module: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        function = getattr(importlib.import_module(f".{module}", __package__), name)
-        setattr(Tensor, name, function)
-        return function(self, *args, **options)
+        own: Any = late(name, module).method
+        setattr(Tensor, name, own)
+        return own(self, *args, **options)
 
     method.__name__ = method.__qualname__ = name
     return method
@@ -89,7 +98,7 @@ def _publish() -> dict[str, Any]:
     setattr(Tensor, "__hash__", object.__hash__)  # noqa: B010  (`__eq__` took it away)
     for module, names in LATER.items():
         for name in names.methods.split():
-            setattr(Tensor, name, _lazy(module, name))
+            setattr(Tensor, name, _late_method(name, module))
     return functions | {name: getattr(Tensor, name) for name in _OF_METHODS}
 
 

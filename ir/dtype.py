@@ -22,7 +22,7 @@ class DType:
         self.short = short
         self.category = category
         self.np = np.dtype(np_type)
-        self.itemsize = self.np.itemsize
+        self.itemsize: int = self.np.itemsize
         self.mlir = mlir or f"{_MLIR_PREFIX[category]}{self.itemsize * 8}"
 
     @property

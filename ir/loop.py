@@ -18,7 +18,11 @@ import numpy as np
 
 from .dtype import from_numpy
 from .node import Node, grad_mode, intern
-from .op import REGISTRY, Aval, Kind, Op
+from .op import Aval, Kind, Op
+from .ops.generate import constant_value, leaf
+from .ops.movement import cat, reshape, slice_axis
+from .passes.pipeline import lower_graph
+from .reference import evaluate
 from .shape import Size
 
 PARAMS = ("sequences", "states", "reverse")
@@ -53,11 +57,13 @@ def body(
     op: Op, operands: Sequence[Node], attrs: Sequence[Any]
 ) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
     """The step of a loop as a graph: its leaves, numbered as the operands, and its results."""
+    from .ops.generate import leaf
+
     sequences = attrs[0]
     with grad_mode(False):
         leaves = tuple(
             intern(
-                REGISTRY["leaf"],
+                leaf,
                 (),
                 (i, Size(o.shape[1:] if i < sequences else o.shape), o.dtype),
                 o.device,
@@ -71,8 +77,6 @@ def body(
 def parts(node: Node, flat: Node | None = None) -> list[Node]:
     """The results of all steps of a loop, each [steps, *shape]; those of `flat` if it is given,
     which is laid out as the loop's value."""
-    from .ops.movement import reshape, slice_axis
-
     flat = node if flat is None else flat
     count = node.operands[0].shape[0]
     out, start = [], 0
@@ -90,8 +94,6 @@ def order(count: int, reverse: bool) -> range:
 
 def _unrolled(step: Callable[..., tuple[Node, ...]], args: Sequence[Any]) -> Node:
     """The loop as a graph of its steps."""
-    from .ops.movement import cat, reshape, slice_axis
-
     operands = [a for a in args if isinstance(a, Node)]
     sequences, states, reverse, *attrs = args[len(operands) :]
     count = operands[0].shape[0]
@@ -108,13 +110,9 @@ def _unrolled(step: Callable[..., tuple[Node, ...]], args: Sequence[Any]) -> Nod
 
 def _evaluate(op: Op, args: Sequence[Any]) -> np.ndarray:
     """The loop computed step by step, each node by its own reference."""
-    from .ops.generate import constant_value
-    from .passes.pipeline import lower_graph
-    from .reference import evaluate
-
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     sequences, states, reverse = args[len(arrays) : len(arrays) + 3]
-    avals = [REGISTRY["leaf"](i, Size(a.shape), from_numpy(a.dtype)) for i, a in enumerate(arrays)]
+    avals = [leaf(i, Size(a.shape), from_numpy(a.dtype)) for i, a in enumerate(arrays)]
     leaves, results = body(op, avals, args[len(arrays) :])
     roots = lower_graph(results)
 

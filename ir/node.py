@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .dtype import DType
 from .location import at_user_line, user_location
-from .op import Kind, Op
 from .shape import Size, check_storage
+
+if TYPE_CHECKING:
+    from .op import Op
 
 
 class Node:
@@ -52,7 +54,7 @@ class Node:
     requires_grad: bool
     loc: tuple[str, int]
     seq: int
-    memo: dict[Any, Any]
+    memo: dict[Hashable, Any]
 
     def __repr__(self) -> str:
         ins = ", ".join(f"%{o.seq}" for o in self.operands)
@@ -63,61 +65,21 @@ class Node:
     def rank(self) -> int:
         return len(self.shape)
 
-    # Arithmetic between nodes of one dtype, for short VJPs and decompositions.
-    def __add__(self, other: Any) -> Node:
-        return _binary("add", self, other)
+    if TYPE_CHECKING:  # for short VJPs and decompositions; `ir/ops/operators.py` installs them
 
-    def __radd__(self, other: Any) -> Node:
-        return _binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Node:
-        return _binary("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Node:
-        return _binary("sub", other, self)
-
-    def __mul__(self, other: Any) -> Node:
-        return _binary("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Node:
-        return _binary("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Node:
-        return _binary("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Node:
-        return _binary("div", other, self)
-
-    def __neg__(self) -> Node:
-        return _op("neg")(self)
-
-    def __lt__(self, other: Any) -> Node:
-        return _binary("lt", self, other)
-
-    def __le__(self, other: Any) -> Node:
-        return _binary("le", self, other)
-
-    def __gt__(self, other: Any) -> Node:
-        return _binary("gt", self, other)
-
-    def __ge__(self, other: Any) -> Node:
-        return _binary("ge", self, other)
-
-
-def _op(name: str) -> Op:
-    from .op import REGISTRY
-
-    return REGISTRY[name]
-
-
-def _binary(name: str, a: Any, b: Any) -> Node:
-    from .ops.generate import constant
-
-    if not isinstance(a, Node):
-        a = constant(a, b.dtype)
-    if not isinstance(b, Node):
-        b = constant(b, a.dtype)
-    return _op(name)(a, b)
+        def __add__(self, other: Node | float) -> Node: ...
+        def __radd__(self, other: Node | float) -> Node: ...
+        def __sub__(self, other: Node | float) -> Node: ...
+        def __rsub__(self, other: Node | float) -> Node: ...
+        def __mul__(self, other: Node | float) -> Node: ...
+        def __rmul__(self, other: Node | float) -> Node: ...
+        def __truediv__(self, other: Node | float) -> Node: ...
+        def __rtruediv__(self, other: Node | float) -> Node: ...
+        def __neg__(self) -> Node: ...
+        def __lt__(self, other: Node | float) -> Node: ...
+        def __le__(self, other: Node | float) -> Node: ...
+        def __gt__(self, other: Node | float) -> Node: ...
+        def __ge__(self, other: Node | float) -> Node: ...
 
 
 class _Mode:
@@ -135,7 +97,7 @@ class _Mode:
         self.loc: tuple[str, int] | None = None
 
 
-_TABLES: dict[bool, dict[Any, Node]] = {True: {}, False: {}}
+_TABLES: dict[bool, dict[Hashable, Node]] = {True: {}, False: {}}
 _MODE = _Mode()
 _SEQ = itertools.count()
 
@@ -197,7 +159,7 @@ def intern(
     if node is not None:
         return node
     shared = _TABLES[True] if table is _TABLES[False] else None
-    tracks = op.name == "variable" or any(o.requires_grad for o in operands)
+    tracks = op.collects or any(o.requires_grad for o in operands)
     if shared is not None and not tracks:
         # Without a gradient at stake both modes share the node, so no work is done twice.
         node = shared.get(key)
@@ -210,11 +172,11 @@ def intern(
     node.operands = operands
     node.attrs = attrs
     node.shape, node.dtype = op.infer(*operands, *attrs)
-    if op.kind not in _VIEWS:
+    if not op.is_view:
         check_storage(node.shape, node.dtype.itemsize)
     node.device = device or _common_device(op, operands)
-    node.requires_grad = op.name == "variable" or (
-        _MODE.grad and tracks and node.dtype.is_floating_point and _passes_gradient(op)
+    node.requires_grad = op.collects or (
+        _MODE.grad and tracks and node.dtype.is_floating_point and op.passes_gradient
     )
     node.loc = loc or _MODE.loc or user_location()
     node.seq = next(_SEQ)
@@ -223,10 +185,6 @@ def intern(
     if shared is not None and not tracks:
         shared[key] = node
     return node
-
-
-_VIEWS = (Kind.MOVEMENT, Kind.MARKER)
-"""Kinds of nodes that may have more elements than any memory: an `expand` has none of its own."""
 
 
 def recorded_as(node: Node) -> tuple[bool, str | None]:
@@ -240,11 +198,6 @@ def recorded_as(node: Node) -> tuple[bool, str | None]:
     follows = node.device == _common_device(node.op, node.operands)
     tracked = any(o.requires_grad for o in node.operands)
     return node.requires_grad or not tracked, None if follows else node.device
-
-
-def _passes_gradient(op: Op) -> bool:
-    """Every op but `detach`; one without a VJP raises when the gradient reaches it."""
-    return op.kind is not Kind.MARKER or op.vjp is not None
 
 
 def _common_device(op: Op, operands: tuple[Node, ...]) -> str | None:

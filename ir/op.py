@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from .dtype import FLOAT8, DType
 from .location import at_user_line
+from .node import Node, intern
 from .shape import Size
 
 if TYPE_CHECKING:
-    from .node import Node
+    from types import NotImplementedType
 
+    Cotangents = tuple[Node | None, ...] | NotImplementedType
 Aval = tuple[Size, DType]
 
 
@@ -38,6 +40,34 @@ class Kind(enum.Enum):
     TRANSFER = "transfer"  # the same value on another device
     MARKER = "marker"  # an identity that means something to autograd only
 
+    __hash__ = object.__hash__  # members are one object each; that of Enum hashes the name
+
+
+class Fold(enum.Enum):
+    """How many elements become one: all of a row in a reduction, those so far in a scan."""
+
+    SUM = "sum"
+    PROD = "prod"
+    MAX = "max"  # NaN if one is among them, as in MIN
+    MIN = "min"
+    ANY = "any"
+    ALL = "all"
+    ARGMAX = "argmax"  # the row-major position of the first largest element
+    ARGMIN = "argmin"
+    LOGSUMEXP = "logsumexp"
+
+    __hash__ = object.__hash__
+
+    @property
+    def picks(self) -> bool:
+        """Whether it gives the position of an element."""
+        return self is Fold.ARGMAX or self is Fold.ARGMIN
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether the fold of equal elements is that element."""
+        return self in (Fold.MAX, Fold.MIN, Fold.ANY, Fold.ALL)
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Op:
@@ -50,7 +80,8 @@ class Op:
     numpy: for elementwise ops a NumPy expression over `{0}`, `{1}`, …; for others a function of
         (*arrays, *attrs), the reference by which every emitter is judged.
     triton: for elementwise ops a Triton expression over `{0}`, `{1}`, …
-    llvm: for elementwise ops the name of the scalar routine of the LLVM emitter.
+    llvm: for elementwise ops that are a function of floats, what the LLVM emitter calls it: one
+        of codegen/llvm/math or of C's library. Others have a routine in its arithmetic.py.
     onnx: the ONNX operator, or a function that adds it to an export; None if there is none.
     decompose(*operands, *attrs) -> Node, for composites, attention and products in groups; what a
         loop's derivative is taken of.
@@ -60,6 +91,10 @@ class Op:
     error: how far the result of an elementwise op may be from the true one, in units of the last
         place: 0 if it has no more digits than its operands, 0.5 if it is rounded to nearest (so
         that all engines agree on it), more where functions are approximated.
+    fold: for reductions and scans how elements are folded.
+    whole: whether a movement's result has every element of its operands.
+    bijective: whether it has each of them once, so that it has an inverse (`movement.target`).
+    collects: whether gradients are collected at its nodes, so that they always require one.
     float8: whether it takes operands of float8, as all ops do that only move elements.
     divides: whether integers that are divided by zero have no result, which is an error.
     convolution: whether a contraction is a convolution or a gradient of one, whose float32 PyTorch
@@ -72,7 +107,7 @@ class Op:
     kind: Kind
     infer: Callable[..., Aval]
     params: tuple[str, ...] = ()
-    vjp: Callable[..., tuple[Node | None, ...]] | None = None
+    vjp: Callable[..., Cotangents] | None = None
     numpy: str | Callable[..., Any] | None = None
     triton: str | None = None
     llvm: str | None = None
@@ -83,6 +118,10 @@ class Op:
     cost: int = 1
     error: float = 0.5
     commutative: bool = False
+    fold: Fold | None = None
+    whole: bool = False
+    bijective: bool = False
+    collects: bool = False
     float8: bool = False
     divides: bool = False
     convolution: bool = False
@@ -95,12 +134,20 @@ class Op:
 
     def __call__(self, *args: Any) -> Node:
         """The node of this op: leading Nodes are its operands, the rest its attrs."""
-        from .node import Node, intern
-
         count = 0
         while count < len(args) and isinstance(args[count], Node):
             count += 1
         return intern(self, args[:count], args[count:])
+
+    @property
+    def is_view(self) -> bool:
+        """Whether a node may have more elements than any memory, as an `expand` may."""
+        return self.kind is Kind.MOVEMENT or self.kind is Kind.MARKER
+
+    @property
+    def passes_gradient(self) -> bool:
+        """True of every op but `detach`; one without a VJP raises when the gradient reaches it."""
+        return self.kind is not Kind.MARKER or self.vjp is not None
 
     def check(self, operands: tuple[Node, ...]) -> None:
         """NotImplementedError for operands of float8 if this op doesn't take them."""

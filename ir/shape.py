@@ -7,6 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from .location import at_user_line
 
+Ints = Sequence[int]
+"""A number for each of some dimensions."""
+Pairs = Sequence[tuple[int, int]]
+"""A number before and one behind, for each of some dimensions."""
+
 
 class Size(tuple[int, ...]):
     """A shape: a tuple of ints with PyTorch's name and repr."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .device import Device
-    from .plan import Segment
+    from .segment import Segment
 
 
 class Arena:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tilewright.codegen.target import Target
     from tilewright.codegen.triton import Emitted
 
-    from .tuner.choices import Choice
+    from .engine import Engine
+    from .results.choices import Choice
 
 Launch = Callable[[Sequence[Any], Sequence[Any]], None]
 """launch(buffers, scalars): buffers are the kernel's outputs followed by its inputs, scalars are
@@ -56,6 +57,8 @@ class Device(abc.ABC):
 
     name: str
     target: Target
+    engine: Engine[Any] | None = None
+    """What can be chosen for its kernels, if anything."""
     lane: str | None = None
     """Names work that runs beside the device's other work, with temporaries of its own."""
     concurrent = False
@@ -120,9 +123,9 @@ class Device(abc.ABC):
         """Several kernels, which a device may compile side by side."""
         return [self.compile(kernel) for kernel in kernels]
 
-    @abc.abstractmethod
     def bind(self, emitted: Emitted) -> Launch:
         """A kernel that is written in Triton already, ready to launch."""
+        raise NotImplementedError(f"{self.name} runs no kernels that are written in Triton")
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         """Where launches can be made many at once: (run, how many) by the place of the first."""

@@ -8,8 +8,7 @@ the device's arena at places fixed when the plan is made.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,56 +17,10 @@ from tilewright.ir.node import Node
 from tilewright.ir.ops.check import made_alone, unmet
 
 from . import debug, devices
-from .arena import Arena
-from .device import Bound, Device, Run, told
+from .run import as_one_call, copy_of, run_segment
 
 if TYPE_CHECKING:
-    from tilewright.codegen.kernel import Bundle, Kernel
-    from tilewright.codegen.lower.external import External
     from tilewright.codegen.program import Program
-
-CROSSING = 1 << 30
-"""Values that cross from one device to another are leaves with numbers from here on."""
-
-
-@dataclass
-class Segment:
-    """The part of a plan that runs on one device.
-
-    inputs: (slot, source): what is bound to a slot before the run; a source is the number of a
-        leaf, or of a crossing value.
-    results: (slot, shape if it isn't the slot's, whether to copy) of each root. No two values that
-        leave the segment share memory, and none is that of a leaf.
-    donors: (root, leaf) -> slot: where the leaf's buffer may become the root's.
-    makers: (slot, what makes a new buffer for it) of those that leave the segment.
-    runs: (several launches as one call, how many) by the place of the first.
-    plain: whether the results are the buffers of their slots as they are.
-    """
-
-    device: Device
-    program: Program
-    roots: tuple[Node, ...]
-    inputs: tuple[tuple[int, int], ...]
-    scalars: dict[int, int]
-    launches: list[Bound] = field(default_factory=list)
-    runs: dict[int, tuple[Run, int]] = field(default_factory=dict)
-    results: tuple[tuple[int, tuple[int, ...] | None, bool], ...] = ()
-    donors: dict[tuple[int, int], int] = field(default_factory=dict)
-    arena_slots: dict[int, tuple[int, Any]] = field(default_factory=dict)
-    makers: tuple[tuple[int, Callable[[], Any]], ...] = ()
-    arena_bytes: int = 0
-
-    @functools.cached_property
-    def plain(self) -> bool:
-        return not any(copied or shape is not None for _, shape, copied in self.results)
-
-    def source(self, kernel: Kernel | Bundle | External) -> str:
-        """The text of one of its kernels: what was generated, or what the user wrote."""
-        from tilewright.codegen.lower.external import External
-
-        if isinstance(kernel, External):
-            return kernel.emitted.source
-        return self.device.source(kernel)
 
 
 class Incomplete(Exception):
@@ -96,18 +49,18 @@ class Plan:
         count = len(self.recorded)
         checks = unmet(lowered[:count], lowered[count:])
         self.lowered = (*lowered[:count], *map(made_alone, checks))
-        self._crossings: dict[Node, int] = {}
+        self.crossings: dict[Node, int] = {}
         # As recorded: of what is computed from constants alone, rewriting loses the device.
         self._places = [n.device or "cpu" for n in (*self.recorded, *checks)]
         self._wanted = count if checks else None  # values of checks made alone are nobody's
-        self.segments = segments_of(self.lowered, self._places, self._crossings)
-        self._result_places = self._find_results()
+        self.segments = segments_of(self.lowered, self._places, self.crossings, devices.get)
+        self.result_places = self._find_results()
         # Two tensors of one node get memory of their own, for either may be written to.
-        places = self._result_places
+        places = self.result_places
         self._twins = [i for i, place in enumerate(places) if place in places[:i]]
         # Whether what the one segment there is gives are the values asked for, in order.
         self._is_one = len(self.segments) == 1 and self.segments[0].roots == self.lowered
-        self._whole = _whole(self.segments[0]) if self._is_one and not self._twins else None
+        self._whole = as_one_call(self.segments[0]) if self._is_one and not self._twins else None
         self._nothing_given: list[list[tuple[int, int]]] = [[] for _ in self.segments]
         self._taken: dict[Any, list[list[tuple[int, int]]]] = {}  # by `donated` and `into`
         self.runs = 0
@@ -161,8 +114,8 @@ class Plan:
         self.runs += 1
         self.run_seconds += perf_counter() - start
         for place in self._twins:
-            device = self.segments[self._result_places[place][0]].device
-            values[place] = _copied(device, values[place], device.copied, failures)
+            device = self.segments[self.result_places[place][0]].device
+            values[place] = copy_of(device, values[place], device.copied, failures)
         if failures:
             raise Incomplete(values[: self._wanted], failures[0])
         return values[: self._wanted]
@@ -180,14 +133,14 @@ class Plan:
         for segment, donated in zip(self.segments, given, strict=True):
             values = run_segment(segment, buffers, scalars, crossed, donated, failures)
             outputs.append(values)
-            for node, number in self._crossings.items():
+            for node, number in self.crossings.items():
                 source = node.operands[0]
                 if source in segment.roots:
                     value = values[segment.roots.index(source)]
                     target = devices.get(node.attrs[0])
                     copy = target.fetched if node.op is ops.fetch else target.copied
-                    crossed[number] = _copied(segment.device, value, copy, failures)
-        return [outputs[i][k] for i, k in self._result_places]
+                    crossed[number] = copy_of(segment.device, value, copy, failures)
+        return [outputs[i][k] for i, k in self.result_places]
 
     def _is_read_behind(self, segment: int, leaf: int) -> bool:
         """Whether a later segment reads a leaf, which the donors of one know nothing of."""
@@ -198,7 +151,7 @@ class Plan:
     def homes(self) -> dict[int, tuple[int, ...]]:
         """The roots whose values can be written to memory of the caller's, and its shape."""
         out = {}
-        for root, (i, k) in enumerate(self._result_places):
+        for root, (i, k) in enumerate(self.result_places):
             segment = self.segments[i]
             slot, _, copied = segment.results[k]
             if root not in self._twins and not copied and slot in dict(segment.makers):
@@ -220,187 +173,14 @@ class Plan:
         if found is None:
             found = self._taken[donated, into] = [[] for _ in self.segments]
             for root, number in into:
-                i, k = self._result_places[root]
+                i, k = self.result_places[root]
                 found[i].append((self.segments[i].results[k][0], number))
             for root, leaf in donated:
-                i, k = self._result_places[root]
+                i, k = self.result_places[root]
                 slot = self.segments[i].donors.get((k, leaf))
                 if slot is not None and not self._is_read_behind(i, leaf):
                     found[i].append((slot, leaf))
         return found
-
-
-def _copied(
-    source: Device, value: Any, copy: Callable[[Any, Device], Any], failures: list[Exception]
-) -> Any:
-    """A copy of `value`; an error in its place stays, or takes it."""
-    if isinstance(value, Exception):
-        return value
-    try:
-        return copy(value, source)
-    except Exception as error:
-        failures.append(told(error))
-        return failures[-1]
-
-
-_NO_RUN: tuple[Run | None, int] = (None, 0)
-
-
-def _whole(segment: Segment) -> Callable[..., list[Any] | None] | None:
-    """A function of buffers and scalars that runs the segment, if its launches are made by one call
-    and nothing is left to do. It returns None where a launch fails: then each is made by itself."""
-    run, count = segment.runs.get(0, _NO_RUN)
-    if run is None or count < len(segment.launches) or not segment.plain:
-        return None
-    inputs, makers, has_arena = segment.inputs, segment.makers, segment.arena_bytes > 0
-    device = segment.device
-    results = [slot for slot, _, _ in segment.results]
-    blank: list[Any] = [None] * len(segment.program.slots)
-
-    def whole(buffers: Sequence[Any], scalars: Sequence[Any]) -> list[Any] | None:
-        try:
-            slots = Arena.of(device).slots(segment) if has_arena else blank.copy()
-            for slot, make in makers:
-                slots[slot] = make()
-        except MemoryError:
-            return None
-        for slot, source in inputs:
-            slots[slot] = buffers[source]
-        if device.concurrent:
-            try:
-                device.meet([slots[slot] for slot, _ in inputs], ())
-            except Exception:
-                return None
-        try:
-            if run(slots, scalars) < count:
-                return None
-        except MemoryError:
-            return None
-        return [slots[slot] for slot in results]
-
-    return whole
-
-
-def run_segment(
-    segment: Segment,
-    buffers: Sequence[Any],
-    scalars: Sequence[Any],
-    crossed: dict[int, Any],
-    given: Sequence[tuple[int, int]],
-    failures: list[Exception],
-) -> list[Any]:
-    """The values of a segment's roots, or errors in their places, which `failures` gets too.
-
-    All memory is taken before the first launch, and what was donated is overwritten by the last
-    ones, which don't fail. So a run that fails goes on with memory of its own (`_carry_on`), and
-    has changed nothing that was there before it.
-    """
-    device = segment.device
-    slots: list[Any] = [None] * len(segment.program.slots)
-    has_room = True
-    try:
-        if segment.arena_bytes:
-            slots = Arena.of(device).slots(segment)
-        for slot, leaf in given:
-            slots[slot] = buffers[leaf]
-        for slot, make in segment.makers:
-            if slots[slot] is None:
-                slots[slot] = make()
-    except MemoryError:
-        has_room, slots = False, [None] * len(slots)
-    for slot, source in segment.inputs:
-        slots[slot] = buffers[source] if source < CROSSING else crossed[source]
-    if device.concurrent and segment.launches:
-        _meet(segment, slots, given, failures)
-    launches, runs, done = segment.launches, segment.runs, 0
-    count = 0 if failures or not has_room else len(launches)
-    try:
-        while done < count:
-            run, together = runs.get(done, _NO_RUN)
-            if run is not None:
-                made = run(slots, scalars)
-                done += made
-                if made == together:
-                    continue
-            launch, used, numbers = launches[done]
-            launch([slots[i] for i in used], [scalars[n] for n in numbers])
-            done += 1
-    except Exception as error:
-        failures.append(told(error))
-    if done < len(launches) or not has_room:
-        met = failures[-1] if count else None
-        written = {i for step in segment.program.steps[:done] for i in step.outputs}
-        for slot, _ in given:
-            if slot not in written:
-                slots[slot] = None
-        _carry_on(segment, slots, scalars, done, met, failures)
-    if segment.plain:
-        return [slots[slot] for slot, _, _ in segment.results]
-    out = []
-    for slot, shape, copied in segment.results:
-        value = slots[slot]
-        if copied:
-            value = _copied(device, value, device.copied, failures)
-        if not (shape is None or isinstance(value, Exception)):
-            value = value.reshape(shape)
-        out.append(value)
-    return out
-
-
-def _meet(
-    segment: Segment, slots: list[Any], given: Sequence[tuple[int, int]], failures: list[Exception]
-) -> None:
-    """Wait for what is under way to the buffers that a run reads or writes; what went wrong on the
-    way takes their place."""
-    for slot, _ in segment.inputs:
-        try:
-            segment.device.meet([slots[slot]], ())
-        except Exception as error:
-            failures.append(error)
-            slots[slot] = error
-    segment.device.meet((), [slots[slot] for slot, _ in given if slots[slot] is not None])
-
-
-def _carry_on(
-    segment: Segment,
-    slots: list[Any],
-    scalars: Sequence[Any],
-    at: int,
-    error: Exception | None,
-    failures: list[Exception],
-) -> None:
-    """The launches from `at` on, of which that one met `error`, if any: an error takes the place of
-    what can't be computed. Slots that have no memory get it when they are written, and temporaries
-    are dropped when nothing reads them any more."""
-    device, steps = segment.device, segment.program.steps
-    metas = {slot: meta for slot, (_, meta) in segment.arena_slots.items()}
-    makers = dict(segment.makers)
-    makers |= {slot: device.maker(meta.shape, meta.dtype) for slot, meta in metas.items()}
-    last = {slot: k for k, (_, used, _) in enumerate(segment.launches) for slot in used}
-
-    def give_memory(wanted: Iterable[int]) -> None:
-        for slot in wanted:
-            if slots[slot] is None and slot in makers:
-                slots[slot] = makers[slot]()
-
-    for k in range(at, len(segment.launches)):
-        launch, used, numbers = segment.launches[k]
-        failure: Exception | None = error if k == at else None
-        failure = failure or next((s for i in used if isinstance(s := slots[i], Exception)), None)
-        if failure is None:
-            try:
-                give_memory(used)
-                launch([slots[i] for i in used], [scalars[n] for n in numbers])
-            except Exception as other:
-                failure = told(other)
-                failures.append(failure)
-        if failure is not None:
-            for i in steps[k].outputs:
-                slots[i] = failure
-        for slot in used:
-            if slot in metas and last[slot] == k:
-                slots[slot] = None
-    give_memory(slot for slot, _, _ in segment.results)  # of those without an element
 
 
 _plans: dict[Any, Plan] = {}

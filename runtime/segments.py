@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.ir import ops
@@ -10,19 +10,22 @@ from tilewright.ir.node import Node, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
 
-from . import devices
 from .device import Device
 from .loops import launches_of
 from .placement import donors, place
-from .plan import CROSSING, Segment
+from .segment import CROSSING, Segment
 
 
 def segments_of(
-    roots: Sequence[Node], places: Sequence[str], crossings: dict[Node, int]
+    roots: Sequence[Node],
+    places: Sequence[str],
+    crossings: dict[Node, int],
+    device: Callable[[str], Device],
 ) -> list[Segment]:
     """One segment for each device and depth of transfers, in the order in which they run.
 
-    places: the device of each root. crossings: gets the number of each transfer.
+    places: the device of each root, by name. crossings: gets the number of each transfer. device:
+        gives the device of a name.
     """
     nodes = reachable(roots)
     depth: dict[Node, int] = {}
@@ -37,24 +40,29 @@ def segments_of(
             source = node.operands[0]
             wanted.setdefault((depth[source], source.device or "cpu"), {})[source] = None
             crossings[node] = CROSSING + len(crossings)
-    stand_ins = {
-        n: intern(ops.leaf, (), (number, n.shape, n.dtype), n.device)
-        for n, number in crossings.items()
-    }
+    stops = stand_ins(crossings)
     handed_out = set(zip(places, roots))
     out = []
     for (_, name), members in sorted(wanted.items(), key=lambda item: item[0][0]):
         kept = {r for r in members if (name, r) in handed_out}
-        out.append(_segment(devices.get(name), tuple(members), stand_ins, kept))
+        out.append(_segment(device(name), tuple(members), stops, kept))
     return out
 
 
+def stand_ins(crossings: Mapping[Node, int]) -> dict[Node, Node]:
+    """The leaves that a segment reads in the place of what crosses from another device."""
+    return {
+        n: intern(ops.leaf, (), (number, n.shape, n.dtype), n.device)
+        for n, number in crossings.items()
+    }
+
+
 def _segment(
-    device: Device, roots: tuple[Node, ...], stand_ins: dict[Node, Node], kept: set[Node]
+    device: Device, roots: tuple[Node, ...], stops: dict[Node, Node], kept: set[Node]
 ) -> Segment:
     """kept: the roots that are results of the plan. The others go to another device, which is a
     copy already."""
-    inner = tuple(substitute(roots, stand_ins)) if stand_ins else roots
+    inner = tuple(substitute(roots, stops)) if stops else roots
     program = compile_graph(inner, device.target)
     made = segment(device, program, [tuple(r.shape) for r in roots], roots)
     made.results = tuple(
@@ -87,7 +95,7 @@ def segment(
     escaping = set(program.results)
     written = dict.fromkeys(i for step in program.steps for i in step.outputs)
     fresh = [i for i in written if i in escaping and i not in bound]
-    temporary = [i for i in written if i not in escaping and i not in bound]
+    temporary = temporaries(program)
     offsets, total = place(program, temporary)
     made.arena_bytes = total
     made.arena_slots = {i: (offsets[i], program.slots[i]) for i in temporary}
@@ -100,6 +108,13 @@ def segment(
     taken = {slot for leaf, slot in program.leaves.items() if leaf.attrs[0] < CROSSING}
     made.results = _results(program, shapes, taken)
     return made
+
+
+def temporaries(program: Program) -> list[int]:
+    """The slots whose values don't leave a program, in the order in which they are written."""
+    written = dict.fromkeys(i for step in program.steps for i in step.outputs)
+    bound = {*program.leaves.values(), *program.results}
+    return [i for i in written if i not in bound]
 
 
 def _results(

@@ -124,13 +124,14 @@ def fresh_tables() -> Iterator[None]:
 @pytest.fixture
 def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A tuner's database of the test's own, which isn't there yet."""
-    from tilewright.runtime.tuner import choices, engines
+    from tilewright.runtime.results import choices
+    from tilewright.runtime.tuner import engines
 
     path = tmp_path / "tuning.sqlite"
     monkeypatch.setenv("TW_TUNE_DB", str(path))
     monkeypatch.delenv("TW_TUNE_FILE", raising=False)
     choices.forget()
-    engines.named.cache_clear()
+    engines.of_users.cache_clear()
     yield path
     choices.forget()
-    engines.named.cache_clear()
+    engines.of_users.cache_clear()

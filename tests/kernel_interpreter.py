@@ -32,6 +32,7 @@ from tilewright.codegen.kernel.index import Axis, Data, FloorDiv, Index
 from tilewright.codegen.program import Loop, Program
 from tilewright.ir.loop import order
 from tilewright.ir.node import Node
+from tilewright.ir.op import Fold
 from tilewright.ir.ops.generate import philox4x32
 from tilewright.ir.reference import elementwise_function
 
@@ -109,18 +110,18 @@ class _Run:
             return sum(math.prod(wide(self.value(f, p)) for f in factors) for p in points)
         if isinstance(value, Reduce):
             row = np.array([self.value(value.arg, p) for p in self.points(value.over, at)])
-            if value.op in ("sum", "prod") and row.dtype.kind == "f":
+            if value.op in (Fold.SUM, Fold.PROD) and row.dtype.kind == "f":
                 row = row.astype(np.float64)
-            if value.op == "logsumexp":
+            if value.op is Fold.LOGSUMEXP:
                 return np.logaddexp.reduce(row.astype(np.float64))
-            return getattr(np, value.op)(row)
+            return getattr(np, value.op.value)(row)
         row = np.array([self.value(value.arg, p) for p in self.points((value.along,), at)])
         if isinstance(value, Scan):
-            if value.op == "logsumexp":
+            if value.op is Fold.LOGSUMEXP:
                 return np.logaddexp.accumulate(row)[at[value.along]]
-            if value.op in ("max", "min"):
-                return getattr(np, value.op + "imum").accumulate(row)[at[value.along]]
-            return getattr(np, "cum" + value.op)(row)[at[value.along]]
+            if value.op in (Fold.MAX, Fold.MIN):
+                return getattr(np, value.op.value + "imum").accumulate(row)[at[value.along]]
+            return getattr(np, "cum" + value.op.value)(row)[at[value.along]]
         if isinstance(value, Ordered):
             return np.sort(row)[at[value.along]]
         assert isinstance(value, Sort)

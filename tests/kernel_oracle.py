@@ -142,11 +142,11 @@ class Oracle:
             return total
         if isinstance(value, Reduce):
             every = [self.value(value.arg, {**point, **extra}) for extra in points(value.over)]
-            return fold(value.op, np.asarray(every, dtype=wide(value.arg.dtype)), value.dtype)
+            return fold(value.op.value, np.asarray(every, dtype=wide(value.arg.dtype)), value.dtype)
         if isinstance(value, Scan):
             before = range(point[value.along] + 1)
             every = [self.value(value.arg, {**point, value.along: i}) for i in before]
-            return fold(value.op, np.asarray(every, dtype=wide(value.arg.dtype)), value.dtype)
+            return fold(value.op.value, np.asarray(every, dtype=wide(value.arg.dtype)), value.dtype)
         assert isinstance(value, (Sort, Ordered))
         along = value.along
         every = np.asarray(

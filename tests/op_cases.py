@@ -15,7 +15,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind
-from tilewright.ir.ops.recurrence import recurrence_grad
+from tilewright.ir.recurrence import recurrence, recurrence_grad
 from tilewright.ir.shape import Size
 
 INF, NAN = math.inf, math.nan
@@ -495,7 +495,7 @@ ZETA = case(
 def layer(torch: bool, cell: str, reverse: bool, x: Any, valid: Any, states: Any, w: Any) -> Any:
     """A recurrent layer, ours as one node or step by step with PyTorch."""
     if not torch:
-        y, last = ops.recurrence(cell, x, states, w, valid=valid, reverse=reverse)
+        y, last = recurrence(cell, x, states, w, valid=valid, reverse=reverse)
         return ops.cat([ops.reshape(n, (-1,)) for n in (y, *last)], 0)
     import torch as t
 

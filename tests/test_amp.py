@@ -48,6 +48,7 @@ CALLS: dict[str, Call] = {
         "tan sum prod".split()
     },
     "pow": lambda t, F, x: x(2, 3) ** 2,
+    "number by tensor": lambda t, F, x: 2.0 / x(2, 3),
     "softplus": lambda t, F, x: F.softplus(x(2, 3)),
     "softmax": lambda t, F, x: x(2, 3).softmax(-1),
     "log_softmax": lambda t, F, x: F.log_softmax(x(2, 3), -1),
@@ -134,7 +135,7 @@ FLOAT32 = set(
     "cumprod logsumexp cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl "
     "poisson bce_logits hinge_embedding margin_ranking soft_margin multi_margin multilabel_margin "
     "interpolate normalize".split()
-)
+) | {"number by tensor"}
 
 
 @pytest.mark.parametrize("name", sorted(CALLS.keys() - {"bce"}))

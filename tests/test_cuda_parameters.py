@@ -39,7 +39,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from tilewright.codegen.schedule import Schedule
 from tilewright.ir import dtype as dt
 from tilewright.runtime.cuda.device import Cuda
-from tilewright.runtime.modules import load_source
+from tilewright.runtime.interpret.modules import load_source
 
 class Driver(nvidia.CudaDriver):
     def __init__(self):  # without torch, with Triton 3.6 too

@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.runtime import files
-from tilewright.runtime.tuner import portable
+from tilewright.runtime.results import portable
 
 
 @contextmanager

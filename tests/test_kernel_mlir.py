@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,6 +19,7 @@ from test_numpy_folds import softmax_kernel
 from test_numpy_memory import gather_kernel, pad_kernel
 
 from tilewright.codegen.kernel import (
+    SCANS,
     Apply,
     Bundle,
     Condition,
@@ -56,7 +58,7 @@ from tilewright.codegen.target import CUDA, NUMPY, Target
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.node import Node
-from tilewright.ir.op import REGISTRY
+from tilewright.ir.op import REGISTRY, Fold
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 
@@ -141,10 +143,10 @@ def guards() -> Kernel:
 
 def folds() -> Kernel:
     x = load(buffer("x", (6, 5, 3)), at((P, R, S), (6, 5, 3)))
-    folded = [Reduce(op, x, (R, S), x.dtype) for op in ("sum", "prod", "max", "min")]
-    where = [Reduce(op, x, (R, S), dt.int64) for op in ("argmax", "argmin")]
+    folded = [Reduce(op, x, (R, S), x.dtype) for op in SCANS]
+    where = [Reduce(op, x, (R, S), dt.int64) for op in (Fold.ARGMAX, Fold.ARGMIN)]
     positive = apply("gt", x, const(0.0), dtype=dt.bool_)
-    flags = [Reduce(op, positive, (R, S), dt.bool_) for op in ("any", "all")]
+    flags = [Reduce(op, positive, (R, S), dt.bool_) for op in (Fold.ANY, Fold.ALL)]
     stores = [
         Store(buffer(f"y{i}", (6,), v.dtype), of(P), v)
         for i, v in enumerate((*folded, *where, *flags))
@@ -155,7 +157,8 @@ def folds() -> Kernel:
 def scans() -> Kernel:
     x = load(buffer("x", (6, 5)), at((P, R), (6, 5)))
     order = Sort(x, R, True, dt.int64)
-    total = apply("add", Scan("sum", x, R, x.dtype), Scan("prod", x, R, x.dtype))
+    running = [Scan(op, x, R, x.dtype) for op in SCANS]
+    total = reduce(lambda a, b: apply("add", a, b), running)
     stores = (
         Store(buffer("y", (6, 5)), at((P, R), (6, 5)), total),
         Store(buffer("z", (6, 5), dt.int64), at((P, R), (6, 5)), order),

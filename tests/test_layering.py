@@ -2,15 +2,19 @@
 
 Every import statement is read, also inside functions and under TYPE_CHECKING. Inside a layer
 imports are relative; across layers they are absolute, `tilewright.X`.
+
+Inside a layer too imports have an order: no modules import each other in a circle, and folders have
+floors (`ROOMS`). There imports for annotations alone, under TYPE_CHECKING, are free.
 """
 
 from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,9 +52,12 @@ def package_of(path: str) -> list[str]:
     return ["tilewright", *([] if layer == "frontend" else [layer]), *folders]
 
 
-def imported_modules(tree: ast.AST, package: list[str]) -> Iterator[tuple[int, bool, str]]:
-    """(line, relative, absolute module name) of each import; a `from` gives one for each name."""
-    for node in ast.walk(tree):
+def imported_modules(
+    tree: ast.AST, package: list[str], annotations: bool = True
+) -> Iterator[tuple[int, bool, str]]:
+    """(line, relative, absolute module name) of each import; a `from` gives one for each name.
+    annotations: with those under TYPE_CHECKING."""
+    for node in ast.walk(tree) if annotations else _when_run(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, False, alias.name
@@ -68,6 +75,18 @@ def imported_modules(tree: ast.AST, package: list[str]) -> Iterator[tuple[int, b
             dynamic = name in ("import_module", "__import__") and isinstance(argument, str)
             if dynamic and not argument.startswith("."):
                 yield node.lineno, False, argument
+
+
+def _when_run(tree: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a program without what is under `if TYPE_CHECKING`."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            stack += node.orelse
+        else:
+            stack += ast.iter_child_nodes(node)
 
 
 def spelling(target: str, own: str) -> str:
@@ -185,6 +204,221 @@ def test_a_violation_names_file_line_and_cure() -> None:
     assert violations("runtime/plan.py", "import os\nfrom tilewright import nn\n") == [
         "runtime/plan.py:2: imports tilewright.nn: runtime may not depend on frontend"
     ]
+
+
+# ---- inside a layer ---------------------------------------------------------------------------
+
+ROOMS = {
+    "ir": """
+        __init__ dtype failure location
+        numeric shape
+        node
+        op
+        ops rewrite
+        reference
+        passes
+        loop
+        recurrence
+        mlir
+    """,
+    "codegen": """
+        __init__ chip ops
+        target
+        kernel
+        lower numpy schedule
+        legalize llvm triton
+        fusion
+        program
+    """,
+    "runtime": """
+        __init__ arena debug device files placement
+        cache host loops segment
+        interpret native results run segments
+        engine offline
+        cpu
+        cuda
+        devices
+        plan tuner
+    """,
+    "frontend": """
+        devices recording return_types
+        functions settings
+        autograd backends exchange inspection linalg random replay
+        _tensor aot library
+        amp methods nn
+        compiler optim publish serialization tuning
+        __init__ cuda utils
+        accelerator onnx version
+        cli
+        __main__
+    """,
+}
+"""The folders of a layer and the modules at its root, lowest first. A room imports what is on the
+lines above its own, and nothing beside it."""
+
+VJPS = {
+    f"tilewright.ir.ops.{name}" for name in "binary composite movement reduce ternary unary".split()
+}
+"""They are one calculus: the gradient of a sum is an expansion, that of an expansion a sum."""
+
+CIRCLES = (VJPS,)
+"""Sets of modules that may import each other. No other is to be added."""
+
+
+def module_of(path: str) -> str:
+    """The name under which a file is imported."""
+    parts = [*package_of(path), Path(path).stem]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def import_graph(files: Iterable[tuple[str, str]]) -> nx.DiGraph:
+    """Which module imports which, of files (path, source). Nodes have the layer and the room;
+    edges the places (path:line) of the imports."""
+    graph = nx.DiGraph()
+    sources = dict(files)
+    for path in sources:
+        layer, *rest = Path(path).parts
+        graph.add_node(module_of(path), layer=layer, room=rest[0].removesuffix(".py"))
+    for path, source in sources.items():
+        own = module_of(path)
+        found = imported_modules(ast.parse(source), package_of(path), annotations=False)
+        for line, _, module in found:
+            while module and module not in graph:  # the name of something in a module
+                module = module.rpartition(".")[0]
+            if module and module != own:
+                if not graph.has_edge(own, module):
+                    graph.add_edge(own, module, places=[])
+                graph.edges[own, module]["places"].append(f"{path}:{line}")
+    return graph
+
+
+def circles(graph: nx.DiGraph) -> list[set[str]]:
+    """The modules that import each other, directly or by way of others, the most first."""
+    found = (set(c) for c in nx.strongly_connected_components(graph) if len(c) > 1)
+    return sorted(found, key=lambda c: (-len(c), min(c)))
+
+
+def circle_violations(graph: nx.DiGraph, allowed: Iterable[set[str]]) -> list[str]:
+    """The imports of the shortest circle in each set of modules that isn't allowed."""
+    found = []
+    for circle in circles(graph):
+        if any(circle <= each for each in allowed):
+            continue
+        within = graph.subgraph(circle)
+        ways = ((nx.shortest_path(within, b, a), (a, b)) for a, b in within.edges)
+        way, (start, _) = min(ways, key=lambda w: (len(w[0]), w[1]))
+        found += [f"{len(circle)} modules import each other; {len(way)} of them directly so:"]
+        for a, b in zip([start, *way], way):
+            found.append(f"  {graph.edges[a, b]['places'][0]}: {a} imports {b}")
+    return found
+
+
+def floors(table: str) -> dict[str, int]:
+    lines = table.strip().splitlines()
+    return {room: i for i, line in enumerate(lines) for room in line.split()}
+
+
+def order_violations(graph: nx.DiGraph, rooms: dict[str, str]) -> list[str]:
+    """The imports inside a layer that go up, or to another room on the same floor."""
+    found = []
+    for a, b, places in graph.edges(data="places"):
+        layer, room = graph.nodes[a]["layer"], graph.nodes[a]["room"]
+        other = graph.nodes[b]["room"]
+        if layer != graph.nodes[b]["layer"] or room == other:
+            continue
+        floor = floors(rooms[layer])
+        if floor.get(other, -1) >= floor.get(room, len(floor)):
+            found.append(
+                f"{places[0]}: {a} imports {b}: {layer}/{other} is not below {layer}/{room}"
+            )
+    return found
+
+
+@pytest.fixture(scope="module")
+def imports() -> nx.DiGraph:
+    return import_graph(
+        (path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+        for layer in LAYERS
+        for path in sources(layer)
+    )
+
+
+def test_the_import_graph(imports: nx.DiGraph) -> None:
+    """Its numbers, for people: pytest -s."""
+    found = circles(imports)
+    print(f"\n{imports.number_of_nodes()} modules, {imports.number_of_edges()} arrows")
+    for layer in LAYERS:
+        inside = imports.subgraph(n for n, of in imports.nodes(data="layer") if of == layer)
+        between = {(imports.nodes[a]["room"], imports.nodes[b]["room"]) for a, b in inside.edges}
+        between = {(a, b) for a, b in between if a != b}
+        print(
+            f"{layer}: {len(inside)} modules in {len(floors(ROOMS[layer]))} rooms on "
+            f"{len(set(floors(ROOMS[layer]).values()))} floors, {inside.number_of_edges()} arrows, "
+            f"{len(between)} between rooms, {len(circles(inside))} circles"
+        )
+    print(*(f"circle of {len(c)}: {' '.join(sorted(c))}" for c in found), sep="\n")
+
+
+def test_the_import_graph_has_what_python_loads(imports: nx.DiGraph, run_python) -> None:
+    loaded = set(run_python("import sys, tilewright.nn; print(*sys.modules)").split())
+    whole = imports.copy()
+    for module in imports:  # a module is loaded with the packages that it is in
+        if "." in module:
+            whole.add_edge(module, module.rpartition(".")[0])
+    own = {name for name in loaded if name.split(".")[0] == "tilewright"}
+    assert len(own) > 50
+    assert own <= {"tilewright.nn"} | nx.descendants(whole, "tilewright.nn")
+
+
+def test_no_modules_import_each_other(imports: nx.DiGraph) -> None:
+    found = circle_violations(imports, CIRCLES)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_rooms_have_an_order(imports: nx.DiGraph) -> None:
+    found = order_violations(imports, ROOMS)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_the_tables_are_those_of_the_tree(imports: nx.DiGraph) -> None:
+    """A circle that is cut is cut for good, and each room has its floor."""
+    for allowed in CIRCLES:
+        assert allowed in circles(imports), f"these are no circle any more: {sorted(allowed)}"
+    for layer in LAYERS:
+        rooms = {d["room"] for _, d in imports.nodes(data=True) if d["layer"] == layer}
+        gone, missing = set(floors(ROOMS[layer])) - rooms, rooms - set(floors(ROOMS[layer]))
+        assert not gone, f"ROOMS has what {layer}/ has not: {', '.join(sorted(gone))}"
+        assert not missing, f"ROOMS has no floor in {layer}/ for {', '.join(sorted(missing))}"
+
+
+def test_what_breaks_the_order_is_named() -> None:
+    files = {
+        "ir/a.py": "if TYPE_CHECKING:\n    from .ops.x import y\n",
+        "ir/ops/__init__.py": "",
+        "ir/ops/x.py": "import os\n\ndef f():\n    from .z import g\n",
+        "ir/ops/z.py": "from ..a import h\nfrom . import w\n",
+        "ir/ops/w.py": "",
+    }
+    rooms = {"ir": "a\nops"}
+    graph = import_graph(files.items())
+    assert set(graph.edges) == {
+        ("tilewright.ir.ops.x", "tilewright.ir.ops.z"),
+        ("tilewright.ir.ops.z", "tilewright.ir.a"),
+        ("tilewright.ir.ops.z", "tilewright.ir.ops.w"),
+    }
+    assert not order_violations(graph, rooms) and not circle_violations(graph, ())
+    files["ir/a.py"] = "\nfrom .ops import x\n"
+    graph = import_graph(files.items())
+    assert order_violations(graph, rooms) == [
+        "ir/a.py:2: tilewright.ir.a imports tilewright.ir.ops.x: ir/ops is not below ir/a"
+    ]
+    assert circle_violations(graph, ()) == [
+        "3 modules import each other; 3 of them directly so:",
+        "  ir/a.py:2: tilewright.ir.a imports tilewright.ir.ops.x",
+        "  ir/ops/x.py:4: tilewright.ir.ops.x imports tilewright.ir.ops.z",
+        "  ir/ops/z.py:1: tilewright.ir.ops.z imports tilewright.ir.a",
+    ]
+    assert not circle_violations(graph, [set(graph)])
 
 
 def test_import_is_light(run_python) -> None:

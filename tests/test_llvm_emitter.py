@@ -38,6 +38,7 @@ from tilewright.codegen.llvm import CannotLower, Machine, emit
 from tilewright.codegen.program import compile_graph, launched
 from tilewright.codegen.target import CUDA, LLVM, NUMPY
 from tilewright.ir import dtype as dt
+from tilewright.ir.op import Fold
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime.cpu.native import LlvmDevice
 from tilewright.runtime.cpu.numpy import NumpyDevice
@@ -126,9 +127,9 @@ def test_every_length_of_a_row() -> None:
         x, y = buffer("in0", (3, length)), buffer("out0", (3, length))
         place = at([p, r], (3, length))
         value = load(x, place)
-        total = Reduce("sum", apply("exp", value), (r,), dt.float32)
-        least = Reduce("min", value, (r,), dt.float32)
-        best = Reduce("argmax", value, (r,), dt.int64)
+        total = Reduce(Fold.SUM, apply("exp", value), (r,), dt.float32)
+        least = Reduce(Fold.MIN, value, (r,), dt.float32)
+        best = Reduce(Fold.ARGMAX, value, (r,), dt.int64)
         run(
             Kernel(
                 "rows",
@@ -189,7 +190,9 @@ def test_rows_in_blocks(length: int) -> None:
 
 
 def _sum(place: Any, size: int, r: Axis) -> Reduce:
-    return Reduce("sum", Load(Buffer("in0", dt.float32, size), place, dt.float32), (r,), dt.float32)
+    return Reduce(
+        Fold.SUM, Load(Buffer("in0", dt.float32, size), place, dt.float32), (r,), dt.float32
+    )
 
 
 def test_large_copies_across() -> None:
@@ -252,7 +255,7 @@ def test_sizes_are_arguments() -> None:
         p, r = Axis("p0", rows), Axis("r0", columns)
         x, y = buffer("in0", (rows, columns)), buffer("out0", (rows, columns))
         value = load(x, at([p, r], (rows, columns)))
-        total = Reduce("sum", value, (r,), dt.float32)
+        total = Reduce(Fold.SUM, value, (r,), dt.float32)
         return Kernel(
             "k", (p,), (r,), (Store(y, at([p, r], (rows, columns)), apply("div", value, total)),)
         )
@@ -298,9 +301,9 @@ def test_cross_compiled(name: str) -> None:
     p, r = Axis("p0", 64), Axis("r0", 512)
     x, y = buffer("in0", (64, 512)), buffer("out0", (64, 512))
     value = load(x, at([p, r], (64, 512)))
-    shifted = apply("sub", value, Reduce("max", value, (r,), dt.float32))
+    shifted = apply("sub", value, Reduce(Fold.MAX, value, (r,), dt.float32))
     e = apply("exp", shifted)
-    total = Reduce("sum", e, (r,), dt.float32)
+    total = Reduce(Fold.SUM, e, (r,), dt.float32)
     kernel = Kernel(
         "softmax", (p,), (r,), (Store(y, at([p, r], (64, 512)), apply("div", e, total)),)
     )

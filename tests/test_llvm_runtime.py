@@ -170,7 +170,7 @@ def test_code_goes_with_the_last_launch() -> None:
 
 NEVER_REPEATS = """
 import tilewright as tw
-from tilewright import flushing
+from tilewright.recording import flushing
 from tilewright.runtime.native import jit
 
 flushing.LAUNCH_LIMIT = 20

@@ -28,6 +28,7 @@ from tilewright.ir.node import Node, clear_tables, grad_mode, intern
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.unary import bitcast, cast
 from tilewright.ir.passes.autodiff import pullback
+from tilewright.ir.recurrence import recurrence
 from tilewright.ir.reference import evaluate
 from tilewright.ir.shape import Size
 
@@ -157,7 +158,7 @@ def scans() -> list[Node]:
 
 def loops() -> list[Node]:
     x, h, w = (ops.variable(leaf(i, s), i) for i, s in enumerate(((3, 2, 4), (2, 4), (4, 4))))
-    y, _ = ops.recurrence("rnn_tanh", x, (h,), w, reverse=True)
+    y, _ = recurrence("rnn_tanh", x, (h,), w, reverse=True)
     ones = ops.expand(ops.constant(1, y.dtype), y.shape)
     return [y, *pullback({y: ones}, [x, h, w]).values()]
 

@@ -25,7 +25,7 @@ CONCURRENT = """
 import threading
 import numpy as np
 import numpy.random  # else it is imported when it is first used, which a fork may cut in two
-from tilewright.codegen.index import Axis, of
+from tilewright.codegen.kernel.index import Axis, of
 from tilewright.codegen.kernel import Apply, Buffer, Kernel, Load, Store
 from tilewright.ir import dtype as dt
 from tilewright.ir.op import REGISTRY

@@ -27,7 +27,7 @@ from tilewright.codegen.kernel.index import Axis, constant, floordiv, of
 from tilewright.codegen.numpy import emit, rows
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
-from tilewright.ir.op import REGISTRY
+from tilewright.ir.op import REGISTRY, Fold
 from tilewright.ir.ops import ternary, unary
 
 
@@ -201,7 +201,9 @@ def test_empty_and_zero_dimensional() -> None:
             result = dt.int64 if op == "argmax" else dtype
             y = buffer("y", (4,), result)
             arg = load(buffer("x", (4, 0), dtype), of(p) * 1 + of(r))
-            kernel = Kernel("none", (p,), (r,), (Store(y, of(p), Reduce(op, arg, (r,), result)),))
+            kernel = Kernel(
+                "none", (p,), (r,), (Store(y, of(p), Reduce(Fold(op), arg, (r,), result)),)
+            )
             if op == "argmax":
                 DEVICE.compile(kernel)([np.zeros(4, np.int64), np.zeros(0, dtype.np)], [])
             else:
@@ -211,7 +213,10 @@ def test_empty_and_zero_dimensional() -> None:
     for op in ("any", "all"):
         run(
             Kernel(
-                "none", (p,), (r,), (Store(y, of(p), Reduce(op, load(b, of(r)), (r,), dt.bool_)),)
+                "none",
+                (p,),
+                (r,),
+                (Store(y, of(p), Reduce(Fold(op), load(b, of(r)), (r,), dt.bool_)),),
             )
         )
     y = buffer("y", (4, 5))

@@ -17,6 +17,7 @@ from tilewright.codegen.kernel import (
 from tilewright.codegen.kernel.index import Axis, of
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
+from tilewright.ir.op import Fold
 
 # Folds
 
@@ -27,7 +28,7 @@ def test_reduce(op: str, dtype: DType) -> None:
     p, r, s = Axis("p", 3), Axis("r", 4), Axis("s", 5)
     result = dt.int64 if op.startswith("arg") else dtype
     x, y = buffer("x", (4, 3, 5), dtype), buffer("y", (3,), result)
-    value = Reduce(op, load(x, at((r, p, s), (4, 3, 5))), (r, s), wide(result))
+    value = Reduce(Fold(op), load(x, at((r, p, s), (4, 3, 5))), (r, s), wide(result))
     run(Kernel("reduce", (p,), (r, s), (Store(y, of(p), value),)))
 
 
@@ -35,7 +36,7 @@ def test_reduce(op: str, dtype: DType) -> None:
 def test_reduce_of_bools(op: str) -> None:
     p, r = Axis("p", 6), Axis("r", 3)
     x, y = buffer("x", (6, 3), dt.bool_), buffer("y", (6,), dt.bool_)
-    value = Reduce(op, load(x, at((p, r), (6, 3))), (r,), dt.bool_)
+    value = Reduce(Fold(op), load(x, at((p, r), (6, 3))), (r,), dt.bool_)
     run(Kernel("reduce", (p,), (r,), (Store(y, of(p), value),)))
 
 
@@ -49,10 +50,10 @@ def test_reduce_of_what_does_not_vary() -> None:
         (const(2.0), "prod"),
         (const(2.0), "max"),
     ):
-        value = Reduce(op, arg, (r,), dt.float32)
+        value = Reduce(Fold(op), arg, (r,), dt.float32)
         run(Kernel("count", (p,), (r,), (Store(y, of(p), value),)))
     y = buffer("y", (3,), dt.int64)
-    value = Reduce("argmax", load(x, of(p)), (r,), dt.int64)
+    value = Reduce(Fold.ARGMAX, load(x, of(p)), (r,), dt.int64)
     run(Kernel("count", (p,), (r,), (Store(y, of(p), value),)))
 
 
@@ -62,7 +63,7 @@ def test_ties_and_nan() -> None:
     b = buffer("x", (4, 5))
     for op in ("max", "min", "argmax", "argmin"):
         result = dt.int64 if op.startswith("arg") else dt.float32
-        value = Reduce(op, load(b, at((p, r), (4, 5))), (r,), result)
+        value = Reduce(Fold(op), load(b, at((p, r), (4, 5))), (r,), result)
         out = run(
             Kernel("ties", (p,), (r,), (Store(buffer("y", (4,), result), of(p), value),)), x=x
         )
@@ -74,9 +75,9 @@ def softmax_kernel() -> Kernel:
     p, r = Axis("p", 5), Axis("r", 9)
     x, y, z = buffer("x", (5, 9)), buffer("y", (5, 9)), buffer("z", (5,))
     where = at((p, r), (5, 9))
-    top = Reduce("max", load(x, where), (r,), dt.float32)
+    top = Reduce(Fold.MAX, load(x, where), (r,), dt.float32)
     e = apply("exp", apply("sub", load(x, where), top))
-    s = Reduce("sum", e, (r,), dt.float32)
+    s = Reduce(Fold.SUM, e, (r,), dt.float32)
     stores = (
         Store(y, where, apply("div", e, s)),
         Store(z, of(p), apply("add", apply("log", s), top)),
@@ -93,10 +94,10 @@ def test_softmax_at_both_levels() -> None:
 def test_scan(op: str, dtype: DType) -> None:
     p, r = Axis("p", 3), Axis("r", 6)
     x, y = buffer("x", (6, 3), dtype), buffer("y", (3, 6), dtype)
-    value = Scan(op, load(x, of(r) * 3 + of(p)), r, dtype)
+    value = Scan(Fold(op), load(x, of(r) * 3 + of(p)), r, dtype)
     value = apply("neg", value)
     run(Kernel("scan", (p,), (r,), (Store(y, of(p) * 6 + of(r), value),)))
-    count = Scan("sum", const(1, dtype), r, dtype)
+    count = Scan(Fold.SUM, const(1, dtype), r, dtype)
     run(Kernel("scan", (p,), (r,), (Store(y, of(p) * 6 + of(r), count),)))
 
 
@@ -136,7 +137,7 @@ def test_short_and_tall_folds() -> None:
         for op in ("sum", "max", "prod"):
             sizes = [a.extent for a in kept]
             b, y = buffer("x", shape), buffer("y", sizes)
-            value = Reduce(op, apply("abs", load(b, at(axes, shape))), over, dt.float32)
+            value = Reduce(Fold(op), apply("abs", load(b, at(axes, shape))), over, dt.float32)
             kernel = Kernel("fold", kept, over, (Store(y, at(kept, sizes), value),))
             out = np.empty(sizes, np.float32)
             DEVICE.compile(kernel)([out, x], [])

@@ -29,6 +29,7 @@ from tilewright.codegen.kernel.index import (
 )
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
+from tilewright.ir.op import Fold
 
 # Loads
 
@@ -202,7 +203,7 @@ def test_guard_on_a_window_with_a_prologue() -> None:
     place = of(p) * 2 + of(w) - 1
     inside = apply("add", load(x, place), apply("exp", load(b, place)))
     value = Guard((Condition(place, 0, 8),), inside, const(-np.inf), dt.float32)
-    most = Reduce("max", value, (w,), dt.float32)
+    most = Reduce(Fold.MAX, value, (w,), dt.float32)
     run(Kernel("pool", (p,), (w,), (Store(y, of(p), most),)))
 
 
@@ -217,11 +218,11 @@ def test_guard_that_always_or_never_holds() -> None:
 def test_guard_over_a_reduction() -> None:
     p, r = Axis("p", 5), Axis("r", 4)
     x, y = buffer("x", (3, 4)), buffer("y", (5,))
-    total = Reduce("sum", load(x, (of(p) - 1) * 4 + of(r)), (r,), dt.float32)
+    total = Reduce(Fold.SUM, load(x, (of(p) - 1) * 4 + of(r)), (r,), dt.float32)
     value = Guard((Condition(of(p) - 1, 0, 3),), total, const(-1.0), dt.float32)
     run(Kernel("guard", (p,), (r,), (Store(y, of(p), value),)))
     part = Guard((Condition(of(r) + of(p), 2, 6),), load(x, of(r)), const(0.0), dt.float32)
-    scanned = Scan("sum", part, r, dt.float32)
+    scanned = Scan(Fold.SUM, part, r, dt.float32)
     y = buffer("y", (5, 4))
     run(Kernel("guard", (p,), (r,), (Store(y, of(p) * 4 + of(r), scanned),)))
 

@@ -22,6 +22,7 @@ from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
+from tilewright.ir.op import Fold
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 from tilewright.runtime.interpret import InterpretDevice
@@ -183,7 +184,7 @@ def test_rows_are_read_once_for_both() -> None:
 def test_cpus_have_their_own_passes() -> None:
     """Their rows are in a cache, where an exponential costs more than to read again."""
     found = kernel(ops.softmax(ops.leaf(0, Size((8192, 50304)), dt.float32), 1))
-    sums = [v for v in found.values if isinstance(v, Reduce) and v.op == "sum"]
+    sums = [v for v in found.values if isinstance(v, Reduce) and v.op is Fold.SUM]
     assert [Analysis(found).depth(v) for v in sums] == [2]
     assert [Analysis(found, online=True).depth(v) for v in sums] == [1]
 

@@ -135,7 +135,7 @@ def test_the_report_says_what_is_computed_and_why_not_together() -> None:
 def test_the_same_program_in_every_process(run_python) -> None:
     code = """
 from tilewright.codegen.program import compile_graph
-from tilewright.codegen.structure import describe
+from tilewright.codegen.kernel.structure import describe
 from tilewright.codegen.target import CUDA
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32

@@ -21,7 +21,7 @@ from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 from tilewright.ir.numeric import special
-from tilewright.ir.op import REGISTRY
+from tilewright.ir.op import REGISTRY, Fold
 from tilewright.ir.ops.generate import random_bits
 from tilewright.runtime.interpret import InterpretDevice
 
@@ -243,7 +243,7 @@ def test_layer_norm_and_its_gradient(device: InterpretDevice) -> None:
     )
 
     def mean(value: Any) -> Any:
-        total = Reduce("sum", value, (r,), dt.float64)
+        total = Reduce(Fold.SUM, value, (r,), dt.float64)
         return apply("mul", total, number(1 / 19, dt.float64))
 
     centered = apply("sub", x, mean(x))
@@ -315,7 +315,7 @@ def test_ties_and_nan(device: InterpretDevice, dtype: DType) -> None:
 def test_a_column_of_rows_that_do_not_vary(device: InterpretDevice) -> None:
     """A reduction counts points that its argument doesn't mention."""
     p, r = Axis("p0", 6), Axis("r0", 11)
-    value = Reduce("sum", load(array("x", (6,)), of(p)), (r,), dt.float32)
+    value = Reduce(Fold.SUM, load(array("x", (6,)), of(p)), (r,), dt.float32)
     out = launch(device, Kernel("sum", (p,), (r,), (Store(array("y", (6,)), of(p), value),)))
     close(out["y"], out["x"].astype(np.float64) * 11, dt.float32)
 
@@ -336,8 +336,8 @@ def test_a_scan_is_folded_and_normalized() -> None:
     """A value that depends on a scan, and a reduction of it, in several steps along the row."""
     p, r = Axis("p0", 3), Axis("r0", 14)
     place = at((3, 14), p, r)
-    running = Scan("sum", load(array("x", (3, 14), dt.float64), place), r, dt.float64)
-    value = apply("sub", running, Reduce("max", running, (r,), dt.float64))
+    running = Scan(Fold.SUM, load(array("x", (3, 14), dt.float64), place), r, dt.float64)
+    value = apply("sub", running, Reduce(Fold.MAX, running, (r,), dt.float64))
     kernel = Kernel("s", (p,), (r,), (Store(array("y", (3, 14), dt.float64), place, value),))
     out = launch(SMALL, kernel)
     c = out["x"].reshape(3, 14).cumsum(1)
@@ -487,7 +487,7 @@ def test_empty_kernels() -> None:
     q = Axis("p0", 3)
     x = load(array("x", (3, 0)), at((3, 0), q, r))
     for device in (LARGE, SMALL):
-        value = Reduce("sum", x, (r,), dt.float32)
+        value = Reduce(Fold.SUM, x, (r,), dt.float32)
         kernel = Kernel("sum", (q,), (r,), (Store(array("y", (3,)), of(q), value),))
         np.testing.assert_array_equal(launch(device, kernel)["y"], 0)
         scalar = Kernel("fill", (), (), (Store(array("y", ()), constant(0), number(2.0)),))

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from tilewright.cli.app import app
 from tilewright.runtime.native import host
-from tilewright.runtime.tuner import choices
-from tilewright.runtime.tuner.database import Database
+from tilewright.runtime.results import choices
+from tilewright.runtime.results.database import Database
 
 pytestmark = pytest.mark.usefixtures("own_database")
 needs_llvm = pytest.mark.skipif(host.reason_against() is not None, reason="no native code here")

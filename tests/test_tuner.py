@@ -24,17 +24,12 @@ from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.kernel.structure import structure
 from tilewright.codegen.schedule.space import Space
 from tilewright.nn import functional as F
+from tilewright.runtime.cpu.native import Cpu
 from tilewright.runtime.native import host
-from tilewright.runtime.tuner import (
-    bench,
-    choices,
-    engines,
-    key,
-    portable,
-    worker,
-)
-from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.record import About, Found, text_of
+from tilewright.runtime.results import choices, key, portable
+from tilewright.runtime.results.database import Database
+from tilewright.runtime.results.record import About, Found, text_of
+from tilewright.runtime.tuner import bench, engines, worker
 from tilewright.runtime.tuner.session import Session
 from tilewright.tuning import families, launched_by, tune_kernels
 
@@ -142,7 +137,7 @@ def test_a_wrong_result_is_noticed() -> None:
 # Workers
 
 
-class Counting(engines.Cpu):
+class Counting(Cpu):
     """The CPU, with a space of a few schedules, some of which do harm."""
 
     harm: str = ""

@@ -12,12 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.runtime.tuner import (
-    key,
-    portable,
-)
-from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.record import About, Found
+from tilewright.runtime.results import key, portable
+from tilewright.runtime.results.database import Database
+from tilewright.runtime.results.record import About, Found
 
 pytestmark = pytest.mark.usefixtures("own_database")
 ABOUT = About("sum", "reduction", "float32", 9)
@@ -55,9 +52,9 @@ def test_a_prediction_never_replaces_a_measurement() -> None:
 
 WRITER = """
 import sys
-from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.record import About, Found
-from tilewright.runtime.tuner.key import Key
+from tilewright.runtime.results.database import Database
+from tilewright.runtime.results.record import About, Found
+from tilewright.runtime.results.key import Key
 with Database() as results:
     for i in range(40):
         own = Key(f"structure{i % 3}", (1,), "d", "v")
@@ -77,9 +74,9 @@ def test_many_processes_write_at_once() -> None:
 
 KILLED = """
 import sys
-from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.record import About, Found
-from tilewright.runtime.tuner.key import Key
+from tilewright.runtime.results.database import Database
+from tilewright.runtime.results.record import About, Found
+from tilewright.runtime.results.key import Key
 with Database() as results:
     for i in range(10**6):
         found = {str(i): Found("measured", 1.0)}

@@ -17,10 +17,12 @@ from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.schedule.choices import space
 from tilewright.codegen.target import gpu
 from tilewright.nn import functional as F
-from tilewright.runtime.tuner import choices, engines, key, worker
-from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.gpu import Gpu, Offline
-from tilewright.runtime.tuner.record import About, text_of
+from tilewright.runtime.cuda.tuning import Gpu
+from tilewright.runtime.results import choices, key
+from tilewright.runtime.results.database import Database
+from tilewright.runtime.results.record import About, text_of
+from tilewright.runtime.tuner import engines, worker
+from tilewright.runtime.tuner.gpu import Offline
 from tilewright.runtime.tuner.session import rank
 from tilewright.tuning import families
 from tilewright.tuning.work import recorded

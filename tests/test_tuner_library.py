@@ -19,10 +19,11 @@ from tilewright.codegen.lower.external import Autotuned
 from tilewright.library import wrap_triton
 from tilewright.runtime import offline
 from tilewright.runtime.interpret import modules
-from tilewright.runtime.tuner import choices, engines, worker
-from tilewright.runtime.tuner import key as keys
-from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.record import MEASURED, About, CannotTune, text_of
+from tilewright.runtime.results import choices
+from tilewright.runtime.results import key as keys
+from tilewright.runtime.results.database import Database
+from tilewright.runtime.results.record import MEASURED, About, CannotTune, text_of
+from tilewright.runtime.tuner import engines, worker
 from tilewright.runtime.tuner.session import Session
 from tilewright.runtime.tuner.users import Users
 from tilewright.tuning.work import launched_by

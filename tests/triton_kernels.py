@@ -29,7 +29,7 @@ from tilewright.codegen.kernel import (
 from tilewright.codegen.kernel.index import Axis, Check, Data, Index, constant, data, linearize, of
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
-from tilewright.ir.op import REGISTRY
+from tilewright.ir.op import REGISTRY, Fold
 from tilewright.ir.shape import contiguous_strides
 
 WHERE = ("/home/me/train.py", 31)
@@ -92,8 +92,8 @@ def softmax(rows: int, length: int, dtype: DType = dt.float32) -> Kernel:
     p, r = Axis("p0", rows), Axis("r0", length)
     place = at((rows, length), p, r)
     x = load(array("x", (rows, length), dtype), place)
-    e = apply("exp", apply("sub", x, Reduce("max", x, (r,), x.dtype)))
-    total = Reduce("sum", e, (r,), x.dtype)
+    e = apply("exp", apply("sub", x, Reduce(Fold.MAX, x, (r,), x.dtype)))
+    total = Reduce(Fold.SUM, e, (r,), x.dtype)
     stores = (
         Store(array("y", (rows, length), dtype), place, apply("div", e, total)),
         Store(array("total", (rows,), dtype), of(p), total),
@@ -111,14 +111,14 @@ def fold(
     inner = linearize([of(a) for a in r], contiguous_strides(parts))
     place = at(shape, of(p), inner) if axis == 1 else at(shape, inner, of(p))
     out = dt.int64 if op.startswith("arg") else dtype
-    value = Reduce(op, load(array("x", shape, dtype), place), r, wide(out))
+    value = Reduce(Fold(op), load(array("x", shape, dtype), place), r, wide(out))
     return Kernel(op, (p,), r, (Store(array("y", (shape[1 - axis],), out), of(p), value),))
 
 
 def scan(op: str, rows: int, length: int, dtype: DType) -> Kernel:
     p, r = Axis("p0", rows), Axis("r0", length)
     place = at((rows, length), p, r)
-    value = Scan(op, load(array("x", (rows, length), dtype), place), r, wide(dtype))
+    value = Scan(Fold(op), load(array("x", (rows, length), dtype), place), r, wide(dtype))
     return Kernel(op, (p,), (r,), (Store(array("y", (rows, length), dtype), place, value),))
 
 

@@ -25,6 +25,9 @@ from tilewright import _tensor, publish
 from tilewright.functions.call import DECLARED
 from tilewright.functions.typed import tensortype
 
+for _module in publish.LATER:  # so that its ops are declared too
+    importlib.import_module(f"tilewright.{_module}")
+
 ROOT = Path(__file__).resolve().parents[1]
 FRONTEND = ROOT / "frontend"
 NAMES, METHODS = FRONTEND / "_names.pyi", FRONTEND / "_methods.pyi"
@@ -119,10 +122,6 @@ def methods() -> Iterator[tuple[str, list[str]]]:
                     yield name + "_", [line(name + "_", node, "self", True) for node in found]
         for name, method in (op.operators or {}).items():
             yield name, [line(name, node, "self", _is_in_place(name)) for node in forms(method)]
-    for module, later in publish.LATER.items():
-        home = importlib.import_module(f"tilewright.{module}")
-        for name in later.methods.split():
-            yield name, [line(name, node, "self") for node in forms(getattr(home, name))]
 
 
 def _is_in_place(operator: str) -> bool:
@@ -182,8 +181,7 @@ def names_stub() -> str:
         else:
             imports.append(f"from .{module} import {name} as {name}\n")
     imports += _imported_by(tilewright.__file__)
-    for name in publish.__all__:
-        function = getattr(publish, name)
+    for name, function in sorted(_functions().items()):
         home = _homes().get(id(function))
         if home is not None:
             imports.append(_passed_on(*home, name))
@@ -202,6 +200,11 @@ def names_stub() -> str:
         f'"""The names of torch that ops give, and those that are imported when asked for.\n\n'
         f'{WRITTEN}\n"""\n\n' + "\n".join([*imports, _imports(body, imported) + BUILTINS, body, ""])
     )
+
+
+def _functions() -> dict[str, Callable[..., Any]]:
+    """torch.x of all ops, also of those that are declared when they are first asked for."""
+    return {name: getattr(tilewright, name) for name in (*publish.__all__, *publish.LATE)}
 
 
 @functools.cache

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT8, NARROW
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
@@ -53,7 +54,7 @@ def is_buffer(node: Node) -> bool:
 
 def memory(node: Node) -> Node:
     """The node whose memory holds `node`: a reshape's is its operand's."""
-    while node.op.name == "reshape":
+    while node.op is ops.reshape_op:
         node = node.operands[0]
     return node
 
@@ -61,8 +62,12 @@ def memory(node: Node) -> Node:
 def is_fold(node: Node) -> bool:
     """Whether a reduction or scan has more than one element to fold."""
     if node.op.kind is Kind.REDUCE:
-        return math.prod(node.operands[0].shape[a] for a in node.attrs[0]) > 1
-    return node.op.kind is Kind.SCAN and node.shape[node.attrs[0]] > 1
+        axes: tuple[int, ...] = node.attrs[0]
+        return math.prod(node.operands[0].shape[a] for a in axes) > 1
+    if node.op.kind is not Kind.SCAN:
+        return False
+    axis: int = node.attrs[0]
+    return node.shape[axis] > 1
 
 
 def is_dot(node: Node) -> bool:
@@ -92,7 +97,7 @@ class _Cutter:
         self.leaves = {n for n in self.nodes if is_buffer(n)}
         self.realized: set[Node] = set()
         self.anchors = {memory(r) for r in roots} - self.leaves
-        self.windowed = {_moved(n) for n in self.nodes if n.op.name == "windows"}
+        self.windowed = {_moved(n) for n in self.nodes if n.op is ops.windows_op}
         for node in self.nodes:
             self._require(node)
         self._bound_places()
@@ -162,7 +167,7 @@ class _Cutter:
         fed = limit is not None and uses > limit and operand.dtype in NARROW
         most = 0 if fed or operand.dtype in FLOAT8 else MOST_FACTOR_COST
         while node not in self.leaves and node not in self.anchors:
-            if node.op.kind is Kind.MOVEMENT and node.op.name != "cat":
+            if node.op.kind is Kind.MOVEMENT and node.op is not ops.cat_op:
                 node = node.operands[0]
                 continue
             top = top or node
@@ -296,7 +301,7 @@ class _Cutter:
         while queue:
             _, node = heapq.heappop(queue)
             readings = found.pop(node)
-            if len(readings) > 1 and (_can_be_shared(node) or node.op.name == "cat"):
+            if len(readings) > 1 and (_can_be_shared(node) or node.op is ops.cat_op):
                 more = again + len(readings) - 1
                 if len(readings) > MOST_PLACES or more > MOST_NODES:
                     self.anchors.add(node)
@@ -323,7 +328,7 @@ def _moved(node: Node) -> Node:
 
 def _is_number(node: Node) -> bool:
     """Whether a node is one number that no buffer holds."""
-    while node.op.name in ("expand", "reshape"):
+    while node.op is ops.expand_op or node.op is ops.reshape_op:
         node = node.operands[0]
     return node.op.kind is Kind.CONSTANT or node.op is scalar
 

@@ -33,13 +33,13 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
     directions: dict[Buffer, set[bool]] = {}
     for value in kernel.values:
         if isinstance(value, Load):
-            moved = min(count(value), value.buffer.size) * value.buffer.dtype.itemsize
+            read = min(count(value), value.buffer.size) * value.buffer.dtype.itemsize
             if row & axes[id(value)]:
-                passed += moved
+                passed += read
                 along = directions.setdefault(value.buffer, set())
                 along |= {axis in row for axis in _steps(value.offset)}
             else:
-                once += moved
+                once += read
         elif isinstance(value, (Apply, RandomBits)):
             # An expression without axes is computed once for all points of a tile.
             cost = value.op.cost if isinstance(value, Apply) else 60
@@ -52,7 +52,7 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
         if row & axes[id(store.value)] or row & store.offset.axes():
             elements *= domain.row
         written += min(elements, store.buffer.size) * store.buffer.dtype.itemsize
-    moved = once + written + passed * _passes(kernel, domain, target)
+    moved: float = once + written + passed * _passes(kernel, domain, target)
     if target.sector and not kernel.has_dot:
         # Read along rows and across them: one of the two has a sector for each element.
         turned = [b for b, along in directions.items() if len(along) == 2]

@@ -11,11 +11,11 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import NARROW, float32
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
@@ -132,7 +132,7 @@ class Partition:
         """The anchors in groups to begin with: the records of one attention, which share its tiles,
         what one launch of the user's writes, and a fold or contraction with what it is added to;
         any other by itself."""
-        groups: dict[Any, list[Node]] = {}
+        groups: dict[Hashable, list[Node]] = {}
         for anchor in anchors:
             base = attention_base(anchor)
             key = anchor if base is None else self._attention(base)
@@ -145,7 +145,7 @@ class Partition:
             groups.setdefault(key, []).append(anchor)
         return [tuple(group) for group in groups.values()]
 
-    def _attention(self, base: Node) -> Any:
+    def _attention(self, base: Node) -> Hashable:
         """What those records of attention have in common that one kernel computes."""
         apart = self.target.gradient_passes and base.op is attention_query_grad
         return base.operands, base.attrs, apart
@@ -455,7 +455,7 @@ def kind_of(anchors: Sequence[Node]) -> str:
 def is_sort(node: Node) -> bool:
     """Whether a node takes a kernel of its own to bring elements in order."""
     merges = node.op is ordered and node.attrs[1]
-    return is_fold(node) and (node.op.name == "argsort" or bool(merges))
+    return is_fold(node) and (node.op is ops.argsort_op or bool(merges))
 
 
 def axes_of(domain: Domain) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:

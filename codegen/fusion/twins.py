@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Container, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
@@ -102,7 +101,7 @@ class Template:
     )
 
     def canonical(self, name: str, notes: tuple[Note, ...]) -> tuple[Kernel, dict[Buffer, Buffer]]:
-        """The kernel to compile, one object for all that share it; see codegen/kernel/canonical.py."""
+        """The kernel to compile, one object for all that share it; see kernel/canonical.py."""
         found = self._named.get((name, notes))
         if found is None:
             found = self._named[name, notes] = canonical(self.kernel, name, notes)
@@ -130,7 +129,7 @@ class Refusal:
 Outcome = Template | Refusal | float
 """Of trying to lower a form. A number is what a kernel costs that was made and found too dear."""
 
-_ids: dict[Any, int] = {}
+_ids: dict[Hashable, int] = {}
 _outcomes: dict[Target, dict[bytes, Outcome]] = {}
 _next = 0
 
@@ -162,7 +161,7 @@ def _kind(node: Node) -> int:
     return found
 
 
-def _known(thing: Any) -> int:
+def _known(thing: Hashable) -> int:
     """One number for equal things; a number is never used again."""
     global _next
     found = _ids.get(thing)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .ir import (
     ALONG,
+    SCANS,
+    UPDATES,
     Apply,
     Buffer,
     Bundle,
@@ -30,6 +32,8 @@ from .ir import (
 
 __all__ = [
     "ALONG",
+    "SCANS",
+    "UPDATES",
     "Apply",
     "Buffer",
     "Bundle",

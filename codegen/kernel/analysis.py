@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.ir.op import REGISTRY
+from tilewright.ir import ops
+from tilewright.ir.op import Fold
 
 from .index import Axis, Data, Index, walk
 from .ir import Apply, Dot, Kernel, Load, Reduce, Value, data_values, ranges
-
-_EXP, _SUB, _MUL = (REGISTRY[name] for name in ("exp", "sub", "mul"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Analysis:
             below = [*value.operands(), *positions]
             depth = max((self._depth[id(v)] for v in below), default=0)
             self._depth[id(value)] = depth + isinstance(value, (Reduce, Dot))
-            if isinstance(value, Reduce) and value.op == "max":
+            if isinstance(value, Reduce) and value.op is Fold.MAX:
                 tops[id(value.arg), value.over] = value
             found = self._in_the_same_pass(value, tops) if online else None
             if found is not None:
@@ -67,20 +66,24 @@ class Analysis:
         self, value: Value, tops: dict[tuple[int, tuple[Axis, ...]], Reduce]
     ) -> Exponentials | Squares | None:
         """What a sum is of, if it is of distances from a number that its own pass gives."""
-        if not isinstance(value, Reduce) or value.op != "sum" or not isinstance(value.arg, Apply):
+        if (
+            not isinstance(value, Reduce)
+            or value.op is not Fold.SUM
+            or not isinstance(value.arg, Apply)
+        ):
             return None
         power, (gap, *others) = value.arg.op, value.arg.args
-        if not isinstance(gap, Apply) or gap.op is not _SUB:
+        if not isinstance(gap, Apply) or gap.op is not ops.sub:
             return None
         of, shift = gap.args
         if not self._axes[id(shift)].isdisjoint(value.over):
             return None
         if self._depth[id(shift)] <= self._depth[id(of)]:
             return None  # it is known before
-        if power is _MUL and others[0] is gap and gap.dtype.is_floating_point:
+        if power is ops.mul and others[0] is gap and gap.dtype.is_floating_point:
             return Squares(of, shift)
         top = tops.get((id(of), value.over))
-        if power is not _EXP or top is None or self._depth[id(top)] != self._depth[id(shift)]:
+        if power is not ops.exp or top is None or self._depth[id(top)] != self._depth[id(shift)]:
             return None
         return Exponentials(of, shift, top)
 

@@ -7,15 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from tilewright.ir.op import REGISTRY, Op
+from tilewright.ir import ops
+from tilewright.ir.op import Op
 
 from . import Apply, Constant, Dot, Kernel, Position, Reduce, Store, Value, data_values
 from . import index as ix
 from .index import Axis, Index
-
-_SUB, _MUL, _EXP, _EQ, _GE, _LT, _AND, _WHERE = (
-    REGISTRY[name] for name in ("sub", "mul", "exp", "eq", "ge", "lt", "bitwise_and", "where")
-)
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def _is_constant(value: Value, number: float) -> bool:
 
 def _weighs(value: Value, products: Dot) -> TypeGuard[Apply]:
     """Whether this is exp(scores - rows)."""
-    if not _is(value, _EXP) or not _is(value.args[0], _SUB):
+    if not _is(value, ops.exp) or not _is(value.args[0], ops.sub):
         return False
     return any(v is products for v in _beneath(value.args[0].args[0]))
 
@@ -143,7 +140,7 @@ def _is_weighted(value: Value, weights: Value | None, products: Dot) -> bool:
     """Whether this is the weights, or these times what the scores don't decide."""
     if value is weights:
         return True
-    if not _is(value, _MUL) or value.args[0] is not weights:
+    if not _is(value, ops.mul) or value.args[0] is not weights:
         return False
     return all(v is not products for v in _beneath(value.args[1]))
 
@@ -152,15 +149,19 @@ def _is_rows(value: Value, total: Reduce) -> bool:
     """Whether this is `total`, 0 where that is -inf."""
     if value is total:
         return True
-    if not _is(value, _WHERE) or not _is_constant(value.args[1], 0) or value.args[2] is not total:
+    if (
+        not _is(value, ops.where)
+        or not _is_constant(value.args[1], 0)
+        or value.args[2] is not total
+    ):
         return False
     test = value.args[0]
-    return _is(test, _EQ) and test.args[0] is total and _is_constant(test.args[1], -math.inf)
+    return _is(test, ops.eq) and test.args[0] is total and _is_constant(test.args[1], -math.inf)
 
 
 def _hides(value: Value, products: Dot) -> TypeGuard[Apply]:
     """Whether this is `products` or -inf."""
-    if not _is(value, _WHERE) or value.args[1] is not products:
+    if not _is(value, ops.where) or value.args[1] is not products:
         return False
     return _is_constant(value.args[2], -math.inf)
 
@@ -169,16 +170,16 @@ def _is_causal(value: Value, products: Dot, query: Axis, key: Axis) -> TypeGuard
     if not _hides(value, products):
         return False
     test = value.args[0]
-    return _is(test, _GE) and [_place(a) for a in test.args] == [ix.of(query), ix.of(key)]
+    return _is(test, ops.ge) and [_place(a) for a in test.args] == [ix.of(query), ix.of(key)]
 
 
 def _span(value: Value, products: Dot, along: Axis) -> Span | None:
-    if not _hides(value, products) or not _is(value.args[0], _AND):
+    if not _hides(value, products) or not _is(value.args[0], ops.bitwise_and):
         return None
     tests = {test.op: test.args for test in value.args[0].args if isinstance(test, Apply)}
-    if tests.keys() != {_GE, _LT}:
+    if tests.keys() != {ops.ge, ops.lt}:
         return None
-    (low, first), (high, stop) = tests[_GE], tests[_LT]
+    (low, first), (high, stop) = tests[ops.ge], tests[ops.lt]
     fits = _place(low) == _place(high) == ix.of(along)
     return Span(value, along, first, stop) if fits else None
 

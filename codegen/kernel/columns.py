@@ -15,9 +15,9 @@ from ..target import Target
 from .analysis import Analysis
 from .domain import Domain
 from .index import Axis
-from .ir import ALONG, Dot, Kernel, Reduce, Store, Value, data_values
+from .ir import ALONG, UPDATES, Dot, Kernel, Reduce, Store, Value, data_values
 
-PARTS = ("sum", "prod", "max", "min", "any", "all")
+PARTS = frozenset(UPDATES.values())
 """The folds that can be made in parts, row by row."""
 LEAST_ROWS = 64
 """With fewer rows there are too few blocks of them to fold side by side."""

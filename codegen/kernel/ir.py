@@ -30,7 +30,7 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.ir.dtype import DType
-from tilewright.ir.op import Op
+from tilewright.ir.op import Fold, Op
 
 from .index import Atom, Axis, Data, FloorDiv, Index, Mod, of, walk
 
@@ -170,12 +170,9 @@ class Guard(_Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reduce(_Value):
-    """A fold over reduction axes: op is sum, prod, max, min, any, all, argmax, argmin or logsumexp.
+    """A fold over reduction axes. One that picks gives the row-major position among them, int64."""
 
-    argmax and argmin give the row-major position among these axes (int64).
-    """
-
-    op: str
+    op: Fold
     arg: Value
     over: tuple[Axis, ...]
     dtype: DType
@@ -189,10 +186,9 @@ class Reduce(_Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scan(_Value):
-    """A running fold along the one reduction axis, at each of its points: op is sum, prod, max, min
-    or logsumexp."""
+    """A running fold along the one reduction axis, at each of its points; op is in `SCANS`."""
 
-    op: str
+    op: Fold
     arg: Value
     along: Axis
     dtype: DType
@@ -299,15 +295,29 @@ Value = (
     | Dot
 )
 
+SCANS = (Fold.SUM, Fold.PROD, Fold.MAX, Fold.MIN, Fold.LOGSUMEXP)
+"""What may be folded as far as each point."""
+
 ALONG = (Scan, Sort, Ordered)
 """Values that need a whole row, and are at each of its points."""
+
+
+UPDATES = {
+    "add": Fold.SUM,
+    "mul": Fold.PROD,
+    "max": Fold.MAX,
+    "min": Fold.MIN,
+    "any": Fold.ANY,
+    "all": Fold.ALL,
+}
+"""The fold that an update is a step of, by the mode of its store; one that sets folds nothing."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Store:
     """buffer[offset] = value at every point of the axes that offset and value mention.
 
-    With a mode (set, add, mul, max, min) the store is an update: buffer[offset] is combined with
+    With a mode ("set", or one of `UPDATES`) the store is an update: buffer[offset] is combined with
     value, one after another in row-major order of the reduction axes; points that differ in a
     parallel axis never meet. grouped: points that meet follow each other in that order.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import numpy as np
@@ -29,11 +29,12 @@ from tilewright.ir.mlir.syntax import (
     format_attribute,
 )
 from tilewright.ir.mlir.values import from_constant_attribute
-from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.op import REGISTRY, Fold, Kind, Op
 
 from .affine import parse_map
 from .index import Axis, Check, Data, Index
 from .ir import (
+    SCANS,
     Apply,
     Buffer,
     Bundle,
@@ -59,9 +60,8 @@ T = TypeVar("T")
 Named = Axis | Data | Buffer | Value
 
 INDEX = ScalarType("index")
-FOLDS = ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "logsumexp")
-SCANS = ("sum", "prod")
-_VALUES = get_args(Value)
+_ATOMS: tuple[type[Axis | Data], ...] = (Axis, Data)
+_VALUES: tuple[type[Value], ...] = get_args(Value)
 MODES = ("set", "add", "mul", "max", "min")
 
 
@@ -185,7 +185,7 @@ class _Fields:
             self.where.fail(f"a reduction axis as an operand of {self.op.name}", found.name)
         return found
 
-    def operand(self, kinds: tuple[type, ...], wanted: str) -> Any:
+    def operand(self, kinds: tuple[type[T], ...], wanted: str) -> T:
         """The next operand, which must be one of `kinds`."""
         taken = len(self.op.operands) - len(self.operands)
         if not self.operands:
@@ -198,9 +198,9 @@ class _Fields:
 
     def indices(self) -> tuple[Index, ...]:
         """The map `at` of the operands that are left."""
-        atoms = []
+        atoms: list[Axis | Data] = []
         while self.operands:
-            atoms.append(self.operand((Axis, Data), "an index"))
+            atoms.append(self.operand(_ATOMS, "an index"))
         return parse_map(self.attribute("at", Opaque, "an affine map"), atoms)
 
     def index(self) -> Index:
@@ -241,21 +241,21 @@ class _Scope:
         self.reduction: list[Axis] = []
         self.stores: list[Store] = []
 
-    def read(self, op: Operation) -> None:
-        read = _RULES.get(op.name)
+    def read(self, operation: Operation) -> None:
+        read = _RULES.get(operation.name)
         if read is None:
-            close = difflib.get_close_matches(op.name, _RULES, n=1)
+            close = difflib.get_close_matches(operation.name, _RULES, n=1)
             hint = f' (did you mean "{close[0]}"?)' if close else ""
-            _place(op).fail(f"an operation of dialect twk{hint}", f'"{op.name}"')
-        if op.regions:
-            _place(op).fail(f"{op.name} without regions", str(len(op.regions)))
-        fields = _Fields(op, self.known)
+            _place(operation).fail(f"an operation of dialect twk{hint}", f'"{operation.name}"')
+        if operation.regions:
+            _place(operation).fail(f"{operation.name} without regions", str(len(operation.regions)))
+        fields = _Fields(operation, self.known)
         made = read(self, fields)
         fields.finish()
         if made is not None:
-            self.known[op.results[0]] = made
-        elif op.results:
-            fields.where.fail(f"no result of {op.name}", str(len(op.results)))
+            self.known[operation.results[0]] = made
+        elif operation.results:
+            fields.where.fail(f"no result of {operation.name}", str(len(operation.results)))
 
     def new(self, made: T, fields: _Fields) -> T:
         if made in self.known.values():
@@ -354,8 +354,11 @@ class _Scope:
         conditions = tuple(map(Condition, indices, low, high))
         return Guard(conditions, inside, outside, fields.result_dtype())
 
+    def fold(self, fields: _Fields, of: Iterable[Fold]) -> Fold:
+        return Fold(fields.string("op", [fold.value for fold in of]))
+
     def reduce(self, fields: _Fields) -> Reduce:
-        op, arg = fields.string("op", FOLDS), fields.value()
+        op, arg = self.fold(fields, Fold), fields.value()
         return Reduce(op, arg, self.over(fields), fields.result_dtype())
 
     def dot(self, fields: _Fields) -> Dot:
@@ -379,7 +382,7 @@ class _Scope:
         return tuple(axes)
 
     def scan(self, fields: _Fields) -> Scan:
-        op, arg = fields.string("op", SCANS), fields.value()
+        op, arg = self.fold(fields, SCANS), fields.value()
         return Scan(op, arg, fields.axis(self.reduction), fields.result_dtype())
 
     def sort(self, fields: _Fields) -> Sort:

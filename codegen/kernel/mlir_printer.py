@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from tilewright.ir import ops
 from tilewright.ir.mlir.syntax import (
     Attribute,
     Block,
@@ -35,7 +36,7 @@ from tilewright.ir.mlir.syntax import (
     Type,
 )
 from tilewright.ir.mlir.values import constant_attribute, scalar_type
-from tilewright.ir.op import REGISTRY, Kind
+from tilewright.ir.op import REGISTRY, Kind, Op
 
 from .affine import dimensions, format_map
 from .index import Axis, Data, Index
@@ -206,7 +207,7 @@ class _Printer:
             attributes["high"] = tuple(Integer(c.high) for c in value.conditions)
         elif isinstance(value, Reduce):
             operands += value.over
-            attributes["op"] = value.op
+            attributes["op"] = value.op.value
         elif isinstance(value, Dot):
             if value.segment is not None:
                 operands.append(value.segment.along)
@@ -219,7 +220,7 @@ class _Printer:
                 attributes["fast"] = True
         elif isinstance(value, Scan):
             operands.append(value.along)
-            attributes["op"] = value.op
+            attributes["op"] = value.op.value
         elif isinstance(value, Ordered):
             operands.append(value.along)
             attributes["run"] = Integer(value.run)
@@ -270,19 +271,24 @@ def _notes(kernel: Kernel) -> Location | None:
 
 def _location(value: Value, kernel: Kernel) -> Location | None:
     """The line of the op that `value` is of, if the notes hold only one."""
-    lines = {(file, line) for name, file, line in kernel.notes if _may_make(name, value)}
+    lines = {
+        (file, line) for name, file, line in kernel.notes if _may_make(REGISTRY.get(name), value)
+    }
     return FileLocation(*lines.pop()) if len(lines) == 1 else None
 
 
-def _may_make(name: str, value: Value) -> bool:
-    """Whether the op of this name may have been lowered to `value`."""
+def _may_make(op: Op | None, value: Value) -> bool:
+    """Whether a node of `op` may have been lowered to `value`."""
+    if op is None:
+        return False
     if isinstance(value, RandomBits):
-        return name == "random_bits"
-    kind = REGISTRY[name].kind if name in REGISTRY else None
-    if isinstance(value, (Reduce, Apply)):
-        op = value.op if isinstance(value, Reduce) else value.op.name
+        return op is ops.random_bits
+    if isinstance(value, Reduce):
+        return op.kind is Kind.REDUCE and op.fold is value.op
+    if isinstance(value, Apply):
         # A sum of equal elements and an outer product are lowered to a product.
-        return name == op or (op == "mul" and (name == "sum" or kind is Kind.CONTRACTION))
+        is_product = op is ops.sum_op or op.kind is Kind.CONTRACTION
+        return op is value.op or (value.op is ops.mul and is_product)
     if isinstance(value, Dot):
-        return kind in (Kind.CONTRACTION, Kind.ATTENTION)
-    return isinstance(value, ALONG) and kind is Kind.SCAN
+        return op.kind in (Kind.CONTRACTION, Kind.ATTENTION)
+    return isinstance(value, ALONG) and op.kind is Kind.SCAN

@@ -167,14 +167,14 @@ class _Writer:
             )
             return f"guard({args}) if {conditions}"
         if isinstance(value, Reduce):
-            return f"reduce {value.op}({args}){self._over(value.over)}"
+            return f"reduce {value.op.value}({args}){self._over(value.over)}"
         if isinstance(value, Dot):
             kind = f"{'fast ' if value.fast else ''}{value.input_dtype.short}"
             kind += " scaled" if value.scales else ""
             along = f" along {value.segment.along.name}" if value.segment else ""
             return f"dot({args}) of {kind}{self._over(value.over)}{along}"
         if isinstance(value, Scan):
-            return f"scan {value.op}({args}) along {value.along.name}"
+            return f"scan {value.op.value}({args}) along {value.along.name}"
         if isinstance(value, Ordered):
             run = f" of runs of {self._number(value.run)}" if value.run else ""
             return f"ordered({args}) along {value.along.name}{run}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode, intern, reachable
@@ -23,16 +22,19 @@ from .few_channels import VECTOR, Convolution, Packing, filled, is_vector, packi
 from .split import SplitProducts, total_of_parts
 
 
-def turn_convolutions(roots: Sequence[Node], target: Target) -> list[Node]:
-    """`roots` with convolutions, and what is between them, over channels that come last."""
+def turn_convolutions(
+    roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()
+) -> list[Node]:
+    """`roots`, then `inner`, with convolutions, and what is between them, over channels that come
+    last."""
     nodes = reachable(roots)
     if not any(_is_worth_turning(n, target) for n in nodes):
-        return list(roots)
+        return [*roots, *inner]
     turned = _Turned(target)
     with grad_mode(False):
         for node in nodes:
             turned.add(node)
-        return [turned.plain[r] for r in roots]
+        return [turned.plain.get(n, n) for n in (*roots, *inner)]
 
 
 def held(node: Node) -> list[Node]:
@@ -174,19 +176,19 @@ class _Turned:
         x, *rest = node.operands
         z, attrs, rank = self.last[x], node.attrs, x.rank
 
-        def places(each: Sequence[Any]) -> tuple[Any, ...]:
+        def places(each: Sequence[int]) -> tuple[int, ...]:
             return (each[0], *each[2:], each[1])
 
-        if node.op.name == "reshape" and node.rank > 1 and node.shape[:2] == x.shape[:2]:
+        if node.op is ops.reshape_op and node.rank > 1 and node.shape[:2] == x.shape[:2]:
             return ops.reshape(z, places(node.shape))
-        if node.op.name == "permute" and attrs[0][:2] == (0, 1):
+        if node.op is ops.permute_op and attrs[0][:2] == (0, 1):
             return ops.permute(z, (0, *(_place(a, rank) for a in attrs[0][2:]), rank - 1))
-        if node.op.name == "windows" and 1 not in attrs[0]:
+        if node.op is ops.windows_op and 1 not in attrs[0]:
             axes = tuple(_place(a, rank) for a in attrs[0])
             turned = intern(node.op, (z,), (axes, *attrs[1:]), loc=node.loc)
             inner = range(rank, turned.rank)
             return ops.permute(turned, (*range(rank - 1), *inner, rank - 1))
-        if node.op.name in ("slice", "pad", "expand") and node.rank == rank:
+        if node.op in (ops.slice_op, ops.pad_op, ops.expand_op) and node.rank == rank:
             others = (self.plain[o] for o in rest)
             return intern(node.op, (z, *others), tuple(map(places, attrs)), loc=node.loc)
         return None

@@ -34,14 +34,16 @@ MOST_WIDTH = 256
 """The widest head whose tiles are sure to fit a thread's stack, or a GPU's registers."""
 
 
-def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
-    """`roots` over ops that this target has kernels for."""
+def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) -> list[Node]:
+    """`roots` over ops that this target has kernels for, then what became of `inner`: nodes below
+    them that somebody asks about. They change nothing of the roots."""
+    count, nodes = len(roots), [*roots, *inner]
     if any(_has_no_kernel(n, target) for n in reachable(roots)):
-        roots = rewrite(roots, [Decompose(target), decompose_composites, *RULES])
+        nodes = rewrite(nodes, [Decompose(target), decompose_composites, *RULES])
     forms: list[Rule] = [InterleaveStrides(target), SumDepthwise(target), SumVectors(target)]
-    roots = rewrite(turn_products(roots), forms)
-    roots = turn_convolutions(roots, target)
-    roots = write_in_place(roots, target)
+    nodes = rewrite(turn_products(nodes[:count], nodes[count:]), forms)
+    nodes = turn_convolutions(nodes[:count], target, nodes[count:])
+    nodes = write_in_place(nodes[:count], target, nodes[count:])
     rules: list[Rule] = [
         *([] if target.native_sort else [group_updates]),
         give_memory,
@@ -50,9 +52,9 @@ def legalize(roots: Sequence[Node], target: Target) -> list[Node]:
         SplitProducts(target),
     ]
     if not target.native_sort:
-        roots = rewrite(roots, [sort_first])
+        nodes = rewrite(nodes, [sort_first])
         rules += [sort_words]
-    return rewrite(roots, rules)
+    return rewrite(nodes, rules)
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ def _has_no_kernel(node: Node, target: Target) -> bool:
     return node.op in (grouped_matmul, grouped_weight_grad) and has_trivial_size(node)
 
 
-def turn_products(roots: Sequence[Node]) -> list[Node]:
-    """(a @ b)^T is b^T @ a^T, where nothing else reads a @ b.
+def turn_products(roots: Sequence[Node], inner: Sequence[Node] = ()) -> list[Node]:
+    """(a @ b)^T is b^T @ a^T, where nothing else reads a @ b. Gives `roots`, then `inner`.
 
     So the gradient of a weight is in memory as the weight is, and both are updated alike.
     """
@@ -85,7 +87,7 @@ def turn_products(roots: Sequence[Node]) -> list[Node]:
     turned: dict[Node, Node] = {}
     with grad_mode(False):
         for node in nodes:
-            product = node.operands[0] if node.op.name == "permute" else node
+            product = node.operands[0] if node.op is ops.permute_op else node
             if (
                 product is not node
                 and product.op in (ops.matmul, ops.matmul_fast, ops.matmul_wide)
@@ -100,12 +102,12 @@ def turn_products(roots: Sequence[Node]) -> list[Node]:
                 turned[node] = intern(node.op, operands, node.attrs, loc=node.loc)
             else:
                 turned[node] = node
-    return [turned[r] for r in roots]
+    return [turned.get(n, n) for n in (*roots, *inner)]
 
 
 def _transposed(x: Node) -> Node:
     order = (*range(x.rank - 2), x.rank - 1, x.rank - 2)
-    undone = x.op.name == "permute" and x.attrs[0] == order
+    undone = x.op is ops.permute_op and x.attrs[0] == order
     return x.operands[0] if undone else ops.permute(x, order)
 
 

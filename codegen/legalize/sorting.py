@@ -21,7 +21,7 @@ EVEN = 16  # runs are multiples of it, so that they are read by vectors
 
 def sort_words(node: Node) -> Node | None:
     """argsort by words."""
-    if node.op.name != "argsort":
+    if node.op is not ops.argsort_op:
         return None
     (x,) = node.operands
     axis, descending = node.attrs
@@ -38,7 +38,7 @@ def sort_words(node: Node) -> Node | None:
 
 def sort_first(node: Node) -> Node | None:
     """The first few positions of a long argsort: of each run only as many are kept."""
-    if node.op.name != "slice" or node.operands[0].op.name != "argsort":
+    if node.op is not ops.slice_op or node.operands[0].op is not ops.argsort_op:
         return None
     (order,) = node.operands
     (x,) = order.operands

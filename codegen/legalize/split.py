@@ -15,13 +15,12 @@ import numpy as np
 from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, DType, accumulator
 from tilewright.ir.node import Node
-from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
 from tilewright.ir.passes.autodiff import decomposed
 
 from ..target import Target
 
-_PERMUTE, _EXPAND = REGISTRY["permute"], REGISTRY["expand"]
 _MOST = 16
 """How many times as many parts as are enough there may be."""
 
@@ -33,7 +32,7 @@ class SplitFolds:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op.kind is not Kind.REDUCE or node.op.name in ("argmax", "argmin"):
+        if node.op.kind is not Kind.REDUCE or node.op.fold is None or node.op.fold.picks:
             return None
         (x,) = node.operands
         (axes,) = node.attrs
@@ -88,12 +87,12 @@ def _innermost(x: Node) -> int:
     """The dimension along which neighbours are neighbours in memory, if `x` is made of a turned
     view and is not in memory itself."""
     place = list(range(x.rank))
-    while x.op is _PERMUTE or x.op.kind is Kind.ELEMENTWISE:
-        if x.op is _PERMUTE:
+    while x.op is ops.permute_op or x.op.kind is Kind.ELEMENTWISE:
+        if x.op is ops.permute_op:
             place = [x.attrs[0][p] for p in place]
             x = x.operands[0]
             continue
-        whole = [o for o in x.operands if o.shape == x.shape and o.op is not _EXPAND]
+        whole = [o for o in x.operands if o.shape == x.shape and o.op is not ops.expand_op]
         if not whole:
             break
         x = whole[0]
@@ -162,11 +161,11 @@ def _logsumexp(x: Node, axes: tuple[int, ...]) -> Node:
 
 
 _FOLDS: dict[Op, tuple[Callable[..., Node], Callable[..., Node], Callable[[DType], float]]] = {
-    REGISTRY["cumsum"]: (ops.sum, ops.add, lambda dtype: 0),
-    REGISTRY["cumprod"]: (ops.prod, ops.mul, lambda dtype: 1),
-    REGISTRY["cummax"]: (ops.max, ops.maximum, _lowest),
-    REGISTRY["cummin"]: (ops.min, ops.minimum, _highest),
-    REGISTRY["logcumsumexp"]: (_logsumexp, ops.logaddexp, _lowest),
+    ops.cumsum_op: (ops.sum, ops.add, lambda dtype: 0),
+    ops.cumprod_op: (ops.prod, ops.mul, lambda dtype: 1),
+    ops.cummax_op: (ops.max, ops.maximum, _lowest),
+    ops.cummin_op: (ops.min, ops.minimum, _highest),
+    ops.logcumsumexp_op: (_logsumexp, ops.logaddexp, _lowest),
 }
 """Of each scan the fold, how two parts are put together, and what changes nothing."""
 _PART = 1024  # elements of a part: a tile's row

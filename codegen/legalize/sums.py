@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
+from tilewright.ir.shape import Ints, Pairs
 
 from ..target import Target
 
@@ -61,7 +61,9 @@ class SumDepthwise:
 
 
 def _forward(node: Node) -> Node:
-    return _summed(*node.operands, *node.attrs[:-1])
+    x, w = node.operands
+    strides, padding, dilation, _ = node.attrs
+    return _summed(x, w, strides, padding, dilation)
 
 
 def _input_grad(node: Node) -> Node | None:
@@ -86,7 +88,7 @@ def _weight_grad(node: Node) -> Node:
     return as_dtype(ops.reshape(summed, node.shape), node.dtype)
 
 
-def _summed(x: Node, w: Node, strides: Any, padding: Any, dilation: Any) -> Node:
+def _summed(x: Node, w: Node, strides: Ints, padding: Pairs, dilation: Ints) -> Node:
     """The convolution of x[n, c, *in] with w[c * each, 1, *kernel]."""
     count, kernel = x.shape[1], w.shape[2:]
     each = w.shape[0] // count
@@ -99,7 +101,7 @@ def _summed(x: Node, w: Node, strides: Any, padding: Any, dilation: Any) -> Node
     return as_dtype(ops.reshape(summed, out), x.dtype)
 
 
-def _windows(x: Node, kernel: Any, strides: Any, padding: Any, dilation: Any) -> Node:
+def _windows(x: Node, kernel: Ints, strides: Ints, padding: Pairs, dilation: Ints) -> Node:
     """[n, c, *out, *kernel]"""
     padded = ops.pad(x, (0, 0, *(low for low, _ in padding)), (0, 0, *(h for _, h in padding)))
     return ops.windows(padded, range(2, x.rank), kernel, strides, dilation)

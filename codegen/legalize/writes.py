@@ -25,23 +25,23 @@ from ..ops import overwrite
 from ..target import Target
 
 
-def write_in_place(roots: Sequence[Node], target: Target) -> list[Node]:
-    """`roots` with chains of writes made in place, where that costs less."""
+def write_in_place(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) -> list[Node]:
+    """`roots`, then `inner`, with chains of writes made in place, where that costs less."""
     nodes = reachable(roots)
     writes = {n for n in nodes if _is_write(n)}
     if not writes:
-        return list(roots)
+        return [*roots, *inner]
     readers = Counter(o for n in nodes for o in n.operands)
     chosen: set[Node] = set()
-    inner = {n.operands[2] for n in writes}.intersection(writes).difference(roots)
-    for last in writes - inner:
+    followed = {n.operands[2] for n in writes}.intersection(writes).difference(roots)
+    for last in writes - followed:
         chain = [last]
-        while chain[-1].operands[2] in inner:
+        while chain[-1].operands[2] in followed:
             chain.append(chain[-1].operands[2])
         if _gains(chain, readers, target):
             chosen.update(chain)
     if not chosen:
-        return list(roots)
+        return [*roots, *inner]
     done: dict[Node, Node] = {}
     with grad_mode(False):
         for node in nodes:
@@ -53,7 +53,7 @@ def write_in_place(roots: Sequence[Node], target: Target) -> list[Node]:
                 done[node] = intern(node.op, operands, node.attrs, own, node.loc)
             else:
                 done[node] = node
-    return [done[r] for r in roots]
+    return [done.get(n, n) for n in (*roots, *inner)]
 
 
 def _is_write(node: Node) -> bool:
@@ -62,7 +62,7 @@ def _is_write(node: Node) -> bool:
         return False
     inside = node.operands[0]
     return (
-        inside.op.name == "pad"
+        inside.op is ops.pad_op
         and inside.shape == node.shape
         and min((*inside.attrs[0], *inside.attrs[1])) >= 0
         and bool(splat(inside.operands[0]))

@@ -6,6 +6,7 @@ workspace, and pairs of words in which a failure is recorded.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,7 @@ class Arguments:
         self._buffers = {b: i for i, b in enumerate(places)}
         self._scalars = {v.slot: len(places) + i for i, v in enumerate(kernel.scalars)}
         self._starts = {number: place for place, number in enumerate(starts(kernel))}
-        self._places: dict[Any, int] = {}
+        self._places: dict[Hashable, int] = {}
         self._part = ""
         self.kept: dict[Buffer, int] = {}  # where in the workspace buffers of the kernel's own lie
         self.space = 0
@@ -63,7 +64,7 @@ class Arguments:
     def scalar(self, value: Scalar) -> int:
         return self._scalars[value.slot]
 
-    def size(self, value: int, key: Any) -> int:
+    def size(self, value: int, key: Hashable) -> int:
         """The place of a number; `key` tells it from others."""
         return self._place((self._part, key), Word("size", value))
 
@@ -73,7 +74,7 @@ class Arguments:
         word = Word("size", index.const) if start is None else Word("start", start)
         return self._place((self._part, "constant", index), word)
 
-    def table(self, values: bytes, key: Any) -> int:
+    def table(self, values: bytes, key: Hashable) -> int:
         """The place of the address of constant data, which lasts as long as the kernel."""
         return self._place((self._part, key), Word("table", values))
 
@@ -86,7 +87,7 @@ class Arguments:
         self.checks.append(check)
         return len(self.words) - 2
 
-    def _place(self, key: Any, word: Word) -> int:
+    def _place(self, key: Hashable, word: Word) -> int:
         found = self._places.get(key)
         if found is None:
             found = self._places[key] = len(self.words)

@@ -2,82 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from tilewright.ir.dtype import BOOL, FLOAT, SIGNED, DType
+from tilewright.ir import ops
+from tilewright.ir.dtype import BOOL
+from tilewright.ir.op import Fold
 
 from ..kernel import Apply
+from ..ops import initial
 from . import integers, math
 from .body import Body, Mask
 from .code import Level
+from .folds import combine
 from .machine import CannotLower
+from .routine import ROUTINES, Context, Routine, routine
 from .types import Ref, constant, suffix, vector
-
-Routine = Callable[["Context"], Ref]
-
-
-class Context:
-    """One op at the place where it is computed."""
-
-    def __init__(self, body: Body, value: Apply, args: Sequence[Ref], mask: Mask | None, at: Level):
-        self.body, self.value, self.mask, self.at = body, value, mask, at
-        self.code = body.code
-        self.given = args
-        self.args = body.code.matched(*args, at=at)
-        self.dtype: DType = value.args[0].dtype
-        if value.op.name == "where":
-            self.dtype = value.dtype
-
-    @property
-    def floating(self) -> bool:
-        return self.dtype.category == FLOAT
-
-    @property
-    def signed(self) -> bool:
-        return self.dtype.category == SIGNED
-
-    @property
-    def lanes(self) -> int:
-        return self.args[0].lanes
-
-    def binary(self, op: str, a: Ref, b: Ref) -> Ref:
-        return self.code.binary(op, a, b, self.at)
-
-    def compare(self, op: str, a: Ref, b: Ref) -> Ref:
-        return self.code.compare(op, a, b, self.at)
-
-    def select(self, condition: Ref, a: Ref, b: Ref) -> Ref:
-        return self.code.select(condition, a, b, self.at)
-
-    def intrinsic(self, name: str, *args: Ref) -> Ref:
-        return self.code.intrinsic(name, args, self.at)
-
-    def like(self, number: float) -> Ref:
-        return constant(number, self.args[0].type, self.lanes)
-
-
-ROUTINES: dict[str, Routine] = {}
-
-
-def routine(*names: str) -> Callable[[Routine], Routine]:
-    def register(function: Routine) -> Routine:
-        for name in names:
-            ROUTINES[name] = function
-        return function
-
-    return register
 
 
 def apply(body: Body, value: Apply, args: Sequence[Ref], mask: Mask | None, at: Level) -> Ref:
-    """The op's routine: the one its record names, or that of its own name."""
-    name = value.op.llvm or value.op.name
+    """The op's routine, or the function of floats that its record names."""
     context = Context(body, value, args, mask, at)
-    found = ROUTINES.get(name)
+    found = ROUTINES.get(value.op)
     if found is not None:
         return found(context)
-    if not context.floating:
-        raise CannotLower(f"{name} of {value.dtype}")
-    return _function(context, name)
+    function = value.op.llvm
+    if function is None or not context.floating:
+        raise CannotLower(f"{value.op.name} of {value.dtype}")
+    return _function(context, function)
 
 
 def _function(c: Context, name: str) -> Ref:
@@ -85,22 +36,15 @@ def _function(c: Context, name: str) -> Ref:
     if math.has(name, kind):
         return math.call(c.code, name, c.args, c.at)
     if kind == "double" and name in LIBM:
-        return _library(c, LIBM[name])
+        return library(c.body, name, c.args, c.at)
     raise CannotLower(f"{name} of {c.dtype}")
 
 
-LIBM = {
-    "exp2": "exp2", "expm1": "expm1", "log2": "log2", "log10": "log10", "log1p": "log1p",
-    "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
-    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh",
-    "atanh": "atanh", "erf": "erf", "erfc": "erfc", "lgamma": "lgamma", "pow": "pow",
-    "atan2": "atan2", "fmod": "fmod",
-}  # fmt: skip
+LIBM = frozenset(
+    "exp2 expm1 log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
+    "erf erfc lgamma pow atan2 fmod".split()
+)
 """Functions of float64 that the C library computes, lane by lane."""
-
-
-def _library(c: Context, name: str) -> Ref:
-    return library(c.body, name, c.args, c.at)
 
 
 def library(body: Body, name: str, args: Sequence[Ref], at: Level) -> Ref:
@@ -141,29 +85,29 @@ done:
 # Arithmetic.
 
 
-@routine("add")
+@routine(ops.add)
 def _add(c: Context) -> Ref:
     op = "fadd" if c.floating else "or" if c.dtype.category == BOOL else "add"
     return c.binary(op, *c.args)
 
 
-@routine("sub")
+@routine(ops.sub)
 def _sub(c: Context) -> Ref:
     return c.binary("fsub" if c.floating else "sub", *c.args)
 
 
-@routine("mul")
+@routine(ops.mul)
 def _mul(c: Context) -> Ref:
     op = "fmul" if c.floating else "and" if c.dtype.category == BOOL else "mul"
     return c.binary(op, *c.args)
 
 
-@routine("div")
+@routine(ops.div)
 def _div(c: Context) -> Ref:
     return c.binary("fdiv", *c.args)
 
 
-@routine("neg")
+@routine(ops.neg)
 def _neg(c: Context) -> Ref:
     (x,) = c.args
     if c.floating:
@@ -171,7 +115,7 @@ def _neg(c: Context) -> Ref:
     return c.binary("sub", c.like(0), x)
 
 
-@routine("abs")
+@routine(ops.abs)
 def _abs(c: Context) -> Ref:
     (x,) = c.args
     if c.floating:
@@ -181,7 +125,7 @@ def _abs(c: Context) -> Ref:
     return c.select(c.compare("icmp slt", x, c.like(0)), c.binary("sub", c.like(0), x), x)
 
 
-@routine("sign")
+@routine(ops.sign)
 def _sign(c: Context) -> Ref:
     (x,) = c.args
     if not c.floating:
@@ -200,37 +144,37 @@ def _rounding(name: str) -> Routine:
     return make
 
 
-for _name, _intrinsic in (
-    ("floor", "floor"),
-    ("ceil", "ceil"),
-    ("round", "rint"),
-    ("trunc", "trunc"),
+for _op, _intrinsic in (
+    (ops.floor, "floor"),
+    (ops.ceil, "ceil"),
+    (ops.round, "rint"),
+    (ops.trunc, "trunc"),
 ):
-    ROUTINES[_name] = _rounding(_intrinsic)
+    ROUTINES[_op] = _rounding(_intrinsic)
 
 
-@routine("sqrt")
+@routine(ops.sqrt)
 def _sqrt(c: Context) -> Ref:
     return c.intrinsic("sqrt", *c.args)
 
 
-@routine("rsqrt")
+@routine(ops.rsqrt)
 def _rsqrt(c: Context) -> Ref:
     """1 / sqrt(x): 1 ulp, by two operations each of which is rounded right."""
     return c.binary("fdiv", c.like(1), c.intrinsic("sqrt", *c.args))
 
 
-@routine("reciprocal")
+@routine(ops.reciprocal)
 def _reciprocal(c: Context) -> Ref:
     return c.binary("fdiv", c.like(1), c.args[0])
 
 
-@routine("copysign")
+@routine(ops.copysign)
 def _copysign(c: Context) -> Ref:
     return c.intrinsic("copysign", *c.args)
 
 
-@routine("relu")
+@routine(ops.relu)
 def _relu(c: Context) -> Ref:
     (x,) = c.args
     less = c.compare(
@@ -239,31 +183,28 @@ def _relu(c: Context) -> Ref:
     return c.select(less, c.like(0), x)
 
 
-def _extremum(low: bool) -> Routine:
+def _extremum(fold: Fold) -> Routine:
     def make(c: Context) -> Ref:
-        from .folds import combine
-
-        return combine(c.body, "max" if low else "min", c.dtype, c.args[0], c.args[1], c.at)
+        return combine(c.body, fold, c.dtype, c.args[0], c.args[1], c.at)
 
     return make
 
 
-ROUTINES["maximum"], ROUTINES["minimum"] = _extremum(True), _extremum(False)
+ROUTINES[ops.maximum], ROUTINES[ops.minimum] = _extremum(Fold.MAX), _extremum(Fold.MIN)
 
 
-@routine("pow")
+@routine(ops.pow)
 def _pow(c: Context) -> Ref:
     return _function(c, "pow") if c.floating else integers.power(c)
 
 
-@routine("floor_divide", "remainder", "fmod")
+@routine(ops.floor_divide, ops.remainder, ops.fmod)
 def _division(c: Context) -> Ref:
     if not c.floating:
         return integers.division(c)
-    name = c.value.op.name
-    if name == "fmod":
+    if c.value.op is ops.fmod:
         return _function(c, "fmod")
-    return _floor_division(c, name == "remainder")
+    return _floor_division(c, c.value.op is ops.remainder)
 
 
 def _floor_division(c: Context, remainder: bool) -> Ref:
@@ -304,48 +245,48 @@ def _comparison(floating: str, integer: str) -> Routine:
     return make
 
 
-for _name, _float, _int in (
-    ("eq", "oeq", "eq"),
-    ("ne", "une", "ne"),
-    ("lt", "olt", "lt"),
-    ("le", "ole", "le"),
-    ("gt", "ogt", "gt"),
-    ("ge", "oge", "ge"),
+for _op, _float, _int in (
+    (ops.eq, "oeq", "eq"),
+    (ops.ne, "une", "ne"),
+    (ops.lt, "olt", "lt"),
+    (ops.le, "ole", "le"),
+    (ops.gt, "ogt", "gt"),
+    (ops.ge, "oge", "ge"),
 ):
-    ROUTINES[_name] = _comparison(_float, _int)
+    ROUTINES[_op] = _comparison(_float, _int)
 
 
-@routine("where")
+@routine(ops.where)
 def _where(c: Context) -> Ref:
     return c.select(*c.args)
 
 
-@routine("isnan")
+@routine(ops.isnan)
 def _isnan(c: Context) -> Ref:
     (x,) = c.args
     return c.compare("fcmp uno", x, x) if c.floating else constant(False, "i1", c.lanes)
 
 
-@routine("isinf")
+@routine(ops.isinf)
 def _isinf(c: Context) -> Ref:
     if not c.floating:
         return constant(False, "i1", c.lanes)
     return c.compare("fcmp oeq", c.intrinsic("fabs", c.args[0]), c.like(float("inf")))
 
 
-@routine("isfinite")
+@routine(ops.isfinite)
 def _isfinite(c: Context) -> Ref:
     if not c.floating:
         return constant(True, "i1", c.lanes)
     return c.compare("fcmp olt", c.intrinsic("fabs", c.args[0]), c.like(float("inf")))
 
 
-@routine("logical_not")
+@routine(ops.logical_not)
 def _logical_not(c: Context) -> Ref:
     return c.compare("fcmp oeq" if c.floating else "icmp eq", c.args[0], c.like(0))
 
 
-@routine("bitwise_not")
+@routine(ops.bitwise_not)
 def _bitwise_not(c: Context) -> Ref:
     return c.binary("xor", c.args[0], c.like(True if c.dtype.category == BOOL else -1))
 
@@ -354,11 +295,11 @@ def _bitwise(op: str) -> Routine:
     return lambda c: c.binary(op, *c.args)
 
 
-for _name, _op in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor")):
-    ROUTINES[_name] = _bitwise(_op)
+for _op, _bits in ((ops.bitwise_and, "and"), (ops.bitwise_or, "or"), (ops.bitwise_xor, "xor")):
+    ROUTINES[_op] = _bitwise(_bits)
 
 
-@routine("shift_left", "shift_right")
+@routine(ops.shift_left, ops.shift_right)
 def _shift(c: Context) -> Ref:
     """Shifts by the width or more give 0, or -1 for a negative number shifted right."""
     a, b = c.args
@@ -366,13 +307,13 @@ def _shift(c: Context) -> Ref:
         raise CannotLower(f"{c.value.op.name} of bools")
     bits = int(a.type[1:])
     fits = c.compare("icmp ult", b, c.like(bits))
-    if c.value.op.name == "shift_left":
+    if c.value.op is ops.shift_left:
         return c.select(fits, c.binary("shl", a, b), c.like(0))
     if not c.signed:
         return c.select(fits, c.binary("lshr", a, b), c.like(0))
     return c.binary("ashr", a, c.select(fits, b, c.like(bits - 1)))
 
 
-@routine("initial")
+@routine(initial)
 def _initial(c: Context) -> Ref:
     return c.args[0]

@@ -6,9 +6,8 @@ of their own, but the same `args` (see arguments.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..kernel import Buffer, Kernel, Scalar, Value
 from ..kernel.analysis import Analysis
@@ -47,18 +46,23 @@ class Vector:
     whole: bool = False
 
 
+Evaluate = Callable[["Body", Value, Mask | None], Ref]
+
+
 class Body:
-    """What the parts of the emitter share."""
+    """What the parts of the emitter share. evaluate: writes a value and all it is made of."""
 
     def __init__(
         self,
         kernel: Kernel,
         machine: Machine,
         form: Form,
+        evaluate: Evaluate,
         arguments: Arguments | None = None,
         code: Code | None = None,
     ):
         self.kernel, self.machine, self.form = kernel, machine, form
+        self.evaluate = evaluate
         self.lanes = form.lanes
         self.code = code or Code("kernel", "ptr %args, i64 %chunk")
         self.analysis = Analysis(kernel)
@@ -100,7 +104,7 @@ class Body:
         found: Ref = code.once(("kept", buffer), entry, make)
         return found
 
-    def table(self, values: bytes, key: Any) -> Ref:
+    def table(self, values: bytes, key: Hashable) -> Ref:
         """The address of constant data."""
         return self._word(self.arguments.table(values, key), "ptr")
 
@@ -121,7 +125,7 @@ class Body:
             lambda: self.code.let(f"icmp ne i8 {loaded.text}, 0", "i1", at=entry),
         )
 
-    def size(self, value: int, key: Any, baked: bool = True) -> Ref:
+    def size(self, value: int, key: Hashable, baked: bool = True) -> Ref:
         """A number that follows from sizes: 0 and 1 are part of the code, others are passed."""
         if baked and value in (0, 1):
             return constant(value, "i64")

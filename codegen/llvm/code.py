@@ -7,11 +7,13 @@ the loop, while the loop's own text is still growing. No pass has to find what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from .types import Ref, constant, lane_numbers, suffix, vector
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -21,7 +23,7 @@ class Level:
     depth: int
     label: str
     lines: list[str] = field(default_factory=list)
-    known: dict[Any, Any] = field(default_factory=dict)
+    known: dict[Hashable, Any] = field(default_factory=dict)
 
     def block(self, label: str) -> None:
         """Begins a block; the one before must have ended with a branch."""
@@ -80,9 +82,9 @@ class Code:
         self.add(f"{name} = {text}", at)
         return Ref(name, kind, lanes)
 
-    def once(self, key: Any, at: Level, make: Callable[[], Any]) -> Any:
+    def once(self, key: Hashable, at: Level, make: Callable[[], T]) -> T:
         """What `at` knows under `key`, made on first use."""
-        found = at.known.get(key)
+        found: T | None = at.known.get(key)
         if found is None:
             found = at.known[key] = make()
         return found

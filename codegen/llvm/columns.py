@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tilewright.ir.op import REGISTRY
+from tilewright.ir import ops
+from tilewright.ir.op import Fold
 from tilewright.ir.shape import contiguous_strides
 
-from ..kernel import Apply, Buffer, Kernel, Load, Reduce, Store, Value
+from ..kernel import UPDATES, Apply, Buffer, Kernel, Load, Reduce, Store, Value
 from ..kernel.canonical import copied
 from ..kernel.columns import LEAST_ROWS, Columns, columns
 from ..kernel.index import Axis, linearize, of
-from . import folds, memory, points
+from . import folds, points
 from .arguments import Arguments
 from .body import Body
 from .code import module_text
@@ -27,8 +28,9 @@ from .machine import Machine
 from .phases import Phase, Written, chunks_of, function, write_kernel
 from .schedule import DEFAULT, Schedule
 from .types import Ref, constant
+from .values import evaluate
 
-UPDATES = {fold: update for update, fold in memory.FOLDS.items()}
+_MODES = {fold: mode for mode, fold in UPDATES.items()}
 LEAST_POINTS = 1 << 17
 """What the cache holds, a chunk rather folds in registers, some columns each. That needs no second
 phase, but in memory it walks from row to row."""
@@ -42,7 +44,7 @@ MOST_SUMS = 1 << 14
 class Sum:
     """A fold in parts, of which each block of rows makes `size` elements of the buffer."""
 
-    op: str
+    op: Fold
     buffer: Buffer
     size: int
 
@@ -85,7 +87,7 @@ def plan(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Plan
         element = _element(value)
         buffer = Buffer(f"sums{len(sums)}", element.dtype, block.extent * size)
         sums.append(Sum(value.op, buffer, size))
-        early.append(Store(buffer, place, element, UPDATES.get(value.op, value.op)))
+        early.append(Store(buffer, place, element, _MODES[value.op]))
         part = Load(buffer, place, element.dtype)
         made[id(value)] = Reduce(value.op, part, (block,), value.dtype)
     late = tuple(Store(s.buffer, s.offset, made[id(s.value)]) for s in found.late)
@@ -123,8 +125,8 @@ def _form(kernel: Kernel, found: Columns, rows: int, machine: Machine, schedule:
 
 def _element(value: Reduce) -> Value:
     """What is folded, in the type of the fold."""
-    if value.op in UPDATES and value.arg.dtype is not value.dtype:
-        return Apply(REGISTRY["cast"], (value.arg,), value.dtype)
+    if value.op in (Fold.SUM, Fold.PROD) and value.arg.dtype is not value.dtype:
+        return Apply(ops.cast, (value.arg,), value.dtype)
     return value.arg
 
 
@@ -132,18 +134,20 @@ def write(kernel: Kernel, machine: Machine, found: Plan) -> Written:
     arguments = Arguments(kernel)
     for each in found.sums:
         arguments.keep(each.buffer)
-    rows = Body(found.rows, machine, found.form, arguments.part("rows"), function("rows"))
+    rows = Body(found.rows, machine, found.form, evaluate, arguments.part("rows"), function("rows"))
     rows.padded = {each.buffer for each in found.sums}
     _clear(rows, found)
     points.write(rows)
     form = form_of(found.columns, machine)
-    down = Body(found.columns, machine, form, arguments.part("columns"), function("columns"))
+    down = Body(
+        found.columns, machine, form, evaluate, arguments.part("columns"), function("columns")
+    )
     points.write(down)
     phases = [
         Phase("rows", found.block.extent),
         Phase("columns", form.chunks(found.columns)),
     ]
-    body = Body(kernel, machine, found.form, arguments)
+    body = Body(kernel, machine, found.form, evaluate, arguments)
     write_kernel(body, phases)
     text = module_text([body.code, rows.code, down.code])
     return Written(text, arguments, chunks_of(phases), arguments.space)

@@ -53,7 +53,7 @@ def product_seconds(
     reread = panel if panel + left > FIRST // 4 * 3 else 0.0
     in_tile = depth * step + (left + reread) / BUS + 2 * sums * LINE / BUS
     held = rows * depth * tile.itemsize + rows * columns * tile.itemsize
-    pressure = max(1.0, held / SECOND) ** 0.5
+    pressure = math.sqrt(max(1.0, held / SECOND))
     chunk = row_tiles * column_tiles * pieces * in_tile * pressure + START
     chunk += PACK * rows * k
     chunks = items * -(-m // rows) * -(-n // columns)

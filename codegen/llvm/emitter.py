@@ -14,6 +14,7 @@ from functools import cached_property
 
 from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
+from tilewright.ir.op import Fold
 
 from ..kernel import Dot, Kernel, Ordered, Scan, Sort
 from ..kernel.attention import roles
@@ -27,6 +28,7 @@ from .form import Form, form_of
 from .machine import CannotLower, Machine
 from .phases import Written
 from .schedule import DEFAULT, Schedule
+from .values import evaluate
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def emit(
     _check(kernel)
     parts = roles(kernel)
     if parts is not None:
-        body = Body(kernel, machine, attention.form_of(kernel, parts, machine, schedule))
+        body = Body(kernel, machine, attention.form_of(kernel, parts, machine, schedule), evaluate)
         return _emitted(kernel, machine, attention.write(body, parts, schedule))
     across = columns.plan(kernel, machine, schedule) if like is None else None
     if across is not None:
@@ -88,7 +90,7 @@ def emit(
         return _emitted(kernel, machine, write(kernel, machine, cut))
     if any(isinstance(v, Dot) and v.segment is not None for v in kernel.values):
         raise CannotLower("products in groups that no tiles suit are left to BLAS")
-    body = Body(kernel, machine, form)
+    body = Body(kernel, machine, form, evaluate)
     points.write(body, overlapping=points.may_overlap(body))
     text = module_text([body.code])
     return _emitted(kernel, machine, Written(text, body.arguments, (form.chunks(kernel),)))
@@ -115,7 +117,7 @@ def _check(kernel: Kernel) -> None:
     for value in kernel.values:
         if isinstance(value, (Sort, Ordered)):
             raise CannotLower("sorting")
-        if isinstance(value, Scan) and value.op == "logsumexp":
+        if isinstance(value, Scan) and value.op is Fold.LOGSUMEXP:
             raise CannotLower("running sums of exponentials")
     for store in kernel.stores:
         dtype = store.buffer.dtype

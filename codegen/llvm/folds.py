@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtype import BOOL, FLOAT, SIGNED, DType
+from tilewright.ir.op import Fold
 
 from .body import Body
 from .code import Level
 from .types import Ref, computed, constant
 
 
-def identity(op: str, dtype: DType) -> Any:
+def identity(op: Fold, dtype: DType) -> Any:
     """What a fold starts from."""
-    if op in ("sum", "any"):
+    if op in (Fold.SUM, Fold.ANY):
         return 0
-    if op in ("prod", "all"):
+    if op in (Fold.PROD, Fold.ALL):
         return 1
-    low = op in ("max", "argmax")
+    low = op in (Fold.MAX, Fold.ARGMAX)
     if dtype.category == FLOAT:
         return -np.inf if low else np.inf
     if dtype.category == BOOL:
@@ -29,34 +30,34 @@ def identity(op: str, dtype: DType) -> Any:
     return limits.min if low else limits.max
 
 
-def start(op: str, dtype: DType, lanes: int) -> Ref:
+def start(op: Fold, dtype: DType, lanes: int) -> Ref:
     return constant(identity(op, dtype), computed(dtype), lanes)
 
 
-def combine(body: Body, op: str, dtype: DType, old: Ref, new: Ref, at: Level | None = None) -> Ref:
+def combine(body: Body, op: Fold, dtype: DType, old: Ref, new: Ref, at: Level | None = None) -> Ref:
     """`old` and then `new`. A NaN stays, whichever side it comes from."""
     code, floating = body.code, dtype.category == FLOAT
-    if op == "sum":
+    if op is Fold.SUM:
         if dtype.category == BOOL:
             return code.binary("or", old, new, at)
         return code.binary("fadd contract" if floating else "add", old, new, at)
-    if op == "prod":
+    if op is Fold.PROD:
         if dtype.category == BOOL:
             return code.binary("and", old, new, at)
         return code.binary("fmul" if floating else "mul", old, new, at)
-    if op in ("any", "all"):
-        return code.binary("or" if op == "any" else "and", old, new, at)
+    if op in (Fold.ANY, Fold.ALL):
+        return code.binary("or" if op is Fold.ANY else "and", old, new, at)
     if dtype.category == FLOAT:
         # Two instructions of a processor whose maximum is its second operand if one is NaN.
-        more = code.compare("fcmp ogt" if op == "max" else "fcmp olt", new, old, at)
+        more = code.compare("fcmp ogt" if op is Fold.MAX else "fcmp olt", new, old, at)
         best = code.select(more, new, old, at)
         return code.select(code.compare("fcmp uno", new, new, at), new, best, at)
     return code.select(beats(body, op, dtype, new, old, at), new, old, at)
 
 
-def beats(body: Body, op: str, dtype: DType, new: Ref, old: Ref, at: Level | None = None) -> Ref:
+def beats(body: Body, op: Fold, dtype: DType, new: Ref, old: Ref, at: Level | None = None) -> Ref:
     """Whether `new` is the extremum rather than `old`; NaN is, of both kinds."""
-    code, low = body.code, op in ("max", "argmax")
+    code, low = body.code, op in (Fold.MAX, Fold.ARGMAX)
     if dtype.category != FLOAT:
         sign = "s" if dtype.category == SIGNED else "u"
         return code.compare(f"icmp {sign}{'gt' if low else 'lt'}", new, old, at)
@@ -66,9 +67,9 @@ def beats(body: Body, op: str, dtype: DType, new: Ref, old: Ref, at: Level | Non
     return code.binary("and", more, number, at)
 
 
-def extremum(body: Body, op: str, old: Ref, new: Ref) -> Ref:
+def extremum(body: Body, op: Fold, old: Ref, new: Ref) -> Ref:
     """`new` if it is more than `old`, which is never NaN: one instruction."""
-    more = body.code.compare("fcmp ogt" if op == "max" else "fcmp olt", new, old)
+    more = body.code.compare("fcmp ogt" if op is Fold.MAX else "fcmp olt", new, old)
     return body.code.select(more, new, old)
 
 
@@ -78,7 +79,7 @@ def mark(body: Body, marks: Ref, new: Ref) -> Ref:
     return code.binary("or", marks, code.convert("sext", code.compare("fcmp uno", new, new), "i32"))
 
 
-def with_nan(body: Body, op: str, dtype: DType, value: Ref, marks: Ref, join: bool) -> Ref:
+def with_nan(body: Body, op: Fold, dtype: DType, value: Ref, marks: Ref, join: bool) -> Ref:
     """The extremum, NaN where that is marked."""
     code = body.code
     if join:
@@ -92,7 +93,7 @@ def with_nan(body: Body, op: str, dtype: DType, value: Ref, marks: Ref, join: bo
 
 
 def pick(
-    body: Body, op: str, dtype: DType, old: tuple[Ref, Ref], new: tuple[Ref, Ref], tie: bool
+    body: Body, op: Fold, dtype: DType, old: tuple[Ref, Ref], new: tuple[Ref, Ref], tie: bool
 ) -> tuple[Ref, Ref]:
     """Of two (value, position) the extremum; `tie`: of equals that with the lower position, else
     the old one."""
@@ -122,7 +123,7 @@ def halves(body: Body, ref: Ref) -> tuple[Ref, Ref]:
     return out[0], out[1]
 
 
-def join_lanes(body: Body, op: str, dtype: DType, ref: Ref) -> Ref:
+def join_lanes(body: Body, op: Fold, dtype: DType, ref: Ref) -> Ref:
     """The fold of all lanes, as a tree."""
     return _joined(body, ref, lambda a, b: combine(body, op, dtype, a, b))
 
@@ -136,7 +137,7 @@ def _joined(body: Body, ref: Ref, fold: Callable[[Ref, Ref], Ref]) -> Ref:
     return ref
 
 
-def join_picks(body: Body, op: str, dtype: DType, found: tuple[Ref, Ref]) -> tuple[Ref, Ref]:
+def join_picks(body: Body, op: Fold, dtype: DType, found: tuple[Ref, Ref]) -> tuple[Ref, Ref]:
     while found[0].lanes > 1:
         if found[0].lanes == 2:
             sides = [tuple(body.code.extract(r, i) for r in found) for i in range(2)]

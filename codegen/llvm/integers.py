@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL
 
 from ..kernel.index import Check
+from .checks import fail
 from .machine import CannotLower
-from .positions import fail
+from .routine import Context
 from .types import Ref, constant, suffix, vector
-
-if TYPE_CHECKING:
-    from .arithmetic import Context
 
 
 def division(c: Context) -> Ref:
@@ -22,9 +19,9 @@ def division(c: Context) -> Ref:
     integer.
     """
     a, b = c.args
-    name = c.value.op.name
+    op = c.value.op
     if c.dtype.category == BOOL:
-        raise CannotLower(f"{name} of bools")
+        raise CannotLower(f"{op.name} of bools")
     safe = b
     if c.value.may_fail:
         zero = c.compare("icmp eq", b, c.like(0))
@@ -32,16 +29,16 @@ def division(c: Context) -> Ref:
         fail(c.body, zero, fail_at, Check(0, 0, ("", 0), "division"), c.mask, c.at)
         safe = c.select(zero, c.like(1), b)
     if not c.signed:
-        return c.binary("udiv" if name == "floor_divide" else "urem", a, safe)
+        return c.binary("udiv" if op is ops.floor_divide else "urem", a, safe)
     minus = c.compare("icmp eq", b, c.like(-1))
     safe = c.select(minus, c.like(1), safe)
     rest = c.select(minus, c.like(0), c.binary("srem", a, safe))
-    if name == "fmod":
+    if op is ops.fmod:
         return rest
     uneven = c.compare("icmp ne", rest, c.like(0))
     apart = c.compare("icmp slt", c.binary("xor", rest, safe), c.like(0))
     down = c.binary("and", uneven, apart)
-    if name == "remainder":
+    if op is ops.remainder:
         return c.select(down, c.binary("add", rest, safe), rest)
     whole = c.select(minus, c.binary("sub", c.like(0), a), c.binary("sdiv", a, safe))
     return c.select(down, c.binary("sub", whole, c.like(1)), whole)

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ..kernel import Buffer, Load, Store
+from ..kernel import UPDATES, Buffer, Load, Store
 from ..kernel.index import Data, Index, walk
 from .body import Body, Mask
 from .code import Level
 from .convert import from_memory, to_memory
+from .folds import combine
 from .form import STRIDES
 from .positions import lane_steps, level_of_index, position, split, uniform
 from .types import Ref, constant, stored, suffix, vector
 
 LINE = 64
 """Bytes of a cache line."""
-FOLDS = {"add": "sum", "mul": "prod"}
-"""The fold that an update is a step of, where it has another name."""
 
 
 def stride_of(body: Body, offset: Index) -> int | None:
@@ -379,24 +378,22 @@ def _masked_scatter(body: Body, buffer: Buffer, addresses: Ref, raw: Ref, at: Le
 
 def _update_padded(body: Body, each: Store, value: Ref) -> None:
     """Under a mask, what is stored couldn't be read again before it is in the cache."""
-    from .folds import combine
-
     at, buffer = body.code.level, each.buffer
     (address,) = _addresses(body, [(buffer, each.offset)], None, at)
     old = from_memory(body, _vector_load(body, address, buffer, at), buffer.dtype, at)
-    new = combine(body, FOLDS.get(each.mode or "", each.mode or ""), buffer.dtype, old, value, at)
+    assert each.mode is not None
+    new = combine(body, UPDATES[each.mode], buffer.dtype, old, value, at)
     _vector_stores(body, [(address, buffer, to_memory(body, new, buffer.dtype, at))], at)
 
 
 def update(body: Body, each: Store, value: Ref) -> None:
     """Combines a value into memory. Lanes never meet."""
-    from .folds import combine
-
     at, buffer = body.code.level, each.buffer
     if buffer in body.padded:
         _update_padded(body, each, value)
         return
     lanes_differ = body.in_lanes(body.analysis.index_axes(each.offset))
+    assert each.mode is not None
     if each.mode != "set":
         if lanes_differ:
             if stride_of(body, each.offset) == 1:
@@ -407,6 +404,5 @@ def update(body: Body, each: Store, value: Ref) -> None:
         else:
             old = _scalar(body, buffer, each.offset, None, at)
         old = from_memory(body, old, buffer.dtype, at)
-        op = FOLDS.get(each.mode or "", each.mode or "")
-        value = combine(body, op, buffer.dtype, old, value, at)
+        value = combine(body, UPDATES[each.mode], buffer.dtype, old, value, at)
     store(body, [(each, value)])

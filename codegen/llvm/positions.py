@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ..kernel.index import Atom, Axis, Check, Data, FloorDiv, Index, Mod, walk
+from tilewright.ir.dtype import SIGNED, DType
+
+from ..kernel.index import Atom, Axis, Data, FloorDiv, Index, Mod, walk
 from .body import Body, Mask
+from .checks import fail
 from .code import Level
 from .types import Ref, constant
 
@@ -151,9 +154,13 @@ def uniform(body: Body, index: Index, mask: Mask | None) -> Ref:
     number = mask.number if mask and body.analysis.index_reads(index) else 0
     total = body.constant_of(index)
     for i, (level, (atom, coefficient)) in enumerate(terms):
-        before = total
 
-        def make(level=level, atom=atom, coefficient=coefficient, before=before) -> Ref:
+        def make(
+            level: Level = level,
+            atom: Atom = atom,
+            coefficient: int = coefficient,
+            before: Ref = total,
+        ) -> Ref:
             factor = body.size(coefficient, ("coefficient", index, atom))
             value = _atom_uniform(body, atom, mask, level)
             return _plus(body, before, _times(body, value, factor, level), level)
@@ -188,9 +195,7 @@ def _times(body: Body, a: Ref, b: Ref, at: Level) -> Ref:
 
 def data(body: Body, atom: Data, mask: Mask | None) -> Ref:
     """A position that is data, checked; where it is out of range it counts as 0."""
-    from .values import evaluate, extended
-
-    value = extended(body, evaluate(body, atom.value, mask), atom.value.dtype)
+    value = _extended(body, body.evaluate(body, atom.value, mask), atom.value.dtype)
     level = level_of_index(body, Index(((atom, 1),)), mask)
     code = body.code
 
@@ -204,34 +209,9 @@ def data(body: Body, atom: Data, mask: Mask | None) -> Ref:
     return code.once(("data", atom, mask.number if mask else 0), level, make)
 
 
-def fail(body: Body, bad: Ref, value: Ref, check: Check, mask: Mask | None, at: Level) -> None:
-    """Records `value` of the first lane that is `bad`, if any is, unless there was a failure."""
-    code = body.code
-    lanes = bad.lanes
-    if mask is not None:
-        bad = code.binary("and", bad, mask.ref if lanes > 1 else body.some_lane(mask, at), at)
-    if lanes > 1:
-        bad = code.binary("and", bad, body.lane_mask(at), at)
-        bits = code.let(f"bitcast {bad.typed} to i{lanes}", f"i{lanes}", at=at)
-        some = code.let(f"icmp ne {bits.typed}, 0", "i1", at=at)
-    else:
-        some = bad
-    address = body.check(check)
-    failed, recorded, after = (code.fresh_label(s) for s in ("failed", "record", "checked"))
-    code.add(f"br i1 {some.text}, label %{failed}, label %{after}, !prof !0", at)
-    at.block(failed)
-    if lanes > 1:
-        code.declare(f"declare i{lanes} @llvm.cttz.i{lanes}(i{lanes}, i1)")
-        first = code.let(
-            f"call i{lanes} @llvm.cttz.i{lanes}({bits.typed}, i1 true)", f"i{lanes}", at=at
-        )
-        value = code.let(f"extractelement {value.typed}, {first.typed}", value.type, at=at)
-    swapped = code.fresh("pair")
-    code.add(f"{swapped} = cmpxchg ptr {address.text}, i64 0, i64 1 monotonic monotonic", at)
-    won = code.let(f"extractvalue {{ i64, i1 }} {swapped}, 1", "i1", at=at)
-    code.add(f"br i1 {won.text}, label %{recorded}, label %{after}", at)
-    at.block(recorded)
-    place = code.let(f"getelementptr i64, ptr {address.text}, i64 1", "ptr", at=at)
-    code.add(f"store i64 {value.text}, ptr {place.text}, align 8", at)
-    code.add(f"br label %{after}", at)
-    at.block(after)
+def _extended(body: Body, ref: Ref, dtype: DType) -> Ref:
+    """An integer as 64 bits."""
+    if ref.type == "i64":
+        return ref
+    op = "sext" if dtype.category == SIGNED else "zext"
+    return body.code.convert(op, ref, "i64")

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewright.ir.op import Fold
+
 from ..kernel import Apply, Dot, Load, RandomBits, Reduce, Scan, Store, Value, data_values
 from ..kernel.index import Axis, linearize, of
 from . import folds, memory
@@ -142,10 +144,10 @@ class Accumulator:
 
     def __init__(self, body: Body, value: Reduce | Dot | Scan, lanes: int):
         self.body, self.value = body, value
-        self.op = "sum" if isinstance(value, Dot) else value.op
-        self.picks = self.op in ("argmax", "argmin")
+        self.op = Fold.SUM if isinstance(value, Dot) else value.op
+        self.picks = self.op.picks
         self.dtype = value.arg.dtype if self.picks else value.dtype  # type: ignore[union-attr]
-        if self.op in ("max", "min", "any", "all") and isinstance(value, Reduce):
+        if self.op.is_idempotent and isinstance(value, Reduce):
             self.dtype = value.arg.dtype
         self.lanes = lanes
         # Positions of 32 bits, if they suffice, take half the registers.
@@ -154,7 +156,7 @@ class Accumulator:
         # Lanes along another axis than the last come back to lower positions.
         self.tie = body.form.vector in axes[:-1]
         # The processor's own maximum drops NaNs: they are gathered beside it.
-        self.marks_nan = self.op in ("max", "min") and self.dtype.is_floating_point
+        self.marks_nan = self.op in (Fold.MAX, Fold.MIN) and self.dtype.is_floating_point
 
     def start(self) -> list[Ref]:
         first = folds.start(self.op, self.dtype, self.lanes)

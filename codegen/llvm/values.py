@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence
 
-from tilewright.ir.dtype import SIGNED, DType
+from tilewright.ir.dtype import DType
 from tilewright.ir.ops.unary import bitcast, cast
 
 from ..kernel import (
@@ -56,7 +55,7 @@ def known(body: Body, value: Value, mask: Mask | None) -> Ref | None:
     return found
 
 
-def _key(body: Body, value: Value, mask: Mask | None) -> Any:
+def _key(body: Body, value: Value, mask: Mask | None) -> Hashable:
     return "value", id(value), mask.number if mask and body.analysis.reads(value) else 0
 
 
@@ -153,7 +152,7 @@ def _conditions(body: Body, conditions: Sequence[Condition], mask: Mask | None) 
     return total
 
 
-def _bound(body: Body, value: int, key: Any, kind: str) -> Ref:
+def _bound(body: Body, value: int, key: Hashable, kind: str) -> Ref:
     ref = body.size(value, key)
     if kind == ref.type:
         return ref
@@ -163,14 +162,6 @@ def _bound(body: Body, value: int, key: Any, kind: str) -> Ref:
     return body.code.once(
         ("narrow", ref, kind), entry, lambda: body.code.convert("trunc", ref, kind, entry)
     )
-
-
-def extended(body: Body, ref: Ref, dtype: DType) -> Ref:
-    """An integer as 64 bits."""
-    if ref.type == "i64":
-        return ref
-    op = "sext" if dtype.category == SIGNED else "zext"
-    return body.code.convert(op, ref, "i64")
 
 
 def load_ahead(body: Body, roots: Sequence[Value]) -> None:

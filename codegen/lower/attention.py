@@ -24,9 +24,10 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator, bool_
 from tilewright.ir.node import Node, grad_mode, set_location
-from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.op import REGISTRY, Fold, Kind, Op
 from tilewright.ir.ops.attention import (
     attention,
     attention_args,
@@ -55,7 +56,9 @@ from . import movement
 from .lowering import Lowering
 from .movement import narrow
 
-_SUB, _MUL, _EXP, _EQ, _WHERE = (REGISTRY[name] for name in ("sub", "mul", "exp", "eq", "where"))
+ops.sub, ops.mul, ops.exp, ops.eq, ops.where = (
+    REGISTRY[name] for name in ("sub", "mul", "exp", "eq", "where")
+)
 
 
 def attention_base(node: Node) -> Node | None:
@@ -103,7 +106,7 @@ class _Template:
         self.lowering = Lowering(domain, source, rounds)
         self.wide = accumulator(a.q.dtype)
         self.scale = self.lowering.constant(a.scale, self.wide)
-        self.q = self.apply(_MUL, self.at(a.q, self.i, self.e), self.scale)
+        self.q = self.apply(ops.mul, self.at(a.q, self.i, self.e), self.scale)
         self.k = self.at(a.k, self.j, self.e)
         self.v = self.at(a.v, self.j, self.c)
         self.scores = self._scores(node.loc, by_key)
@@ -117,7 +120,7 @@ class _Template:
         return self.lowering.value(node, narrow(place, node.shape))
 
     def apply(self, op: Op, *args: Value) -> Value:
-        return self.lowering.apply(op, args, bool_ if op is _EQ else self.wide)
+        return self.lowering.apply(op, args, bool_ if op is ops.eq else self.wide)
 
     def dot(self, a: Value, b: Value, over: Axis) -> Value:
         return Dot(a, b, (over,), self.wide, self.args.q.dtype)
@@ -138,20 +141,20 @@ class _Template:
         return self.lowering.value(scores, place)
 
     def dropped(self, x: Value) -> Value:
-        return x if self.kept is None else self.apply(_MUL, x, self.kept)
+        return x if self.kept is None else self.apply(ops.mul, x, self.kept)
 
     @cached_property
     def rows(self) -> Value:
         """The rows' logsumexp, 0 for a query that sees nothing: its weights are exp(-inf - 0)."""
         if self.args.rows:
             return self.at(self.args.rows[0], self.i, None)
-        total = Reduce("logsumexp", self.scores, (self.j,), self.wide)
+        total = Reduce(Fold.LOGSUMEXP, self.scores, (self.j,), self.wide)
         nothing, zero = (self.lowering.constant(x, self.wide) for x in (-math.inf, 0.0))
-        return self.apply(_WHERE, self.apply(_EQ, total, nothing), zero, total)
+        return self.apply(ops.where, self.apply(ops.eq, total, nothing), zero, total)
 
     @cached_property
     def weights(self) -> Value:
-        return self.apply(_EXP, self.apply(_SUB, self.scores, self.rows))
+        return self.apply(ops.exp, self.apply(ops.sub, self.scores, self.rows))
 
     @cached_property
     def g(self) -> Value:
@@ -161,7 +164,7 @@ class _Template:
     def scores_grad(self) -> Value:
         back = self.dropped(self.dot(self.g, self.v, self.c))
         delta = self.at(self.args.rows[1], self.i, None)
-        return self.apply(_MUL, self.weights, self.apply(_SUB, back, delta))
+        return self.apply(ops.mul, self.weights, self.apply(ops.sub, back, delta))
 
     def store(self, anchor: Node, buffer: Buffer) -> Store:
         base = _base(anchor)
@@ -178,7 +181,7 @@ _RESULTS: dict[Op, Callable[[_Template], tuple[Value, Axis, Axis | None]]] = {
     attention: lambda t: (t.dot(t.dropped(t.weights), t.v, t.j), t.i, t.c),
     attention_logsumexp: lambda t: (t.rows, t.i, None),
     attention_query_grad: lambda t: (
-        t.apply(_MUL, t.dot(t.scores_grad, t.k, t.j), t.scale),
+        t.apply(ops.mul, t.dot(t.scores_grad, t.k, t.j), t.scale),
         t.i,
         t.e,
     ),

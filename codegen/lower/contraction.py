@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.ir import ops
 from tilewright.ir.node import Node
+from tilewright.ir.op import Op
 from tilewright.ir.ops.scaled import BLOCK
 
 from ..kernel import Condition
 from ..kernel import index as ix
 from ..kernel.domain import Domain, Place
 from ..kernel.index import Index
-from ..ops import plain
+from ..ops import conv_input_grad_last, conv_last, conv_weight_grad_last, plain
 from .movement import narrow
 
 
@@ -57,7 +59,7 @@ def contraction(node: Node) -> Contraction:
     """How a CONTRACTION node is computed; made once a node."""
     found = node.memo.get("contraction")
     if found is None:
-        found = node.memo["contraction"] = _RULES[node.op.name](node)
+        found = node.memo["contraction"] = _RULES[node.op](node)
     return found
 
 
@@ -251,18 +253,18 @@ def _weight_grad_last(node: Node) -> Contraction:
     return Contraction(_grouped(node.shape, 1, groups), (each, *rule.summed[1:]), terms)
 
 
-_RULES: dict[str, Callable[[Node], Contraction]] = {
-    "matmul": _matmul,
-    "matmul_fast": _matmul,
-    "matmul_wide": _matmul,
-    "matmul_by_blocks": _matmul_by_blocks,
-    "grouped_matmul": _grouped_matmul,
-    "grouped_weight_grad": _grouped_weight_grad,
-    "conv": _conv,
-    "conv_input_grad": _conv_input_grad,
-    "conv_weight_grad": _conv_weight_grad,
-    "conv_weight_grad_wide": _conv_weight_grad,
-    "conv_last": _channels_last,
-    "conv_input_grad_last": _channels_last,
-    "conv_weight_grad_last": _weight_grad_last,
+_RULES: dict[Op, Callable[[Node], Contraction]] = {
+    ops.matmul: _matmul,
+    ops.matmul_fast: _matmul,
+    ops.matmul_wide: _matmul,
+    ops.matmul_by_blocks: _matmul_by_blocks,
+    ops.grouped_matmul: _grouped_matmul,
+    ops.grouped_weight_grad: _grouped_weight_grad,
+    ops.conv: _conv,
+    ops.conv_input_grad: _conv_input_grad,
+    ops.conv_weight_grad: _conv_weight_grad,
+    ops.conv_weight_grad_wide: _conv_weight_grad,
+    conv_last: _channels_last,
+    conv_input_grad_last: _channels_last,
+    conv_weight_grad_last: _weight_grad_last,
 }

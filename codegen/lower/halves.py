@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, DType, float32
-from tilewright.ir.op import REGISTRY
+from tilewright.ir.op import Fold
 
 from ..kernel import Apply, Constant, Guard, Load, Reduce, Scan, Value
-
-CAST = REGISTRY["cast"]
 
 
 class Halves:
@@ -35,7 +34,7 @@ class Halves:
         holder = self._known_holder(value) or self._holder_of_parts(value)
         if dtype in HALVES and holder is not dtype:
             holder = dtype
-            value = self._apply(CAST, (value,), float32, dtype)
+            value = self._apply(ops.cast, (value,), float32, dtype)
         if holder is not None:
             self._holders[id(value)] = holder
         return value
@@ -50,12 +49,12 @@ class Halves:
         """The half type that holds `value` because its op adds no digits to values held by it."""
         parts: Sequence[Value] = ()
         if isinstance(value, Apply):
-            if value.op is CAST:
+            if value.op is ops.cast:
                 return value.target
             parts = value.args if value.op.error == 0 else ()
         elif isinstance(value, Guard):
             parts = (value.inside, value.outside)
-        elif isinstance(value, (Reduce, Scan)) and value.op in ("max", "min"):
+        elif isinstance(value, (Reduce, Scan)) and value.op in (Fold.MAX, Fold.MIN):
             parts = (value.arg,)
         numbers = [p for p in parts if p.dtype is float32 and not _fits_halves(p)]
         holders = {self._known_holder(p) for p in numbers}

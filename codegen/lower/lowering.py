@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from itertools import islice
 from types import GeneratorType
 from typing import Any, cast
 
 import numpy as np
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import NARROW, DType, accumulator, float32, int64
 from tilewright.ir.node import Node
-from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.op import Fold, Kind, Op
 from tilewright.ir.ops.contraction import matmul_fast
 from tilewright.ir.ops.generate import constant_value, random_bits, scalar
 from tilewright.ir.shape import contiguous_strides
 
 from ..kernel import (
+    SCANS,
     Apply,
     Buffer,
     Condition,
@@ -53,13 +55,14 @@ from ..kernel.index import Axis, Check, Data, Index
 from ..ops import initial, ordered
 from . import movement
 from .contraction import Term, contraction
-from .halves import CAST, Halves
+from .halves import Halves
 from .movement import narrow
 
 Request = tuple[Node, Place]
 Rule = Generator[Request, Value, Value]
 
-BITCAST, MUL = REGISTRY["bitcast"], REGISTRY["mul"]
+_POSITIONAL = (ops.add, ops.sub, ops.mul)
+"""Of integers that are positions these are positions too."""
 
 
 class CannotFuse(Exception):
@@ -93,7 +96,7 @@ class Lowering:
         self.memo: dict[Request, Value] = {}
         self.nodes: dict[Node, None] = {}
         self._places: Counter[Node] = Counter()
-        self._same: dict[Any, Value] = {}
+        self._same: dict[Hashable, Value] = {}
         self._seen: dict[int, Value] = {}
         self._ranges: dict[int, frozenset[Axis]] = {}
         self._halves = Halves(self.apply)
@@ -155,7 +158,7 @@ class Lowering:
             self.nodes[moved] = None
             place = movement.target(moved, place)
             node = moved
-        if isinstance(value, Apply) and value.op is CAST and value.target is buffer.dtype:
+        if isinstance(value, Apply) and value.op is ops.cast and value.target is buffer.dtype:
             (before,) = value.args
             value = before if before.dtype is value.dtype else value  # a store rounds by itself
         return Store(buffer, ix.linearize(place, contiguous_strides(node.shape)), value)
@@ -176,7 +179,7 @@ class Lowering:
         dtype = accumulator(node.dtype)
         return self._shared((buffer, offset), lambda: Load(buffer, offset, dtype))
 
-    def _shared(self, key: Any, make: Callable[[], Value]) -> Value:
+    def _shared(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """One value for equal expressions, whichever nodes they come from."""
         found = self._same.get(key)
         if found is None:
@@ -225,12 +228,12 @@ class Lowering:
             args.append(arg)
         if node.op is initial:
             return args[0]
-        if node.op is CAST:
+        if node.op is ops.cast:
             return self._cast(node, args[0])
-        if node.op is BITCAST:
+        if node.op is ops.bitcast:
             return self._bitcast(node, args[0])
-        if node.dtype is int64:
-            folded = self._fold_position(node.op.name, args)
+        if node.dtype is int64 and node.op in _POSITIONAL:
+            folded = self._fold_position(node.op, args)
             if folded is not None:
                 return folded
         return self.apply(node.op, args, accumulator(node.dtype))
@@ -245,29 +248,27 @@ class Lowering:
         source, target = node.operands[0].dtype, node.dtype
         if accumulator(target) is not target:
             rounded = source is target
-            return arg if rounded else self.apply(CAST, (arg,), float32, target)
+            return arg if rounded else self.apply(ops.cast, (arg,), float32, target)
         if arg.dtype is target:  # a half type is float32 in a kernel already
             return arg
-        return self.apply(CAST, (arg,), target)
+        return self.apply(ops.cast, (arg,), target)
 
     def _bitcast(self, node: Node, arg: Value) -> Value:
         """The bits are those of memory: what is computed in a wider type is rounded first."""
         source, target = node.operands[0].dtype, node.dtype
         if source in NARROW and not isinstance(arg, Load):
-            arg = self.apply(CAST, (arg,), float32, source)
+            arg = self.apply(ops.cast, (arg,), float32, source)
         narrow = target if target in NARROW else None
-        return self.apply(BITCAST, (arg,), accumulator(target), narrow)
+        return self.apply(ops.bitcast, (arg,), accumulator(target), narrow)
 
-    def _fold_position(self, name: str, args: Sequence[Value]) -> Value | None:
+    def _fold_position(self, op: Op, args: Sequence[Value]) -> Value | None:
         """Arithmetic on positions stays a position, so that gathers by it stay plain loads."""
-        if len(args) != 2 or name not in ("add", "sub", "mul"):
-            return None
         a, b = (_as_index(v) for v in args)
         if a is None or b is None:
             return None
-        if name == "add":
+        if op is ops.add:
             return self._position(a + b)
-        if name == "sub":
+        if op is ops.sub:
             return self._position(a - b)
         if not b.terms:
             return self._position(a * b.const)
@@ -276,10 +277,9 @@ class Lowering:
     # Movement and positions that are data.
 
     def _movement(self, node: Node, place: Place) -> Rule:
-        name = node.op.name
-        if name == "pad":
+        if node.op is ops.pad_op:
             return self._pad(node, place)
-        if name == "cat":
+        if node.op is ops.cat_op:
             return self._cat(node, place)
         return self._moved(node, place)
 
@@ -384,14 +384,15 @@ class Lowering:
     def _reduce(self, node: Node, place: Place) -> Rule:
         axes: tuple[int, ...] = node.attrs[0]
         (operand,) = node.operands
-        name = node.op.name
+        fold = node.op.fold
+        assert fold is not None, f"{node.op.name} says no fold"
         dtype = accumulator(node.dtype)
         extents = [operand.shape[a] for a in axes]
         count = math.prod(extents)
         if count == 0:
-            return self.constant(_IDENTITY[name], dtype)
+            return self.constant(_IDENTITY[fold], dtype)
         if count == 1:
-            if name in ("argmax", "argmin"):
+            if fold.picks:
                 return self.constant(0, dtype)
             return (yield operand, place)
         over = self.domain.folded(count)
@@ -404,27 +405,27 @@ class Lowering:
             inner[axis] = position
         arg = yield operand, tuple(inner)
         if self._range(arg).isdisjoint(over):
-            repeated = self._fold_repeated(name, arg, count)
+            repeated = self._fold_repeated(fold, arg, count)
             if repeated is not None:
                 return repeated
-        return self._shared((name, id(arg), over), lambda: Reduce(name, arg, over, dtype))
+        return self._shared((fold, id(arg), over), lambda: Reduce(fold, arg, over, dtype))
 
-    def _fold_repeated(self, name: str, arg: Value, count: int) -> Value | None:
+    def _fold_repeated(self, fold: Fold, arg: Value, count: int) -> Value | None:
         """The fold of a row of equal elements."""
-        if name in ("max", "min", "any", "all"):
+        if fold.is_idempotent:
             return arg
-        if name in ("argmax", "argmin"):
+        if fold.picks:
             return self.constant(0, int64)
-        if name == "sum":
+        if fold is Fold.SUM:
             times = np.asarray(count).astype(arg.dtype.np)
-            return self.apply(MUL, (arg, self.constant(times, arg.dtype)), arg.dtype)
+            return self.apply(ops.mul, (arg, self.constant(times, arg.dtype)), arg.dtype)
         return None
 
     def _scan(self, node: Node, place: Place) -> Rule:
         (operand,) = node.operands
         axis = node.attrs[0]
         dtype = accumulator(node.dtype)
-        is_sort = node.op.name == "argsort"
+        is_sort = node.op is ops.argsort_op
         if operand.shape[axis] == 1:
             if is_sort:
                 return self.constant(0, dtype)
@@ -440,7 +441,8 @@ class Lowering:
             return Sort(arg, along[0], bool(node.attrs[1]), dtype)
         if node.op is ordered:
             return Ordered(arg, along[0], node.attrs[1], dtype)
-        return Scan(_SCANS[node.op.name], arg, along[0], dtype)
+        assert node.op.fold in SCANS, f"{node.op.name} is no running fold"
+        return Scan(node.op.fold, arg, along[0], dtype)
 
     # Contractions.
 
@@ -464,7 +466,7 @@ class Lowering:
         if not self._range(a).isdisjoint(across) or not self._range(b).issuperset(across):
             raise CannotFuse(node, "folds are not along the columns of its second operand")
         if count == 1:  # an outer product sums nothing
-            return self.apply(MUL, (a, b), dtype)
+            return self.apply(ops.mul, (a, b), dtype)
         segment = None
         if rule.segment is not None:
             segment = yield from self._segment(node, *rule.segment(place, within))
@@ -537,14 +539,8 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
     Kind.EXTERNAL: Lowering._in_memory_only,
 }
 
-_IDENTITY: dict[str, Any] = {"sum": 0, "prod": 1, "all": True, "any": False}
-_SCANS = {
-    "cumsum": "sum",
-    "cumprod": "prod",
-    "cummax": "max",
-    "cummin": "min",
-    "logcumsumexp": "logsumexp",
-}
+_IDENTITY: dict[Fold, int] = {Fold.SUM: 0, Fold.PROD: 1, Fold.ALL: True, Fold.ANY: False}
+"""The fold of nothing; the others are refused where they are recorded."""
 
 
 def _as_index(value: Value) -> Index | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from tilewright.ir import ops
 from tilewright.ir.node import Node
+from tilewright.ir.op import Op
 from tilewright.ir.shape import contiguous_strides
 
 from ..kernel import Condition
@@ -15,7 +16,8 @@ from ..kernel.domain import Place
 from ..kernel.index import Index
 
 
-def _permute(place: Place, shape: Sequence[int], order: tuple[int, ...]) -> Place:
+def _permute(place: Place, node: Node) -> Place:
+    (order,) = node.attrs
     out: list[Index] = [ix.ZERO] * len(order)
     for position, dim in zip(place, order, strict=True):
         out[dim] = position
@@ -28,19 +30,21 @@ def narrow(place: Place, shape: Sequence[int]) -> Place:
     return tuple(ix.ZERO if s == 1 else p for p, s in zip(place[lead:], shape, strict=True))
 
 
-def _expand(place: Place, shape: Sequence[int], target: tuple[int, ...]) -> Place:
-    return narrow(place, shape)
+def _expand(place: Place, node: Node) -> Place:
+    return narrow(place, node.operands[0].shape)
 
 
-def _slice(place: Place, shape: Sequence[int], starts: Any, stops: Any, steps: Any) -> Place:
-    moved = zip(place, shape, starts, steps, strict=True)
+def _slice(place: Place, node: Node) -> Place:
+    starts, _, steps = node.attrs
+    moved = zip(place, node.operands[0].shape, starts, steps, strict=True)
     return tuple(p * step + start if n != 1 else ix.ZERO for p, n, start, step in moved)
 
 
-def _flip(place: Place, shape: Sequence[int], axes: tuple[int, ...]) -> Place:
+def _flip(place: Place, node: Node) -> Place:
+    (axes,) = node.attrs
     return tuple(
         p * -1 + (n - 1) if i in axes else p
-        for i, (p, n) in enumerate(zip(place, shape, strict=True))
+        for i, (p, n) in enumerate(zip(place, node.shape, strict=True))
     )
 
 
@@ -59,9 +63,9 @@ def reshaped(place: Place, shape: Sequence[int], target: Sequence[int]) -> Place
     return (*ix.delinearize(offset, target[:kept]), *place[cut:])
 
 
-def _windows(
-    place: Place, shape: Sequence[int], axes: Any, sizes: Any, steps: Any, dilations: Any
-) -> Place:
+def _windows(place: Place, node: Node) -> Place:
+    shape = node.operands[0].shape
+    axes, _, steps, dilations = node.attrs
     out = list(place[: len(shape)])
     for position, axis, step, dilation in zip(
         place[len(shape) :], axes, steps, dilations, strict=True
@@ -70,40 +74,43 @@ def _windows(
     return tuple(out)
 
 
-_MAPS: dict[str, Callable[..., Place]] = {
-    "permute": _permute,
-    "expand": _expand,
-    "slice": _slice,
-    "flip": _flip,
-    "windows": _windows,
+def _reshape(place: Place, node: Node) -> Place:
+    return reshaped(place, node.shape, node.operands[0].shape)
+
+
+_MAPS: dict[Op, Callable[[Place, Node], Place]] = {
+    ops.reshape_op: _reshape,
+    ops.permute_op: _permute,
+    ops.expand_op: _expand,
+    ops.slice_op: _slice,
+    ops.flip_op: _flip,
+    ops.windows_op: _windows,
 }
+"""Where in the one operand of a node its element at a place comes from."""
 
 
 def source(node: Node, place: Place) -> Place:
     """The place in the one operand of `node` that its element at `place` comes from."""
-    operand = node.operands[0]
-    if node.op.name == "reshape":
-        return reshaped(place, node.shape, operand.shape)
-    return _MAPS[node.op.name](place, operand.shape, *node.attrs)
+    return _MAPS[node.op](place, node)
 
 
 def is_map(node: Node) -> bool:
     """Whether `source` holds for the node: every element comes from one operand."""
-    return node.op.name == "reshape" or node.op.name in _MAPS
+    return node.op in _MAPS
 
 
 def is_bijection(node: Node) -> bool:
     """Whether every element of the operand occurs once in the result, as `target` tells."""
-    return node.op.name in ("permute", "reshape", "flip")
+    return node.op.bijective
 
 
 def target(node: Node, place: Place) -> Place:
     """The inverse of `source`, for a bijection: where the operand's element at `place` goes."""
     operand = node.operands[0]
-    if node.op.name == "reshape":
+    if node.op is ops.reshape_op:
         return reshaped(place, operand.shape, node.shape)
-    if node.op.name == "flip":
-        return _flip(place, operand.shape, *node.attrs)
+    if node.op is ops.flip_op:
+        return _flip(place, node)
     return tuple(place[dim] for dim in node.attrs[0])
 
 

@@ -7,9 +7,10 @@ the numbers multiply. `Places` follows the maps without lowering anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
+from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
@@ -36,8 +37,8 @@ class Places:
 
     def __init__(self) -> None:
         self._interned: list[Any] = [()]
-        self._number: dict[Any, int] = {}
-        self._known: dict[Any, Reading | None] = {}
+        self._number: dict[Hashable, int] = {}
+        self._known: dict[Hashable, Reading | None] = {}
 
     def every(self, node: Node) -> Reading:
         """The place of a kernel's store: each element of `node` at a point of its own."""
@@ -59,18 +60,18 @@ class Places:
             found = self._known[key]
             if found is not None:
                 yield operand, found
-            if node.op.name == "cat":
+            if node.op is ops.cat_op:
                 start += operand.shape[node.attrs[0]]
 
     def _follow(self, node: Node, number: int, start: int, at: Reading) -> Reading | None:
         place, path = self._interned[at[0]], at[1]
         operand = node.operands[number]
-        if node.op.name == "pad":
+        if node.op is ops.pad_op:
             if number:
                 return self.number(()), path
             found = movement.pad_source(node, place)
             return None if found is None else self._guarded(*found, path)
-        if node.op.name == "cat":
+        if node.op is ops.cat_op:
             return self._part(node, number, start, place, path)
         if movement.is_map(node):
             return self.number(movement.source(node, place)), path
@@ -110,7 +111,7 @@ class Places:
     def number(self, place: Place) -> int:
         return self._intern(place)
 
-    def _intern(self, thing: Any) -> int:
+    def _intern(self, thing: Hashable) -> int:
         """The number of a place or a path, above 0; 0 is the path without guards."""
         found = self._number.get(thing)
         if found is None:

@@ -74,7 +74,7 @@ def _stored_order(e: Emission, kept: list[int], context: Context) -> list[int]:
     strides = dict.fromkeys(range(e.root.rank), 0)
     for atom, coefficient in index.terms:
         if atom in e.root.axes:
-            strides[e.root.axes.index(atom)] = abs(coefficient)  # type: ignore[arg-type]
+            strides[e.root.axes.index(atom)] = abs(coefficient)
     # What the store does not mention varies slowest.
     return sorted(kept, key=lambda d: -(strides[d] or math.inf))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,10 +46,10 @@ class Emission:
         axes = tuple(a for a in (*kernel.parallel, *kernel.reduction) if a.extent != 1)
         axes = axes or (Axis("one", 1),)
         self.root = Domain(axes, {a: i for i, a in enumerate(axes)})
-        self.known: dict[Any, Array] = {}
+        self.known: dict[Hashable, Array] = {}
         self.windows: dict[str, Any] = {}  # what views of padded arrays are made of, by name
-        self._boxes: dict[Any, Domain] = {}
-        self._shared: dict[Any, str] = {}
+        self._boxes: dict[Hashable, Domain] = {}
+        self._shared: dict[Hashable, str] = {}
         self._counts: dict[str, int] = {}
         self._reads_data: dict[Value, bool] = {}
 
@@ -60,7 +60,7 @@ class Emission:
         self._counts[stem] = count + 1
         return f"{stem}{count}"
 
-    def argument(self, stem: str, value: Any, key: Any = None) -> str:
+    def argument(self, stem: str, value: Any, key: Hashable = None) -> str:
         """The name of an argument of `make`; one name for each (stem, key)."""
         if key is None:
             key = value if isinstance(value, tuple) else object()
@@ -85,7 +85,7 @@ class Emission:
             found = self._boxes[key] = domain.related(tuple(relations))
         return found
 
-    def once(self, key: Any, make: Callable[[], Array]) -> Array:
+    def once(self, key: Hashable, make: Callable[[], Array]) -> Array:
         """The array kept under `key`, made on first use."""
         found = self.known.get(key)
         if found is None:
@@ -170,7 +170,7 @@ class Emission:
         for index in value.indices():
             yield from data_values(index)
 
-    def key(self, value: Value, context: Context) -> tuple[Any, ...]:
+    def key(self, value: Value, context: Context) -> tuple[Hashable, ...]:
         masked = context.mask is not None and self.reads_data(value)
         mask = context.mask.name if masked and context.mask is not None else ""
         return value, context.domain, mask

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.op import Fold
+
 from ..kernel import Ordered, Reduce, Scan, Sort
 from ..kernel.index import Axis
 from .domain import Domain
@@ -19,13 +21,13 @@ _SHORT, _LEAST_RESULTS = 16, 1 << 11
 _TALL = 256
 
 _UFUNC = {
-    "sum": "np.add",
-    "prod": "np.multiply",
-    "max": "np.maximum",
-    "min": "np.minimum",
-    "any": "np.logical_or",
-    "all": "np.logical_and",
-    "logsumexp": "np.logaddexp",
+    Fold.SUM: "np.add",
+    Fold.PROD: "np.multiply",
+    Fold.MAX: "np.maximum",
+    Fold.MIN: "np.minimum",
+    Fold.ANY: "np.logical_or",
+    Fold.ALL: "np.logical_and",
+    Fold.LOGSUMEXP: "np.logaddexp",
 }
 
 
@@ -48,31 +50,31 @@ def reduce(e: Emission, value: Reduce, context: Context) -> Array:
     arg = spread(e, e.of(value.arg, context), dims, domain)
     wanted = value.dtype.np
     extent = tuple(1 if d in dims else n for d, n in enumerate(arg.extent))
-    stem = f"{value.op}_"
-    if value.op in ("argmax", "argmin"):
+    stem = f"{value.op.value}_"
+    if value.op.picks:
         kept = min(dims, default=domain.rank)
-        call = f"support.arg_extreme(np.{value.op}, {arg.name}, {kept})"
+        call = f"support.arg_extreme(np.{value.op.value}, {arg.name}, {kept})"
         out = e.let(call, np.int64, extent, (arg,), stem=stem, by_rows=0 not in dims)
         return e.cast(out, wanted)
     if not dims:
         return e.cast(arg, wanted)
-    if value.op == "logsumexp":
+    if value.op is Fold.LOGSUMEXP:
         e.program.may_warn = True
         call = f"support.logsumexp({arg.name}, {dims})"
         return e.let(call, wanted, extent, (arg,), stem=stem, by_rows=0 not in dims)
     options = f"axis=({', '.join(map(str, dims))},), keepdims=True"
     dtype = arg.dtype
-    if value.op in ("sum", "prod"):
+    if value.op in (Fold.SUM, Fold.PROD):
         e.program.may_warn |= wanted.kind == "f"
         options += f", dtype={np_name(wanted)}"
         dtype = wanted
-    elif value.op in ("max", "min") and 0 in [arg.extent[d] for d in dims]:
+    elif value.op in (Fold.MAX, Fold.MIN) and 0 in [arg.extent[d] for d in dims]:
         lowest = identity(value.op, arg.dtype)
-        options += f", initial={e.argument('c', lowest, (value.op, arg.dtype.name))}"
+        options += f", initial={e.argument('c', lowest, (value.op.value, arg.dtype.name))}"
     call = f"{_UFUNC[value.op]}.reduce({arg.name}, {options})"
     if _is_short(arg, dims) and arg.dtype == dtype:
         call = f"support.fold({_UFUNC[value.op]}, {arg.name}, {dims})"
-    elif value.op == "sum" and wanted.kind == "f" and _is_tall(arg, dims):
+    elif value.op is Fold.SUM and wanted.kind == "f" and _is_tall(arg, dims):
         call = f"support.sum_rows({arg.name}, {dims[0]}, {np_name(wanted)})"
     out = e.let(call, dtype, extent, (arg,), stem=stem, by_rows=0 not in dims)
     return e.cast(out, wanted)
@@ -98,14 +100,14 @@ def _is_tall(arg: Array, dims: tuple[int, ...]) -> bool:
     return any(n != 1 and abs(strides[d]) < abs(strides[dims[0]]) for d, n in enumerate(arg.extent))
 
 
-def identity(op: str, dtype: np.dtype) -> Any:
+def identity(op: Fold, dtype: np.dtype) -> Any:
     """What max or min of nothing is."""
     if dtype.kind == "b":
-        return np.bool_(op == "min")
+        return np.bool_(op is Fold.MIN)
     if dtype.kind == "f":
-        return dtype.type(-np.inf if op == "max" else np.inf)
+        return dtype.type(-np.inf if op is Fold.MAX else np.inf)
     limits = np.iinfo(dtype)
-    return dtype.type(limits.min if op == "max" else limits.max)
+    return dtype.type(limits.min if op is Fold.MAX else limits.max)
 
 
 def scan(e: Emission, value: Scan, context: Context) -> Array:

@@ -12,7 +12,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from .domain import Domain
 from .emission import Emission, np_name
@@ -179,14 +178,17 @@ def _steps(
     return able[0], next(s for s in range(min(most, size), 0, -1) if size % s == 0)
 
 
-def _moves(turns: list[_Turn], rank: int) -> list[Any]:
+Region = tuple[int | slice, ...]
+
+
+def _moves(turns: list[_Turn], rank: int) -> list[tuple[Region, Region]]:
     """(place in the result, place in the products) for each place of the kernel."""
     out = []
     axes = [(d, n) for t in turns for d, _, n in t.kernel]
     for place in itertools.product(*(range(n) for _, n in axes)):
         at = {d: k for (d, _), k in zip(axes, place)}
-        to: list[Any] = [slice(None)] * rank
-        source: list[Any] = [slice(None)] * rank
+        to: list[int | slice] = [slice(None)] * rank
+        source: list[int | slice] = [slice(None)] * rank
         for d, k in at.items():
             source[d] = slice(k, k + 1)
         spans = [(t.kept, t.span(sum(c * at[d] for d, c, _ in t.kernel))) for t in turns]

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT8
-from tilewright.ir.op import REGISTRY
 
 from ..kernel import Apply, Dot, Guard, Kernel, Reduce, Value
 from ..kernel.analysis import Analysis
@@ -18,7 +18,6 @@ ADDRESSES = 40  # beside those of tiles: addresses, masks, sizes
 _MASKS, _BOUNDS = 72, 48  # and where tiles reach over the end; and the bounds of windows
 _FACTORS = 48  # of a product without tensor cores, beside one for each sum
 _HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op
-_EXP = REGISTRY["exp"]
 _PHILOX = 8  # tiles that the words of a random number take
 _APART, _FOLDED = 48, 128  # elements of a thread from which on all of a tile is in use at a time
 
@@ -74,7 +73,7 @@ def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
             continue
         ends = [e for e in ends if e > place]
         if isinstance(value, Reduce):
-            within = _WITHIN if value.op in ("argmax", "argmin") else 0
+            within = _WITHIN if value.op.picks else 0
         else:
             ends += [last[id(value)]] if id(value) in kept else []
             within = _WITHIN if _is_hard(value, kernel) else 0
@@ -87,7 +86,7 @@ def _is_hard(value: Value, kernel: Kernel) -> bool:
     made in place."""
     if not isinstance(value, Apply) or value.op.cost < _HARD:
         return False
-    return not (kernel.columns and value.op is _EXP)
+    return not (kernel.columns and value.op is ops.exp)
 
 
 def _of(elements: int, tiles: int, whole: int) -> int:

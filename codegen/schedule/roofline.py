@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import DType
-from tilewright.ir.op import REGISTRY
 
 from ..chip import GATHER, Chip
 from ..kernel import Apply, Bundle, Dot, Kernel, Load, Ordered, RandomBits, Reduce
@@ -24,7 +24,6 @@ from ..target import Target
 from .cutting import Pieces, cut, passes, seen_share
 from .schedule import Schedule, points
 
-_EXP = REGISTRY["exp"]
 LATENCY = 0.8e-6
 """Seconds from asking for memory to having it, under load."""
 _SWAP = 8  # instructions that compare and swap an element of a sorting network, shuffles included
@@ -116,7 +115,7 @@ def work(kernel: Kernel | Bundle) -> Work:
             dtype = value.input_dtype
         elif isinstance(value, Apply):
             is_score = kernel.is_chained and bool(set(kernel.reduction) & analysis.axes(value))
-            is_weight = is_score and value.op is _EXP
+            is_weight = is_score and value.op is ops.exp
             exponentials += int(count * seen) if is_weight else 0
             # An exponential takes a multiplication too, with which its base is changed.
             scalar += int(count * (1 if is_weight else value.op.cost) * (seen if is_score else 1))

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..kernel import Bundle
 from ..schedule import Schedule
-from .emitted import ALIGNMENT, Argument, Emitted
+from .emitted import ALIGNMENT, Argument, Emitted, header, source
 
 _ELEMENT = {
     "*i8": "tl.int8",
@@ -31,8 +31,6 @@ _ELEMENT = {
 
 def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted]) -> Emitted:
     """The bundle as one function; ValueError if its members differ in more than sizes."""
-    from .emitter import header, source
-
     members = [write(k, schedule) for k in bundle.members]
     if not _alike(members):
         # Sizes that are equal in one member and not in another, say.

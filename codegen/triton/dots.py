@@ -20,7 +20,7 @@ from .operands import is_native, operand, precision
 from .scope import Body, Guards, Ref, Scope, Tile
 from .segments import bounds, count_tiles, place_rows, segments
 from .text import Block, tl_type
-from .values import evaluate, unsupported
+from .values import evaluate, unsupported, write
 
 ROWS = Rows("m", "n")
 OUT = ROWS.tile
@@ -108,7 +108,7 @@ def _store(scope: Scope, found: Sequence[Dot], sums: Sequence[Ref]) -> None:
         raise unsupported(scope, value)
 
     scope.body.fold = fold
-    scope.store(scope.body.kernel.stores)
+    write(scope, scope.body.kernel.stores)
 
 
 def _store_parts(

@@ -9,8 +9,13 @@ from functools import cached_property
 from typing import Any
 
 from tilewright.ir.dtype import NARROW, DType
+from tilewright.ir.node import format_location
 
+from ..kernel import Kernel
 from ..kernel.index import Check
+from .prelude import used
+
+IMPORTS = "import triton\nimport triton.language as tl\n"
 
 POINTER = {
     "bool": "*i8",
@@ -122,7 +127,7 @@ class Emitted:
     def sha(self) -> str:
         """The hash of the code, whoever's lines it came from."""
         if self.function is not None:
-            return self.function.cache_key  # also of the functions that it calls
+            return str(self.function.cache_key)  # also of the functions that it calls
         return hashlib.sha256(self.body.encode()).hexdigest()[:32]
 
     @property
@@ -170,3 +175,28 @@ class Emitted:
 def failed(check: Check, word: int) -> Exception:
     """The error of a check for which a launch left `word`."""
     return check.error((word - 1) // 2)
+
+
+def source(
+    name: str, arguments: tuple[Argument, ...], constexprs: dict[str, int], lines: list[str]
+) -> str:
+    """The module: imports, the functions of the prelude that are used, the kernel."""
+    parameters = [a.name for a in arguments] + [f"{c}: tl.constexpr" for c in constexprs]
+    text = "\n".join(
+        [
+            "@triton.jit",
+            f"def {name}(",
+            *(f"    {p}," for p in parameters),
+            "):",
+            *(f"    {line}" for line in lines),
+            "",
+        ]
+    )
+    return "\n\n".join([IMPORTS, *(f"{f}\n" for f in used(text)), text])
+
+
+def header(*kernels: Kernel) -> str:
+    """The opening comment: what the kernel computes, by op and user's line."""
+    notes = dict.fromkeys(note for kernel in kernels for note in kernel.notes)
+    lines = [f"# {op} ({format_location((file, line))})" for op, file, line in notes]
+    return "".join(f"{line}\n" for line in lines) + ("\n" if lines else "")

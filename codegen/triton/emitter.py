@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.ir.node import format_location
-
 from ..kernel import Bundle, Kernel
 from ..schedule import Schedule
 from .attention import attention
 from .bundle import emit_bundle
 from .dots import dots
-from .emitted import POINTER, Argument, Emitted, scalar_type
+from .emitted import POINTER, Argument, Emitted, header, scalar_type, source
 from .merge import merge
 from .pointwise import pointwise, update
-from .prelude import used
 from .rows import rows
 from .runs import runs
 from .scope import Body
 from .sizes import Sizes
 from .text import Block, identifier
+from .values import evaluate
 
 PID = "pid = tl.program_id(0)"
-IMPORTS = "import triton\nimport triton.language as tl\n"
 
 
 def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
@@ -39,7 +36,7 @@ def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
 def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emitted:
     """One kernel; `apart` as in Sizes."""
     form, rank = _form(kernel)
-    body = Body(kernel, rank, Sizes(apart), schedule.tf32)
+    body = Body(kernel, rank, Sizes(apart), evaluate, schedule.tf32)
     block = Block()
     block.add(PID)
     if body.is_wide or apart:
@@ -94,28 +91,3 @@ def _arguments(body: Body) -> tuple[Argument, ...]:
     if body.checks:
         out.append(Argument("errors", "*i64", "errors"))
     return tuple(out)
-
-
-def source(
-    name: str, arguments: tuple[Argument, ...], constexprs: dict[str, int], lines: list[str]
-) -> str:
-    """The module: imports, the functions of the prelude that are used, the kernel."""
-    parameters = [a.name for a in arguments] + [f"{c}: tl.constexpr" for c in constexprs]
-    text = "\n".join(
-        [
-            "@triton.jit",
-            f"def {name}(",
-            *(f"    {p}," for p in parameters),
-            "):",
-            *(f"    {line}" for line in lines),
-            "",
-        ]
-    )
-    return "\n\n".join([IMPORTS, *(f"{f}\n" for f in used(text)), text])
-
-
-def header(*kernels: Kernel) -> str:
-    """The opening comment: what the kernel computes, by op and user's line."""
-    notes = dict.fromkeys(note for kernel in kernels for note in kernel.notes)
-    lines = [f"# {op} ({format_location((file, line))})" for op, file, line in notes]
-    return "".join(f"{line}\n" for line in lines) + ("\n" if lines else "")

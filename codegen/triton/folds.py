@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.ir.dtype import BOOL, FLOAT, DType
+from tilewright.ir.op import Fold
 
 from ..kernel import Guard, Load, Reduce
 from .scope import Guards, Ref, Scope
@@ -32,10 +33,10 @@ class Rows:
 
 
 COMBINE = {
-    "prod": "tw_multiply",
-    "max": "tw_maximum",
-    "min": "tw_minimum",
-    "logsumexp": "tw_logaddexp",
+    Fold.PROD: "tw_multiply",
+    Fold.MAX: "tw_maximum",
+    Fold.MIN: "tw_minimum",
+    Fold.LOGSUMEXP: "tw_logaddexp",
 }
 
 
@@ -44,27 +45,34 @@ def fold_rows(scope: Scope, rows: Rows, value: Reduce, guards: Guards) -> Ref:
     value = as_logic(value)
     arg = evaluate(scope, value.arg, guards)
     text = scope.spread(arg, rows.tile, tl_type(value.arg.dtype))
-    if value.op in ("argmax", "argmin"):
+    if value.op.picks:
         return pick(scope, rows, value, *candidates(scope, rows, value, text))
-    return scope.assign(value.op, folded(value, masked(scope, rows, value, text)), rows.line)
+    return scope.assign(value.op.value, folded(value, masked(scope, rows, value, text)), rows.line)
 
 
 def as_logic(value: Reduce) -> Reduce:
     """Sums, products and extrema of bools are any and all."""
     if value.dtype.category != BOOL:
         return value
-    logic = {"sum": "any", "max": "any", "prod": "all", "min": "all"}
-    return replace(value, op=logic.get(value.op, value.op))
+    return replace(value, op=_LOGIC.get(value.op, value.op))
+
+
+_LOGIC = {
+    Fold.SUM: Fold.ANY,
+    Fold.MAX: Fold.ANY,
+    Fold.PROD: Fold.ALL,
+    Fold.MIN: Fold.ALL,
+}
 
 
 def masked(scope: Scope, rows: Rows, value: Reduce, arg: str) -> str:
     """The argument with what lies beyond the row made neutral."""
     ok = scope.tiles[rows.along].ok
-    if ok is None or (value.op == "sum" and _loads_zero(scope, rows, value)):
+    if ok is None or (value.op is Fold.SUM and _loads_zero(scope, rows, value)):
         return arg
-    if value.op == "any":
+    if value.op is Fold.ANY:
         return f"{arg} & {ok}"
-    if value.op == "all":
+    if value.op is Fold.ALL:
         return f"{arg} | ({ok} == 0)"
     return f"tl.where({ok}, {arg}, {neutral(value.op, value.dtype)})"
 
@@ -78,12 +86,12 @@ def _loads_zero(scope: Scope, rows: Rows, value: Reduce) -> bool:
     return isinstance(arg, Load) and bool(scope.body.analysis.index_axes(arg.offset) & own)
 
 
-def neutral(op: str, dtype: DType) -> str:
-    if op in ("sum", "any", "all"):
+def neutral(op: Fold, dtype: DType) -> str:
+    if op in (Fold.SUM, Fold.ANY, Fold.ALL):
         return "0"
-    if op == "prod":
+    if op is Fold.PROD:
         return "1"
-    low = op in ("max", "argmax", "logsumexp")
+    low = op in (Fold.MAX, Fold.ARGMAX, Fold.LOGSUMEXP)
     if dtype.category == FLOAT:
         return '-float("inf")' if low else 'float("inf")'
     if dtype.category == BOOL:
@@ -91,9 +99,9 @@ def neutral(op: str, dtype: DType) -> str:
     return str(np.iinfo(dtype.np).min if low else np.iinfo(dtype.np).max)
 
 
-def combined(op: str, total: str, part: str, axis: int, kind: str) -> str:
+def combined(op: Fold, total: str, part: str, axis: int, kind: str) -> str:
     """A fold of `part` along an axis, on top of `total`."""
-    if op == "sum":
+    if op is Fold.SUM:
         return f"{total} + tl.sum({part}, axis={axis}).to({kind})"
     return f"{COMBINE[op]}({total}, tl.reduce({part}, {axis}, {COMBINE[op]}))"
 
@@ -101,12 +109,12 @@ def combined(op: str, total: str, part: str, axis: int, kind: str) -> str:
 def folded(value: Reduce, text: str) -> str:
     """The reduction of a tile to a column."""
     kind = tl_type(value.dtype)
-    if value.op == "sum":
+    if value.op is Fold.SUM:
         total = f"tl.sum({text}, axis=1, keep_dims=True)"
         narrow = value.dtype.category != FLOAT and value.dtype.itemsize < 4
         return f"{total}.to({kind})" if narrow else total
-    if value.op in ("any", "all"):
-        function = "tl.max" if value.op == "any" else "tl.min"
+    if value.op in (Fold.ANY, Fold.ALL):
+        function = "tl.max" if value.op is Fold.ANY else "tl.min"
         return f"{function}(({text}).to(tl.int32), axis=1, keep_dims=True) != 0"
     return f"tl.reduce({text}, 1, {COMBINE[value.op]}, keep_dims=True)"
 
@@ -124,7 +132,7 @@ def candidates(scope: Scope, rows: Rows, value: Reduce, arg: str) -> tuple[str, 
 
 def pick(scope: Scope, rows: Rows, value: Reduce, best: str, at: str) -> Ref:
     """The position of each row's best one."""
-    name = scope.body.names.fresh(value.op)
-    combine = f"tw_{value.op}"
+    name = scope.body.names.fresh(value.op.value)
+    combine = f"tw_{value.op.value}"
     scope.block.add(f"_, {name} = tl.reduce(({best}, {at}), 1, {combine}, keep_dims=True)")
-    return scope.assign(value.op, f"{name}.to(tl.int64)", rows.line)
+    return scope.assign(value.op.value, f"{name}.to(tl.int64)", rows.line)

@@ -14,7 +14,7 @@ from ..kernel.index import Axis, Index
 from ..schedule import Schedule, points
 from .scope import Body, Guards, Ref, Scope, Tile, pointer
 from .text import Block
-from .values import unsupported
+from .values import unsupported, write
 
 
 def merge(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
@@ -33,7 +33,7 @@ def merge(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int],
         body, block, [Tile("p", rows, None, "1", None), Tile("r", (along,), 0, "BLOCK_R", "r_ok")]
     )
     body.fold = _merged
-    scope.store(kernel.stores)
+    write(scope, kernel.stores)
     return {"BLOCK_R": schedule.block_r}, points(kernel.parallel) * pieces
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT8, DType
 
 from ..kernel import Apply, Dot, Guard, Load, Value
@@ -71,7 +72,7 @@ def operand(
 
 def _ends_in_zeros(scope: Scope, value: Value, tile: Tile) -> bool:
     """Whether masks already leave 0 beyond the end of `tile`."""
-    while isinstance(value, Apply) and value.op.triton == "tw_cast":
+    while isinstance(value, Apply) and value.op is ops.cast:
         value = value.args[0]
     if isinstance(value, Guard) and is_zero(value.outside):
         value = value.inside

@@ -6,13 +6,13 @@ from ..kernel import Store
 from ..schedule import Schedule, points
 from .scope import Body, Ref, Scope, Tile
 from .text import Block, tl_type
-from .values import evaluate
+from .values import evaluate, write
 
 
 def pointwise(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
     """Writes the stores for every parallel point; returns constexprs and the number of programs."""
     scope, grid = _points(body, block, schedule)
-    scope.store(body.kernel.stores)
+    write(scope, body.kernel.stores)
     return {"BLOCK_P": schedule.block}, grid
 
 
@@ -60,7 +60,7 @@ _COMBINE = {
 
 def _combine(scope: Scope, store: Store) -> None:
     if store.mode in (None, "set"):
-        scope.store([store])
+        write(scope, [store])
         return
     value = evaluate(scope, store.value)
     pointer, mask = scope.target(store, value.tiles)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewright.ir.op import Fold
+
 from ..kernel import Guard, Ordered, Reduce, Scan, Store, Value
 from ..kernel.analysis import Analysis
 from ..kernel.index import Axis
@@ -29,7 +31,7 @@ from .folds import (
 from .online import online
 from .scope import Body, Guards, Ref, Scope, Tile
 from .text import Block, tl_type
-from .values import evaluate, relevant, unsupported
+from .values import evaluate, relevant, unsupported, write
 
 ROWS = Rows("p", "r")
 
@@ -52,7 +54,7 @@ def rows(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
         block.add(f"r_ok = r < {_length(body)}")
         scope = Scope(body, block, [tile, _row_tile(body)])
         body.fold = _whole
-        scope.store(kernel.stores)
+        write(scope, kernel.stores)
     constexprs = {"BLOCK_P": schedule.block, "BLOCK_R": schedule.block_r}
     return constexprs, -(-count // schedule.block)
 
@@ -78,7 +80,7 @@ def _whole(scope: Scope, value: Value, guards: Guards) -> Ref:
         return scope.assign("scan", _scan(value, arg), ROWS.tile)
     if isinstance(value, Ordered):
         arg = scope.spread(evaluate(scope, value.arg, guards), ROWS.tile, tl_type(value.dtype))
-        arg = f"tl.where(r_ok, {arg}, {neutral('min', value.dtype)})"
+        arg = f"tl.where(r_ok, {arg}, {neutral(Fold.MIN, value.dtype)})"
         return scope.assign("word", f"tl.sort({arg}, 1)", ROWS.tile)
     if not isinstance(value, Reduce):
         raise unsupported(scope, value)
@@ -86,9 +88,9 @@ def _whole(scope: Scope, value: Value, guards: Guards) -> Ref:
 
 
 def _scan(value: Scan, arg: str) -> str:
-    if value.op not in ("sum", "prod"):
+    if value.op not in (Fold.SUM, Fold.PROD):
         return f"tl.associative_scan({arg}, 1, {COMBINE[value.op]})"
-    function = "tl.cumsum" if value.op == "sum" else "tl.cumprod"
+    function = "tl.cumsum" if value.op is Fold.SUM else "tl.cumprod"
     return f"{function}({arg}, axis=1).to({tl_type(value.dtype)})"
 
 
@@ -118,13 +120,13 @@ def _looped(body: Body, root: Scope) -> None:
         tops = {(id(v), guards): acc for (v, guards), (acc, _) in zip(stage, results)}
         sums = [online(root, scope, value, guards, tops) for value, guards in beside]
         if depth == passes:
-            scope.store(full)
+            write(scope, full)
         root.block.loop(f"for start in range(0, {_length(body)}, BLOCK_R)", loop)
         for (value, guards), result in zip(stage, results):
             root.cache[id(value), guards] = _finish(root, value, result)
         for (value, guards), total in zip(beside, sums):
             root.cache[id(value), guards] = total.finish(root, _length(body))
-    root.store(s for s in kernel.stores if s not in full)
+    write(root, (s for s in kernel.stores if s not in full))
 
 
 def _is_full(analysis: Analysis, store: Store, reduction: tuple[Axis, ...]) -> bool:
@@ -193,38 +195,42 @@ def _running(scope: Scope, value: Scan, guards: Guards) -> Ref:
     carry = scope.parent.assign("carry", f"tl.full((BLOCK_P, 1), {start}, {kind})", ROWS.line)
     arg = scope.spread(evaluate(scope, value.arg, guards), ROWS.tile, kind)
     part = scope.assign("part", f"tl.where(r_ok, {arg}, {start})", ROWS.tile)
-    both = "{} + {}" if value.op == "sum" else f"{COMBINE[value.op]}({{}}, {{}})"
+    both = "{} + {}" if value.op is Fold.SUM else f"{COMBINE[value.op]}({{}}, {{}})"
     scan = scope.assign("scan", both.format(carry.text, _scan(value, part.text)), ROWS.tile)
     whole = folded(Reduce(value.op, value.arg, (), value.dtype), part.text)
     scope.block.add(f"{carry.text} = {both.format(carry.text, whole)}")
     return scan
 
 
+_BEFORE = {Fold.ANY: "False", Fold.ALL: "True"}
+_STEP = {
+    Fold.SUM: "{0} + {1}",
+    Fold.PROD: "{0} * {1}",
+    Fold.ANY: "{0} | ({1})",
+    Fold.ALL: "{0} & ({1})",
+}
+
+
 def _accumulate(root: Scope, scope: Scope, value: Reduce, guards: Guards) -> tuple[str, str]:
     """One step of a reduction, kept apart for each place in the tile until the loop is done."""
     value = as_logic(value)
-    kind = tl_type(value.arg.dtype if value.op.startswith("arg") else value.dtype)
+    kind = tl_type(value.arg.dtype if value.op.picks else value.dtype)
     shape = "(BLOCK_P, BLOCK_R)"
-    initial = {"any": "False", "all": "True"}.get(value.op) or neutral(value.op, value.arg.dtype)
-    acc = root.assign(value.op, f"tl.full({shape}, {initial}, {kind})", ROWS.tile).text
+    initial = _BEFORE.get(value.op) or neutral(value.op, value.arg.dtype)
+    acc = root.assign(value.op.value, f"tl.full({shape}, {initial}, {kind})", ROWS.tile).text
     ref = evaluate(scope, value.arg, guards)
     arg = scope.spread(ref, ROWS.tile, tl_type(value.arg.dtype))
-    if value.op.startswith("arg"):
+    if value.op.picks:
         limit = 2**31 - 1 if scope.body.sizes.tl_type == "tl.int32" else 2**63 - 1
         at = root.assign(
             "where", f"tl.full({shape}, {limit}, {scope.body.sizes.tl_type})", ROWS.tile
         )
         best, here = candidates(scope, ROWS, value, arg)
-        scope.block.add(f"{acc}, {at.text} = tw_{value.op}({acc}, {at.text}, {best}, {here})")
+        scope.block.add(f"{acc}, {at.text} = tw_{value.op.value}({acc}, {at.text}, {best}, {here})")
         return acc, at.text
     part = masked(scope, ROWS, value, arg)
-    step = {
-        "sum": f"{acc} + {part}",
-        "prod": f"{acc} * {part}",
-        "any": f"{acc} | ({part})",
-        "all": f"{acc} & ({part})",
-    }.get(value.op) or f"{COMBINE.get(value.op, '')}({acc}, {part})"
-    scope.block.add(f"{acc} = {step}")
+    step = _STEP.get(value.op) or f"{COMBINE[value.op]}({{0}}, {{1}})"
+    scope.block.add(f"{acc} = {step.format(acc, part)}")
     return acc, ""
 
 
@@ -232,4 +238,4 @@ def _finish(root: Scope, value: Reduce, result: tuple[str, str]) -> Ref:
     acc, at = result
     if at:
         return pick(root, ROWS, value, acc, at)
-    return root.assign(value.op, folded(as_logic(value), acc), ROWS.line)
+    return root.assign(value.op.value, folded(as_logic(value), acc), ROWS.line)

@@ -6,13 +6,13 @@ group, some values at a time, and writes what they make of the element.
 
 from __future__ import annotations
 
-from ..kernel import Store
+from ..kernel import UPDATES, Store
 from ..kernel.index import Index
 from ..schedule import Schedule, points
 from .folds import combined, neutral
 from .scope import Body, Scope, Tile
 from .text import Block, tl_type
-from .values import evaluate
+from .values import evaluate, write
 
 VALUES = frozenset({"r", "p"})
 SHAPE = "(BLOCK_J, BLOCK_R)"
@@ -42,7 +42,7 @@ def runs(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     _, other = _group(root, block, store, "h", "BLOCK_J", "j_ok")
     block.add(f"j_ok = j_ok & ({at_edge} | ({mine} != {other}))")
     if store.mode == "set":
-        here.store([store])  # the last one of a group
+        write(here, [store])  # the last one of a group
     else:
         _walk(root, here, store, mine)
     constexprs = {
@@ -75,7 +75,7 @@ def _walk(root: Scope, here: Scope, store: Store, mine: str) -> None:
     """Combines the values of each group with the element they are for."""
     block = root.block
     assert store.mode is not None
-    op = _FOLDS[store.mode]
+    op = UPDATES[store.mode]
     kind = tl_type(store.value.dtype)
     address, mask = here.target(store, frozenset({"j", "p"}))
     block.add(f"total = tl.load({address}{mask}{', other=0' if mask else ''}).to({kind})")
@@ -100,6 +100,3 @@ def _walk(root: Scope, here: Scope, store: Store, mine: str) -> None:
     loop.add("step += BLOCK_R")
     block.loop("while left > 0", loop)
     block.add(f"tl.store({address}, total{mask})")
-
-
-_FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}

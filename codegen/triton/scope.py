@@ -60,11 +60,12 @@ Guards = tuple[Mask, ...]
 
 @dataclass
 class Body:
-    """What all scopes of a kernel share."""
+    """What all scopes of a kernel share. evaluate: writes a value where it is not there yet."""
 
     kernel: Kernel
     rank: int
     sizes: Sizes
+    evaluate: Callable[[Scope, Value, Guards], Ref]
     tf32: bool = False
     names: Names = field(default_factory=Names)
     checks: list[Check] = field(default_factory=list)
@@ -279,9 +280,7 @@ class Scope:
         key = ("position", id(atom.value), atom.size, guards)
         pair = ("raw", *key)
         if key not in home.cache:
-            from .values import evaluate
-
-            raw = home.named("at", evaluate(home, atom.value, guards))
+            raw = home.named("at", self.body.evaluate(home, atom.value, guards))
             tiles = raw.tiles.union(*(g.tiles for g in guards))
             if raw.is_literal or raw.tiles != tiles:
                 raw = home.assign("at", home.spread(raw, tiles, "tl.int64"), tiles)
@@ -299,7 +298,7 @@ class Scope:
             home.cache[key], home.cache[pair] = safe, raw
         return home.cache[pair], home.cache[key]
 
-    # -- guards and stores
+    # -- guards and targets of stores
 
     def guard(self, conditions: Iterable[Condition], guards: Guards) -> Guards:
         """`guards` with those of `conditions` added that can fail."""
@@ -323,15 +322,6 @@ class Scope:
             if all(g.name != mask.text for g in guards):
                 guards = (*guards, Mask(mask.text, mask.tiles, needs))
         return guards
-
-    def store(self, stores: Iterable[Store]) -> None:
-        """Writes `stores`, after all that they store: one may overwrite what another one reads."""
-        from .values import evaluate, stored_text
-
-        values = [(s, evaluate(self, s.value)) for s in stores]
-        targets = [(*self.target(s, v.tiles), stored_text(v, s)) for s, v in values]
-        for address, mask, text in targets:
-            self.block.add(f"tl.store({address}, {text}{mask})")
 
     def target(self, store: Store, tiles: frozenset[str]) -> tuple[str, str]:
         """Pointer and mask argument of the store of a value that has `tiles`."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL, FLOAT8, NARROW, DType, float8_e4m3fn
 
 from ..kernel import (
@@ -23,9 +26,9 @@ from .text import TL, grouped, literal, tl_type
 
 # Bools are added as torch and NumPy do it; Triton's have one bit, which overflows.
 _BOOL_ARITHMETIC = {
-    "{0} + {1}": "{0} | {1}",
-    "{0} * {1}": "{0} & {1}",
-    "{0} << {1}": "{0}.to(tl.int32) << {1}.to(tl.int32) != 0",
+    ops.add: "{0} | {1}",
+    ops.mul: "{0} & {1}",
+    ops.shift_left: "{0}.to(tl.int32) << {1}.to(tl.int32) != 0",
 }
 
 
@@ -167,13 +170,6 @@ def narrowed(text: str, stored: DType) -> str:
     return f"{text}.to({TL[stored.name]})"
 
 
-def stored_text(ref: Ref, store: Store) -> str:
-    """`ref` as it is stored: float8 as its bits; of what else is computed tl.store takes care."""
-    if store.buffer.dtype in FLOAT8:
-        return narrowed(typed(ref, store.value.dtype), store.buffer.dtype)
-    return ref.text
-
-
 def typed(ref: Ref, dtype: DType) -> str:
     """`ref` as a tensor: literals take the type of their neighbour, which may not be `dtype`."""
     return f"tl.full((), {ref.text}, {tl_type(dtype)})" if ref.is_literal else ref.text
@@ -182,14 +178,14 @@ def typed(ref: Ref, dtype: DType) -> str:
 def _apply(scope: Scope, value: Apply, guards: Guards) -> Ref:
     refs = [evaluate(scope, a, guards) for a in value.args]
     tiles = frozenset[str]().union(*(r.tiles for r in refs))
-    template = value.op.triton
+    op, template = value.op, value.op.triton
     if not isinstance(template, str):
-        raise NotImplementedError(f"{value.op.name} has no Triton form")
-    if template in ("tw_cast", "tw_bitcast"):
-        text = _cast(typed(refs[0], value.args[0].dtype), value, template == "tw_bitcast")
-        return scope.assign(value.op.name, text, tiles)
+        raise NotImplementedError(f"{op.name} has no Triton form")
+    if op is ops.cast or op is ops.bitcast:
+        text = _cast(typed(refs[0], value.args[0].dtype), value, op is ops.bitcast)
+        return scope.assign(op.name, text, tiles)
     if value.dtype.category == BOOL and all(a.dtype.category == BOOL for a in value.args):
-        template = _BOOL_ARITHMETIC.get(template, template)
+        template = _BOOL_ARITHMETIC.get(op, template)
     # A literal beside a tensor takes its type; alone, or passed to a function, it needs one.
     infix = "(" not in template.replace("({0})", "{0}") and not all(r.is_literal for r in refs)
     texts = [
@@ -198,7 +194,7 @@ def _apply(scope: Scope, value: Apply, guards: Guards) -> Ref:
     ]
     if infix:
         texts = [grouped(t) for t in texts]
-    return scope.assign(value.op.name, template.format(*texts), tiles)
+    return scope.assign(op.name, template.format(*texts), tiles)
 
 
 def _cast(text: str, value: Apply, bits: bool) -> str:
@@ -255,3 +251,18 @@ def guarded(scope: Scope, value: Guard, guards: Guards, raw: bool = False) -> Re
 
 def is_zero(value: Value) -> bool:
     return isinstance(value, Constant) and not value.value
+
+
+def write(scope: Scope, stores: Iterable[Store]) -> None:
+    """Writes `stores`, after all that they store: one may overwrite what another one reads."""
+    values = [(s, evaluate(scope, s.value)) for s in stores]
+    targets = [(*scope.target(s, v.tiles), _stored_text(v, s)) for s, v in values]
+    for address, mask, text in targets:
+        scope.block.add(f"tl.store({address}, {text}{mask})")
+
+
+def _stored_text(ref: Ref, store: Store) -> str:
+    """`ref` as it is stored: float8 as its bits; of what else is computed tl.store takes care."""
+    if store.buffer.dtype in FLOAT8:
+        return narrowed(typed(ref, store.value.dtype), store.buffer.dtype)
+    return ref.text

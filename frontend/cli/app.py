@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +17,9 @@ from tilewright.runtime.files import is_plain
 
 from .errors import user_errors
 from .tune import tune
+
+if TYPE_CHECKING:
+    from ..inspection import Report
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,6 +39,12 @@ class Stage(str, enum.Enum):
     source = "source"
     cost = "cost"
     all = "all"
+
+
+class Drawn(str, enum.Enum):
+    ops = "ops"
+    kernels = "kernels"
+    plan = "plan"
 
 
 Script = Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python file.")]
@@ -74,6 +83,13 @@ def explain(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write files to this folder instead.")
     ] = None,
+    graph: Annotated[
+        Path | None,
+        typer.Option(help="Draw the plans in this file instead: .graphml, .dot, .gv or .json."),
+    ] = None,
+    graph_of: Annotated[
+        Drawn, typer.Option(help="What to draw: the recorded ops, the kernels, or the plan.")
+    ] = Drawn.ops,
 ) -> None:
     """Run a script, then show what became of its busiest plans.
 
@@ -83,25 +99,50 @@ def explain(
     """
     from ..inspection.explanation import STAGES, check_target
     from ..inspection.explanation import explain as report_on
+    from ..inspection.formats import check_ending
     from .script import run_script, script_file
 
-    if target is not None:
-        with user_errors(ValueError):
+    with user_errors(ValueError):
+        if target is not None:
             check_target(target)
+        if graph is not None:
+            check_ending(graph)
     status = run_script(script_file(script), args or [])
     if status:
         raise typer.Exit(status)
     report = report_on()
     sys.stdout.flush()
+    if graph is not None:
+        _draw(report, top, graph, graph_of, target)
     if out is not None:
         files = report.write(out, top, [target] if target else [])
         print(f"wrote {len(files)} files to {out}")
         for i, plan in enumerate(report.plans[:top]):
             print(f"plan-{i}: {plan.title()}")
+    if out is not None or (graph is not None and not stage):
         return
     chosen = [s.value for s in stage or [Stage.all]]
     stages = STAGES if "all" in chosen else tuple(s for s in STAGES if s in chosen)
     print(report.text(top, stages, target))
+
+
+def _draw(report: Report, top: int, path: Path, drawn: Drawn, target: str | None) -> None:
+    """The busiest plans in files of their own: after the first with a number before the ending."""
+    from .. import inspection
+
+    if not report.plans:
+        print(report.text())
+    of = {
+        Drawn.ops: inspection.graph_of,
+        Drawn.kernels: inspection.kernels_of,
+        Drawn.plan: inspection.plan_of,
+    }[drawn]
+    for i, plan in enumerate(report.plans[:top]):
+        file = path.with_stem(f"{path.stem}-{i}") if i else path
+        found = of(plan, target=target)
+        inspection.write(found, file)
+        counts = f"{found.number_of_nodes()} nodes, {found.number_of_edges()} edges"
+        print(f"wrote {file}: {counts}; plan {i}: {plan.title()}")
 
 
 @app.command()

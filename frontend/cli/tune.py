@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from .errors import fail, user_errors
 
 if TYPE_CHECKING:
-    from tilewright.runtime.tuner.record import Record
+    from tilewright.runtime.results.record import Record
 
     from ..tuning import Launched
 
@@ -188,7 +188,7 @@ def _script(path: Path, args: list[str], target: str | None) -> list[Launched]:
 
 def _rank(work: Sequence[Launched], target: str, effort: str, as_json: bool) -> None:
     from tilewright.codegen.lower.external import Autotuned
-    from tilewright.runtime.tuner.database import Database
+    from tilewright.runtime.results.database import Database
     from tilewright.runtime.tuner.gpu import Offline
     from tilewright.runtime.tuner.session import rank
 
@@ -255,7 +255,7 @@ def export_(
     ] = False,
 ) -> None:
     """Write what was found to one file, to keep beside a project. TW_TUNE_FILE=FILE pins it."""
-    from tilewright.runtime.tuner import portable
+    from tilewright.runtime.results import portable
 
     with _database() as database:
         chosen = [r for r in database.records() if candidates or r.chosen is not None]
@@ -268,7 +268,7 @@ def export_(
 @tune.command("import")
 def import_(file: Annotated[Path, typer.Argument(help="What `tune export` wrote.")]) -> None:
     """Take over what an exported file holds; of two choices the newer one stays."""
-    from tilewright.runtime.tuner import portable
+    from tilewright.runtime.results import portable
 
     with user_errors(OSError, ValueError):
         records = portable.read(file)
@@ -285,7 +285,7 @@ def merge(
     """Take over what other databases hold."""
     import sqlite3
 
-    from tilewright.runtime.tuner.database import Database
+    from tilewright.runtime.results.database import Database
 
     count = 0
     with _database() as database:
@@ -323,13 +323,13 @@ def prune(
 
 
 def _database() -> Any:
-    from tilewright.runtime.tuner.database import Database
+    from tilewright.runtime.results.database import Database
 
     return Database()
 
 
 def _path() -> Path:
-    from tilewright.runtime.tuner.place import default_path
+    from tilewright.runtime.results.place import default_path
 
     return default_path()
 
@@ -341,7 +341,7 @@ def _records() -> list[Record]:
 
 
 def _data(record: Record) -> dict[str, Any]:
-    from tilewright.runtime.tuner.portable import entry
+    from tilewright.runtime.results.portable import entry
 
     return entry(record)
 

@@ -22,7 +22,7 @@ from tilewright.ir.location import at_user_line
 
 from .. import recording
 from ..recording import Handle, clock, record, resolve
-from ..recording.builders import Casts, Gradient, builder
+from ..recording.builders import Cast, Casts, Gradient, builder, facts
 from .arguments import into
 from .promotion import can_cast
 
@@ -53,6 +53,8 @@ class Declaration:
 
     function, method: torch.x and Tensor.x. in_place, in_place_function: Tensor.x_ and torch.x_.
     operators: methods by the names that Python gives them. aliases: other names of all of these.
+    operands: how many tensors an elementwise op takes that takes nothing else, else 0.
+    builders: those that are the op's own, declared with it.
     unexportable: why a graph with it has no ONNX form, if none of its forms has one.
     """
 
@@ -64,6 +66,14 @@ class Declaration:
     operators: Mapping[str, Function] | None = None
     aliases: tuple[str, ...] = ()
     unexportable: str | None = None
+    operands: int = 0
+    builders: tuple[Function, ...] = ()
+
+    @property
+    def casts(self) -> dict[str, Cast]:
+        """What autocast does to the operands, by the kind of device."""
+        known = [facts(build) for build in self.builders]
+        return {kind: cast for each in known if each for kind, cast in each.casts.items()}
 
     @property
     def takes_out(self) -> bool:
@@ -100,7 +110,8 @@ def public(
     in_place: whether there is `x_`, or what makes it of the method, by default `overwriting`.
     """
     for build in builders:
-        builder(name, casts=casts, gradient=gradient)(build)
+        if facts(build) is None:  # else it has said more of itself
+            builder(name, casts=casts, gradient=gradient)(build)
 
     def declare(written: _F) -> _F:
         own = written if method is True else method or None
@@ -118,6 +129,7 @@ def public(
                 operators,
                 aliases,
                 unexportable,
+                builders=builders,
             )
         )
         return written
@@ -161,6 +173,8 @@ def unary(
             {f"__{operator}__": method} if operator else None,
             aliases,
             unexportable,
+            operands=1,
+            builders=(build,),
         )
     )
     return function
@@ -221,6 +235,8 @@ def binary(
             if compares
             else None,
             aliases,
+            operands=2,
+            builders=(build,),
         )
     )
     return function

@@ -109,7 +109,7 @@ logaddexp2 = binary("logaddexp2", _logaddexp2, numbers=False, in_place=False)
 xlogy = binary("xlogy", _xlogy, in_place_function=True, floats=True)
 heaviside = binary("heaviside", _heaviside, numbers=False)
 float_power = binary("float_power", _float_power, floats=True)
-ldexp = binary("ldexp", _ldexp, in_place_function=True)
+ldexp = binary("ldexp", _ldexp, numbers=False, in_place_function=True)
 
 
 @builder("logit")

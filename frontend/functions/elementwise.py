@@ -500,6 +500,8 @@ def _isclose(a: Node, b: Node, rtol: float, atol: float, equal_nan: bool) -> Nod
     equal = ops.eq(a, b)
     if equal_nan and a.dtype.is_floating_point:
         equal = ops.bitwise_or(equal, ops.bitwise_and(ops.isnan(a), ops.isnan(b)))
+    if rtol == atol == 0:
+        return equal
     a, b = floating(a), floating(b)
     error = ops.abs(a - b)
     near = ops.bitwise_and(error <= ops.abs(b) * rtol + atol, ops.isfinite(error))

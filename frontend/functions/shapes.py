@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import bool_
+from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
@@ -445,4 +445,6 @@ def _sum_to(x: Node, shape: tuple[int, ...]) -> Node:
         raise RuntimeError(
             f"size {{{list(shape)}}} is not expandable to size {{{list(x.shape)}}}.{at_user_line()}"
         )
+    if x.shape != shape and not x.dtype.is_floating_point:
+        x = ops.cast(x, int64)
     return ops.sum_to(x, shape)

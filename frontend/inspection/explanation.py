@@ -19,14 +19,15 @@ from tilewright.codegen.kernel.mlir_printer import print_kernel
 from tilewright.codegen.kernel.structure import describe
 from tilewright.codegen.lower.external import External
 from tilewright.codegen.program import Program, compile_graph, launched
-from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.mlir import print_graph
-from tilewright.ir.node import Node, intern, reachable
+from tilewright.ir.node import reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
 from tilewright.runtime import offline
-from tilewright.runtime.plan import Plan, Segment, plans
+from tilewright.runtime.plan import Plan, plans
+from tilewright.runtime.segment import Segment
+from tilewright.runtime.segments import stand_ins
 
 from .. import recording
 from ..recording.flushing import pending
@@ -83,7 +84,7 @@ class PlanReport:
     def bytes_moved(self) -> int:
         """What the launches of one run read and write, each buffer once a launch."""
         return sum(
-            _bytes(segment.program, step.outputs) + _bytes(segment.program, step.inputs)
+            slot_bytes(segment.program, step.outputs) + slot_bytes(segment.program, step.inputs)
             for segment in self.plan.segments
             for step in segment.program.steps
         )
@@ -92,7 +93,7 @@ class PlanReport:
         each = self.run_seconds / self.runs * 1e3 if self.runs else 0.0
         return (
             f"{self.ops} ops recorded, {self.launches} launches on {self.device}, "
-            f"{_size(self.bytes_moved)} moved; "
+            f"{size(self.bytes_moved)} moved; "
             f"{self.runs} runs of {each:.2f} ms, compiled in {self.compile_seconds * 1e3:.0f} ms"
         )
 
@@ -175,7 +176,9 @@ class PlanReport:
         key = id(segment), target
         found = self._gpu_programs.get(key)
         if found is None:
-            found = compile_graph(_without_transfers(segment.roots), gpu(target))
+            # What comes from another device is a leaf.
+            roots = substitute(segment.roots, stand_ins(self.plan.crossings))
+            found = compile_graph(roots, gpu(target))
             self._gpu_programs[key] = found
         return found
 
@@ -287,9 +290,9 @@ def predict(function: Callable[..., Any], *args: Any, **kwargs: Any) -> PlanRepo
     """A report on what a call would compute: `predict(step).costs("sm_90")` tells what a training
     step takes on a GPU that isn't here, of any size.
 
-    Nothing is computed. What the call wrote to is as before, and what it leaves behind (gradients,
-    an optimizer's state) holds nothing: make a model for this alone. RuntimeError if it looks at a
-    value.
+    Nothing is computed. What the call wrote to is as before, gradients that are new are None, and
+    what else it leaves behind (an optimizer's state) holds nothing: make a model for this alone.
+    RuntimeError if it looks at a value.
     """
 
     def refusal() -> Exception:
@@ -340,18 +343,8 @@ def _triton(kernel: Kernel | Bundle | External, target: str) -> str:
     return emit(kernel, default_schedule(kernel, gpu(target))).source
 
 
-def _without_transfers(roots: Sequence[Node]) -> list[Node]:
-    """What comes from another device as leaves."""
-    crossing = [n for n in reachable(roots) if n.op.kind is Kind.TRANSFER]
-    taken = 1 << 30
-    stand_ins = {
-        n: intern(ops.leaf, (), (taken + i, n.shape, n.dtype), n.device)
-        for i, n in enumerate(crossing)
-    }
-    return list(substitute(roots, stand_ins)) if stand_ins else list(roots)
-
-
-def _bytes(program: Program, slots: Sequence[int]) -> int:
+def slot_bytes(program: Program, slots: Sequence[int]) -> int:
+    """The size of so many slots of a program, each counted once."""
     used = (program.slots[i] for i in dict.fromkeys(slots))
     return sum(_elements(slot.shape) * slot.dtype.itemsize for slot in used)
 
@@ -363,7 +356,7 @@ def _elements(shape: Sequence[int]) -> int:
     return count
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
     for unit in ("bytes", "KB", "MB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

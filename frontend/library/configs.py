@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.codegen.lower.external import Config, Site
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import cache
-from tilewright.runtime.tuner import place
+from tilewright.runtime.results import place
 
 from ..recording import Handle
 
@@ -64,7 +64,7 @@ def choose(
     if site is not None and place.exist():
         from tilewright.runtime.tuner import engines
 
-        choice = engines.named(f"{engines.USERS}{device}").choice(site)
+        choice = engines.of_users(device).choice(site)
         if choice is not None:
             wanted = tuple(sorted(choice.options.items()))
             for config in candidates:

@@ -67,8 +67,7 @@ def builder(
     widens: bool = False,
 ) -> Callable[[_Build], _Build]:
     """Declare a builder: a decorator, or called with a builder that some function made."""
-    by_kind = dict.fromkeys(KINDS, casts) if isinstance(casts, Cast) else dict(casts or {})
-    said = Facts(name, by_kind, gradient, floats, widens)
+    said = Facts(name, by_kind(casts), gradient, floats, widens)
 
     def declare(build: _Build) -> _Build:
         before = _FACTS.setdefault(build, said)
@@ -77,6 +76,11 @@ def builder(
         return build
 
     return declare
+
+
+def by_kind(casts: Casts) -> dict[str, Cast]:
+    """What autocast does by the kind of device; one class alone is that of all kinds."""
+    return dict.fromkeys(KINDS, casts) if isinstance(casts, Cast) else dict(casts or {})
 
 
 def facts(build: Any) -> Facts | None:

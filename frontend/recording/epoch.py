@@ -205,7 +205,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
         or source_of(t) is not None
         or storage._requires_grad
         or storage._history is not None
-        or buffer.__class__ in _NONE
+        or buffer.__class__ in NO_BUFFER
         or (type(buffer) is np.ndarray and not buffer.flags.c_contiguous)
     ):
         return None
@@ -287,7 +287,7 @@ def resolve_all(tensors: Sequence[Any]) -> list[Node]:
         if nodes[i] is not None:
             continue
         buffer = t._buffer
-        if t._node or t._storage or t._shared or t._history or buffer.__class__ in _NONE:
+        if t._node or t._storage or t._shared or t._history or buffer.__class__ in NO_BUFFER:
             nodes[i] = resolve(t)
             number = len(leaves)
             continue
@@ -316,14 +316,14 @@ def resolve_state(state: Any) -> Node:
     return state._node
 
 
-_NONE = (type(None), Failed)  # classes of what is no buffer
+NO_BUFFER = (type(None), Failed)  # classes of what is no buffer
 
 
 def leaf(state: Any, owner: Any) -> Node:
     """Number `state` as the next leaf of the epoch; `owner` collects its gradient if it wants
     one."""
     buffer = state._buffer
-    if buffer.__class__ in _NONE:
+    if buffer.__class__ in NO_BUFFER:
         if buffer is not None:
             raise buffer.error()
         raise RuntimeError("this tensor holds no value" + at_user_line())

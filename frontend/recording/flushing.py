@@ -17,6 +17,7 @@ from tilewright.runtime.device import told
 
 from . import epoch, interrupts, threads
 from .epoch import (
+    NO_BUFFER,
     Failed,
     Handle,
     Storage,
@@ -127,13 +128,15 @@ def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
     """Record calls without ever computing them, for a look at their nodes.
 
     Inside the block a value that is needed raises `refusal()`; at its end what was recorded is
-    dropped, and tensors that were written to in place are as they were before.
+    dropped, tensors that were written to in place are as they were before, and gradients that are
+    new are None.
     """
     before = suspend(lambda _: refusal())
     try:
         yield
     finally:
         resume(before)
+        _forget_missing_gradients()
         drop()
 
 
@@ -272,7 +275,7 @@ def _complete(
         _surely(keep, kept, plan.recorded, values, live)
     _surely(_hand_out, live, outcome, histories, values, error is not None)
     if error is not None:
-        _surely(_forget_failed_gradients)
+        _surely(_forget_missing_gradients)
     _surely(_end_epoch)
     return error
 
@@ -379,11 +382,11 @@ def _hand_out(
             s._history = histories[id(s)]
 
 
-def _forget_failed_gradients() -> None:
-    """Drop gradients that couldn't be computed: the next backward pass mustn't add to them."""
+def _forget_missing_gradients() -> None:
+    """Drop gradients that weren't computed: the next backward pass mustn't add to them."""
     for t in variables:
         grad = t._grad if isinstance(t, Handle) else None
-        if grad is not None and type((grad._storage or grad)._buffer) is Failed:
+        if grad is not None and (grad._storage or grad)._buffer.__class__ in NO_BUFFER:
             t._grad = None  # type: ignore[union-attr]
 
 

@@ -412,7 +412,7 @@ def _write_places(base: Node, chain: Chain, value: Node) -> Node:
 
 def _is_uniform(value: Node) -> bool:
     """Whether all elements are equal by construction, so that their order doesn't matter."""
-    while value.op.name in ("expand", "reshape", "cast") and value.shape != ():
+    while value.op in (ops.expand_op, ops.reshape_op, ops.cast) and value.shape != ():
         value = value.operands[0]
     return numel(value.shape) == 1
 

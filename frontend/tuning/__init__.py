@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.runtime.tuner import choices, engines, place
-from tilewright.runtime.tuner.database import Database
-from tilewright.runtime.tuner.record import CannotTune
+from tilewright.runtime.results import choices, place
+from tilewright.runtime.results.database import Database
+from tilewright.runtime.results.record import CannotTune
+from tilewright.runtime.tuner import engines
 from tilewright.runtime.tuner.session import Session
 
 from .. import recording

@@ -16,8 +16,9 @@ import time
 from collections.abc import Iterator
 
 from tilewright.runtime import debug, plan
-from tilewright.runtime.tuner import choices, engines, place
-from tilewright.runtime.tuner.database import Database
+from tilewright.runtime.results import choices, place
+from tilewright.runtime.results.database import Database
+from tilewright.runtime.tuner import engines
 from tilewright.runtime.tuner.session import Session
 
 from ..inspection.explanation import PlanReport

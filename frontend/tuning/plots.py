@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.codegen.lower.external import Autotuned
 from tilewright.codegen.schedule import work as needed
 from tilewright.runtime import devices
-from tilewright.runtime.tuner.record import MEASURED, Record
+from tilewright.runtime.results.record import MEASURED, Record
 
 from .report import Report, TunedKernel, options_text
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tilewright.runtime.tuner.record import BAD, MEASURED, Options, Record
+from tilewright.runtime.results.record import BAD, MEASURED, Options, Record
 from tilewright.runtime.tuner.session import Ranking, Result
 
 from .work import Launched

@@ -15,6 +15,7 @@ from tilewright.codegen.target import gpu
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.runtime.tuner import engines
 from tilewright.runtime.tuner.session import family_of
+from tilewright.runtime.tuner.users import USERS
 
 from ..inspection.explanation import PlanReport, explain, members
 from ..inspection.tracing import Call
@@ -36,9 +37,7 @@ class Launched:
     @property
     def engine(self) -> str:
         """What knows its schedules, by name."""
-        return (
-            f"{engines.USERS}{self.device}" if isinstance(self.kernel, Autotuned) else self.device
-        )
+        return f"{USERS}{self.device}" if isinstance(self.kernel, Autotuned) else self.device
 
 
 def launched_by(

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import ops as _ops  # noqa: F401  fills REGISTRY
+from .. import recurrence as _recurrence  # noqa: F401  and so do loops
 from ..dtype import BY_MLIR, DType
 from ..node import Node, grad_mode, intern, reachable, recorded_as
 from ..op import REGISTRY, Kind, Op
@@ -69,13 +70,10 @@ def parse_graph(text: str, filename: str = "<mlir>") -> list[Node]:
 def graph_module(roots: Sequence[Node], name: str = "main") -> Operation:
     """What `print_graph` prints."""
     nodes = reachable(roots)
-    leaves = sorted((n for n in nodes if n.op.kind is Kind.LEAF), key=_leaf_order)
-    names = {leaf: f"arg{i}" for i, leaf in enumerate(leaves)}
+    names = node_names(nodes)
+    leaves = _leaves(nodes)
     body = Block(arguments=[BlockArgument(names[n], _type(n), _location(n)) for n in leaves])
-    for node in nodes:
-        if node not in names:
-            names[node] = str(len(body.operations))
-            body.operations.append(_operation(node, names))
+    body.operations += (_operation(n, names) for n in nodes if n.op.kind is not Kind.LEAF)
     types = tuple(map(_type, roots))
     returned = Operation(
         "func.return", operands=[names[r] for r in roots], types=FunctionType(types, ())
@@ -89,6 +87,18 @@ def graph_module(roots: Sequence[Node], name: str = "main") -> Operation:
         properties["arg_attrs"] = tuple(map(_leaf_attributes, leaves))
     function = Operation("func.func", properties=properties, regions=[[body]])
     return Operation("builtin.module", regions=[[Block([function])]])
+
+
+def node_names(nodes: Sequence[Node]) -> dict[Node, str]:
+    """What the text calls the nodes of a graph: arg0, … are leaves, 0, … all others, in order."""
+    others = (n for n in nodes if n.op.kind is not Kind.LEAF)
+    return {leaf: f"arg{i}" for i, leaf in enumerate(_leaves(nodes))} | {
+        node: str(i) for i, node in enumerate(others)
+    }
+
+
+def _leaves(nodes: Sequence[Node]) -> list[Node]:
+    return sorted((n for n in nodes if n.op.kind is Kind.LEAF), key=_leaf_order)
 
 
 def _leaf_order(leaf: Node) -> tuple[str, int, int]:
@@ -151,7 +161,7 @@ def _only_function(operations: Sequence[Operation], start: Position) -> Operatio
         operations = [op for region in module.regions for b in region for op in b.operations]
     if len(operations) == 1 and operations[0].name == "func.func":
         return operations[0]
-    others = [op for op in operations if op.name != "func.func"] or operations[1:]
+    others = [each for each in operations if each.name != "func.func"] or operations[1:]
     where = others[0].where if others else None
     found = ", ".join(f'"{op.name}"' for op in operations) or "none"
     (where or start).fail('one "func.func" that holds the graph', found)
@@ -164,13 +174,15 @@ def _read_function(function: Operation) -> list[Node]:
         where.fail("a function of one block", f"{len(blocks)} blocks")
     (block,) = blocks
     nodes = _read_leaves(function, block)
-    for op in block.operations:
-        if op.name == "func.return":
-            if op is not block.operations[-1]:
-                _place(op).fail('"func.return" at the end of the function', "operations after it")
-            _check_function_type(function, block, op)
-            return [nodes[name] for name in op.operands]
-        nodes[_result_name(op)] = _read_node(op, nodes)
+    for operation in block.operations:
+        if operation.name == "func.return":
+            if operation is not block.operations[-1]:
+                _place(operation).fail(
+                    '"func.return" at the end of the function', "operations after it"
+                )
+            _check_function_type(function, block, operation)
+            return [nodes[name] for name in operation.operands]
+        nodes[_result_name(operation)] = _read_node(operation, nodes)
     where.fail('a function that ends with "func.return"', "none")
 
 
@@ -226,16 +238,17 @@ def _result_name(op: Operation) -> str:
     return op.results[0]
 
 
-def _read_node(op: Operation, nodes: Mapping[str, Node]) -> Node:
-    where = _place(op)
-    record = _record(op.name, where)
-    if op.regions:
-        where.fail(f"{op.name} without regions", f"{len(op.regions)} of them")
-    operands = tuple(nodes[name] for name in op.operands)
+def _read_node(operation: Operation, nodes: Mapping[str, Node]) -> Node:
+    where = _place(operation)
+    record = _record(operation.name, where)
+    if operation.regions:
+        where.fail(f"{operation.name} without regions", f"{len(operation.regions)} of them")
+    operands = tuple(nodes[name] for name in operation.operands)
     _check_arity(record, len(operands), where)
-    attributes = {**op.attributes, **op.properties}
+    attributes = {**operation.attributes, **operation.properties}
     attrs = _read_attrs(record, attributes, where)
-    return _intern(record, operands, attrs, attributes, op.types.results[0], op.loc, where)
+    result, loc = operation.types.results[0], operation.loc
+    return _intern(record, operands, attrs, attributes, result, loc, where)
 
 
 def _record(name: str, where: Position) -> Op:

@@ -5,6 +5,7 @@
 
 # ruff: noqa: F401 -- all of it is re-exported
 
+from . import operators
 from .activation import (
     celu,
     clamp,
@@ -87,6 +88,7 @@ from .gather import (
 )
 from .generate import (
     constant,
+    constant_op,
     constant_value,
     iota,
     leaf,
@@ -129,20 +131,28 @@ from .marker import (
 )
 from .movement import (
     cat,
+    cat_op,
     expand,
+    expand_op,
     flip,
+    flip_op,
     fold,
     pad,
+    pad_op,
     permute,
+    permute_op,
     positions_along,
     reshape,
+    reshape_op,
     slice_,
     slice_axis,
+    slice_op,
     squeeze,
     sum_to,
     transpose,
     unsqueeze,
     windows,
+    windows_op,
 )
 from .normalization import (
     batch_mean,
@@ -174,34 +184,42 @@ from .random import (
     randperm,
     uniform,
 )
-from .recurrence import (
-    CELLS,
-    recurrence,
-)
 from .reduce import (
     all,
+    all_op,
     any,
+    any_op,
     argmax,
     argmin,
     deviation,
     max,
+    max_op,
     mean,
     min,
+    min_op,
     prod,
+    prod_op,
     sum,
+    sum_op,
     variance,
 )
 from .scaled import blocks, matmul_by_blocks, scaled_mm
 from .scan import (
     argsort,
+    argsort_op,
     cummax,
     cummax_index,
+    cummax_op,
     cummin,
     cummin_index,
+    cummin_op,
     cumprod,
+    cumprod_op,
     cumsum,
+    cumsum_op,
     logaddexp,
     logcumsumexp,
+    logcumsumexp_op,
     zero_index,
 )
 from .select import (
@@ -219,6 +237,7 @@ from .ternary import (
 )
 from .transfer import (
     copy_to,
+    copy_to_op,
     fetch,
 )
 from .unary import (

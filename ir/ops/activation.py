@@ -286,6 +286,7 @@ def _clamp_vjp(
     g: Node, out: Node, x: Node, low: float | None, high: float | None
 ) -> tuple[Node | None]:
     if low is None:
+        assert high is not None, "clamp has a bound"
         kept = x <= high
     elif high is None:
         kept = x >= low

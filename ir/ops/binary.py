@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from ..dtype import BOOL, FLOAT, bool_
@@ -20,10 +21,12 @@ def _same_dtype(name: str, a: Node, b: Node) -> None:
         raise RuntimeError(f"{name}: dtypes differ: {a.dtype} and {b.dtype}{at_user_line()}")
 
 
-def _arithmetic(name: str, numpy: str, triton: str, vjp: Any = None, **more: Any) -> Op:
+def _arithmetic(
+    name: str, numpy: str, triton: str, vjp: Any = None, *, bools: bool = True, **more: Any
+) -> Op:
     def infer(a: Node, b: Node) -> Aval:
         _same_dtype(name, a, b)
-        if a.dtype.category == BOOL and name in ("sub", "pow", "remainder", "fmod"):
+        if a.dtype.category == BOOL and not bools:
             raise RuntimeError(f"{name} is not supported on bool tensors{at_user_line()}")
         return broadcast(a.shape, b.shape), a.dtype
 
@@ -65,7 +68,9 @@ def _bitwise(name: str, numpy: str, triton: str, **more: Any) -> Op:
 add = _arithmetic(
     "add", "{0} + {1}", "{0} + {1}", lambda g, out, a, b: (g, g), onnx="Add", commutative=True
 )
-sub = _arithmetic("sub", "{0} - {1}", "{0} - {1}", lambda g, out, a, b: (g, -g), onnx="Sub")
+sub = _arithmetic(
+    "sub", "{0} - {1}", "{0} - {1}", lambda g, out, a, b: (g, -g), onnx="Sub", bools=False
+)
 mul = _arithmetic(
     "mul",
     "{0} * {1}",
@@ -103,6 +108,8 @@ pow = _arithmetic(
     domain=(0.4, 2.5),
     cost=30,
     error=2,
+    llvm="pow",
+    bools=False,
 )
 floor_divide = _arithmetic(
     "floor_divide",
@@ -123,6 +130,7 @@ remainder = _arithmetic(
     cost=8,
     divides=True,
     error=1,
+    bools=False,
 )
 fmod = _arithmetic(
     "fmod",
@@ -132,6 +140,8 @@ fmod = _arithmetic(
     domain=(0.4, 3),
     cost=8,
     divides=True,
+    llvm="fmod",
+    bools=False,
 )
 
 
@@ -150,6 +160,7 @@ atan2 = _float_arithmetic(
     domain=(0.4, 3),
     cost=30,
     error=2,
+    llvm="atan2",
 )
 copysign = _float_arithmetic(
     "copysign",
@@ -174,6 +185,7 @@ zeta = _float_arithmetic(
     domain=(1.5, 4),
     cost=200,
     error=4,
+    llvm="zeta",
 )
 """Hurwitz's zeta(s, x), the sum over k >= 0 of (x + k)^-s."""
 
@@ -191,7 +203,7 @@ def polygamma(n: int, x: Node) -> Node:
     return where(low, ratio * ratio - above, above)
 
 
-def _extremum_vjp(beats: Op):
+def _extremum_vjp(beats: Op) -> Callable[..., tuple[Node, Node]]:
     def vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Node, Node]:
         # As in PyTorch, ties share the gradient evenly, and where one is NaN both get all of it.
         half, zero = g * 0.5, zeros_like(g)

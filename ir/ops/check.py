@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from ..dtype import BOOL, int64
 from ..failure import FAILURES
 from ..node import Node, reachable
 from ..op import Aval, Kind, Op
-from .binary import bitwise_and
+from .binary import add, bitwise_and, maximum, minimum, mul, remainder, sub
 from .generate import constant, constant_value, iota
+from .marker import MARKERS, empty
+from .scan import argsort_op
 from .ternary import where
-from .unary import full_like
+from .unary import cast, full_like
 
 
 def _infer(index: Node, size: int, axis: int, failure: str) -> Aval:
@@ -27,7 +30,7 @@ def _infer(index: Node, size: int, axis: int, failure: str) -> Aval:
     return index.shape, int64
 
 
-def _numpy(index, size: int, axis: int, failure: str):
+def _numpy(index: Any, size: int, axis: int, failure: str) -> Any:
     bad = index[(index < 0) | (index >= size)]
     if bad.size:
         raise FAILURES[failure].at(int(bad.flat[0]), axis, size, "evaluated")
@@ -89,7 +92,6 @@ def _bounded_by(node: Node) -> Sequence[Node]:
 
 _UNKNOWN = -math.inf, math.inf
 _FOLLOWED = (Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.MARKER)
-_KEEPS = ("expand", "reshape", "permute", "slice", "flip", "detach", "clone", "variable", "cat")
 
 
 def _bounds(node: Node) -> tuple[float, float]:
@@ -101,41 +103,43 @@ def _bounds(node: Node) -> tuple[float, float]:
     if op.kind is Kind.CONSTANT and node.dtype is int64:
         value = int(constant_value(node))
         return value, value
-    if op.name in ("argmax", "argmin"):
+    if op.fold is not None and op.fold.picks:
         axes = node.attrs[0]
         return 0, math.prod(operands[0].shape[a] for a in axes) - 1
-    if op.name == "argsort":
+    if op is argsort_op:
         return 0, operands[0].shape[node.attrs[0]] - 1
     if op is check:
         return 0, node.attrs[0] - 1
-    if op.name == "cast" and operands[0].dtype.category <= int64.category:
+    if op is cast and operands[0].dtype.category <= int64.category:
         low, high = bounds(operands[0])
         held = np.iinfo(node.dtype.np)  # others wrap around
         return (low, high) if held.min <= low and high <= held.max else _UNKNOWN
-    if op.name in _KEEPS:
+    if op.kind is Kind.MOVEMENT:
         return _union(map(bounds, operands))
+    if op.kind is Kind.MARKER and op is not empty:
+        return bounds(operands[MARKERS[op]])
     if op is where:
         return _union(map(bounds, operands[1:]))
-    if op.name in ("minimum", "maximum"):
+    if op is minimum or op is maximum:
         (a, b), (c, d) = map(bounds, operands)
-        choose = min if op.name == "minimum" else max
+        choose = min if op is minimum else max
         return choose(a, c), choose(b, d)
-    if op.name == "remainder" and bounds(operands[1])[0] > 0:
+    if op is remainder and bounds(operands[1])[0] > 0:
         return 0, bounds(operands[1])[1] - 1
-    if op.name in ("add", "sub", "mul") and node.dtype is int64:
-        return _arithmetic(op.name, bounds(operands[0]), bounds(operands[1]))
+    if op in (add, sub, mul) and node.dtype is int64:
+        return _arithmetic(op, bounds(operands[0]), bounds(operands[1]))
     return _UNKNOWN
 
 
-def _arithmetic(name: str, x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
+def _arithmetic(op: Op, x: tuple[float, float], y: tuple[float, float]) -> tuple[float, float]:
     if math.inf in (*map(abs, x), *map(abs, y)):
         return _UNKNOWN
     (a, b), (c, d) = x, y
-    if name == "mul":
+    if op is mul:
         ends = [p * q for p in x for q in y]
         low, high = min(ends), max(ends)
     else:
-        low, high = (a + c, b + d) if name == "add" else (a - d, b - c)
+        low, high = (a + c, b + d) if op is add else (a - d, b - c)
     return (low, high) if low >= -(1 << 63) and high < 1 << 63 else _UNKNOWN
 
 
@@ -180,7 +184,7 @@ def _read_whole(node: Node) -> Sequence[Node]:
     op, operands = node.op, node.operands
     if op.kind in (Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.CHECK, Kind.TRANSFER):
         return operands
-    if op.kind is Kind.MOVEMENT and op.name in ("expand", "reshape", "permute", "flip", "cat"):
+    if op.whole:
         return operands
     if op.kind is Kind.CONTRACTION and not op.convolution:
         return operands
@@ -201,7 +205,7 @@ def _varies(node: Node) -> bool:
         if node in seen:
             continue
         seen.add(node)
-        if node.op.name in ("reshape", "permute"):
+        if node.op.bijective:
             stack += node.operands
         elif node.op.kind is Kind.ELEMENTWISE:
             stack += [o for o in node.operands if o.shape == node.shape]

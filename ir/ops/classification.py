@@ -191,7 +191,9 @@ def _losses(
     return where(picked.valid, loss, zeros_like(loss))
 
 
-def _cross_entropy_vjp(g: Node, out: Node, x: Node, target: Node, *args: Any) -> Any:
+def _cross_entropy_vjp(
+    g: Node, out: Node, x: Node, target: Node, *args: Any
+) -> tuple[Node | None, ...]:
     # Of -q_c log p_c summed over classes: p sum(q) - q, with p the softmax and q what the smoothed
     # target and the weights make of each class.
     *weight, ignore_index, smoothing, reduction = args
@@ -228,7 +230,8 @@ def cross_entropy_cotangent(
 ) -> Node:
     """The cotangent of scores, given that of their unreduced cross entropy with class indices."""
     extra = () if weight is None else (weight,)
-    found: Node = _cross_entropy_vjp(g, x, x, target, *extra, ignore_index, smoothing, "none")[0]
+    found, *_ = _cross_entropy_vjp(g, x, x, target, *extra, ignore_index, smoothing, "none")
+    assert found is not None
     return found
 
 

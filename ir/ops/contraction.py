@@ -14,7 +14,7 @@ from ..dtype import FLOAT8, HALVES, accumulator, float32, from_numpy
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
-from ..shape import Size, broadcast, require_positive
+from ..shape import Ints, Pairs, Size, broadcast, require_positive
 from .composite import as_dtype
 from .movement import sum_to, transpose, window_count
 
@@ -121,7 +121,9 @@ def conv_output_size(
     return window_count(size + padding[0] + padding[1], kernel, stride, dilation)
 
 
-def _conv_infer(x: Node, w: Node, stride: Any, padding: Any, dilation: Any, groups: int) -> Aval:
+def _conv_infer(
+    x: Node, w: Node, stride: Ints, padding: Pairs, dilation: Ints, groups: int
+) -> Aval:
     _same_float("conv", x, w)
     if x.rank != w.rank or x.rank < 3:
         raise RuntimeError(
@@ -147,11 +149,11 @@ def _conv_infer(x: Node, w: Node, stride: Any, padding: Any, dilation: Any, grou
     return Size((x.shape[0], w.shape[0], *out)), x.dtype
 
 
-def _padded(x: Any, padding: Any) -> Any:
+def _padded(x: Any, padding: Pairs) -> Any:
     return np.pad(x, [(0, 0), (0, 0), *padding])
 
 
-def _patches(x: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
+def _patches(x: Any, kernel: Ints, stride: Ints, dilation: Ints) -> Any:
     """[n, c, *out, *kernel] windows of a padded input, as a strided view."""
     shape, strides = list(x.shape[:2]), list(x.strides[:2])
     for axis, (k, s, d) in enumerate(zip(kernel, stride, dilation, strict=True), 2):
@@ -163,7 +165,7 @@ def _patches(x: Any, kernel: Any, stride: Any, dilation: Any) -> Any:
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
 
 
-def _conv_numpy(x: Any, w: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
+def _conv_numpy(x: Any, w: Any, stride: Ints, padding: Pairs, dilation: Ints, groups: int) -> Any:
     dims = x.ndim - 2
     patches = _patches(_padded(_wide(x), padding), w.shape[2:], stride, dilation)
     n, o, out = x.shape[0], w.shape[0], patches.shape[2 : 2 + dims]
@@ -195,7 +197,7 @@ conv = Op(
 
 
 def _input_grad_infer(
-    g: Node, w: Node, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
+    g: Node, w: Node, size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
 ) -> Aval:
     _same_float("conv_input_grad", g, w)
     if g.rank != w.rank or g.shape[1] != w.shape[0]:
@@ -207,7 +209,7 @@ def _input_grad_infer(
 
 
 def _input_grad_numpy(
-    g: Any, w: Any, size: Any, stride: Any, padding: Any, dilation: Any, groups: int
+    g: Any, w: Any, size: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
 ) -> Any:
     dims = g.ndim - 2
     n, kernel, out = g.shape[0], w.shape[2:], g.shape[2:]
@@ -231,7 +233,9 @@ def _input_grad_numpy(
     return np.ascontiguousarray(dx[(slice(None), slice(None), *inner)]).astype(g.dtype)
 
 
-def _input_grad_vjp(h: Node, out: Node, g: Node, w: Node, size: Any, *attrs: Any):
+def _input_grad_vjp(
+    h: Node, out: Node, g: Node, w: Node, size: Ints, *attrs: Any
+) -> tuple[Node | None, Node | None]:
     dg = conv(h, w, *attrs) if g.requires_grad else None
     dw = conv_weight_grad(g, h, tuple(w.shape[2:]), *attrs) if w.requires_grad else None
     return dg, dw
@@ -251,14 +255,14 @@ conv_input_grad = Op(
 
 
 def _weight_grad_infer(
-    g: Node, x: Node, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int
+    g: Node, x: Node, kernel: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
 ) -> Aval:
     _same_float("conv_weight_grad", g, x)
     return Size((g.shape[1], x.shape[1] // groups, *kernel)), g.dtype
 
 
 def _weight_grad_numpy(
-    g: Any, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, groups: int
+    g: Any, x: Any, kernel: Ints, stride: Ints, padding: Pairs, dilation: Ints, groups: int
 ) -> Any:
     dims = g.ndim - 2
     padded = _padded(_wide(x), padding)
@@ -274,7 +278,9 @@ def _weight_grad_numpy(
     return np.concatenate(parts, 0).astype(g.dtype)
 
 
-def _weight_grad_vjp(h: Node, out: Node, g: Node, x: Node, kernel: Any, *attrs: Any):
+def _weight_grad_vjp(
+    h: Node, out: Node, g: Node, x: Node, kernel: Ints, *attrs: Any
+) -> tuple[Node | None, Node | None]:
     dg = conv(x, h, *attrs) if g.requires_grad else None
     dx = conv_input_grad(g, h, tuple(x.shape[2:]), *attrs) if x.requires_grad else None
     return dg, dx

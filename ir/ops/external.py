@@ -22,10 +22,10 @@ def _infer(*args: Any) -> Aval:
 external = Op("external", Kind.EXTERNAL, _infer, params=("launch", "tensors", "written", "index"))
 """What a launch leaves in number `index` of what it writes to.
 
-launch: the name of what is launched; see codegen/lower/external.py. Of the operands the first `tensors`
-are in memory, the others are numbers that change from run to run. written: the place among the
-operands of what is written to, or (shape, dtype) of memory that may hold anything before. The
-gradient is the user's to write.
+launch: the name of what is launched; see codegen/lower/external.py. Of the operands the first
+`tensors` are in memory, the others are numbers that change from run to run. written: the place
+among the operands of what is written to, or (shape, dtype) of memory that may hold anything before.
+The gradient is the user's to write.
 """
 
 

@@ -106,7 +106,9 @@ def _scatter_numpy(base: Any, values: Any, *args: Any) -> Any:
     return out.astype(base.dtype)
 
 
-def _scatter_vjp(g: Node, out: Node, base: Node, values: Node, *args: Any):
+def _scatter_vjp(
+    g: Node, out: Node, base: Node, values: Node, *args: Any
+) -> tuple[Node | None, ...]:
     *indices, axis, mode = args
     none = tuple(None for _ in indices)
     if mode == "add":

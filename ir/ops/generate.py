@@ -28,7 +28,7 @@ scalar = Op(
 )
 """The number bound at place `index` of the run: one that changes from step to step."""
 
-_constant = Op(
+constant_op = Op(
     "constant",
     Kind.CONSTANT,
     params=("bits", "dtype"),
@@ -42,7 +42,7 @@ def constant(value: Any, dtype: DType, device: str | None = None) -> Node:
     """A 0-d node holding `value`; kept by its bits, so -0.0 is not 0.0 and NaN is itself."""
     array = cast(value, dtype.np)
     bits = int(array.view(_BITS[dtype.itemsize]).item())
-    return intern(_constant, (), (bits, dtype), device)
+    return intern(constant_op, (), (bits, dtype), device)
 
 
 def constant_value(node: Node) -> Any:

@@ -7,7 +7,6 @@ whole is rounded once.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ..location import at_user_line
 from ..node import Node
@@ -53,7 +52,7 @@ def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     return reshape(y, (*x.shape[:-1], weight.shape[0]))
 
 
-def _linear_vjp(g: Node, out: Node, x: Node, weight: Node, *bias: Node) -> Any:
+def _linear_vjp(g: Node, out: Node, x: Node, weight: Node, *bias: Node) -> tuple[Node | None, ...]:
     rows = _rows(g)
     dx = reshape(matmul(rows, weight), x.shape) if x.requires_grad else None
     # This way round it comes out in the layout of the weight, ready for the optimizer.

@@ -112,7 +112,8 @@ def _loss(*args: Any) -> Node:
 def _total(parts: Iterable[Node]) -> Node:
     """The sum over blocks, of half types in float32. What is added stands first, so that whoever
     walks the graph comes to the blocks in their order."""
-    return fold(lambda total, part: part + total, map(widen, parts))
+    total: Node = fold(lambda total, part: part + total, map(widen, parts))
+    return total
 
 
 def _divisor(a: _Args) -> Node:
@@ -134,7 +135,7 @@ def _scores_grads(a: _Args) -> list[tuple[_Block, Node]]:
     return found
 
 
-def _vjp(g: Node, out: Node, *args: Any) -> Any:
+def _vjp(g: Node, out: Node, *args: Any) -> tuple[Node | None, ...]:
     a = _args(*args)
     if a.weight is not None and a.weight.requires_grad:
         raise NotImplementedError("the derivative of linear_cross_entropy for weight is missing")

@@ -11,7 +11,12 @@ def _same(x: Node, *_: object) -> Aval:
 
 
 variable = Op(
-    "variable", Kind.MARKER, params=("index",), infer=_same, vjp=lambda g, out, x, i: (None,)
+    "variable",
+    Kind.MARKER,
+    params=("index",),
+    infer=_same,
+    vjp=lambda g, out, x, i: (None,),
+    collects=True,
 )
 """A place where gradients are collected: the `index`-th such place of the recording."""
 

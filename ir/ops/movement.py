@@ -14,7 +14,7 @@ import numpy as np
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
-from ..shape import Size, broadcast, infer_reshape, require_positive
+from ..shape import Ints, Size, broadcast, infer_reshape, require_positive
 from .generate import constant, iota
 
 
@@ -22,20 +22,22 @@ def _reshape_infer(x: Node, shape: tuple[int, ...]) -> Aval:
     return infer_reshape(x.shape, shape), x.dtype
 
 
-_reshape = Op(
+reshape_op = Op(
     "reshape",
     Kind.MOVEMENT,
     _reshape_infer,
     params=("shape",),
     vjp=lambda g, out, x, shape: (reshape(g, x.shape),),
     numpy=lambda x, shape: np.reshape(x, shape),
+    whole=True,
+    bijective=True,
 )
 
 
 def reshape(x: Node, shape: Sequence[int]) -> Node:
     """`x` in another shape (one size may be -1), elements in row-major order."""
     target = infer_reshape(x.shape, shape)
-    return x if target == x.shape else _reshape(x, tuple(target))
+    return x if target == x.shape else reshape_op(x, tuple(target))
 
 
 def positions_along(axis: int, shape: Sequence[int]) -> Node:
@@ -53,19 +55,21 @@ def inverse_order(order: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.argsort(order))
 
 
-_permute = Op(
+permute_op = Op(
     "permute",
     Kind.MOVEMENT,
     _permute_infer,
     params=("order",),
     vjp=lambda g, out, x, order: (permute(g, inverse_order(order)),),
     numpy=lambda x, order: np.transpose(x, order),
+    whole=True,
+    bijective=True,
 )
 
 
 def permute(x: Node, order: Sequence[int]) -> Node:
     """Dimension i of the result is dimension order[i] of `x`."""
-    return x if tuple(order) == tuple(range(x.rank)) else _permute(x, tuple(order))
+    return x if tuple(order) == tuple(range(x.rank)) else permute_op(x, tuple(order))
 
 
 def transpose(x: Node, a: int = -2, b: int = -1) -> Node:
@@ -81,19 +85,20 @@ def _expand_infer(x: Node, shape: tuple[int, ...]) -> Aval:
     return Size(shape), x.dtype
 
 
-_expand = Op(
+expand_op = Op(
     "expand",
     Kind.MOVEMENT,
     _expand_infer,
     params=("shape",),
     vjp=lambda g, out, x, shape: (sum_to(g, x.shape),),
     numpy=lambda x, shape: np.broadcast_to(x, shape),
+    whole=True,
 )
 
 
 def expand(x: Node, shape: Sequence[int]) -> Node:
     """`x` broadcast to `shape`."""
-    return x if tuple(shape) == x.shape else _expand(x, tuple(shape))
+    return x if tuple(shape) == x.shape else expand_op(x, tuple(shape))
 
 
 def sum_to(x: Node, shape: Sequence[int]) -> Node:
@@ -116,7 +121,7 @@ def _slice_infer(
     return Size(sizes), x.dtype
 
 
-def _slice_vjp(g: Node, out: Node, x: Node, starts: Any, stops: Any, steps: Any) -> tuple[Node]:
+def _slice_vjp(g: Node, out: Node, x: Node, starts: Ints, stops: Ints, steps: Ints) -> tuple[Node]:
     high = [
         n - a - ((m - 1) * s + 1 if m else 0)
         for n, m, a, s in zip(x.shape, out.shape, starts, steps, strict=True)
@@ -124,7 +129,7 @@ def _slice_vjp(g: Node, out: Node, x: Node, starts: Any, stops: Any, steps: Any)
     return (pad(g, starts, high, [s - 1 for s in steps]),)
 
 
-_slice = Op(
+slice_op = Op(
     "slice",
     Kind.MOVEMENT,
     _slice_infer,
@@ -141,7 +146,7 @@ def slice_(x: Node, starts: Sequence[int], stops: Sequence[int], steps: Sequence
         for a, b, s, n in zip(starts, stops, steps, x.shape, strict=True)
     ):
         return x
-    return _slice(x, tuple(starts), tuple(stops), tuple(steps))
+    return slice_op(x, tuple(starts), tuple(stops), tuple(steps))
 
 
 def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:
@@ -154,13 +159,13 @@ def _padded_size(size: int, low: int, high: int, interior: int) -> int:
     return low + high + size + max(size - 1, 0) * interior
 
 
-def _pad_infer(x: Node, value: Node, low: Any, high: Any, interior: Any) -> Aval:
+def _pad_infer(x: Node, value: Node, low: Ints, high: Ints, interior: Ints) -> Aval:
     if value.shape != () or value.dtype is not x.dtype:
         raise RuntimeError(f"pad: expected a 0-d value of dtype {x.dtype}{at_user_line()}")
     return Size(map(_padded_size, x.shape, low, high, interior)), x.dtype
 
 
-def _pad_numpy(x: Any, value: Any, low: Any, high: Any, interior: Any) -> Any:
+def _pad_numpy(x: Any, value: Any, low: Ints, high: Ints, interior: Ints) -> Any:
     out = np.full(list(map(_padded_size, x.shape, low, high, interior)), value, dtype=x.dtype)
     if x.size:
         region = [
@@ -171,7 +176,9 @@ def _pad_numpy(x: Any, value: Any, low: Any, high: Any, interior: Any) -> Any:
     return out
 
 
-def _pad_vjp(g: Node, out: Node, x: Node, value: Node, low: Any, high: Any, interior: Any):
+def _pad_vjp(
+    g: Node, out: Node, x: Node, value: Node, low: Ints, high: Ints, interior: Ints
+) -> tuple[Node, Node | None]:
     stops = [
         a + max((n - 1) * (i + 1) + 1, 0) for n, a, i in zip(x.shape, low, interior, strict=True)
     ]
@@ -184,7 +191,7 @@ def _pad_vjp(g: Node, out: Node, x: Node, value: Node, low: Any, high: Any, inte
     return dx, reshape(sum(g, every), ()) - reshape(sum(dx, every), ())
 
 
-_pad = Op(
+pad_op = Op(
     "pad",
     Kind.MOVEMENT,
     _pad_infer,
@@ -207,22 +214,24 @@ def pad(
     if not any(low) and not any(high) and not any(inside):
         return x
     fill = constant(0, x.dtype) if value is None else value
-    return _pad(x, fill, tuple(low), tuple(high), inside)
+    return pad_op(x, fill, tuple(low), tuple(high), inside)
 
 
-_flip = Op(
+flip_op = Op(
     "flip",
     Kind.MOVEMENT,
     lambda x, axes: (x.shape, x.dtype),
     params=("axes",),
     vjp=lambda g, out, x, axes: (flip(g, axes),),
     numpy=lambda x, axes: np.flip(x, axes),
+    whole=True,
+    bijective=True,
 )
 
 
 def flip(x: Node, axes: Sequence[int]) -> Node:
     """`x` with the order of its elements reversed along `axes`."""
-    return _flip(x, tuple(axes)) if axes else x
+    return flip_op(x, tuple(axes)) if axes else x
 
 
 def _cat_infer(*args: Any) -> Aval:
@@ -255,19 +264,20 @@ def _cat_vjp(g: Node, out: Node, *args: Any) -> tuple[Node, ...]:
     return tuple(grads)
 
 
-_cat = Op(
+cat_op = Op(
     "cat",
     Kind.MOVEMENT,
     _cat_infer,
     params=("axis",),
     vjp=_cat_vjp,
     numpy=lambda *args: np.concatenate(args[:-1], args[-1]),
+    whole=True,
 )
 
 
 def cat(parts: Sequence[Node], axis: int) -> Node:
     """`parts` one after another along `axis`."""
-    return parts[0] if len(parts) == 1 else _cat(*parts, axis)
+    return parts[0] if len(parts) == 1 else cat_op(*parts, axis)
 
 
 def window_count(size: int, window: int, step: int, dilation: int) -> int:
@@ -275,7 +285,7 @@ def window_count(size: int, window: int, step: int, dilation: int) -> int:
     return (size - dilation * (window - 1) - 1) // step + 1
 
 
-def _windows_infer(x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any) -> Aval:
+def _windows_infer(x: Node, axes: Ints, sizes: Ints, steps: Ints, dilations: Ints) -> Aval:
     require_positive("windows", stride=steps, dilation=dilations)
     out = list(x.shape)
     for axis, *rest in zip(axes, sizes, steps, dilations, strict=True):
@@ -288,7 +298,7 @@ def _windows_infer(x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any) -
     return Size((*out, *sizes)), x.dtype
 
 
-def _windows_numpy(x: Any, axes: Any, sizes: Any, steps: Any, dilations: Any) -> Any:
+def _windows_numpy(x: Any, axes: Ints, sizes: Ints, steps: Ints, dilations: Ints) -> Any:
     shape, strides = list(x.shape), list(x.strides)
     for axis, size, step, dilation in zip(axes, sizes, steps, dilations, strict=True):
         shape[axis] = window_count(x.shape[axis], size, step, dilation)
@@ -298,11 +308,13 @@ def _windows_numpy(x: Any, axes: Any, sizes: Any, steps: Any, dilations: Any) ->
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
 
 
-def _windows_vjp(g: Node, out: Node, x: Node, axes: Any, sizes: Any, steps: Any, dilations: Any):
+def _windows_vjp(
+    g: Node, out: Node, x: Node, axes: Ints, sizes: Ints, steps: Ints, dilations: Ints
+) -> tuple[Node]:
     return (fold(g, x.shape, axes, sizes, steps, dilations),)
 
 
-_windows = Op(
+windows_op = Op(
     "windows",
     Kind.MOVEMENT,
     _windows_infer,
@@ -320,7 +332,7 @@ def windows(
     dilations: Sequence[int],
 ) -> Node:
     """Sliding windows over `axes`: each becomes the number of windows, their contents come last."""
-    return _windows(x, tuple(axes), tuple(sizes), tuple(steps), tuple(dilations))
+    return windows_op(x, tuple(axes), tuple(sizes), tuple(steps), tuple(dilations))
 
 
 def fold(

@@ -8,7 +8,7 @@ and the statistics of half types in float32. With a half `x`, scale and shift ma
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..location import at_user_line
@@ -149,7 +149,7 @@ def _per_channel(x: Node) -> tuple[int, ...]:
     return (1, x.shape[1], *(1 for _ in x.shape[2:]))
 
 
-def _channel_infer(name: str, least: int = 2) -> Any:
+def _channel_infer(name: str, least: int = 2) -> Callable[..., Aval]:
     def infer(x: Node, *args: Any) -> Aval:
         parameters, _ = _split(args)
         require_float(name, x)

@@ -14,7 +14,7 @@ from ..dtype import FLOAT, DType, int64
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
-from ..shape import Size
+from ..shape import Ints, Pairs, Size
 from .binary import floor_divide, maximum, minimum, remainder
 from .composite import composite, require_float
 from .gather import gather
@@ -24,8 +24,6 @@ from .reduce import argmax, sum
 from .select import first_max
 from .ternary import where
 from .unary import cast, full_like, zeros_like
-
-Pairs = tuple[tuple[int, int], ...]
 
 
 def pool_padding(
@@ -43,7 +41,7 @@ def pool_padding(
 
 
 def pooled_shape(
-    name: str, x: Node, kernel: Any, stride: Any, padding: Pairs, dilation: Any
+    name: str, x: Node, kernel: Ints, stride: Ints, padding: Pairs, dilation: Ints
 ) -> Size:
     """The shape of `x` with its last dimensions replaced by numbers of windows."""
     lead = x.rank - len(kernel)
@@ -74,7 +72,7 @@ def lowest(dtype: DType) -> Any:
 
 
 def _windows(
-    x: Node, kernel: Any, stride: Any, padding: Pairs, dilation: Any, fill: Any
+    x: Node, kernel: Ints, stride: Ints, padding: Pairs, dilation: Ints, fill: Any
 ) -> tuple[Node, tuple[int, ...]]:
     """The windows of `x` [..., *out, *kernel], and the axes of their contents."""
     lead = x.rank - len(kernel)
@@ -93,7 +91,7 @@ def _max_pool_infer(x: Node, *attrs: Any) -> Aval:
     return pooled_shape("max_pool", x, *attrs), x.dtype
 
 
-def _max_pool(x: Node, kernel: Any, stride: Any, padding: Pairs, dilation: Any) -> Node:
+def _max_pool(x: Node, kernel: Ints, stride: Ints, padding: Pairs, dilation: Ints) -> Node:
     view, inner = _windows(x, kernel, stride, padding, dilation, lowest(x.dtype))
     return squeeze(first_max(view, inner), inner)
 
@@ -111,7 +109,7 @@ max_pool = Op(
 goes to the first of them in row-major order."""
 
 
-def max_pool_indices(x: Node, kernel: Any, stride: Any, padding: Pairs, dilation: Any) -> Node:
+def max_pool_indices(x: Node, kernel: Ints, stride: Ints, padding: Pairs, dilation: Ints) -> Node:
     """Where `max_pool` found its elements: int64 row-major positions in the pooled dimensions."""
     view, inner = _windows(x, kernel, stride, padding, dilation, lowest(x.dtype))
     place = squeeze(argmax(view, inner), inner)
@@ -124,7 +122,7 @@ def max_pool_indices(x: Node, kernel: Any, stride: Any, padding: Pairs, dilation
 
 
 def _flat_position(
-    place: Node, kernel: Any, starts: Sequence[Node], dilation: Any, sizes: Sequence[int]
+    place: Node, kernel: Ints, starts: Sequence[Node], dilation: Ints, sizes: Sequence[int]
 ) -> Node:
     """Positions in dimensions of `sizes`, from those in windows that begin at `starts`."""
     flat: Node | None = None
@@ -142,13 +140,13 @@ def _flat_position(
 # Average pooling.
 
 
-def _avg_pool_infer(x: Node, kernel: Any, stride: Any, padding: Any, *_: Any) -> Aval:
+def _avg_pool_infer(x: Node, kernel: Ints, stride: Ints, padding: Pairs, *_: Any) -> Aval:
     require_float("avg_pool", x)
     return pooled_shape("avg_pool", x, kernel, stride, padding, (1,) * len(kernel)), x.dtype
 
 
 def _avg_pool(
-    x: Node, kernel: Any, stride: Any, padding: Pairs, count_include_pad: bool, divisor: int
+    x: Node, kernel: Ints, stride: Ints, padding: Pairs, count_include_pad: bool, divisor: int
 ) -> Node:
     view, inner = _windows(x, kernel, stride, padding, (1,) * len(kernel), 0)
     total = squeeze(sum(view, inner), inner)

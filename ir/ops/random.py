@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from ..dtype import (
     DType,
@@ -127,7 +126,9 @@ def _dropout_infer(x: Node, seed: Node, offset: Node, p: float) -> Aval:
     return x.shape, x.dtype
 
 
-def _dropout_vjp(g: Node, out: Node, x: Node, seed: Node, offset: Node, p: float) -> Any:
+def _dropout_vjp(
+    g: Node, out: Node, x: Node, seed: Node, offset: Node, p: float
+) -> tuple[Node | None, ...]:
     # The mask is drawn again: cheaper than writing it and reading it back.
     return g * keep_scale(seed, offset, x.shape, x.dtype, p), None, None
 

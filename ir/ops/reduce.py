@@ -11,7 +11,7 @@ import numpy as np
 from ..dtype import BOOL, FLOAT, accumulator, bool_, int64
 from ..location import at_user_line
 from ..node import Node
-from ..op import Aval, Kind, Op
+from ..op import Aval, Fold, Kind, Op
 from ..shape import Size
 from .binary import eq
 from .composite import as_dtype, composite, widen
@@ -33,13 +33,16 @@ def _infer(name: str, x: Node, axes: tuple[int, ...], needs_elements: bool) -> A
     return reduced_shape(x.shape, axes), x.dtype
 
 
-def _reduction(name: str, numpy: Any, *, needs_elements: bool = False, **more: Any) -> Op:
+def _reduction(
+    name: str, numpy: Any, fold: Fold, *, needs_elements: bool = False, **more: Any
+) -> Op:
     return Op(
         name,
         Kind.REDUCE,
         lambda x, axes: _infer(name, x, axes, needs_elements),
         params=("axes",),
         numpy=numpy,
+        fold=fold,
         **more,
     )
 
@@ -57,7 +60,11 @@ def _wide(ufunc: Any) -> Any:
 
 
 sum_op = _reduction(
-    "sum", _wide(np.sum), vjp=lambda g, out, x, axes: (expand(g, x.shape),), onnx="ReduceSum"
+    "sum",
+    _wide(np.sum),
+    Fold.SUM,
+    vjp=lambda g, out, x, axes: (expand(g, x.shape),),
+    onnx="ReduceSum",
 )
 
 
@@ -77,12 +84,14 @@ def _prod_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]
     return (g * where(zero, expand(at_zero, x.shape), out / safe),)
 
 
-_prod = _reduction("prod", _wide(np.prod), vjp=_prod_vjp, onnx="ReduceProd", domain=(0.5, 1.5))
+prod_op = _reduction(
+    "prod", _wide(np.prod), Fold.PROD, vjp=_prod_vjp, onnx="ReduceProd", domain=(0.5, 1.5)
+)
 
 
 def prod(x: Node, axes: Sequence[int]) -> Node:
     """Product over `axes`, in the dtype of `x`."""
-    return _prod(x, tuple(axes)) if axes else x
+    return prod_op(x, tuple(axes)) if axes else x
 
 
 def _extremum_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
@@ -91,16 +100,18 @@ def _extremum_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[N
     return (g / sum(hit, axes) * hit,)
 
 
-_max = _reduction(
+max_op = _reduction(
     "max",
     lambda x, axes: np.max(x, axis=axes, keepdims=True),
+    Fold.MAX,
     needs_elements=True,
     vjp=_extremum_vjp,
     onnx="ReduceMax",
 )
-_min = _reduction(
+min_op = _reduction(
     "min",
     lambda x, axes: np.min(x, axis=axes, keepdims=True),
+    Fold.MIN,
     needs_elements=True,
     vjp=_extremum_vjp,
     onnx="ReduceMin",
@@ -109,33 +120,33 @@ _min = _reduction(
 
 def max(x: Node, axes: Sequence[int]) -> Node:
     """Largest element over `axes`; NaN if one is among them."""
-    return _max(x, tuple(axes)) if axes else x
+    return max_op(x, tuple(axes)) if axes else x
 
 
 def min(x: Node, axes: Sequence[int]) -> Node:
     """Smallest element over `axes`; NaN if one is among them."""
-    return _min(x, tuple(axes)) if axes else x
+    return min_op(x, tuple(axes)) if axes else x
 
 
-def _truth(name: str, numpy: Any) -> Op:
+def _truth(name: str, numpy: Any, fold: Fold) -> Op:
     def infer(x: Node, axes: tuple[int, ...]) -> Aval:
         if x.dtype.category != BOOL:
             raise TypeError(f"{name}: expected a bool tensor, got {x.dtype}{at_user_line()}")
         return reduced_shape(x.shape, axes), bool_
 
-    return Op(name, Kind.REDUCE, infer, params=("axes",), numpy=numpy)
+    return Op(name, Kind.REDUCE, infer, params=("axes",), numpy=numpy, fold=fold)
 
 
-_any = _truth("any", lambda x, axes: np.any(x, axis=axes, keepdims=True))
-_all = _truth("all", lambda x, axes: np.all(x, axis=axes, keepdims=True))
+any_op = _truth("any", lambda x, axes: np.any(x, axis=axes, keepdims=True), Fold.ANY)
+all_op = _truth("all", lambda x, axes: np.all(x, axis=axes, keepdims=True), Fold.ALL)
 
 
 def any(x: Node, axes: Sequence[int]) -> Node:
-    return _any(x, tuple(axes)) if axes else x
+    return any_op(x, tuple(axes)) if axes else x
 
 
 def all(x: Node, axes: Sequence[int]) -> Node:
-    return _all(x, tuple(axes)) if axes else x
+    return all_op(x, tuple(axes)) if axes else x
 
 
 def _arg_infer(x: Node, axes: tuple[int, ...]) -> Aval:
@@ -161,11 +172,23 @@ def _arg_numpy(function: Any) -> Any:
 
 
 argmax = Op(
-    "argmax", Kind.REDUCE, _arg_infer, params=("axes",), numpy=_arg_numpy(np.argmax), onnx="ArgMax"
+    "argmax",
+    Kind.REDUCE,
+    _arg_infer,
+    params=("axes",),
+    numpy=_arg_numpy(np.argmax),
+    onnx="ArgMax",
+    fold=Fold.ARGMAX,
 )
 """Row-major position, within `axes`, of the first largest element (NaN is the largest)."""
 argmin = Op(
-    "argmin", Kind.REDUCE, _arg_infer, params=("axes",), numpy=_arg_numpy(np.argmin), onnx="ArgMin"
+    "argmin",
+    Kind.REDUCE,
+    _arg_infer,
+    params=("axes",),
+    numpy=_arg_numpy(np.argmin),
+    onnx="ArgMin",
+    fold=Fold.ARGMIN,
 )
 """Row-major position, within `axes`, of the first smallest element (NaN is the smallest)."""
 
@@ -198,11 +221,13 @@ def _squares(x: Node, axes: tuple[int, ...], divisor: float) -> Node:
     return sum(centred * centred, axes) / constant(divisor, x.dtype)
 
 
-def _variance_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...], divisor: float) -> Any:
+def _variance_vjp(
+    g: Node, out: Node, x: Node, axes: tuple[int, ...], divisor: float
+) -> tuple[Node | None, ...]:
     return (g * ((x - mean(x, axes)) * (2.0 / divisor if divisor else math.nan)),)
 
 
-def _deviation_vjp(g: Node, out: Node, *args: Any) -> Any:
+def _deviation_vjp(g: Node, out: Node, *args: Any) -> tuple[Node | None, ...]:
     # Where all elements are equal there is a kink, of which PyTorch takes the middle.
     flat = eq(out, zeros_like(out))
     slope = where(flat, zeros_like(out), g / where(flat, zeros_like(out) + 1, out + out))

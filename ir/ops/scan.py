@@ -9,7 +9,7 @@ import numpy as np
 from ..dtype import BOOL, accumulator, float32, from_numpy, int64
 from ..location import at_user_line
 from ..node import Node
-from ..op import Aval, Kind, Op
+from ..op import Aval, Fold, Kind, Op
 from .binary import bitwise_and, bitwise_or, eq, maximum, ne
 from .composite import require_float
 from .generate import constant
@@ -18,7 +18,7 @@ from .ternary import where
 from .unary import abs, cast, exp, full_like, log, log1p, zeros_like
 
 
-def _accumulation(name: str, ufunc: Any, vjp: Any, **more: Any) -> Op:
+def _accumulation(name: str, ufunc: Any, fold: Fold, vjp: Any, **more: Any) -> Op:
     """A cumulative fold that keeps the dtype. Half types accumulate in float32, and float32 in
     float64 if the op is `wide`."""
 
@@ -32,21 +32,26 @@ def _accumulation(name: str, ufunc: Any, vjp: Any, **more: Any) -> Op:
         inner = np.float64 if own is float32 and more.get("wide") else own.np
         return ufunc(x, axis=axis, dtype=inner).astype(x.dtype)
 
-    return Op(name, Kind.SCAN, infer, params=("axis",), vjp=vjp, numpy=numpy, **more)
+    return Op(name, Kind.SCAN, infer, params=("axis",), vjp=vjp, numpy=numpy, fold=fold, **more)
 
 
 def _suffix_sum(x: Node, axis: int) -> Node:
     return flip(cumsum(flip(x, (axis,)), axis), (axis,))
 
 
-_cumsum = _accumulation(
-    "cumsum", np.cumsum, lambda g, out, x, axis: (_suffix_sum(g, axis),), onnx="CumSum", wide=True
+cumsum_op = _accumulation(
+    "cumsum",
+    np.cumsum,
+    Fold.SUM,
+    lambda g, out, x, axis: (_suffix_sum(g, axis),),
+    onnx="CumSum",
+    wide=True,
 )
 
 
 def cumsum(x: Node, axis: int) -> Node:
     """Element i is the sum of elements 0 … i of `x` along `axis`."""
-    return _cumsum(x, axis) if x.rank else x
+    return cumsum_op(x, axis) if x.rank else x
 
 
 def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
@@ -61,7 +66,7 @@ def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
     return (where(first, at_first, where(zero, zeros_like(x), elsewhere)),)
 
 
-_cumprod = _accumulation("cumprod", np.cumprod, _cumprod_vjp, wide=True)
+cumprod_op = _accumulation("cumprod", np.cumprod, Fold.PROD, _cumprod_vjp, wide=True)
 
 
 def cumprod(x: Node, axis: int) -> Node:
@@ -69,25 +74,25 @@ def cumprod(x: Node, axis: int) -> Node:
 
     The gradient is right at zeros; the second derivative misses the term between two zeros.
     """
-    return _cumprod(x, axis) if x.rank else x
+    return cumprod_op(x, axis) if x.rank else x
 
 
 def _integer(name: str, numpy: Any, params: tuple[str, ...], **more: Any) -> Op:
     return Op(name, Kind.SCAN, lambda x, *_: (x.shape, int64), params=params, numpy=numpy, **more)
 
 
-_cummax = _accumulation("cummax", np.maximum.accumulate, None)
-_cummin = _accumulation("cummin", np.minimum.accumulate, None)
+cummax_op = _accumulation("cummax", np.maximum.accumulate, Fold.MAX, None)
+cummin_op = _accumulation("cummin", np.minimum.accumulate, Fold.MIN, None)
 
 
 def cummax(x: Node, axis: int) -> Node:
     """Element i is the largest of elements 0 … i of `x` along `axis`, without a gradient."""
-    return _cummax(x, axis) if x.rank else x
+    return cummax_op(x, axis) if x.rank else x
 
 
 def cummin(x: Node, axis: int) -> Node:
     """Element i is the smallest of elements 0 … i of `x` along `axis`, without a gradient."""
-    return _cummin(x, axis) if x.rank else x
+    return cummin_op(x, axis) if x.rank else x
 
 
 def _running_index(ufunc: Any, extremum: Op) -> dict[str, Any]:
@@ -105,7 +110,7 @@ def _running_index(ufunc: Any, extremum: Op) -> dict[str, Any]:
     def decompose(x: Node, axis: int) -> Node:
         hit = bitwise_or(eq(x, extremum(x, axis)), ne(x, x))
         here = positions_along(axis, x.shape)
-        return _cummax(where(hit, expand(here, x.shape), zero_index(x)), axis)
+        return cummax_op(where(hit, expand(here, x.shape), zero_index(x)), axis)
 
     return {"numpy": numpy, "decompose": decompose}
 
@@ -114,8 +119,8 @@ def _index(name: str, **more: Any) -> Op:
     return Op(name, Kind.COMPOSITE, lambda x, axis: (x.shape, int64), params=("axis",), **more)
 
 
-_cummax_index = _index("cummax_index", **_running_index(np.maximum, _cummax))
-_cummin_index = _index("cummin_index", **_running_index(np.minimum, _cummin))
+cummax_index_op = _index("cummax_index", **_running_index(np.maximum, cummax_op))
+cummin_index_op = _index("cummin_index", **_running_index(np.minimum, cummin_op))
 
 
 def cummax_index(x: Node, axis: int) -> Node:
@@ -123,12 +128,12 @@ def cummax_index(x: Node, axis: int) -> Node:
 
     The values are `take_along(x, cummax_index(x, axis), axis)`, which has the gradient.
     """
-    return _cummax_index(x, axis) if x.rank else zero_index(x)
+    return cummax_index_op(x, axis) if x.rank else zero_index(x)
 
 
 def cummin_index(x: Node, axis: int) -> Node:
     """int64: where the smallest of elements 0 … i lies, the last one of equals; NaN is smallest."""
-    return _cummin_index(x, axis) if x.rank else zero_index(x)
+    return cummin_index_op(x, axis) if x.rank else zero_index(x)
 
 
 def zero_index(x: Node) -> Node:
@@ -145,7 +150,7 @@ def _argsort_numpy(x: Any, axis: int, descending: bool) -> Any:
     return x.shape[axis] - 1 - order
 
 
-_argsort = _integer("argsort", _argsort_numpy, ("axis", "descending"))
+argsort_op = _integer("argsort", _argsort_numpy, ("axis", "descending"))
 
 
 def argsort(x: Node, axis: int, descending: bool = False) -> Node:
@@ -153,7 +158,7 @@ def argsort(x: Node, axis: int, descending: bool = False) -> Node:
 
     The sorted values are `take_along(x, argsort(x, axis), axis)`, which has the gradient.
     """
-    return _argsort(x, axis, descending) if x.rank else zero_index(x)
+    return argsort_op(x, axis, descending) if x.rank else zero_index(x)
 
 
 def logaddexp(a: Node, b: Node) -> Node:
@@ -175,11 +180,13 @@ def _logcumsumexp_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
     return (part(maximum(g, zero)) - part(maximum(-g, zero)),)
 
 
-_logcumsumexp = _accumulation("logcumsumexp", np.logaddexp.accumulate, _logcumsumexp_vjp, wide=True)
+logcumsumexp_op = _accumulation(
+    "logcumsumexp", np.logaddexp.accumulate, Fold.LOGSUMEXP, _logcumsumexp_vjp, wide=True
+)
 
 
 def logcumsumexp(x: Node, axis: int) -> Node:
     """Element i is log(exp(x[0]) + … + exp(x[i])) along `axis`; no term is lost beside a larger one
     that comes later."""
     require_float("logcumsumexp", x)
-    return _logcumsumexp(x, axis) if x.rank else x
+    return logcumsumexp_op(x, axis) if x.rank else x

@@ -19,7 +19,7 @@ def _where_infer(condition: Node, x: Node, y: Node) -> Aval:
     return broadcast(condition.shape, x.shape, y.shape), x.dtype
 
 
-def _where_vjp(g: Node, out: Node, condition: Node, x: Node, y: Node):
+def _where_vjp(g: Node, out: Node, condition: Node, x: Node, y: Node) -> tuple[None, Node, Node]:
     from .unary import zeros_like
 
     zero = zeros_like(g)

@@ -17,7 +17,7 @@ def _transfer(name: str) -> Op:
     )
 
 
-_copy_to = _transfer("copy_to")
+copy_to_op = _transfer("copy_to")
 fetch = _transfer("fetch")
 """A copy that its readers wait for; the program goes on."""
 
@@ -27,5 +27,5 @@ def copy_to(x: Node, device: str, waits: bool = True) -> Node:
 
     waits: whether the program goes on only when it is there. If not, who reads it waits.
     """
-    op = _copy_to if waits else fetch
+    op = copy_to_op if waits else fetch
     return x if x.device == device else intern(op, (x,), (device,), device)

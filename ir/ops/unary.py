@@ -1,8 +1,8 @@
 """Elementwise functions of one operand.
 
 Each record is one block: its NumPy and Triton forms, its derivative, its ONNX operator, the domain
-of its test inputs. In the templates `special` is `ir/numeric/special.py`, and Triton names that begin with
-`tw_` are functions of the Triton emitter's prelude.
+of its test inputs. In the templates `special` is `ir/numeric/special.py`, and Triton names that
+begin with `tw_` are functions of the Triton emitter's prelude.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _float_unary(name: str, numpy: str, triton: str, vjp: Any, **more: Any) -> O
         vjp=lambda g, out, x: (vjp(g, out, x),),
         numpy=numpy,
         triton=triton,
-        **{"cost": 12, "error": 2, **more},
+        **{"llvm": name, "cost": 12, "error": 2, **more},
     )
 
 

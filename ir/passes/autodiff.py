@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from types import NotImplementedType
+from typing import TYPE_CHECKING
 
 from ..node import Node, format_location, grad_mode, set_location
 from ..op import Kind
 from ..ops.composite import as_dtype, widen
 from ..ops.movement import sum_to
 from ..ops.unary import widened
+
+if TYPE_CHECKING:
+    from ..op import Cotangents
 
 
 def pullback(
@@ -90,13 +94,13 @@ def differentiable(roots: Collection[Node], stops: Collection[Node] = ()) -> lis
 def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     """Cotangents of the operands, each of its operand's shape."""
     op = node.op
-    parts: Any = NotImplemented
+    parts: Cotangents = NotImplemented
     if op.vjp is not None and op.kind is Kind.ELEMENTWISE:
         # A cotangent is one op to PyTorch, so halves are rounded at its end alone.
         parts = op.vjp(widen(g), widen(node), *map(widen, node.operands), *node.attrs)
     elif op.vjp is not None:
         parts = op.vjp(g, node, *node.operands, *node.attrs)
-    if parts is NotImplemented:
+    if isinstance(parts, NotImplementedType):
         if op.decompose is None:
             raise NotImplementedError(
                 f"the derivative of {op.name} is not implemented "

@@ -20,7 +20,7 @@ from ..reference import evaluate
 
 def splat(node: Node) -> Any:
     """The value of which every element of `node` is a copy, or None."""
-    while node.op.name in ("expand", "reshape", "permute", "slice", "flip"):
+    while len(node.operands) == 1 and node.op.kind is Kind.MOVEMENT:
         node = node.operands[0]
     return ops.constant_value(node) if node.op.kind is Kind.CONSTANT else None
 
@@ -45,24 +45,28 @@ def fold_constants(node: Node) -> Node | None:
         return _fill(evaluate(node, [np.asarray(v) for v in values]), node)
 
 
+_HAS_NEUTRAL = {ops.mul, ops.div, ops.add, ops.sub}
+
+
 def fold_identity_arithmetic(node: Node) -> Node | None:
     """x * 1, x / 1, x - 0, x + -0.0, and for integers x + 0."""
-    if node.op.name not in ("mul", "div", "add", "sub"):
+    op = node.op
+    if op not in _HAS_NEUTRAL:
         return None
     a, b = node.operands
     for x, other, right in ((a, b, True), (b, a, False)):
-        if x.shape != node.shape or not (right or node.op.commutative):
+        if x.shape != node.shape or not (right or op.commutative):
             continue
         value = splat(other)
         if value is None:
             continue
-        if node.op.name in ("mul", "div"):
+        if op is ops.mul or op is ops.div:
             neutral = value == 1
         elif node.dtype.category != FLOAT:
             neutral = value == 0
         else:
             negative = math.copysign(1.0, float(value)) < 0
-            neutral = value == 0 and (negative == (node.op.name == "add"))
+            neutral = value == 0 and (negative == (op is ops.add))
         if neutral:
             return x
     return None
@@ -79,17 +83,18 @@ def fold_casts(node: Node) -> Node | None:
 
 def fold_negations(node: Node) -> Node | None:
     """--x is x; a + -b is a - b; a - -b is a + b."""
-    if node.op.name == "neg" and node.operands[0].op.name == "neg":
+    op = node.op
+    if op is ops.neg and node.operands[0].op is op:
         return node.operands[0].operands[0]
-    if node.op.name in ("add", "sub") and node.operands[1].op.name == "neg":
+    if (op is ops.add or op is ops.sub) and node.operands[1].op is ops.neg:
         a, b = node.operands[0], node.operands[1].operands[0]
-        return a - b if node.op.name == "add" else a + b
+        return a - b if op is ops.add else a + b
     return None
 
 
 def fold_where(node: Node) -> Node | None:
     """A where with a known condition."""
-    if node.op.name != "where":
+    if node.op is not ops.where:
         return None
     condition = splat(node.operands[0])
     if condition is None:
@@ -99,29 +104,31 @@ def fold_where(node: Node) -> Node | None:
 
 def merge_movement(node: Node) -> Node | None:
     """reshape of reshape, permute of permute, expand of expand, and each that changes nothing."""
-    if node.op.kind is not Kind.MOVEMENT or node.op.name not in ("reshape", "permute", "expand"):
+    op = node.op
+    if op is not ops.reshape_op and op is not ops.permute_op and op is not ops.expand_op:
         return None
     inner = node.operands[0]
-    if node.op.name == "permute":
+    if op is ops.permute_op:
         if node.attrs[0] == tuple(range(node.rank)):
             return inner
-        if inner.op is node.op:
+        if inner.op is op:
             return ops.permute(inner.operands[0], [inner.attrs[0][i] for i in node.attrs[0]])
         return None
     if node.shape == inner.shape:
         return inner
-    if inner.op is node.op:
-        build = ops.reshape if node.op.name == "reshape" else ops.expand
+    if inner.op is op:
+        build = ops.reshape if op is ops.reshape_op else ops.expand
         return build(inner.operands[0], node.shape)
     return None
 
 
 def merge_regions(node: Node) -> Node | None:
     """slice of slice, and pad of pad with one value."""
-    if node.op.name not in ("slice", "pad") or node.operands[0].op is not node.op:
+    op = node.op
+    if (op is not ops.slice_op and op is not ops.pad_op) or node.operands[0].op is not op:
         return None
     inner = node.operands[0]
-    if node.op.name == "slice":
+    if op is ops.slice_op:
         inner_starts, _, inner_steps = inner.attrs
         starts, stops, steps = [], [], []
         for size, a, _, s, first, step in zip(
@@ -142,13 +149,13 @@ def merge_regions(node: Node) -> Node | None:
 
 def sum_of_broadcast(node: Node) -> Node | None:
     """A sum over copies of one element is a product (for integers and exact counts of floats)."""
-    if node.op.name != "sum" or node.operands[0].op.name != "expand":
+    if node.op is not ops.sum_op or node.operands[0].op is not ops.expand_op:
         return None
     (axes,) = node.attrs
     wide, source = node.operands[0], node.operands[0].operands[0]
     lead = wide.rank - source.rank
     copied = [a for a in axes if a < lead or source.shape[a - lead] == 1]
-    count = math.prod(wide.shape[a] for a in copied)
+    count: int = math.prod(wide.shape[a] for a in copied)
     if not copied or len(copied) != len(axes) or count >= 1 << 24:
         return None
     kept = [1 if a in axes else s for a, s in enumerate(wide.shape)]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import platform
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, check_speed
@@ -12,21 +16,23 @@ from tilewright.codegen.target import LLVM
 
 from .. import debug
 from ..device import Bound, Launch, Run
-from ..tuner import place
-from .host import HostDevice
+from ..engine import FORMAT, Engine
+from ..host import HostDevice
+from ..results import place
 from .numpy import NumpyDevice
 
 if TYPE_CHECKING:
-    from ..tuner.choices import Choice
+    from tilewright.codegen.schedule.space import Space
+    from tilewright.codegen.triton import Emitted as Triton
+
+    from ..results.choices import Choice
 
 
 def tuned(kernel: Kernel | Bundle) -> Schedule:
     """What the tuner found for a kernel, or the default."""
     if not place.exist():
         return DEFAULT
-    from ..tuner import engines
-
-    return engines.named("cpu").chosen(kernel) or DEFAULT
+    return ENGINE.chosen(kernel) or DEFAULT
 
 
 class LlvmDevice(HostDevice):
@@ -43,6 +49,7 @@ class LlvmDevice(HostDevice):
         self, force: bool = False, schedule: Callable[[Kernel | Bundle], Schedule] = tuned
     ) -> None:
         super().__init__()
+        self.engine = ENGINE
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()
@@ -65,6 +72,9 @@ class LlvmDevice(HostDevice):
         from ..native import launch
 
         return self._numpy.compile(kernel) if emitted is None else launch.bind(kernel, emitted)
+
+    def bind(self, emitted: Triton) -> Launch:
+        return self._numpy.bind(emitted)
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         from ..native import launch
@@ -100,10 +110,8 @@ class LlvmDevice(HostDevice):
         check_speed(kernel, host.machine())
 
     def choice(self, kernel: Kernel | Bundle) -> Choice | None:
-        from ..tuner import engines
-
         is_tuned = place.exist() and self._schedule is tuned
-        return engines.named(self.name).choice(kernel) if is_tuned else None
+        return ENGINE.choice(kernel) if is_tuned else None
 
     def source(self, kernel: Kernel | Bundle) -> str:
         from tilewright.codegen.llvm import emit
@@ -117,6 +125,69 @@ class LlvmDevice(HostDevice):
             return emit(member, host.machine(), schedule=schedule).source
         except CannotLower as reason:
             return f"# NumPy, not native: {reason}\n{self._numpy.source(kernel)}"
+
+
+class Cpu(Engine[Schedule]):
+    """Native kernels, or NumPy programs in their place."""
+
+    name = "cpu"
+    kind = Schedule
+
+    @property
+    def identity(self) -> str:
+        from ..native import host
+        from ..native.pool import num_threads
+
+        machine = host.machine()
+        threads = num_threads()
+        return f"{platform.machine()} {machine.cpu}, {threads} thread{'s' * (threads > 1)}"
+
+    @property
+    def versions(self) -> str:
+        return _cpu_versions()
+
+    def device(self) -> Any:
+        return LlvmDevice(schedule=lambda kernel: DEFAULT)
+
+    def space(self, kernel: Kernel | Bundle) -> Space[Schedule]:
+        from tilewright.codegen.llvm.space import space
+
+        from ..native import host
+        from ..native.pool import num_threads
+
+        return space(kernel, host.machine(), num_threads())
+
+    def compile(
+        self, device: Any, kernel: Kernel | Bundle, schedules: Sequence[Schedule]
+    ) -> list[Launch | Exception]:
+        from ..native import jit
+
+        emitted: list[Any] = []
+        for schedule in schedules:
+            try:
+                emitted.append(device.emitted(kernel, schedule))
+            except Exception as error:
+                emitted.append(error)
+        codes = [e.code for found in emitted if isinstance(found, list) for e in found]
+        linked = jit.link_all(codes, "kernel")
+        out = [
+            found if isinstance(found, Exception) else device.linked(kernel, found)
+            for found in emitted
+        ]
+        del linked  # kept until each launch had its part
+        return out
+
+
+@functools.cache
+def _cpu_versions() -> str:
+    from ..native import host
+
+    number = ".".join(map(str, host.binding().llvm_version_info))
+    return f"schedules {FORMAT}, llvm {number}, numpy {np.__version__}"
+
+
+ENGINE = Cpu()
+"""What can be chosen for native kernels, whichever device runs them."""
 
 
 def make(choice: str) -> Any:

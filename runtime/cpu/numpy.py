@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import linecache
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.target import NUMPY
 
+from .. import debug
 from ..device import Launch
-from .host import HostDevice
+from ..host import HostDevice
 
 if TYPE_CHECKING:
     from tilewright.codegen.numpy import Emitted
+    from tilewright.codegen.triton import Emitted as Triton
 
 _made: dict[str, Callable[..., Launch]] = {}
 
@@ -43,6 +46,13 @@ class NumpyDevice(HostDevice):
             return _bundle(kernel, [self.compile(member) for member in kernel.members])
         emitted = _emit(kernel)
         return _function(emitted.code, emitted.source, emitted.name)(**emitted.arguments)
+
+    def bind(self, emitted: Triton) -> Launch:
+        from ..interpret.launch import bind
+
+        if debug.level():
+            print(f"tilewright: {emitted.name} runs in Triton's interpreter", file=sys.stderr)
+        return bind(emitted)
 
     def source(self, kernel: Kernel | Bundle) -> str:
         member = kernel.members[0] if isinstance(kernel, Bundle) else kernel

@@ -19,20 +19,20 @@ from tilewright.ir.dtype import DType, from_numpy
 from .. import debug
 from ..arena import Arena
 from ..device import Arrival, Bound, Device, Launch, Run
-from ..tuner import place
+from ..results import place
 from .checks import Checks, Words
 from .context import BorrowedStream, Context, Event, Stream
 from .copies import Upload, download, enqueue_download
 from .fallback import HostLaunch
 from .graphs import Replay, replays
-from .kernels import Function, Image, Kernels, suited
+from .kernels import Function, Image, Kernels, Packed, suited
 from .launch import Launcher
 from .memory import Buffer, Memory, Pool
-from .packed import Packed
 from .pinned import Pinned
+from .tuning import Gpu
 
 if TYPE_CHECKING:
-    from ..tuner.choices import Choice
+    from ..results.choices import Choice
 
 
 class Cuda(Device):
@@ -52,6 +52,7 @@ class Cuda(Device):
         self.name = f"cuda:{number}"
         self.blocking = blocking
         self._schedule = schedule or self._tuned
+        self.engine: Gpu = Gpu(self)
         self.context = Context(number)
         self.driver = self.context.driver
         self.pool = Pool(self.context)
@@ -176,15 +177,11 @@ class Cuda(Device):
     def _tuned(self, kernel: Kernel | Bundle, target: Target) -> Schedule:
         if not place.exist():
             return default_schedule(kernel, target)
-        from ..tuner import engines
-
-        return engines.named(self.name).chosen(kernel) or default_schedule(kernel, target)
+        return self.engine.chosen(kernel) or default_schedule(kernel, target)
 
     def choice(self, kernel: Kernel | Bundle) -> Choice | None:
-        from ..tuner import engines
-
         is_tuned = place.exist() and self._schedule == self._tuned
-        return engines.named(self.name).choice(kernel) if is_tuned else None
+        return self.engine.choice(kernel) if is_tuned else None
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         return self.compile_all([kernel])[0]

@@ -58,6 +58,18 @@ class Image:
 
 
 @dataclass(frozen=True, eq=False)
+class Packed:
+    """A compiled kernel of a file. unaligned: for buffers at any address, where there may be."""
+
+    emitted: Emitted
+    image: Image
+    unaligned: Image | None
+
+    name = property(lambda self: self.emitted.name)
+    scalars = ()
+
+
+@dataclass(frozen=True, eq=False)
 class Function:
     """A kernel that is loaded. handle: CUfunction. threads: of a program."""
 

@@ -32,9 +32,10 @@ from tilewright.ir.dtype import DType, is_added
 from tilewright.ir.node import intern
 from tilewright.ir.shape import Size
 
-from .. import files, offline, plan
+from .. import files, offline
+from ..run import run_segment
 from ..segments import segment
-from .kernels import Image, suited
+from .kernels import Image, Packed, suited
 
 if TYPE_CHECKING:
     from .device import Cuda
@@ -46,18 +47,6 @@ FORMAT = 2
 
 class PackError(RuntimeError):
     """A program can't be packed, or a file isn't one that was."""
-
-
-@dataclass(frozen=True, eq=False)
-class Packed:
-    """A compiled kernel of a file. unaligned: for buffers at any address, where there may be."""
-
-    emitted: Emitted
-    image: Image
-    unaligned: Image | None
-
-    name = property(lambda self: self.emitted.name)
-    scalars = ()
 
 
 @dataclass(frozen=True)
@@ -351,7 +340,7 @@ class Loaded:
         """The buffers of the outputs, from those of the inputs."""
         given = [b if b.pointer % 16 == 0 else self.device.copied(b, self.device) for b in inputs]
         failures: list[Exception] = []
-        found = plan.run_segment(self.segment, [*given, *self.weights], (), {}, (), failures)
+        found = run_segment(self.segment, [*given, *self.weights], (), {}, (), failures)
         if failures:
             raise failures[0]
         return found

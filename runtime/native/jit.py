@@ -81,7 +81,7 @@ def _identity() -> str:
 @functools.cache
 def _libm() -> dict[str, int]:
     """Addresses of the C library's functions; float remainders are calls too."""
-    names = {*LIBM.values(), "fmodf"}
+    names = {*LIBM, "fmodf"}
     found: dict[str, int] = {}
     for library in (None, "libm.so.6", "libm.so", "libm.dylib"):
         try:

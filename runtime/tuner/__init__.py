@@ -1,8 +1,7 @@
 """The tuner: it measures schedules of kernels, once, and keeps what it found.
 
-`engines` knows what can be chosen on a device (`gpu` on one of CUDA, `users` for kernels that the
-user wrote), `search` in which order it is tried, `bench` and `worker` measure it in a process of
-its own on what `operands` gives it, `session` ties these together and writes to `database`.
-`choices` is what the rest of the runtime asks: the schedule of a kernel, and where it is from;
-`portable` reads and writes the file that a project keeps.
+`engines` finds what can be chosen on a device: the device's own engine, or that of the kernels that
+the user wrote (`users`); `gpu` ranks what a GPU could run that isn't there. `search` says in which
+order schedules are tried, `bench` and `worker` measure them in a process of its own on what
+`operands` gives them, `session` ties these together and writes to `results.database`.
 """

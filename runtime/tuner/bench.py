@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.lower.external import Autotuned
 
-from .engines import Engine
-from .record import CannotTune, Found
+from ..engine import Engine
+from ..results.record import CannotTune, Found
 
 S = TypeVar("S")
 

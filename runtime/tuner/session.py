@@ -15,11 +15,12 @@ from tilewright.codegen.kernel import Bundle, Kernel, Reduce
 from tilewright.codegen.lower.external import Autotuned
 from tilewright.codegen.schedule.space import Space
 
-from . import key, search
+from ..engine import Engine
+from ..results import key
+from ..results.database import Database
+from ..results.record import MEASURED, PRIOR, About, CannotTune, Found, Options, Record, text_of
+from . import search
 from .bench import Bench
-from .database import Database
-from .engines import Engine
-from .record import MEASURED, PRIOR, About, CannotTune, Found, Options, Record, text_of
 
 if TYPE_CHECKING:
     from .gpu import Offline

@@ -22,12 +22,14 @@ from tilewright.codegen.triton import Emitted
 from tilewright.ir.dtype import FLOAT
 
 from .. import devices
-from ..cuda.packed import Packed
+from ..cuda.kernels import Packed
 from ..device import Launch
-from .engines import USERS, Engine
-from .gpu import Gpu
+from ..engine import Engine
+from ..results.record import CannotTune, Options
 from .operands import Case, operand
-from .record import CannotTune, Options
+
+USERS = "users@"
+"""Before the name of a device: the engine of the user's kernels there."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,12 @@ class Users(Engine[Config]):
 
     def __init__(self, name: str):
         self.name = name
-        self._gpu = Gpu(name)
+
+    @property
+    def _gpu(self) -> Engine[Any]:
+        engine = self.device().engine
+        assert engine is not None, f"nothing can be chosen on {self.name}"
+        return engine
 
     @property
     def address(self) -> str:

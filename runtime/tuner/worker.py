@@ -30,7 +30,9 @@ from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.ir import ops  # noqa: F401  (kernels name them)
 from tilewright.ir.dtype import FLOAT
 
+from ..engine import Engine
 from . import engines
+from .operands import case_of
 
 SAMPLE = 1e-3
 """Seconds that launches are timed together, at least: of a fast kernel as many as it takes."""
@@ -44,11 +46,11 @@ _PR_SET_PDEATHSIG = 1
 class Trial:
     """A kernel with operands, and what it should make of them."""
 
-    def __init__(self, kernel: Any, engine: engines.Engine[Any]):
+    def __init__(self, kernel: Any, engine: Engine[Any]):
         """kernel: as the engine reads it."""
         self.kernel, self.engine = kernel, engine
         self.device = engine.device()
-        self.case = engine.case(self.device, kernel)
+        self.case = engine.case(self.device, kernel) or case_of(kernel)
         self.scalars = self.case.scalars
         self.buffers = [*self._before(), *map(self.device.from_numpy, self.case.inputs)]
         self.launches: list[Any] = []

@@ -69,7 +69,7 @@ class Block(nn.Module):
 class Classifier(nn.Module):
     mean: Tensor
 
-    def __init__(self, width: int = 8, depth: int = 2, classes: int = 3) -> None:
+    def __init__(self, width: int = 8, depth: int = 1, classes: int = 3) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(1))
         self.stem = nn.Conv1d(1, width, kernel_size=3, stride=2, padding=1)

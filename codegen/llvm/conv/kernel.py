@@ -13,6 +13,7 @@ from ..machine import Machine
 from ..phases import Phase, Written, function, write_kernel
 from ..schedule import DEFAULT, Schedule
 from ..types import computed
+from ..values import evaluate
 from . import micro, tiles
 from .operands import panels
 from .plan import Plan
@@ -38,7 +39,7 @@ def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEF
     for i, (part, tile, (_, columns)) in enumerate(zip(plan.parts, found, packed)):
         blocks = tiles.blocks_of(part.product, tile, schedule)
         after.append(tiles.write(f"tiles{i}", part, columns, machine, arguments, tile, blocks))
-    body = Body(kernel, machine, form_of(kernel, machine), arguments)
+    body = Body(kernel, machine, form_of(kernel, machine), evaluate, arguments)
     write_kernel(body, [phase for phase, _ in (*before, *after)])
     codes = [body.code, *(code for _, code in (*before, *after))]
     codes += [micro.function(tile) for tile in dict.fromkeys(found)]
@@ -65,7 +66,7 @@ def _plain(kernel: Kernel, name: str, machine: Machine, arguments: Arguments) ->
     form = form_of(kernel, machine) if turn is None else turn.form
     if not kernel.inputs and form.vector is not None and form.vector.extent <= FEW:
         form = Form(None, 1, kernel.parallel, AT_ONCE, 1, False)
-    body = Body(kernel, machine, form, arguments.part(name), function(name))
+    body = Body(kernel, machine, form, evaluate, arguments.part(name), function(name))
     if turn is None:
         points.write(body)
     else:

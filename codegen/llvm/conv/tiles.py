@@ -31,6 +31,7 @@ from ..positions import uniform
 from ..schedule import Schedule
 from ..stages import bind_vector
 from ..types import Ref, constant
+from ..values import evaluate
 from . import micro
 from .plan import Part
 from .roles import Product, size
@@ -101,7 +102,7 @@ def write(
     rest = _epilogue(part.kernel, found)
     outer = tuple(rest.parallel[len(found.batch) + len(found.n) : -1])
     form = Form(rest.parallel[-1], tile.lanes, outer, 1, 1, False)
-    body = Body(rest, machine, form, arguments.part(name), function(name))
+    body = Body(rest, machine, form, evaluate, arguments.part(name), function(name))
     _Tiles(body, found, tile, blocks, part.image, columns).write()
     count = -(-size(found.n) // tile.columns)
     chunks = size(found.batch) * math.prod(blocks.count(size(found.m), count))

@@ -32,7 +32,7 @@ def write(kernel: Kernel, machine: Machine, arguments: Arguments, cut: Tiling) -
     code = Code(NAME, ", ".join(parameters), internal=True)
     slow, fast = (cut.n, cut.m) if cut.turned else (cut.m, cut.n)
     form = Form(fast, cut.tile.columns, (), 1, 1, False)
-    body = Body(kernel, machine, form, arguments, code)
+    body = Body(kernel, machine, form, evaluate, arguments, code)
     for axis, position in zip(cut.outer, names):
         body.bind(axis, Ref(position, "i64"))
     bounds = {

@@ -22,6 +22,7 @@ from ..form import Form
 from ..machine import Machine
 from ..phases import Phase, Written
 from ..types import Ref, constant
+from ..values import evaluate
 from . import epilogue, micro, operand, output, packing, segments
 from .cut import THIN, Tiling, points
 from .micro import Tile
@@ -84,7 +85,7 @@ class _Writer:
 
     def body(self, code: Code) -> Body:
         form = Form(None, 1, (), 1, 1, False)
-        return Body(self.kernel, self.machine, form, self.arguments, code)
+        return Body(self.kernel, self.machine, form, evaluate, self.arguments, code)
 
     # What the phases have in common.
 

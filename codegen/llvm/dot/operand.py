@@ -86,7 +86,7 @@ def write(
     along = operand.along
     lanes = operand.tile.lanes if along else 1 << (operand.width - 1).bit_length()
     form = Form(operand.k if along else operand.row, lanes, (), 1, 1, False)
-    body = Body(kernel, machine, form, arguments, code)
+    body = Body(kernel, machine, form, evaluate, arguments, code)
     for axis, position in zip(outer, names):
         body.bind(axis, Ref(position, "i64"))
     if operand.in_memory:

@@ -199,10 +199,11 @@ def rarely(
 
 
 Writer = Callable[..., Expr]
+Register = Callable[[Writer], Writer]
 _WRITERS: dict[tuple[str, str], tuple[Writer, int, bool]] = {}
 
 
-def function(name: str, kind: str = "float", args: int = 1, inline: bool = False) -> Callable:
+def function(name: str, kind: str = "float", args: int = 1, inline: bool = False) -> Register:
     """Registers how `name` is computed on `kind`. inline: worth a copy wherever it is used."""
 
     def register(writer: Writer) -> Writer:
@@ -212,7 +213,7 @@ def function(name: str, kind: str = "float", args: int = 1, inline: bool = False
     return register
 
 
-def wide(name: str, args: int = 1) -> Callable:
+def wide(name: str, args: int = 1) -> Register:
     """Registers a float32 function that is computed in float64 from its arguments."""
 
     def register(writer: Writer) -> Writer:

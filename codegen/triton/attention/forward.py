@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from ...kernel import Reduce
+from ..values import write
 from .writer import Walk, Writer, number
 
 
@@ -42,4 +43,4 @@ def forward(writer: Writer, total: Reduce) -> None:
     root.cache[id(total), ()] = root.assign("total", text, rows)
     if dot is not None:
         writer.result(dot, f"{acc} / tl.where(weight == 0, 1, weight)", parts.outer)
-    root.store(store for store, _ in parts.stores)
+    write(root, (store for store, _ in parts.stores))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...kernel import Apply
-from ..values import evaluate
+from ..values import evaluate, write
 from .writer import LOG2E, Walk, Writer, number
 
 
@@ -39,4 +39,4 @@ def gradient(writer: Writer) -> None:
     writer.walk(step)
     for dot, width, acc in sums:
         writer.result(dot, acc, width)
-    root.store(store for store, _ in parts.stores)
+    write(root, (store for store, _ in parts.stores))

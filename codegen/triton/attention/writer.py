@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import float32
-from tilewright.ir.op import REGISTRY
 
 from ...kernel import Apply, Constant, Dot, Value
 from ...kernel.attention import Roles, Span
@@ -18,7 +18,6 @@ from ..scope import Body, Guards, Ref, Scope, Tile
 from ..text import Block, literal
 from ..values import evaluate
 
-_MUL, _WHERE = REGISTRY["mul"], REGISTRY["where"]
 LOG2E = math.log2(math.e)
 
 Step = Callable[["Walk"], None]
@@ -273,7 +272,7 @@ def number(value: float) -> str:
 
 def factored(value: Value) -> tuple[Value, float]:
     """`value` as something times a number, which is exact outside of a contraction's half type."""
-    if isinstance(value, Apply) and value.op is _MUL and isinstance(value.args[1], Constant):
+    if isinstance(value, Apply) and value.op is ops.mul and isinstance(value.args[1], Constant):
         inner, factor = factored(value.args[0])
         return inner, factor * float(value.args[1].value)
     return value, 1.0
@@ -281,7 +280,7 @@ def factored(value: Value) -> tuple[Value, float]:
 
 def _selects(scores: Value, products: Dot) -> bool:
     """Whether the scores are the products or -inf."""
-    while isinstance(scores, Apply) and scores.op is _WHERE:
+    while isinstance(scores, Apply) and scores.op is ops.where:
         other = scores.args[2]
         if not (isinstance(other, Constant) and other.value == -math.inf):
             return False

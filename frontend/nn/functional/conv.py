@@ -126,7 +126,7 @@ def _conv(dims: int) -> Convolution:
         f"Cross-correlation of input[n, c, …] with weight[o, c / groups, …] over {dims} spatial "
         "dimensions.\n\n    padding: a number, one a dimension, 'valid' or 'same'."
     )
-    return public(name, method=False)(conv)
+    return public(name, build, method=False)(conv)
 
 
 conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
@@ -185,7 +185,7 @@ def _transpose(dims: int) -> TransposedConvolution:
         f"The transposed convolution over {dims} spatial dimensions: the gradient of conv{dims}d "
         "in its input.\n\n    input[n, c, …], weight[c, o / groups, …]."
     )
-    return public(name, method=False)(conv_transpose)
+    return public(name, build, method=False)(conv_transpose)
 
 
 conv_transpose1d, conv_transpose2d, conv_transpose3d = _transpose(1), _transpose(2), _transpose(3)

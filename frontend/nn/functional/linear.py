@@ -40,15 +40,6 @@ def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     return ops.linear(x, weight, *bias)
 
 
-@public("bilinear", method=False)
-def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x1^T weight[out, in1, in2] x2 + bias[out]."""
-    if bias is None:
-        return record(_bilinear, input1, input2, weight)
-    return record(_bilinear, input1, input2, weight, bias)
-
-
-@builder("bilinear", casts={"cuda": WIDEST})
 def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
     if (
         weight.rank != 3
@@ -60,6 +51,14 @@ def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
             f"{tuple(x.shape)}, {tuple(y.shape)} and {tuple(weight.shape)}{at_user_line()}"
         )
     return ops.bilinear(x, y, weight, *bias)
+
+
+@public("bilinear", _bilinear, method=False, casts={"cuda": WIDEST})
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x1^T weight[out, in1, in2] x2 + bias[out]."""
+    if bias is None:
+        return record(_bilinear, input1, input2, weight)
+    return record(_bilinear, input1, input2, weight, bias)
 
 
 def embedding(

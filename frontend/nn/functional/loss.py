@@ -355,6 +355,7 @@ def gaussian_nll_loss(
     return record(_gaussian, input, target, var, bool(full), float(eps), reduction)
 
 
+@builder("hinge_embedding_loss", casts=FLOAT32)
 def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     x, target = promoted(x, target)
     zero = ops.zeros_like(x)
@@ -363,7 +364,6 @@ def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     return _reduced(near + far, how)
 
 
-@public("hinge_embedding_loss", _hinge_embedding, method=False, casts=FLOAT32)
 def hinge_embedding_loss(
     input: Tensor,
     target: Tensor,
@@ -375,6 +375,14 @@ def hinge_embedding_loss(
     """input where target is 1, max(0, margin - input) where it is -1."""
     name = _reduction(reduction, size_average, reduce)
     return record(_hinge_embedding, input, target, float(margin), name)
+
+
+@public("hinge_embedding_loss", _hinge_embedding, method=False)
+def hinge_embedding_loss_of_torch(
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0
+) -> Tensor:
+    """`nn.functional.hinge_embedding_loss`, with a number for the reduction: none, mean or sum."""
+    return hinge_embedding_loss(input, target, margin, reduction=("none", "mean", "sum")[reduction])
 
 
 @builder("soft_margin_loss", casts=FLOAT32)

@@ -147,7 +147,9 @@ def batch_norm_step(
     return made[0]
 
 
-@public("batch_norm", ops.batch_norm_eval, method=False)
+_batch_norm_eval = builder("batch_norm")(ops.batch_norm_eval)
+
+
 def batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -170,9 +172,10 @@ def batch_norm(
             "Expected running_mean and running_var to be defined when training=False"
             f"{at_user_line()}"
         )
-    return record(ops.batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
+    return record(_batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
 
 
+@builder("instance_norm")
 def _instance_norm_train(
     x: Node,
     weight: Node | None,
@@ -192,7 +195,6 @@ def _instance_norm_train(
     return tuple(out)
 
 
-@public("instance_norm", _instance_norm_train, method=False)
 def instance_norm(
     input: Tensor,
     running_mean: Tensor | None = None,
@@ -205,7 +207,7 @@ def instance_norm(
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) of each channel of each sample, times weight plus bias."""
     if not use_input_stats:
-        return record(ops.batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
+        return record(_batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
     if math.prod(input.shape[2:]) == 1:
         raise ValueError(
             "Expected more than 1 spatial element when training, got input size "
@@ -236,3 +238,40 @@ def local_response_norm(
 ) -> Tensor:
     """x / (k + alpha mean of x^2 over `size` neighbouring channels)^beta."""
     return record(_local_response_norm, input, int(size), float(alpha), float(beta), float(k))
+
+
+# torch.x of those that take their arguments in another order than nn.functional's.
+
+
+@public("batch_norm", method=False)
+def batch_norm_of_torch(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """`nn.functional.batch_norm`."""
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@public("instance_norm", method=False)
+def instance_norm_of_torch(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """`nn.functional.instance_norm`."""
+    return instance_norm(
+        input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+    )

@@ -88,12 +88,12 @@ def _max_pool(dims: int) -> MaxPool:
             bool(return_indices),
         )
 
-    max_pool.__name__ = max_pool.__qualname__ = f"max_pool{dims}d"
+    name = max_pool.__name__ = max_pool.__qualname__ = f"max_pool{dims}d"
     max_pool.__doc__ = (
         f"The largest element of each window of the last {dims} dimensions.\n\n    return_indices: "
         "also where it was, as a position in these dimensions flattened."
     )
-    return max_pool
+    return public(name, build, method=False)(max_pool)
 
 
 max_pool1d, max_pool2d, max_pool3d = _max_pool(1), _max_pool(2), _max_pool(3)
@@ -136,9 +136,10 @@ def _avg_pool(dims: int) -> AveragePool:
             divisor_override or 0,
         )
 
-    avg_pool.__name__ = avg_pool.__qualname__ = f"avg_pool{dims}d"
+    name = avg_pool.__name__ = avg_pool.__qualname__ = f"avg_pool{dims}d"
     avg_pool.__doc__ = f"The mean of each window of the last {dims} dimensions."
-    return avg_pool
+    # PyTorch has the others in nn.functional only.
+    return public(name, build, method=False)(avg_pool) if dims == 1 else avg_pool
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
@@ -176,7 +177,8 @@ def _adaptive_builder(name: str, dims: int, op: Any, indices: Any) -> Callable[.
         values = op(x, sizes)
         return (values, indices(x, sizes)) if with_indices else values
 
-    return builder(name, casts=_casts(dims))(build)
+    casts = _casts(dims) if op is ops.adaptive_avg_pool else None
+    return builder(name, casts=casts)(build)
 
 
 def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
@@ -186,6 +188,17 @@ def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
     if len(out) != dims:
         raise RuntimeError(f"output_size must have {dims} entries, got {out}{at_user_line()}")
     return out
+
+
+def _with_indices(pool: AdaptiveMaxPool) -> Callable[..., tuple[Tensor, Tensor]]:
+    """torch.x of a maximum, which always tells where it was."""
+
+    def function(
+        input: Tensor, output_size: int | Sequence[int | None] | None
+    ) -> tuple[Tensor, Tensor]:
+        return pool(input, output_size, return_indices=True)
+
+    return function
 
 
 @overload
@@ -209,6 +222,8 @@ def _adaptive(kind: str, dims: int) -> Callable[..., Any]:
     pool.__name__ = pool.__qualname__ = name
     what = "Means" if kind == "avg" else "Maxima"
     pool.__doc__ = f"{what} of windows such that `output_size` of them cover the input."
+    if dims == 1:
+        public(name, build, method=False)(pool if kind == "avg" else _with_indices(pool))
     return pool
 
 
@@ -216,14 +231,3 @@ adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive("avg", 1), _adaptive("avg",
 adaptive_avg_pool3d = _adaptive("avg", 3)
 adaptive_max_pool1d, adaptive_max_pool2d = _adaptive("max", 1), _adaptive("max", 2)
 adaptive_max_pool3d = _adaptive("max", 3)
-
-_PUBLIC: dict[str, Callable[..., Any]] = {
-    "max_pool1d": max_pool1d,
-    "max_pool2d": max_pool2d,
-    "max_pool3d": max_pool3d,
-    "avg_pool1d": avg_pool1d,
-    "adaptive_avg_pool1d": adaptive_avg_pool1d,
-    "adaptive_max_pool1d": adaptive_max_pool1d,
-}
-for _name, _function in _PUBLIC.items():
-    public(_name, method=False)(_function)

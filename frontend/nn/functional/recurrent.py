@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir import ops
+from tilewright.ir import ops, recurrence
 from tilewright.ir.node import Node
 
 from ...recording.builders import FIRST, LOWER, builder
@@ -27,7 +27,7 @@ def layer(
     valid[steps, batch, 1]: whether a sequence reaches a step. w_hr[out, width] projects the states.
     Returns the outputs [steps, batch, out] and the last states, each [batch, …].
     """
-    kind = ops.CELLS[cell]
+    kind = recurrence.CELLS[cell]
     batch, width = x.shape[1], w_hh.shape[0] // kind.gates
     zero = ops.expand(ops.constant(0, x.dtype), (batch, width))
     inside = None if kind.additive else b_hh
@@ -41,7 +41,7 @@ def layer(
             products = products + _at_first(ops.linear(h, w_hh), x.shape[0], valid, reverse)
         h, w_hh = None, ops.matmul(w_hh, w_hr)
     initial = [zero if s is None else s for s in (h, c)[: kind.states]]
-    y, last = ops.recurrence(
+    y, last = recurrence.recurrence(
         cell, products, initial, ops.transpose(w_hh), inside, valid=valid, reverse=reverse
     )
     if w_hr is not None:
@@ -77,7 +77,7 @@ def step(
     cell: str,
 ) -> tuple[Node, ...]:
     """One step of a cell from x[batch, inputs]: the new states, each [batch, width]."""
-    kind = ops.CELLS[cell]
+    kind = recurrence.CELLS[cell]
     zero = ops.expand(ops.constant(0, x.dtype), (x.shape[0], w_hh.shape[1]))
     states = [zero if s is None else s for s in (h, c)[: kind.states]]
     products = (

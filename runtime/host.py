@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import sys
 from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,10 @@ import numpy as np
 
 from tilewright.ir.dtype import DType, from_numpy
 
-from .. import debug
-from ..device import Arrival, Device, Launch
+from .device import Arrival, Device
 
 if TYPE_CHECKING:
-    from tilewright.codegen.triton import Emitted
+    pass
 
 _RECYCLED_BYTES = 1 << 16
 """Buffers from this size on are used again: fresh pages cost more than what is written to them."""
@@ -101,10 +99,3 @@ class HostDevice(Device):
                     del self._arriving[id(part)]
                 part = part.base
         self.concurrent = bool(self._arriving)
-
-    def bind(self, emitted: Emitted) -> Launch:
-        from ..interpret.device import bind
-
-        if debug.level() and self.name != "interpret":
-            print(f"tilewright: {emitted.name} runs in Triton's interpreter", file=sys.stderr)
-        return bind(emitted)

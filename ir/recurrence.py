@@ -11,16 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..location import at_user_line
-from ..loop import loop, order, parts
-from ..node import Node, grad_enabled, grad_mode
-from ..rewrite import substitute
-from .contraction import matmul
-from .generate import constant, leaf
-from .marker import variable
-from .movement import cat, expand, reshape, slice_axis, sum_to, transpose, unsqueeze
-from .ternary import where
-from .unary import relu, sigmoid, tanh
+from .location import at_user_line
+from .loop import loop, order, parts
+from .node import Node, grad_enabled, grad_mode
+from .ops.contraction import matmul
+from .ops.generate import constant, leaf
+from .ops.marker import variable
+from .ops.movement import cat, expand, reshape, slice_axis, sum_to, transpose, unsqueeze
+from .ops.ternary import where
+from .ops.unary import relu, sigmoid, tanh
+from .passes.autodiff import pullback, through_decomposition
+from .rewrite import substitute
 
 Made = tuple[tuple[Node, ...], tuple[Node, ...]]
 
@@ -119,8 +120,6 @@ def _grad_step(*args: Any) -> tuple[Node, ...]:
         kept = cell.step(x, z, *before)[1]
         values, valid = nodes[: len(kept)], nodes[len(kept) :]
         new, kept = _masked(cell, valid, x, z, before)
-    from ..passes.autodiff import pullback
-
     seeds = {n: a + b for n, a, b in zip(new, above, carried, strict=True)}
     found = pullback(seeds, (x, z, *before))
     known = dict(zip((*kept, *before), (*values, *states), strict=True))
@@ -140,8 +139,6 @@ def _vjp(g: Node, out: Node, *_: Any) -> tuple[Node | None, ...]:
     operands = out.operands
     sequences, states, reverse, name, biased, keep = out.attrs
     if grad_enabled() or not keep:  # what is kept has a gradient too
-        from ..passes.autodiff import through_decomposition
-
         return through_decomposition(out, g)
     valid, initial = operands[1:sequences], operands[sequences : sequences + states]
     w = operands[sequences + states]
