@@ -670,7 +670,7 @@ class Tensor(Methods):
         self._aval = (Size(shape), dtype, name)
         return self
 
-    def __delitem__(self, key: Tensor) -> None:
+    def __delitem__(self, key: Any) -> None:
         raise TypeError("Tensor does not support deleting items")
 
 

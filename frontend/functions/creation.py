@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -263,7 +264,7 @@ def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any 
 
 
 def full(
-    size: Any,
+    size: int | Sequence[int],
     fill_value: Number | Tensor,
     *,
     dtype: DType | None = None,
@@ -278,8 +279,8 @@ def full(
 
 
 def zeros(
-    *args: Any,
-    size: Any = None,
+    *args: int | Sequence[int],
+    size: Sequence[int] | None = None,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
@@ -291,8 +292,8 @@ def zeros(
 
 
 def ones(
-    *args: Any,
-    size: Any = None,
+    *args: int | Sequence[int],
+    size: Sequence[int] | None = None,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
@@ -304,8 +305,8 @@ def ones(
 
 
 def empty(
-    *args: Any,
-    size: Any = None,
+    *args: int | Sequence[int],
+    size: Sequence[int] | None = None,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,

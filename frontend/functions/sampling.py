@@ -85,7 +85,7 @@ def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
 
 @public("rand", method=False)
 def rand(
-    *args: Any,
+    *args: int | Sequence[int],
     size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
@@ -104,7 +104,7 @@ def rand(
 
 @public("randn", method=False)
 def randn(
-    *args: Any,
+    *args: int | Sequence[int],
     size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
@@ -123,7 +123,7 @@ def randn(
 
 @public("randint", method=False)
 def randint(
-    *args: Any,
+    *args: int | Sequence[int],
     low: int | None = None,
     high: int | None = None,
     size: int | Sequence[int] | None = None,
@@ -137,7 +137,7 @@ def randint(
 
     Called as randint(high, size) or randint(low, high, size).
     """
-    given = list(args)
+    given: list[Any] = list(args)
     if size is None:
         size = given.pop()
     bounds = [*given, *(v for v in (low, high) if v is not None)]

@@ -82,7 +82,7 @@ class Module(State):
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
         return found
 
-    def __setattr__(self, name: str, value: Tensor) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         own = self.__dict__
         if isinstance(value, Parameter):
             self._entries("_parameters", "parameters")

@@ -57,7 +57,7 @@ class State:
         destination: Any = None,
         prefix: str = "",
         keep_vars: bool = False,
-    ) -> Any:
+    ) -> dict[str, Any]:
         """Every parameter and persistent buffer by dotted name, sharing memory with the module.
 
         keep_vars: the parameters themselves instead of detached tensors.

@@ -24,7 +24,7 @@ from .optimizer import (
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
-    from ..optim.optimizer import ParamsT
+    from .optimizer import ParamsT
 
 
 class RAdam(Optimizer):

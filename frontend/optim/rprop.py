@@ -14,7 +14,7 @@ from .optimizer import Optimizer, check, columns_of, number, scalars, stepped, w
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
-    from ..optim.optimizer import ParamsT
+    from .optimizer import ParamsT
 
 
 class Rprop(Optimizer):

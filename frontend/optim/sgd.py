@@ -22,7 +22,7 @@ from .optimizer import (
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
-    from ..optim.optimizer import ParamsT
+    from .optimizer import ParamsT
 
 
 class SGD(Optimizer):
