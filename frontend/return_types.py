@@ -20,11 +20,11 @@ class Bounds(NamedTuple):
     max: Tensor
 
 
-R = TypeVar("R", Indexed, Bounds)
+R = TypeVar("R", bound=tuple[Any, ...])
 
 
 def _returned(name: str, base: type[R]) -> type[R]:
-    fields = base._fields
+    fields = base._fields  # type: ignore[attr-defined]
 
     def text(self: Any) -> str:
         listed = ",\n".join(f"{f}={getattr(self, f)!r}" for f in fields)
