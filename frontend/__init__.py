@@ -59,8 +59,8 @@ from .functions.creation import (
 )
 from .publish import *  # noqa: F403  (its __all__ is made of the declared ops)
 from .publish import LATE as _LATE
-from .publish import late as _late
 from .publish import MODULES as _SUBMODULES
+from .publish import late as _late
 from .recording import default_dtype as get_default_dtype
 from .recording import set_default_dtype
 from .settings.precision import (
