@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tilewright.ir.location import at_user_line
+from tilewright.ir.op import Op
 
 from .. import recording
 from ..recording import Handle, clock, record, resolve
@@ -28,8 +29,12 @@ from .promotion import can_cast
 
 Function = Callable[..., Any]
 
-# Why an op can't be exported.
-NO_OPERATOR = "ONNX has no operator for it, and no short formula is accurate"
+
+def without_operator(*primitives: Op) -> dict[Op, str]:
+    """`unexportable`, where ONNX has no operator for the primitives."""
+    return dict.fromkeys(
+        primitives, "ONNX has no operator for it, and no short formula is accurate"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class Declaration:
     operators: methods by the names that Python gives them. aliases: other names of all of these.
     operands: how many tensors an elementwise op takes that takes nothing else, else 0.
     builders: those that are the op's own, declared with it.
-    unexportable: why a graph with it has no ONNX form, if none of its forms has one.
+    unexportable: the primitives of it that have no ONNX form, each with the reason.
     """
 
     name: str
@@ -50,7 +55,7 @@ class Declaration:
     in_place_function: Function | None = None
     operators: Mapping[str, Function] | None = None
     aliases: tuple[str, ...] = ()
-    unexportable: str | None = None
+    unexportable: Mapping[Op, str] | None = None
     operands: int = 0
     builders: tuple[Function, ...] = ()
 
@@ -85,7 +90,7 @@ def public(
     in_place_function: bool = False,
     operators: Mapping[str, Function] | None = None,
     aliases: tuple[str, ...] = (),
-    unexportable: str | None = None,
+    unexportable: Mapping[Op, str] | None = None,
     casts: Casts = None,
     gradient: Gradient = None,
 ) -> Callable[[_F], _F]:
@@ -130,7 +135,7 @@ def unary(
     in_place_function: bool = True,
     operator: str | None = None,
     aliases: tuple[str, ...] = (),
-    unexportable: str | None = None,
+    unexportable: Mapping[Op, str] | None = None,
     casts: Casts = None,
     gradient: Gradient = None,
 ) -> Function:

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from ..recording import record
 from ..recording.builders import builder
 from .arguments import as_handle, into
-from .call import binary, public, unary
+from .call import binary, public, unary, without_operator
 from .promotion import floating, promoted, to
 
 
@@ -143,7 +143,7 @@ def _polygamma_of(self: Any, n: int) -> Any:
     return polygamma(n, self)
 
 
-@public("polygamma", method=_polygamma_of)
+@public("polygamma", method=_polygamma_of, unexportable=without_operator(ops.zeta))
 def polygamma(n: int, input: Any) -> Any:
     """The n-th derivative of digamma."""
     if n < 0:

@@ -14,7 +14,7 @@ from tilewright.ir.op import Kind
 from ..recording import Handle, record
 from ..recording.builders import FLOAT32, WIDEST, builder
 from .arguments import as_handle, into, truth
-from .call import NO_OPERATOR, arithmetic, binary, public, unary
+from .call import arithmetic, binary, public, unary, without_operator
 from .promotion import (
     beside,
     floating,
@@ -122,10 +122,20 @@ erfinv = unary(
     on_float(ops.erfinv),
     casts=ON_A_GPU,
     in_place_function=False,
-    unexportable=NO_OPERATOR,
+    unexportable=without_operator(ops.erfinv),
 )
-lgamma = unary("lgamma", on_float(ops.lgamma), in_place_function=False, unexportable=NO_OPERATOR)
-digamma = unary("digamma", on_float(ops.digamma), in_place_function=False, unexportable=NO_OPERATOR)
+lgamma = unary(
+    "lgamma",
+    on_float(ops.lgamma),
+    in_place_function=False,
+    unexportable=without_operator(ops.lgamma),
+)
+digamma = unary(
+    "digamma",
+    on_float(ops.digamma),
+    in_place_function=False,
+    unexportable=without_operator(ops.digamma),
+)
 abs = unary("abs", _abs, operator="abs", aliases=("absolute",))
 neg = unary("neg", _neg, operator="neg", aliases=("negative",))
 sign = unary("sign", _sign, in_place_function=False, aliases=("sgn",))
