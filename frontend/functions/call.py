@@ -100,7 +100,8 @@ def public(
     in_place: whether there is `x_`, or what makes it of the method, by default `overwriting`.
     """
     for build in builders:
-        if facts(build) is None:  # else it has said more of itself
+        # A builder that is declared by itself is only named here.
+        if facts(build) is None or casts is not None or gradient is not None:
             builder(name, casts=casts, gradient=gradient)(build)
 
     def declare(written: _F) -> _F:
@@ -236,6 +237,7 @@ def _doc(name: str, build: Function) -> str:
 
 def _name(function: Function, name: str, build: Function) -> None:
     function.__name__ = function.__qualname__ = name
+    function.__module__ = __name__.partition(".")[0]  # it is pickled as torch.x
     function.__doc__ = _doc(name, build)
 
 

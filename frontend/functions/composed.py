@@ -95,10 +95,10 @@ def _ldexp(x: Node, exponent: Node) -> Node:
 
 
 sinc = unary("sinc", _sinc)
-signbit = unary("signbit", _signbit, in_place=False, in_place_function=False)
-isposinf = unary("isposinf", _infinite(True), in_place=False, in_place_function=False)
-isneginf = unary("isneginf", _infinite(False), in_place=False, in_place_function=False)
-isreal = unary("isreal", _isreal, in_place=False, in_place_function=False)
+signbit = unary("signbit", _signbit, in_place=False)
+isposinf = unary("isposinf", _infinite(True), in_place=False)
+isneginf = unary("isneginf", _infinite(False), in_place=False)
+isreal = unary("isreal", _isreal, in_place=False)
 
 logaddexp = binary("logaddexp", _logaddexp, numbers=False, in_place=False)
 logaddexp2 = binary("logaddexp2", _logaddexp2, numbers=False, in_place=False)
