@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pickle
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,12 @@ def _is_in(op: Declaration, module: types.ModuleType) -> bool:
     function = op.function or op.method
     home = getattr(inspect.unwrap(function), "__module__", "") if function else ""
     return home == module.__name__ or home.startswith(module.__name__ + ".")
+
+
+@pytest.mark.parametrize("operands", [1, 2])
+def test_elementwise_functions_are_pickled_by_their_name(operands: int) -> None:
+    found = [op.function for op in DECLARED.values() if op.operands == operands]
+    assert len(found) > 20 and all(pickle.loads(pickle.dumps(f)) is f for f in found)
 
 
 def test_an_op_is_declared_once() -> None:

@@ -54,7 +54,7 @@ def _row(op: Declaration) -> str:
         ", ".join(form for form in forms if form),
         ", ".join(f"`{each}`" for each in op.operators or ()),
         _autocast(op),
-        f"— ({op.unexportable})" if op.unexportable else "",
+        f"— ({', '.join(set(op.unexportable.values()))})" if op.unexportable else "",
         ", ".join(f"`{alias}`" for alias in op.aliases),
     ]
     return f"| {' | '.join(columns)} |\n"

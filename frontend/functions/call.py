@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tilewright.ir.location import at_user_line
+from tilewright.ir.op import Op
 
 from .. import recording
 from ..recording import Handle, clock, record, resolve
@@ -43,8 +44,11 @@ class Binary(Protocol):
     ) -> Tensor: ...
 
 
-# Why an op can't be exported.
-NO_OPERATOR = "ONNX has no operator for it, and no short formula is accurate"
+def without_operator(*primitives: Op) -> dict[Op, str]:
+    """`unexportable`, where ONNX has no operator for the primitives."""
+    return dict.fromkeys(
+        primitives, "ONNX has no operator for it, and no short formula is accurate"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class Declaration:
     operators: methods by the names that Python gives them. aliases: other names of all of these.
     operands: how many tensors an elementwise op takes that takes nothing else, else 0.
     builders: those that are the op's own, declared with it.
-    unexportable: why a graph with it has no ONNX form, if none of its forms has one.
+    unexportable: the primitives of it that have no ONNX form, each with the reason.
     """
 
     name: str
@@ -65,7 +69,7 @@ class Declaration:
     in_place_function: Function | None = None
     operators: Mapping[str, Function] | None = None
     aliases: tuple[str, ...] = ()
-    unexportable: str | None = None
+    unexportable: Mapping[Op, str] | None = None
     operands: int = 0
     builders: tuple[Function, ...] = ()
 
@@ -100,7 +104,7 @@ def public(
     in_place_function: bool = False,
     operators: Mapping[str, Function] | None = None,
     aliases: tuple[str, ...] = (),
-    unexportable: str | None = None,
+    unexportable: Mapping[Op, str] | None = None,
     casts: Casts = None,
     gradient: Gradient = None,
 ) -> Callable[[_F], _F]:
@@ -110,7 +114,8 @@ def public(
     in_place: whether there is `x_`, or what makes it of the method, by default `overwriting`.
     """
     for build in builders:
-        if facts(build) is None:  # else it has said more of itself
+        # A builder that is declared by itself is only named here.
+        if facts(build) is None or casts is not None or gradient is not None:
             builder(name, casts=casts, gradient=gradient)(build)
 
     def declare(written: _F) -> _F:
@@ -145,7 +150,7 @@ def unary(
     in_place_function: bool = True,
     operator: str | None = None,
     aliases: tuple[str, ...] = (),
-    unexportable: str | None = None,
+    unexportable: Mapping[Op, str] | None = None,
     casts: Casts = None,
     gradient: Gradient = None,
 ) -> Unary:
@@ -248,6 +253,7 @@ def _doc(name: str, build: Function) -> str:
 
 def _name(function: Function, name: str, build: Function) -> None:
     function.__name__ = function.__qualname__ = name
+    function.__module__ = __name__.partition(".")[0]  # it is pickled as torch.x
     function.__doc__ = _doc(name, build)
 
 

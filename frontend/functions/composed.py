@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from ..recording import record
 from ..recording.builders import builder
 from .arguments import as_handle, into
-from .call import binary, public, unary
+from .call import binary, public, unary, without_operator
 from .promotion import floating, promoted, to
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ def _ldexp(x: Node, exponent: Node) -> Node:
 
 
 sinc = unary("sinc", _sinc)
-signbit = unary("signbit", _signbit, in_place=False, in_place_function=False)
-isposinf = unary("isposinf", _infinite(True), in_place=False, in_place_function=False)
-isneginf = unary("isneginf", _infinite(False), in_place=False, in_place_function=False)
-isreal = unary("isreal", _isreal, in_place=False, in_place_function=False)
+signbit = unary("signbit", _signbit, in_place=False)
+isposinf = unary("isposinf", _infinite(True), in_place=False)
+isneginf = unary("isneginf", _infinite(False), in_place=False)
+isreal = unary("isreal", _isreal, in_place=False)
 
 logaddexp = binary("logaddexp", _logaddexp, numbers=False, in_place=False)
 logaddexp2 = binary("logaddexp2", _logaddexp2, numbers=False, in_place=False)
@@ -147,7 +147,7 @@ def _polygamma_of(self: Tensor, n: int) -> Tensor:
     return polygamma(n, self)
 
 
-@public("polygamma", method=_polygamma_of)
+@public("polygamma", method=_polygamma_of, unexportable=without_operator(ops.zeta))
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The n-th derivative of digamma."""
     if n < 0:

@@ -14,7 +14,7 @@ from tilewright.ir.op import Kind
 from ..recording import Handle, record
 from ..recording.builders import FLOAT32, WIDEST, builder
 from .arguments import as_handle, into, truth
-from .call import NO_OPERATOR, arithmetic, binary, public, unary
+from .call import arithmetic, binary, public, unary, without_operator
 from .promotion import (
     beside,
     floating,
@@ -126,10 +126,20 @@ erfinv = unary(
     on_float(ops.erfinv),
     casts=ON_A_GPU,
     in_place_function=False,
-    unexportable=NO_OPERATOR,
+    unexportable=without_operator(ops.erfinv),
 )
-lgamma = unary("lgamma", on_float(ops.lgamma), in_place_function=False, unexportable=NO_OPERATOR)
-digamma = unary("digamma", on_float(ops.digamma), in_place_function=False, unexportable=NO_OPERATOR)
+lgamma = unary(
+    "lgamma",
+    on_float(ops.lgamma),
+    in_place_function=False,
+    unexportable=without_operator(ops.lgamma),
+)
+digamma = unary(
+    "digamma",
+    on_float(ops.digamma),
+    in_place_function=False,
+    unexportable=without_operator(ops.digamma),
+)
 abs = unary("abs", _abs, operator="abs", aliases=("absolute",))
 neg = unary("neg", _neg, operator="neg", aliases=("negative",))
 sign = unary("sign", _sign, in_place_function=False, aliases=("sgn",))
@@ -139,9 +149,9 @@ trunc = unary("trunc", _rounding(ops.trunc), aliases=("fix",))
 frac = unary("frac", _frac)
 square = unary("square", _square)
 relu = unary("relu", ops.relu)
-isnan = unary("isnan", _isnan, in_place=False, in_place_function=False)
-isinf = unary("isinf", _isinf, in_place=False, in_place_function=False)
-isfinite = unary("isfinite", _isfinite, in_place=False, in_place_function=False)
+isnan = unary("isnan", _isnan, in_place=False)
+isinf = unary("isinf", _isinf, in_place=False)
+isfinite = unary("isfinite", _isfinite, in_place=False)
 logical_not = unary("logical_not", _logical_not, in_place_function=False)
 bitwise_not = unary("bitwise_not", _invert, operator="invert", in_place_function=False)
 deg2rad = unary("deg2rad", _deg2rad)

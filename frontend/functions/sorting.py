@@ -11,13 +11,14 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import REGISTRY
 from tilewright.ir.shape import normalize_axis
 
 from .. import return_types
 from ..recording import Handle, record
 from . import joining
 from .arguments import as_handle, into
-from .call import NO_OPERATOR, public
+from .call import public, without_operator
 from .elementwise import ON_A_GPU
 from .promotion import to
 
@@ -48,7 +49,13 @@ def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
     return ops.cumprod(to(x, dtype), normalize_axis(dim, x.rank))
 
 
-@public("cumprod", _cumprod, in_place=True, casts=ON_A_GPU, unexportable=NO_OPERATOR)
+@public(
+    "cumprod",
+    _cumprod,
+    in_place=True,
+    casts=ON_A_GPU,
+    unexportable=without_operator(REGISTRY["cumprod"]),
+)
 def cumprod(
     input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
@@ -68,13 +75,17 @@ def _running(index_of: Any) -> Any:
 _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
 
 
-@public("cummax", _cummax, unexportable=NO_OPERATOR)
+@public(
+    "cummax", _cummax, unexportable=without_operator(REGISTRY["cummax"], REGISTRY["cummax_index"])
+)
 def cummax(input: Tensor, dim: int) -> Indexed:
     """The largest of the first elements along `dim`, and where it is."""
     return return_types.cummax(*record(_cummax, input, operator.index(dim)))
 
 
-@public("cummin", _cummin, unexportable=NO_OPERATOR)
+@public(
+    "cummin", _cummin, unexportable=without_operator(REGISTRY["cummin"], REGISTRY["cummin_index"])
+)
 def cummin(input: Tensor, dim: int) -> Indexed:
     """The smallest of the first elements along `dim`, and where it is."""
     return return_types.cummin(*record(_cummin, input, operator.index(dim)))
@@ -84,7 +95,7 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
     return ops.logcumsumexp(x, normalize_axis(dim, x.rank)) if x.rank else x
 
 
-@public("logcumsumexp", _logcumsumexp, unexportable=NO_OPERATOR)
+@public("logcumsumexp", _logcumsumexp, unexportable=without_operator(REGISTRY["logcumsumexp"]))
 def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """log of the running sums of exp; no term is lost beside a larger one that comes later."""
     return record(_logcumsumexp, input, operator.index(dim))
