@@ -242,7 +242,7 @@ ROOMS = {
     """,
     "frontend": """
         devices recording return_types
-        functions settings
+        functions settings types
         autograd backends exchange inspection linalg random replay testing
         _tensor aot library
         amp nn
