@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # before the rest, whose names a checker takes for our own
     from ._names import *  # noqa: F403
 
 from tilewright.ir.dtype import (
-    DType as dtype,
+    DType as _DType,
 )
 from tilewright.ir.dtype import (
     bfloat16,
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+dtype = _DType
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 
 _LAZY = {

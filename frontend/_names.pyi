@@ -8,7 +8,6 @@ from builtins import float as _float
 from builtins import int as _int
 from collections.abc import Sequence
 
-from tilewright.ir.dtype import DType as _is_dtype
 from tilewright.ir.dtype import bfloat16 as bfloat16
 from tilewright.ir.dtype import bool_ as _is_bool
 from tilewright.ir.dtype import float8_e4m3fn as float8_e4m3fn
@@ -526,7 +525,6 @@ def trunc_(input: Tensor) -> Tensor: ...
 def xlogy_(input: Tensor, other: Number | Tensor) -> Tensor: ...
 def zero_(input: Tensor) -> Tensor: ...
 
-dtype = _is_dtype
 bool = _is_bool
 get_default_dtype = _is_get_default_dtype
 absolute = _is_absolute

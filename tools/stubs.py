@@ -80,8 +80,7 @@ def forms(function: Callable[..., Any]) -> Forms:
 def line(name: str, node: ast.FunctionDef, first: str, in_place: bool = False) -> str:
     """A line that declares a form of a method, or of the function that is one.
 
-    first: what its tensor is called. `out` and options by keyword that only functions have are left
-    away.
+    first: what its tensor is called. `out`, and the names that NumPy has for options, are left out.
     """
     own = node.args
     keywords = [

@@ -6,10 +6,13 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .. import recording
 from ..recording import threads
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -72,6 +75,12 @@ class no_grad(_Mode):
 
     def __init__(self) -> None:
         super().__init__(False)
+
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+
+    @overload
+    def __new__(cls, function: F) -> F: ...  # type: ignore[misc]
 
     def __new__(cls, function: Any = None) -> Any:
         # Used as a decorator without parentheses.
