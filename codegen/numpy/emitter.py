@@ -119,7 +119,7 @@ def _write(e: Emission) -> Emitted:
         "from ml_dtypes import bfloat16, float8_e4m3fn, float8_e5m2",
         "",
         "from tilewright.codegen.numpy import support",
-        "from tilewright.ir import special",
+        "from tilewright.ir.numeric import special",
         "",
         "",
         f"def make({', '.join(arguments)}):",

@@ -30,13 +30,20 @@ class TorchFinder(importlib.abc.MetaPathFinder):
             found = None
         if found is None and not _is_import(sys._getframe(1)):
             return None
-        if found is None:
+        if found is None or not _is_public(rest):
             raise ModuleNotFoundError(
-                f"No module named {fullname!r}: tilewright, which stands in for torch here, has "
-                f"no {name}",
+                f"No module named {fullname!r}: tilewright, which stands in for torch here, "
+                "doesn't have it",
                 name=fullname,
             )
         return ModuleSpec(fullname, _Alias(name), is_package=True)
+
+
+def _is_public(rest: str) -> bool:
+    """Whether a module below torch is for programs to name: our own rooms are not."""
+    from ..publish import MODULES
+
+    return not rest or rest.partition(".")[0] in MODULES
 
 
 def _is_import(frame: FrameType | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -11,8 +11,14 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..recording import record
+from ..recording.builders import builder
 from .arguments import as_handle, into
-from .promotion import FLOATING, floating, promoted, to
+from .call import binary, public, unary, without_operator
+from .promotion import floating, promoted, to
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import Number
 
 
 def _full(value: Any, like: Node) -> Node:
@@ -61,9 +67,6 @@ def _infinite(positive: bool) -> Any:
     return build
 
 
-_isposinf, _isneginf = _infinite(True), _infinite(False)
-
-
 def _isreal(x: Node) -> Node:
     return ops.expand(ops.constant(True, dtypes.bool_, x.device), x.shape)
 
@@ -95,24 +98,21 @@ def _ldexp(x: Node, exponent: Node) -> Node:
     return x * ops.pow(_full(2, exponent), exponent)
 
 
-UNARY = {
-    "sinc": _sinc,
-    "signbit": _signbit,
-    "isposinf": _isposinf,
-    "isneginf": _isneginf,
-    "isreal": _isreal,
-}
-FLOATING.update((_xlogy, _float_power))
-BINARY = {
-    "logaddexp": _logaddexp,
-    "logaddexp2": _logaddexp2,
-    "xlogy": _xlogy,
-    "heaviside": _heaviside,
-    "float_power": _float_power,
-    "ldexp": _ldexp,
-}
+sinc = unary("sinc", _sinc)
+signbit = unary("signbit", _signbit, in_place=False)
+isposinf = unary("isposinf", _infinite(True), in_place=False)
+isneginf = unary("isneginf", _infinite(False), in_place=False)
+isreal = unary("isreal", _isreal, in_place=False)
+
+logaddexp = binary("logaddexp", _logaddexp, numbers=False, in_place=False)
+logaddexp2 = binary("logaddexp2", _logaddexp2, numbers=False, in_place=False)
+xlogy = binary("xlogy", _xlogy, in_place_function=True, floats=True)
+heaviside = binary("heaviside", _heaviside, numbers=False)
+float_power = binary("float_power", _float_power, floats=True)
+ldexp = binary("ldexp", _ldexp, numbers=False, in_place_function=True)
 
 
+@builder("logit")
 def _logit(x: Node, eps: float | None) -> Node:
     x = floating(x)
     if eps is not None:
@@ -121,39 +121,51 @@ def _logit(x: Node, eps: float | None) -> Node:
     return ops.log(x / (1 - x))
 
 
-def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
+@public("logit", in_place=True, in_place_function=True)
+def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
     """log(x / (1 - x)), of x limited to [eps, 1 - eps]."""
     return into(out, record(_logit, input, None if eps is None else float(eps)))
 
 
-def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+@public("rsub", method=False)
+def rsub(input: Tensor, other: Number | Tensor, *, alpha: float = 1) -> Tensor:
     """other - alpha * input."""
     return other - (input if alpha == 1 else input * alpha)
 
 
-def clamp_min(input: Any, min: Any) -> Any:
+@public("clamp_min", in_place=True, in_place_function=True)
+def clamp_min(input: Tensor, min: Number | Tensor) -> Tensor:
     return input.clamp(min=min)
 
 
-def clamp_max(input: Any, max: Any) -> Any:
+@public("clamp_max", in_place=True, in_place_function=True)
+def clamp_max(input: Tensor, max: Number | Tensor) -> Tensor:
     return input.clamp(max=max)
 
 
-def polygamma(n: int, input: Any) -> Any:
+def _polygamma_of(self: Tensor, n: int) -> Tensor:
+    return polygamma(n, self)
+
+
+@public("polygamma", method=_polygamma_of, unexportable=without_operator(ops.zeta))
+def polygamma(n: int, input: Tensor) -> Tensor:
     """The n-th derivative of digamma."""
     if n < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n.{at_user_line()}")
     return record(_polygamma, input, int(n))
 
 
+@builder("polygamma")
 def _polygamma(x: Node, n: int) -> Node:
     return ops.polygamma(n, floating(x))
 
 
+@builder("fill")
 def _fill(x: Node, value: Node) -> Node:
     return ops.expand(to(value, x.dtype), x.shape)
 
 
-def fill(input: Any, value: Any) -> Any:
+@public("fill", method=False)
+def fill(input: Tensor, value: Number | Tensor) -> Tensor:
     """A tensor like `input`, filled."""
     return record(_fill, input, as_handle(value, input))

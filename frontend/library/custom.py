@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.ir.location import at_user_line
 
 from .. import recording
-from ..autograd.function import Context, Function
+from ..autograd.function import Function, FunctionCtx
 from ..recording import Handle
 
 _defined: dict[str, CustomOpDef] = {}
@@ -193,7 +193,7 @@ class _CustomFunction(Function):
         return call.run()
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
         call = inputs[0]
         ctx.call = call  # type: ignore[attr-defined]
         if not recording.is_grad_enabled() and not any(ctx.needs_input_grad):

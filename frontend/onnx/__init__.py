@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import OnnxExporterError, OnnxLoaderError, UnsupportedOperatorError
+
+if TYPE_CHECKING:
+    from ..onnx.program import ONNXProgram
+    from ..types import FileLike
 
 __all__ = [
     "export",
@@ -46,7 +50,7 @@ _IGNORED = (
 def export(
     model: Any,
     args: Any = (),
-    f: Any = None,
+    f: FileLike | None = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
@@ -57,7 +61,7 @@ def export(
     training: TrainingMode = TrainingMode.EVAL,
     verify: bool = False,
     **options: Any,
-) -> Any:
+) -> ONNXProgram:
     """Export `model(*args, **kwargs)` to an ONNX model, and write it to `f` if that is given.
 
     model: a Module, recorded in eval mode, or a function of tensors.

@@ -6,7 +6,7 @@
     writes     in-place writes                             histories  graphs of earlier epochs
     views      kinds of views and chains of them           roots      histories of detached memory
     rounding   half types round once per call              threads    which thread may record
-    interrupts Ctrl-C during in-place writes
+    interrupts Ctrl-C during in-place writes            builders   what is declared of a call
 
 Other modules import names of recording from here. Names that are rebound (`calls.LIMIT`,
 `epoch.tensor_type`) must be read in their own module.
@@ -20,7 +20,6 @@ from .calls import (
     cached_view,
     default_dtype,
     fallible_node_of,
-    floating_builds,
     grad_mode,
     hold,
     in_place_binary,
@@ -37,7 +36,6 @@ from .calls import (
     remember,
     resolve_all,
     scalar_dtype,
-    scaling_builds,
     set_casts,
     set_default_dtype,
     set_grad_enabled,
@@ -93,7 +91,6 @@ __all__ = [
     "end_step",
     "fallible",
     "fallible_node_of",
-    "floating_builds",
     "flush",
     "grad_mode",
     "handles",
@@ -121,7 +118,6 @@ __all__ = [
     "revalued",
     "scalar",
     "scalar_dtype",
-    "scaling_builds",
     "set_casts",
     "set_data",
     "set_default_dtype",

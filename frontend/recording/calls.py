@@ -33,6 +33,7 @@ from tilewright.ir.ops.composite import widen
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
+from .builders import facts, name_of
 from .epoch import Handle, clock, handles, mutated, resolve, storage_of
 from .flushing import end_step, flush
 from .roots import Root, source_of
@@ -40,7 +41,9 @@ from .rounding import built
 from .writes import assign
 
 if TYPE_CHECKING:
+    from .._tensor import Tensor
     from ..amp.casts import Casts
+    from ..types import Number
 
 LIMIT = 0 if devices.flag("TW_EAGER") else 4096
 """The number of pending results that causes a flush. It bounds loops that read no values."""
@@ -273,9 +276,8 @@ def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
 def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
     """Raise TypeError if the first argument of a call isn't a tensor."""
     if args and not isinstance(args[0], (Handle, Node)):
-        name = getattr(build, "__name__", "call").strip("_")
         raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not "
+            f"{_name(build)}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(args[0]).__name__}{at_user_line()}"
         )
 
@@ -284,16 +286,20 @@ def _refuse_others(build: Callable[..., Any], args: Sequence[Any]) -> None:
     """Raise TypeError if an argument that a builder took for a node isn't a tensor."""
     for i, each in enumerate(args[1:], 2):
         if isinstance(each, (str, int, float)) or each is None:
-            name = getattr(build, "__name__", "call").strip("_")
             raise TypeError(
-                f"{name}(): argument {i} must be Tensor, not {type(each).__name__}{at_user_line()}"
+                f"{_name(build)}(): argument {i} must be Tensor, not {type(each).__name__}"
+                f"{at_user_line()}"
             ) from None
 
 
-def lowered(name: str, *tensors: Any) -> tuple[Any, ...]:
-    """The operands of the product `name`, which makes several calls: cast to autocast's dtype, if
-    autocast is on."""
-    return tensors if clock.casts is None else clock.casts.lowered(name, tensors)
+def _name(build: Callable[..., Any]) -> str:
+    return name_of(build) or "call"
+
+
+def lowered(build: Callable[..., Any], *tensors: Any) -> tuple[Any, ...]:
+    """`tensors` as a builder of products takes them, before numbers join them: in autocast's dtype,
+    if that is on."""
+    return tensors if clock.casts is None else clock.casts.lowered(build, tensors)
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
@@ -337,11 +343,12 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     if clock.casts is not None:
         (node,) = clock.casts(build, [node])
     dtype = scalar_dtype(node.dtype, value)
-    if not dtype.is_floating_point and build in floating_builds:
+    known = facts(build)
+    if not dtype.is_floating_point and known is not None and known.floats:
         dtype = _default_dtype
     wide = dtype
-    if dtype in HALVES and build in scaling_builds and float(cast_number(value, dtype.np)) != value:
-        wide = float32
+    if dtype in HALVES and known is not None and known.widens:
+        wide = dtype if float(cast_number(value, dtype.np)) == value else float32
     other = number((build, node, kind, swapped), value, wide)
     nodes = (other, node) if swapped else (node, other)
     if wide is dtype:
@@ -365,12 +372,6 @@ def number(
         return epoch.scalar(value, dtype, device)
     seen.add(value)
     return ops.constant(value, dtype, device)
-
-
-floating_builds: set[Callable[..., Any]] = set()  # set by promotion
-scaling_builds: set[Callable[..., Any]] = set()
-"""Builders that don't round a number to the half type of their other operand, as in PyTorch. All
-others do."""
 
 
 def scalar_dtype(
@@ -427,11 +428,11 @@ def set_default_dtype(dtype: dtypes.DType) -> None:
 
 
 def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
-    def method(self: Any) -> Any:
+    def method(self: Tensor) -> Tensor:
         node = _table.get((build, self._node))
         if node is None:
             node = _record(build, (self,))
-        t = _new(tensor_type)
+        t: Any = _new(tensor_type)
         t._node = node
         _append(t)
         if len(handles) > LIMIT:
@@ -456,7 +457,7 @@ def binary(
     numbers: whether the second operand may be a Python number.
     """
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Tensor, other: Number | Tensor) -> Tensor:
         if isinstance(other, Handle):
             node = _table.get((build, self._node, other._node))
             if node is None:
@@ -475,16 +476,16 @@ def binary(
                 node = _record_scalar(build, self, other, False)
                 if node is NotImplemented:
                     return _with_array(method, self, other)
-        t = _new(tensor_type)
+        t: Any = _new(tensor_type)
         t._node = node
         _append(t)
         if len(handles) > LIMIT:
             _overfull()
         return t
 
-    def reflected(self: Any, other: Any) -> Any:
+    def reflected(self: Tensor, other: Number | Tensor) -> Tensor:
         if isinstance(other, Handle):
-            return method(other, self)
+            return method(other, self)  # type: ignore[arg-type]
         try:
             node = _table.get((build, other, other.__class__, self._node))
         except TypeError:  # unhashable
@@ -511,7 +512,7 @@ def _with_array(method: Callable[..., Any], t: Any, other: Any) -> Any:
 def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
     """Make the in-place form of a binary method; `method` handles the general case."""
 
-    def write(self: Any, other: Any) -> Any:
+    def write(self: Tensor, other: Number | Tensor) -> Tensor:
         node = self._node
         if (
             node is not None
@@ -533,7 +534,6 @@ def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Ca
                 return self
         return method(self, other)
 
-    write.__name__ = method.__name__
     return write
 
 

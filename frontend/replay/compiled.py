@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from tilewright.ir import node as graph
 from tilewright.ir.location import at_user_line
@@ -25,6 +25,9 @@ ATTEMPTS = 8
 
 _compiled: weakref.WeakSet[Compiled] = weakref.WeakSet()
 _watching: list[Watch] = []  # the watch of the current call, if any
+
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Signature:
@@ -209,6 +212,14 @@ def _signature(value: Any, tensors: list[Any], roots: list[Any]) -> Any:
         ]
     roots.append(value)
     return kind, id(value)
+
+
+@overload
+def disable(fn: F, recursive: bool = True) -> F: ...
+
+
+@overload
+def disable(fn: None = None, recursive: bool = True) -> Callable[[F], F]: ...
 
 
 def disable(fn: Any = None, recursive: bool = True) -> Any:

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,10 +22,13 @@ from .legacy import read_legacy
 from .rebuilding import Loaded, loaded, storage_id
 from .unpickling import Unpickler
 
+if TYPE_CHECKING:
+    from ..types import DeviceLike, FileLike
+
 
 def load(
-    f: Any,
-    map_location: Any = None,
+    f: FileLike,
+    map_location: Callable[[Any, str], Any] | DeviceLike | dict[str, str] | None = None,
     pickle_module: Any = None,
     *,
     weights_only: bool | None = None,

@@ -7,7 +7,7 @@ import os
 import pickle
 import zipfile
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from .._tensor import Tensor
 from ..devices import device as Device
 from ..functions import shapes
 from .storages import STORAGE_OF
+
+if TYPE_CHECKING:
+    from ..types import FileLike
 
 _VERSION = b"3\n"
 
@@ -134,7 +137,7 @@ def _dtype_name(dtype: DType) -> _Name:
 
 def save(
     obj: Any,
-    f: Any,
+    f: FileLike,
     pickle_module: Any = None,
     pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True,

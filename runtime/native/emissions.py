@@ -16,8 +16,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-import tilewright.codegen
-import tilewright.ir
+from tilewright import codegen, ir
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.kernel.structure import identity, starts
 from tilewright.codegen.llvm import Emitted, Schedule
@@ -170,7 +169,7 @@ def _key(kernel: Kernel | Bundle, schedule: Schedule) -> str:
 def _compiler() -> str:
     """The hash of the source of `ir` and `codegen`."""
     found = hashlib.sha256()
-    for package in (tilewright.ir, tilewright.codegen):
+    for package in (ir, codegen):
         for root in map(Path, package.__path__):
             for file in sorted(root.rglob("*.py")):
                 found.update(f"{file.relative_to(root)}\n".encode())

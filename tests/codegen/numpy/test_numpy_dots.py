@@ -17,6 +17,7 @@ from tilewright.codegen.kernel import (
     Value,
 )
 from tilewright.codegen.kernel.index import Axis, Index, floordiv, mod, of
+from tilewright.codegen.numpy import layout
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 
@@ -68,9 +69,9 @@ DOTS = [
 def copied_at_once(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dots as they are for these sizes, and in many steps as for large ones."""
     if request.param:
-        monkeypatch.setattr("tilewright.codegen.numpy.layout._COPY_AT_ONCE", request.param)
-        monkeypatch.setattr("tilewright.codegen.numpy.layout._STACK_COLUMNS", 2)
-        monkeypatch.setattr("tilewright.codegen.numpy.layout._STACK_ROWS", 2)
+        monkeypatch.setattr(layout, "_COPY_AT_ONCE", request.param)
+        monkeypatch.setattr(layout, "_STACK_COLUMNS", 2)
+        monkeypatch.setattr(layout, "_STACK_ROWS", 2)
 
 
 @pytest.mark.usefixtures("copied_at_once")

@@ -24,7 +24,7 @@ from tilewright.codegen.kernel import (
     Store,
 )
 from tilewright.codegen.kernel.index import Axis, constant, floordiv, of
-from tilewright.codegen.numpy import emit
+from tilewright.codegen.numpy import emit, rows
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
 from tilewright.ir.op import REGISTRY, Fold
@@ -277,7 +277,7 @@ def test_bundle() -> None:
 
 def test_large_kernels_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("_LEAST", 0), ("_BLOCK", 20), ("_LEAST_CALLS", 1)):
-        monkeypatch.setattr(f"tilewright.codegen.numpy.rows.{name}", value)
+        monkeypatch.setattr(rows, name, value)
     assert "for i0 in range" in emit(softmax_kernel()).source
     run(softmax_kernel())
     test_in_place_and_donated()
