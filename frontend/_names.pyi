@@ -70,6 +70,7 @@ from .functions.composed import clamp_max as clamp_max
 from .functions.composed import clamp_min as clamp_min
 from .functions.composed import fill as fill
 from .functions.composed import float_power as float_power
+from .functions.composed import frexp as frexp
 from .functions.composed import heaviside as heaviside
 from .functions.composed import isneginf as isneginf
 from .functions.composed import isposinf as isposinf

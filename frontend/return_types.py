@@ -20,6 +20,13 @@ class Bounds(NamedTuple):
     max: Tensor
 
 
+class Parts(NamedTuple):
+    """x = mantissa * 2**exponent."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
 R = TypeVar("R", bound=tuple[Any, ...])
 
 
@@ -44,3 +51,4 @@ mode = _returned("mode", Indexed)
 cummax = _returned("cummax", Indexed)
 cummin = _returned("cummin", Indexed)
 aminmax = _returned("aminmax", Bounds)
+frexp = _returned("frexp", Parts)

@@ -10,6 +10,7 @@ from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
+from .. import return_types
 from ..recording import record
 from ..recording.builders import builder
 from .arguments import as_handle, into
@@ -18,6 +19,7 @@ from .promotion import floating, promoted, to
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
+    from ..return_types import Parts
     from ..types import Number
 
 
@@ -169,3 +171,37 @@ def _fill(x: Node, value: Node) -> Node:
 def fill(input: Tensor, value: Number | Tensor) -> Tensor:
     """A tensor like `input`, filled."""
     return record(_fill, input, as_handle(value, input))
+
+
+def _frexp(x: Node) -> tuple[Node, Node]:
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(f"torch.frexp() only supports floating-point dtypes{at_user_line()}")
+    wide = to(x, dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32)
+    whole, digits, most = (
+        (dtypes.int64, 52, 0x7FF) if wide.dtype is dtypes.float64 else (dtypes.int32, 23, 0xFF)
+    )
+    bias = most // 2
+    # A subnormal number has leading zeros: multiply it by a power of two first.
+    tiny = ops.bitwise_and(ops.abs(wide) < 2.0 ** (1 - bias), ops.ne(wide, _full(0, wide)))
+    wide = ops.where(tiny, wide * 2.0**digits, wide)
+    bits = ops.bitcast(wide, whole)
+    shift = _full(digits, bits)
+    stored = ops.bitwise_and(ops.shift_right(bits, shift), _full(most, bits))
+    plain = ops.bitwise_and(stored > 0, stored < most)  # not zero, infinite or NaN
+    exponent = ops.where(plain, stored - (bias - 1), _full(0, bits))
+    # 2 ** -exponent in two factors, of which each is a normal number.
+    half = ops.shift_right(exponent, _full(1, bits))
+    for part in (half, exponent - half):
+        wide = wide * ops.bitcast(ops.shift_left(bias - part, shift), wide.dtype)
+    shifted = ops.where(tiny, exponent - digits, exponent)
+    return to(wide, x.dtype), to(shifted, dtypes.int32)
+
+
+@public("frexp", _frexp)
+def frexp(input: Tensor) -> Parts:
+    """(mantissa, exponent) such that input = mantissa * 2**exponent and 0.5 <= |mantissa| < 1.
+
+    The exponent is int32. Zeros, infinities and NaN are their own mantissa, with exponent 0. The
+    gradient is that of the mantissa.
+    """
+    return return_types.frexp(*record(_frexp, input))

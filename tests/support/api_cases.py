@@ -282,6 +282,7 @@ COPIES: tuple[Case, ...] = (
     ("addcmul", lambda m, x, y: m.addcmul(x, y, y, value=2), ((2, 3), (3,))),
     ("addcdiv", lambda m, x, y: m.addcdiv(x, y, y + 10, value=0.5), ((2, 3), (3,))),
     ("nan_to_num", lambda m, x: m.nan_to_num(x / 0), ((2, 3),)),
+    ("frexp", lambda m, x: m.frexp(x), ((2, 3),)),
     ("isclose", lambda m, x, y: m.isclose(x, y), ((2, 3), (2, 3))),
     ("div trunc", lambda m, x, y: m.div(x, y.abs() + 2, rounding_mode="trunc"), ((2, 3), (3,))),
     ("div floor", lambda m, x, y: m.div(x, y.abs() + 2, rounding_mode="floor"), ((2, 3), (3,))),

@@ -47,7 +47,15 @@ def _of_two(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
 _mse, _l1 = _of_two("mse_loss", ops.mse_loss), _of_two("l1_loss", ops.l1_loss)
 _smooth_l1 = _of_two("smooth_l1_loss", ops.smooth_l1_loss)
 _huber = _of_two("huber_loss", ops.huber_loss)
-_cross_entropy = builder("cross_entropy", casts=FLOAT32)(ops.cross_entropy)
+
+
+@builder("cross_entropy", casts=FLOAT32)
+def _cross_entropy(x: Node, *rest: Any) -> Node:
+    # PyTorch keeps the log-probabilities, so scores may be overwritten after the loss. The
+    # derivative reads a copy that no tensor holds; it costs nothing.
+    return ops.cross_entropy(ops.clone(x), *rest)
+
+
 _nll = builder("nll_loss", casts=FLOAT32)(ops.nll_loss)
 
 
