@@ -2,8 +2,9 @@
 
     python bench/attention.py [--json FILE] [--threads N] [--rounds N]
 
-Forward, and forward with backward. Results are compared before anything is timed. `temporaries` is
-what our plan needs beside operands and results, `scores` the size of the matrix it never holds.
+Times forward, and forward with backward. Results are compared before anything is timed.
+`temporaries` is the memory of our plan beside operands and results. `scores` is the size of the
+score matrix, which our plan never holds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MB = 1 << 20
 
 
 def make(torch: Any, shape: tuple[int, ...], causal: bool, backward: bool) -> Callable[[], Any]:
-    """A step on the same numbers for both frameworks; it returns what it computed."""
+    """A step on the same numbers for both frameworks. It returns its results."""
     import numpy as np
 
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""How work on a GPU is timed, and how results are compared."""
+"""Timing of work on a GPU, and comparison of results."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 
 CACHE = 256 << 20
-"""Bytes that are written to empty the cache: H200's holds 60 MB."""
+"""Bytes written to flush the cache. An H200's holds 60 MB."""
 MOST = 20
 """Calls of a candidate in one round, at most."""
 
 
 class Card:
-    """How work on a GPU is timed with one framework."""
+    """Times work on a GPU with one framework."""
 
     def __init__(self, torch: Any, device: str):
         self.torch, self.device = torch, device
         self.cache = torch.empty(CACHE // 4, dtype=torch.int32, device=device)
 
     def milliseconds(self, step: Callable[[], Any], count: int) -> list[float]:
-        """What each of `count` calls took on the card."""
+        """Milliseconds on the card for each of `count` calls."""
         cuda = self.torch.cuda
         events = [[cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
         for start, end in events:
-            self.cache.zero_()  # also gives the host time to prepare what follows
+            self.cache.zero_()  # also gives the host time to prepare the step
             start.record()
             step()
             end.record()

@@ -2,8 +2,8 @@
 
     python bench/conv.py [--json FILE] [--threads N] [--batch N] [NAME ...]
 
-Results are compared before anything is timed. Ours end with a flush, which computes what was
-recorded; buffers come from each framework's own allocator.
+Results are compared before anything is timed. Our calls end with a flush, which computes the
+recorded ops. Buffers come from each framework's own allocator.
 """
 
 from __future__ import annotations

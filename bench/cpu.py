@@ -2,9 +2,9 @@
 
     python bench/cpu.py [--json FILE] [--threads N] [--compile] [--rounds N] [NAME ...]
 
-Results are compared before anything is timed: of models the losses of several steps of training.
-Ours end with a flush, which computes what was recorded; buffers come from each framework's own
-allocator. TW_CPU chooses our engine (numpy, auto, llvm). Rows are saved one by one.
+Results are compared before anything is timed; for models these are the losses of several training
+steps. Our calls end with a flush, which computes the recorded ops. Buffers come from each
+framework's own allocator. TW_CPU chooses our engine (numpy, auto, llvm). Rows are saved one by one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COLUMNS = ("name", "ours_ms", "torch_ms", "ratio", "goal")
 
 
 def _flat(results: Any) -> Iterator[np.ndarray]:
-    """The values of tensors in nested lists."""
+    """The values of tensors in nested lists, as arrays."""
     if isinstance(results, (list, tuple)):
         for each in results:
             yield from _flat(each)
@@ -40,7 +40,7 @@ def _flat(results: Any) -> Iterator[np.ndarray]:
 
 
 def compare(row: Row, ours: Any, theirs: Any) -> None:
-    """AssertionError unless both results are close, in units of their largest element."""
+    """Raise AssertionError unless both results are close, in units of their largest element."""
     for a, b in zip(_flat(ours), _flat(theirs), strict=True):
         scale = max(1.0, float(np.abs(b).max(initial=0)))
         np.testing.assert_allclose(
@@ -51,9 +51,9 @@ def compare(row: Row, ours: Any, theirs: Any) -> None:
 def measure(
     row: Row, tw: Any, torch: Any, compiled: bool = False, rounds: int = 0
 ) -> dict[str, Any]:
-    """One row of the table: milliseconds of each, how many times as fast ours is, and the goal.
+    """One row of the table: milliseconds of each, our speedup, and the goal.
 
-    rounds: how often each is measured, if not as often as the row says.
+    rounds: the number of rounds, if not the row's own.
     """
     from tilewright import recording
 
@@ -83,7 +83,7 @@ def measure(
 
 
 def _row(name: str, ours: float, theirs: float | None, goal: float, unit: str) -> dict[str, Any]:
-    """A row whose goal is a figure of ours in `unit` (ms or mb), not a ratio."""
+    """A row with an absolute goal in `unit` (ms or mb), not a ratio."""
     ratio = None if theirs is None else theirs / ours
     return {
         "name": name,
@@ -96,7 +96,7 @@ def _row(name: str, ours: float, theirs: float | None, goal: float, unit: str) -
 
 
 def recording_rows(tw: Any, torch: Any) -> Iterator[dict[str, Any]]:
-    """What Python costs beside the kernels."""
+    """Rows for the cost of Python beside the kernels."""
     for name, ours, theirs in overhead.op_rows(tw, torch):
         yield _row(f"recording {name}", ours * 1e3, theirs * 1e3, 0.3e-3, "ms")
     ours, theirs = overhead.gpt_steps(tw, torch)["Python"]
@@ -104,7 +104,7 @@ def recording_rows(tw: Any, torch: Any) -> Iterator[dict[str, Any]]:
 
 
 def process_rows(compiled: bool) -> Iterator[dict[str, Any]]:
-    """What takes a process of its own; medians of interleaved children."""
+    """Rows that need separate processes: medians of interleaved children."""
     found: dict[str, list[dict[str, float]]] = {"tilewright": [], "torch": []}
     for _ in range(5):
         for framework, seen in found.items():
@@ -164,7 +164,7 @@ def main() -> None:
         if chosen(row.name):
             try:
                 add(measure(row, tw, torch, options.compile, options.rounds))
-            except Exception as error:  # the other rows are still worth having
+            except Exception as error:  # keep the other rows
                 add({"name": row.name, "goal": row.goal, "error": f"{error}"[:500]})
     if chosen("recording"):
         for found in recording_rows(tw, torch):

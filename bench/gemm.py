@@ -2,7 +2,7 @@
 
     python bench/gemm.py [--json FILE] [--threads N] [NAME ...]
 
-A row is `a @ b` of the given shapes; T marks an operand that lies transposed in memory. Results are
+A row is `a @ b` of the given shapes. T marks an operand that is transposed in memory. Results are
 compared with NumPy's in float64 before anything is timed.
 """
 

@@ -2,13 +2,14 @@
 
     python bench/gpu.py [--json FILE] [--only PIECE ...] [--minutes 9] [--device cuda]
 
-Pieces: questions (what a first run on a card should find out), tests (those marked `gpu`), memory,
-gemm, epilogue, grouped, attention, conv, model, kernelbench (200 problems, more than all the rest:
-take it alone). Results are compared with PyTorch's in float64 before anything is timed,
-kernelbench's with PyTorch's own. Times are medians of what CUDA events saw, the cache flushed
-before each; what repeats is replayed as a CUDA graph. Rows are saved one by one: a run that is cut
-off counts.
-Without PyTorch our side alone is measured, and nothing is compared.
+Pieces: questions (checks for a first run on a card), tests (those marked `gpu`), memory, gemm,
+epilogue, grouped, attention, conv, model, kernelbench (200 problems, more than all other pieces:
+run it alone).
+
+Results are compared before anything is timed: with PyTorch's in float64, and for kernelbench with
+PyTorch's own. Times are medians by CUDA events, with the cache flushed before each call. Repeated
+work is replayed as a CUDA graph. Rows are saved one by one, so an interrupted run counts. Without
+PyTorch only our side is measured, and nothing is compared.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Benchmark:
                 continue
             try:
                 self.add(self.measure(row))
-            except Exception as error:  # the other rows are still worth having
+            except Exception as error:  # keep the other rows
                 text = f"{type(error).__name__}: {error}"[:500]
                 self.add({"name": row.name, "goal": row.goal, "error": text})
         ratios = [r["ratio"] for r in self.rows if r.get("piece") == piece and r.get("ratio")]
@@ -110,7 +111,7 @@ class Benchmark:
         candidates = {"ours": (self.ours, step)}
         if self.theirs is not None:
             found |= self.compare(row, results())
-            # Made anew: comparing has moved the weights.
+            # Made anew, as the comparison changed the weights.
             candidates["torch"] = (
                 self.theirs,
                 row.make(self.torch, self.options.device, row.dtype)[0],
@@ -144,7 +145,7 @@ class Benchmark:
         }
 
     def compare(self, row: Row, ours: list[Any]) -> dict[str, Any]:
-        """Our error and PyTorch's against float64; AssertionError if ours is much larger."""
+        """Our error and PyTorch's against float64. AssertionError if ours is much larger."""
         device = self.options.device
         exact = row.make(self.torch, device, "float64")[1]()
         expected = [r.detach().cpu().double().numpy() for r in exact]
@@ -169,12 +170,12 @@ class Benchmark:
 
 
 def target_of(tw: Any, device: str) -> Any:
-    """What codegen knows of a GPU."""
+    """The codegen target of a GPU."""
     return card_of(tw, device).target
 
 
 def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
-    """What a first run on a card should find out. What fails is an answer too."""
+    """Checks for a first run on a card. A failure is an answer too."""
     for ask in (about, first_kernels, tiles, host_times, ended_amid_work, neighbours):
         try:
             yield from ask(tw, device)
@@ -187,7 +188,7 @@ def questions(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
 
 
 def attempt(work: Callable[..., Any], *args: Any) -> Any:
-    """What it returns, or what went wrong."""
+    """The result of work(*args), or its error as text."""
     try:
         return work(*args)
     except Exception as error:
@@ -195,14 +196,14 @@ def attempt(work: Callable[..., Any], *args: Any) -> Any:
 
 
 def card_of(tw: Any, device: str) -> Any:
-    """The device as the runtime knows it."""
+    """The runtime's device."""
     from tilewright.runtime import devices
 
     return devices.get(tw.zeros((), device=device)._meta()[2])
 
 
 def about(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
-    """The machine."""
+    """Facts about the machine."""
     from tilewright.runtime.cuda import driver
 
     card = card_of(tw, device)
@@ -219,7 +220,7 @@ def about(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
 
 
 def first_kernels(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
-    """Whether what is compiled here is loaded and right, with much shared memory too."""
+    """Whether kernels compiled here load and are right, also with much shared memory."""
     start = time.perf_counter()
     x = tw.arange(1 << 20, dtype=tw.float32, device=device)
     total = float((x * 2 + 1).sum())
@@ -232,13 +233,13 @@ def first_kernels(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
 
 
 def tiles(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
-    """Tiles that hardware copies, of matrices of every form that a tensor map is asked for."""
+    """Tiles copied by hardware, for every form of matrix with a tensor map."""
     yield "a large product, tiles copied by hardware", attempt(walked, tw, device)
     yield "tiles of rows that overlap", attempt(overlapping, tw, device)
 
 
 def host_times(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
-    """What a flush costs the host."""
+    """The host's time for a flush."""
     from tilewright import recording
 
     y = tw.zeros(1024, device=device)
@@ -281,7 +282,7 @@ recording.flush()
 
 
 def ended_amid_work(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
-    """Whether a process ends in peace while its streams have work to do."""
+    """Whether a process ends cleanly while its streams have work to do."""
     command = [sys.executable, "-c", ENDING, device, str(COPIED)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     yield "a process that ends amid work", f"exit status {done.returncode} {done.stderr[-300:]}"
@@ -299,7 +300,7 @@ def neighbours(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
 
 
 def graphs() -> str:
-    """Sequences of launches that became graphs, and those the driver refused."""
+    """Counts of launch sequences that became graphs, and of those that the driver refused."""
     from tilewright.runtime import plan
     from tilewright.runtime.cuda.graphs import Replay
 
@@ -309,7 +310,7 @@ def graphs() -> str:
 
 
 def walked(tw: Any, device: str) -> bool:
-    """Whether a product whose programs walk through its tiles is exact; all its sums are multiples
+    """Whether a product whose programs walk through its tiles is exact. All its sums are multiples
     of 128."""
     i, k = (np.arange(n, dtype=np.float32) for n in (SIDE, 512))
     a, b = (i[:, None] + k) % 4, (k[:, None] + i) % 2
@@ -329,7 +330,7 @@ def overlapping(tw: Any, device: str) -> bool:
 
 
 def overlap(tw: Any, device: str) -> str:
-    """How long a copy from pinned memory and products take, alone and in two streams at once."""
+    """Times of a copy from pinned memory and of products, alone and in two streams at once."""
     host, side = tw.ones(COPIED).pin_memory(), tw.cuda.Stream(device)
     a = tw.ones(SIDE, SIDE, dtype=tw.bfloat16, device=device)
     kept: list[Any] = []
@@ -358,9 +359,9 @@ def overlap(tw: Any, device: str) -> str:
 
 
 def tests(end: float) -> str:
-    """The outcome of the tests that are marked `gpu`, within the time that is left."""
+    """The outcome of the tests marked `gpu`, within the remaining time."""
     root = Path(__file__).resolve().parents[1]
-    # What else is in the folder may ask for packages that this machine hasn't.
+    # Other tests may need packages that this machine lacks.
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
     command += ["tests/runtime/cuda/test_cuda_gpu.py"]
     left = max(10.0, min(180.0, end - time.monotonic()))

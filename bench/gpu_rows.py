@@ -1,7 +1,7 @@
-"""What the GPU benchmark compares: kernels and a model, written once for any framework.
+"""The rows of the GPU benchmark: kernels and a model, written once for any framework.
 
-A piece is a list of rows. Sizes are those of large models; `bytes` is what must be moved at least,
-`flops` what must be computed.
+A piece is a list of rows. Sizes are those of large models. `bytes` is the least traffic, `flops`
+the work.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 class Row:
     """One comparison.
 
-    make(torch, device, dtype) -> (step, results): step() is timed; results() is what is compared,
-    tensors in a list. dtype: what is computed in. measure: what the goal is of: "ratio" to
-    PyTorch eager, "compiled" to torch.compile, "bandwidth" (a share of what copying reaches), or
+    make(torch, device, dtype) -> (step, results): step() is timed; results() returns a list of
+    tensors to compare. dtype: of the computation. measure: the kind of goal: "ratio" to PyTorch
+    eager, "compiled" to torch.compile, "bandwidth" (a share of the bandwidth of a copy), or
     "tflops".
     """
 
@@ -39,7 +39,7 @@ class Row:
 def numbers(
     torch: Any, device: str, dtype: str, *shapes: Sequence[int], seed: int = 0
 ) -> list[Any]:
-    """The same tensors for every framework and dtype: rounded to bfloat16."""
+    """Tensors that are the same for every framework and dtype, as they are rounded to bfloat16."""
     rng = np.random.default_rng(seed)
     out = []
     for shape in shapes:
@@ -235,8 +235,8 @@ EPILOGUE = [
 
 
 def in_groups(m: int, n: int, k: int, groups: int, back: bool) -> Any:
-    """x[M, K] by groups of rows times w[G, N, K], as of experts with unequal shares of the rows,
-    the first of which has none."""
+    """x[M, K] in groups of rows times w[G, N, K], as with experts. Their shares of the rows are
+    unequal, and the first has none."""
     shares = np.random.default_rng(3).dirichlet(np.full(groups - 1, 4.0))
     ends = [0, *(int(e) for e in np.rint(np.cumsum(shares) * m))]
 

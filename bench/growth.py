@@ -1,8 +1,8 @@
-"""Growth of time with the length of loops: those that nothing reads before their end, and training.
+"""Growth of time with the length of loops: training, and loops whose values are read at the end.
 
     python bench/growth.py [--json FILE] [--most ROUNDS] [NAME ...]
 
-Each figure is that of a fresh process with empty caches: recording, compilation and run together.
+Each figure is from a fresh process with empty caches, for recording, compilation and run together.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def butterflies(torch: Any, rounds: int) -> Any:
 
 
 def tiles(torch: Any, rounds: int) -> Any:
-    """A picture of many, as torchvision's make_grid copies them."""
+    """Many pictures copied to a grid, as by torchvision's make_grid."""
     wide = math.isqrt(rounds - 1) + 1
     grid = torch.zeros(3, 10 * wide, 10 * wide)
     for k in range(rounds):
@@ -74,7 +74,7 @@ def tiles(torch: Any, rounds: int) -> Any:
 
 
 def truncated(torch: Any, rounds: int) -> Any:
-    """Truncated backpropagation through time, a step for each round, its loss read."""
+    """Truncated backpropagation through time: each round is a step whose loss is read."""
     model = torch.nn.LSTM(8, 8)
     with torch.no_grad():
         for p in model.parameters():
@@ -105,11 +105,11 @@ LOOPS: dict[str, Callable[[Any, int], Any]] = {
 
 
 def grown(framework: str, name: str, rounds: str) -> dict[str, float]:
-    """Seconds that a loop takes in this process, and its result."""
+    """Seconds of a loop in this process, and its result."""
     torch = importlib.import_module(framework)
     for part in ("nn", "optim"):
         importlib.import_module(f"{framework}.{part}")
-    torch.zeros(1).add(1).item()  # the engine is loaded
+    torch.zeros(1).add(1).item()  # loads the engine
     start = time.perf_counter()
     result = LOOPS[name](torch, int(rounds)).item()
     return {"s": time.perf_counter() - start, "result": result}

@@ -4,11 +4,11 @@
                                 [--json FILE] [--resume] [--minutes N] [--threads N]
     python bench/kernelbench.py --offline [--target sm_90]
 
-On a GPU with their full sizes, which take up to 40 GB; on a CPU with reduced ones. Results are
-compared first: reduced ones with PyTorch's in float64, full ones with PyTorch's own. Forward only,
-in training mode, as KernelBench measures. The two levels take turns, and rows are saved one by one,
-so a run that is cut off says something of both; --resume goes on with it. --offline runs nothing:
-it compiles the kernels that a GPU would run and predicts what they reach.
+On a GPU the problems have their full sizes, which take up to 40 GB; on a CPU reduced ones. Results
+are compared first: for reduced sizes with PyTorch's in float64, for full sizes with PyTorch's own.
+Only the forward pass is measured, in training mode, as in KernelBench. The two levels take turns
+and rows are saved one by one, so an interrupted run covers both; --resume continues it. --offline
+runs nothing: it compiles the kernels for a GPU and predicts their times.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from problems import FULL, LEVELS, REDUCED, SMALL, Problem, Scale, Source
 GOALS = {1: 1.3, 2: 1.6}
 COLUMNS = ("name", "ours_ms", "torch_ms", "ratio")
 FLOAT32 = 1e-5
-"""What a result may be off by however PyTorch fares, whose sums are in another order."""
+"""The error that is always allowed, since PyTorch sums in another order."""
 TF32 = 5e-3
-"""What a product may be off by where PyTorch rounds its operands to TF32, as in convolutions."""
+"""The error that a product may have where PyTorch rounds operands to TF32, as in convolutions."""
 
 
 def chosen(levels: Sequence[int], only: Sequence[str]) -> list[tuple[str, Problem]]:
-    """Problems with their names, "2.34 conv transpose3d, layer norm, gelu, scale", a level's turn
-    after another's. only: the numbers of problems (2.34), or parts of their names."""
+    """Problems with names such as "2.34 conv transpose3d, layer norm, gelu, scale". The levels take
+    turns. only: the numbers of problems (2.34), or parts of their names."""
     named = (
         [(f"{level}.{i} {p.name}", p) for i, p in enumerate(LEVELS[level], 1)] for level in levels
     )
@@ -62,8 +62,8 @@ def prepared(
     exact: bool = False,
     dropout: bool = True,
 ) -> Callable[[], Any]:
-    """A call of the problem on its inputs. exact: in float64. dropout: whether anything is dropped,
-    which is different in each framework."""
+    """A call of the problem on its inputs. exact: in float64. dropout: whether dropout is on, which
+    differs between frameworks."""
     with torch.no_grad():
         inputs = problem.draw(torch, scale, device)
         model = Source(torch, device, seed=1).filled(problem.model(torch, scale))
@@ -82,13 +82,14 @@ def prepared(
 
 
 def sample(result: Any) -> Any:
-    """Four million elements or all, on the CPU: copying all of the largest would take minutes."""
+    """Up to four million elements on the CPU. A full copy of the largest results would take
+    minutes."""
     step = max(1, result.numel() >> 22) | 1
     return result.detach().reshape(-1)[::step].cpu()
 
 
 def compare(problem: Problem, scale: Scale, device: str, tw: Any, torch: Any) -> dict[str, float]:
-    """Our largest error and PyTorch's, in units of the largest element; AssertionError if ours is
+    """Our largest error and PyTorch's, in units of the largest element. AssertionError if ours is
     much larger, or shape or dtype differ."""
 
     def result(framework: Any, exact: bool = False) -> Any:
@@ -99,7 +100,7 @@ def compare(problem: Problem, scale: Scale, device: str, tw: Any, torch: Any) ->
     assert kinds[0] == kinds[1], f"expected {kinds[0]}, got {kinds[1]}"
     theirs, ours = map(sample, results)
     del results
-    if not theirs.is_floating_point():  # positions, of which one of two equals may be taken
+    if not theirs.is_floating_point():  # positions, which may differ for equal elements
         differ = float(np.mean(ours.numpy() != theirs.numpy()))
         assert differ < 1e-3, f"{differ:.2%} of the positions differ"
         return {"our_error": differ}
@@ -117,7 +118,7 @@ def compare(problem: Problem, scale: Scale, device: str, tw: Any, torch: Any) ->
 def measure(
     problem: Problem, scale: Scale, device: str, tw: Any, torch: Any | None
 ) -> dict[str, Any]:
-    """Milliseconds of a call, ours and PyTorch's, and how many times as fast ours is."""
+    """Milliseconds of a call, ours and PyTorch's, and our speedup."""
     found: dict[str, Any] = {}
     if torch is not None:
         found |= compare(problem, scale, device, tw, torch)
@@ -140,7 +141,7 @@ def measure(
 
 
 def on_cpu(steps: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Milliseconds of each; ours end with the flush that computes them."""
+    """Milliseconds of each step. Ours ends with a flush."""
     from tilewright import recording
 
     def flushed() -> None:
@@ -168,7 +169,7 @@ def rows(
     torch: Any | None,
     end: float,
 ) -> Iterator[dict[str, Any]]:
-    """What is measured of each problem."""
+    """The measurements of each problem."""
     sharing = (tw, torch) if torch is not None and device.startswith("cuda") else ()
     return each_row(problems, scale, lambda p: measure(p, scale, device, tw, torch), end, sharing)
 
@@ -180,8 +181,8 @@ def each_row(
     end: float,
     sharing: Sequence[Any] = (),
 ) -> Iterator[dict[str, Any]]:
-    """A row for each problem: what is found of it, or what went wrong; none is begun after `end`.
-    sharing: the frameworks that take memory from one card."""
+    """A row for each problem: its result from `found`, or its error. None is started after `end`.
+    sharing: the frameworks that share a card's memory."""
     for name, problem in problems:
         if time.monotonic() > end:
             yield {"name": "problems that are left", "error": "no time was left"}
@@ -189,7 +190,7 @@ def each_row(
         row: dict[str, Any] = {"name": name, "sizes": problem.shapes(scale)}
         try:
             row |= found(problem)
-        except Exception as error:  # the other rows are still worth having
+        except Exception as error:  # keep the other rows
             row["error"] = f"{type(error).__name__}: {error}"[:500]
         yield row
         gc.collect()
@@ -198,7 +199,8 @@ def each_row(
 
 
 def summaries(found: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Of each level the geometric mean, and of how many problems ours is faster."""
+    """For each level the geometric mean of the ratios, and the number of problems where ours is
+    faster."""
     for level, goal in GOALS.items():
         mine = [r for r in found if r["name"].startswith(f"{level}.")]
         ratios = [r["ratio"] for r in mine if "ratio" in r]

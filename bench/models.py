@@ -17,8 +17,8 @@ def gpt(
     vocab: int,
     fused_attention: bool = False,
 ) -> Any:
-    """A GPT with learned positions, pre-norm blocks and causal attention, written out or as one
-    function."""
+    """A GPT with learned positions, pre-norm blocks and causal attention. fused_attention: whether
+    attention is one function or written out."""
     nn, functional = torch.nn, torch.nn.functional
 
     class Attention(nn.Module):
@@ -127,7 +127,7 @@ def encoder(torch: Any, *, layers: int, heads: int, width: int, hidden: int) -> 
 
 
 def lstm(torch: Any, *, layers: int, width: int, vocab: int) -> Any:
-    """A language model over tokens[time, batch]; the loss against targets of that shape."""
+    """A language model over tokens[time, batch] with its loss against targets of that shape."""
     nn = torch.nn
 
     class Model(nn.Module):
@@ -145,7 +145,7 @@ def lstm(torch: Any, *, layers: int, width: int, vocab: int) -> Any:
 
 
 def filled(torch: Any, model: Any, seed: int = 0) -> Any:
-    """`model` with weights that depend on their shapes and order alone, in any framework."""
+    """`model` with weights that depend only on their shapes and order, in any framework."""
     import numpy as np
 
     rng = np.random.default_rng(seed)

@@ -1,9 +1,9 @@
-"""What the Python of a step costs: recording, plan hits, first compiles; beside PyTorch eager.
+"""The cost of Python in a step: recording, plan hits, first compiles; beside PyTorch eager.
 
     python bench/overhead.py [--json FILE]
 
-The GPT has width 8, so that PyTorch's time is its overhead; ours is measured with the kernels left
-out (`Plan.run` answers with the buffers of the run before).
+The GPT has width 8, so PyTorch's time is mostly overhead. Ours is measured without kernels:
+`Plan.run` returns the buffers of the run before.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def step_of(torch: Any, compiled: bool = False) -> Callable[[], Any]:
 
 @contextlib.contextmanager
 def kernels_left_out() -> Iterator[None]:
-    """Plans answer with what their last run gave."""
+    """Let plans return the results of their last run, inside the block."""
     from tilewright.runtime.plan import Plan
 
     run, last = Plan.run, {}
@@ -69,7 +69,7 @@ def kernels_left_out() -> Iterator[None]:
 
 
 def op_times(torch: Any) -> dict[str, Callable[[], Any]]:
-    """A thousand calls of common ops."""
+    """Functions that call a common op a thousand times."""
     a, b = torch.ones(4, 4), torch.ones(4, 4)
     c = torch.ones(4, 4)
 
@@ -95,7 +95,7 @@ def op_times(torch: Any) -> dict[str, Callable[[], Any]]:
 
 
 def plan_hit(torch: Any) -> Callable[[], Any]:
-    """Reading one value of a graph that was met before."""
+    """Reads one value of a known graph."""
     a = torch.ones(4, 4)
 
     def read() -> float:
@@ -105,7 +105,7 @@ def plan_hit(torch: Any) -> Callable[[], Any]:
 
 
 def op_rows(tilewright: Any, torch: Any) -> Iterator[tuple[str, float, float]]:
-    """Each common op, and the seconds it takes us to record and PyTorch to run it."""
+    """(op, our seconds to record it, PyTorch's seconds to run it) for common ops."""
     mine, peers = op_times(tilewright), op_times(torch)
     for name, function in mine.items():
         found = timing.interleaved({"ours": function, "torch": peers[name]})
@@ -113,9 +113,9 @@ def op_rows(tilewright: Any, torch: Any) -> Iterator[tuple[str, float, float]]:
 
 
 def gpt_steps(tilewright: Any, torch: Any) -> dict[str, tuple[float, float]]:
-    """Seconds of a step of the small GPT, ours and PyTorch's: of Python alone, and in all.
+    """Seconds of a step of the small GPT, ours and PyTorch's: for Python alone, and in all.
 
-    PyTorch is eager in all rows; torch.compile is ours alone.
+    PyTorch is eager in all rows. Only our side uses torch.compile.
     """
     ours, theirs, compiled = step_of(tilewright), step_of(torch), step_of(tilewright, True)
     for _ in range(3):
@@ -142,7 +142,7 @@ def main() -> None:
     cold = processes.first_step(tilewright)
     import torch
 
-    # Tensors this small gain nothing from threads, and waking them would count against it.
+    # Such small tensors gain nothing from threads, and waking threads would only cost PyTorch time.
     torch.set_num_threads(1)
     rows = []
 

@@ -1,4 +1,5 @@
-"""What a GPU that isn't here would run: its kernels, compiled, and what the cost model predicts."""
+"""Predictions for a GPU that isn't present: its compiled kernels, and their times by the cost
+model."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ COLUMNS = ("name", "launches", "us", "share", "worst", "bound", "spills", "fallb
 
 
 def recorded(problem: Problem, tw: Any) -> tuple[Any, int]:
-    """A report on a call of the problem at full size, and the bytes of all that it is made of.
-    Nothing is drawn or computed: its memory is zeros that nobody touches."""
+    """A report on a call of the problem at full size, and the bytes of its inputs, parameters and
+    result. Nothing is drawn or computed: the memory is untouched zeros."""
     from tilewright import recording
     from tilewright.functions import creation
     from tilewright.inspection import explanation
@@ -44,9 +45,9 @@ def recorded(problem: Problem, tw: Any) -> tuple[Any, int]:
 
 
 def predict(problem: Problem, target: str, tw: Any) -> dict[str, Any]:
-    """Of one problem: launches, microseconds, share of the roofline (of a single kernel that reads
-    its inputs and writes its result once), the least share of a kernel, spills, and the kernels
-    that the CPU would have to run."""
+    """Predictions for one problem: launches, microseconds, share of the roofline (that of a single
+    kernel that reads the inputs and writes the result once), the least share of any kernel, spills,
+    and the kernels that the CPU would have to run."""
     from tilewright.codegen.program import launched
     from tilewright.codegen.schedule import Usage, default_schedule
     from tilewright.codegen.schedule import predict as predicted
@@ -88,7 +89,7 @@ def predict(problem: Problem, target: str, tw: Any) -> dict[str, Any]:
 
 
 def milliseconds(tw: Any, step: Callable[[], Any]) -> float:
-    """What the cost model says of the launches of a call on the GPU that it runs on."""
+    """The cost model's time for the launches of a call, on the GPU that runs it."""
     from tilewright.codegen.lower.external import External
     from tilewright.codegen.program import launched
     from tilewright.codegen.schedule import predict as predicted

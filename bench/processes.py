@@ -1,4 +1,4 @@
-"""Measurements that take a process of their own: importing, the first step, peak memory, growth.
+"""Measurements that need their own process: import, first step, peak memory, growth.
 
     python bench/processes.py import|first|peak|growth tilewright|torch [ARGUMENT ...]
 
@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def measure(what: str, framework: str, *more: str, cache: str | None = None) -> dict[str, float]:
-    """What a fresh process measured. cache: the folder of its caches."""
+    """The result of a fresh process. cache: the folder of its caches."""
     env = dict(os.environ)
     if cache is not None:
         env["XDG_CACHE_HOME"] = cache
@@ -34,7 +34,7 @@ def measure(what: str, framework: str, *more: str, cache: str | None = None) -> 
 
 
 def _memory(field: str) -> float:
-    """A field of the process's memory status (VmRSS now, VmHWM at most so far), in MB."""
+    """A field of the process's memory status (VmRSS: current, VmHWM: peak), in MB."""
     with open("/proc/self/status") as f:
         line = next(line for line in f if line.startswith(field))
     return int(line.split()[1]) / 1024
@@ -70,8 +70,8 @@ def _first(framework: str, mode: str = "eager") -> dict[str, float]:
 
 
 def _peak(framework: str, model: str) -> dict[str, float]:
-    """The most memory that the process holds in later steps of training, in all and beyond what
-    it held before the model was made."""
+    """The peak memory of the process in later training steps, in all and beyond its memory before
+    the model."""
     torch = importlib.import_module(framework)
     importlib.import_module(f"{framework}.nn")
     importlib.import_module(f"{framework}.optim")

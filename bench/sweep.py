@@ -1,9 +1,9 @@
-"""Every kind of op of the API on 1,000 and on 1,000,000 elements, beside PyTorch eager.
+"""Every kind of API op on 1,000 and on 1,000,000 elements, beside PyTorch eager.
 
     python bench/sweep.py [--json FILE] [--all] [--threads N] [NAME ...]
 
-One call and the flush that computes it, against PyTorch's call; forward only, results compared
-first. Lists what is below the goal: half as fast on 1,000 elements, as fast on 1,000,000.
+One call with its flush is timed against PyTorch's call, forward only, after results are compared.
+Lists the ops below the goal: half as fast on 1,000 elements, as fast on 1,000,000.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def logits(torch: Any, size: int) -> tuple[Any, ...]:
 
 
 def cases() -> Iterator[tuple[str, Call, Maker]]:
-    """(name, call(torch, *tensors), the tensors) of every op."""
+    """(name, call(torch, *tensors), maker of the tensors) for every op."""
     for name in api_cases.UNARY:
         yield name, lambda t, x, name=name: getattr(t, name)(x), floats(1, ABOVE.get(name, -0.9))
     for name in api_cases.BINARY:
@@ -185,7 +185,7 @@ def _conv(torch: Any, x: Any) -> Any:
 
 
 def measure(name: str, call: Call, make: Maker, size: int, ours: Any, theirs: Any) -> Any:
-    """One row: microseconds of both, and how many times as fast ours is."""
+    """One row: microseconds of both, and our speedup."""
     from tilewright import recording
 
     mine, other = make(ours, size), make(theirs, size)
@@ -236,7 +236,7 @@ def main() -> None:
             for size in GOALS:
                 try:
                     rows.append(measure(name, call, make, size, tw, torch))
-                except Exception as error:  # the other ops are still worth having
+                except Exception as error:  # keep the other ops
                     rows.append({"name": name, "elements": size, "error": f"{error}"[:300]})
                 timing.save(rows, options)
     shown = [r for r in rows if options.all or "error" in r or r["ratio"] < r["goal"]]

@@ -1,4 +1,4 @@
-"""How the benchmarks measure: interleaved rounds, medians, ratios within one run."""
+"""Measurement for all benchmarks: interleaved rounds, medians, ratios within one run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def interleaved(
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine of the figures."""
     processor = platform.processor()
     try:
         with open("/proc/cpuinfo") as f:
@@ -58,13 +58,13 @@ def versions(*modules: str) -> dict[str, str]:
 def report(
     rows: Sequence[dict[str, Any]], columns: Sequence[str], options: argparse.Namespace
 ) -> None:
-    """A table on the terminal and, with --json FILE, the same as data."""
+    """Print a table and, with --json FILE, save the rows as data."""
     table(rows, columns)
     save(rows, options)
 
 
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
-    """A table on the terminal."""
+    """Print a table."""
     from rich.console import Console
     from rich.table import Table
 
@@ -77,7 +77,7 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
 
 
 def save(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
-    """With --json FILE, the rows so far as data. The file is whole at any moment."""
+    """With --json FILE, save the rows so far as data. The file is complete at any moment."""
     if not options.json:
         return
     data = {
@@ -94,7 +94,7 @@ def save(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
 
 
 def saved(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The rows that are in the file of --json, if there is one."""
+    """The rows in the file of --json, if it exists."""
     if not options.json or not os.path.exists(options.json):
         return []
     with open(options.json) as f:

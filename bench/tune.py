@@ -1,11 +1,11 @@
-"""The tuner on this machine: the default and the tuned schedule beside the best there is.
+"""The tuner on this machine: the default and the tuned schedule beside the best one.
 
     python bench/tune.py [--json FILE] [--effort full] [--rounds N] [--offline] [NAME ...]
 
-For each shape a search of the usual effort and an exhaustive one, each with a database of its own;
-then the default, what the search chose and what the exhaustive one chose are measured against one
-another, interleaved. `share` is the part of the space that the search measured. With --offline
-schedules of products and attention for sm_90 are ranked by the cost model instead.
+Each shape gets a search of the usual effort and an exhaustive one, with separate databases. Then
+the default and the choices of both searches are measured against one another, interleaved. `share`
+is the part of the space that the search measured. With --offline the cost model ranks schedules of
+products and attention for sm_90 instead.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def rows(cases: Sequence[tuple[str, str]], effort: str, rounds: int) -> Iterator
 
 
 def duel(kernel: Any, engine: Any, default: Any, chosen: Sequence[Any], rounds: int) -> list[float]:
-    """Seconds of the default and of the others, as medians of interleaved rounds: what a search
-    saw of its winner is flattering."""
+    """Seconds of the default and of the others, as medians of interleaved rounds. They are measured
+    again, because a search's figure for its winner is too good."""
     from tilewright.runtime.tuner.bench import Bench
 
     wanted = list(dict.fromkeys([default, *chosen]))

@@ -1,4 +1,4 @@
-"""What the CPU benchmark compares: kernels and models, written once for any framework."""
+"""The rows of the CPU benchmark: kernels and models, written once for any framework."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Work(NamedTuple):
-    """step() is timed. results() is compared first: tensors or numbers, as lists may be nested."""
+    """step() is timed. results() is compared first: tensors or numbers, also in nested lists."""
 
     step: Callable[[], Any]
     results: Callable[[], Any]
@@ -22,9 +22,10 @@ Wrap = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. make(torch, wrap) -> Work; `wrap` compiles a model or function, or not.
+    """One comparison. make(torch, wrap) -> Work. `wrap` compiles a model or function, or returns
+    it.
 
-    goal: how many times as fast as PyTorch. tolerance: of the results, absolute and relative.
+    goal: speedup over PyTorch. tolerance: of the results, absolute and relative.
     """
 
     name: str
@@ -122,7 +123,7 @@ def adam(fused: bool) -> Any:
 
 
 def conv_gradient(which: int, x: tuple[int, ...], w: tuple[int, ...], stride: int) -> Any:
-    """The gradient of a convolution in its input (0) or weight (1)."""
+    """The gradient of a convolution with respect to its input (0) or weight (1)."""
 
     def make(torch: Any, wrap: Wrap) -> Work:
         operands = inputs(torch, x, w)
@@ -167,7 +168,7 @@ def training(
     optimizer: Callable[[Any, Any], Any],
     loss_of: Callable[[Any, Any, Any, Any], Any] | None = None,
 ) -> Any:
-    """Steps of training. loss_of(torch, model, x, y); without it the model gives the loss."""
+    """Training steps. loss_of(torch, model, x, y) returns the loss; without it the model does."""
 
     def make(torch: Any, wrap: Wrap) -> Work:
         model = models.filled(torch, build(torch))

@@ -15,20 +15,21 @@ class Chip:
     """A GPU, from its maker's documents.
 
     name: the architecture (`sm_90`). model: the product whose numbers these are.
-    multiprocessors: how many there are (compute units on AMD's).
-    registers: 32-bit ones of a multiprocessor. granule: a warp gets them in multiples of this.
-    registers_each: the most a thread can have.
-    shared: bytes of shared memory of a multiprocessor. shared_each: the most of one program.
-    shared_own: what the system takes of it for each program.
+    multiprocessors: their number (compute units on AMD's).
+    registers: 32-bit registers of a multiprocessor. granule: a warp gets them in multiples of this.
+    registers_each: the most that a thread can have.
+    shared: bytes of shared memory of a multiprocessor. shared_each: the most that a program can
+        have. shared_own: bytes that the system takes for each program.
     warp: threads of a warp. warps, programs: the most that are resident on a multiprocessor.
-    bandwidth: bytes a second from memory. cache_bandwidth: what multiprocessors take together from
-        the cache they share (a cycle has 64 bytes for each, two thirds of which are reached).
+    bandwidth: bytes a second from memory. cache_bandwidth: bytes a second that all multiprocessors
+        together get from the cache they share (64 bytes a cycle each, two thirds of which are
+        reached).
     cache: bytes of that cache.
-    flops: by the type of what is multiplied, operations a second: `tensor` of tensor cores (float32
-        as TF32), `vector` of the others.
-    product: what the code of a tensor core's product is called in assembly.
-    rows: the least that its operand has.
-    exponentials: a second.
+    flops: operations a second by the type of the factors: `tensor` on tensor cores (float32 as
+        TF32), `vector` on the other units.
+    product: the name of a tensor core's product in assembly.
+    rows: the least rows that its operand has.
+    exponentials: exponentials a second.
     tensor_maps: whether hardware copies tiles of matrices to shared memory by descriptors.
     """
 
@@ -56,21 +57,21 @@ class Chip:
 
     @property
     def cached(self) -> int:
-        """Bytes that are still in the cache when they are read again, beside what else is."""
+        """Bytes that stay in the cache until they are read again, beside other data."""
         return self.cache // 2
 
     def flops(self, dtype: DType, tf32: bool = False) -> float:
         """Operations a second in products of `dtype`."""
         name = dtype.name
         if dtype in FLOAT8 and name not in self.tensor:
-            name = "float16"  # as which it is multiplied
+            name = "float16"  # the type in which it is multiplied
         if name in self.tensor and (name != "float32" or tf32):
             return self.tensor[name]
         return self.vector.get(dtype.name, self.vector["float32"])
 
     def resized(self, multiprocessors: int) -> Chip:
-        """The product of this architecture that has so many of them (an H100 PCIe has 114): what
-        they do together follows their number. Memory is taken to be the same."""
+        """This chip with so many multiprocessors (an H100 PCIe has 114). Their common rates follow
+        from the number; memory is taken to be the same."""
         if multiprocessors == self.multiprocessors:
             return self
         part = multiprocessors / self.multiprocessors
@@ -89,9 +90,9 @@ def _scaled(rates: Mapping[str, float], factor: float) -> Mapping[str, float]:
 
 
 GATHER = 45
-"""Instructions for an element of a product's operand that is loaded by itself: its place by
-divisions, bounds, the load and the store to shared memory. Counted in sm_90's code of 3x3
-convolutions: 46 to 55."""
+"""Instructions that load one element of a product's operand by itself: divisions for its place,
+bounds, the load and the store to shared memory. Counted in sm_90's code of 3x3 convolutions: 46 to
+55."""
 
 
 def _rates(**rates: float) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""Ops that only the compiler makes: layouts, memory and writes that no user names."""
+"""Ops that only the compiler makes: for layouts, memory, and writes that no user names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ initial = Op(
     triton="{0}",
     float8=True,
 )
-"""What memory that is updated holds before: a copy of its base, for that one update alone."""
+"""The contents of memory before an update: a copy of its base, for that one update alone."""
 
 
 ordered = Op(
@@ -31,7 +31,7 @@ ordered = Op(
     params=("axis", "run"),
     numpy=lambda x, axis, run: np.sort(x, axis=axis),
 )
-"""Integers in ascending order along an axis; run as in `kernel.Ordered`."""
+"""Integers in ascending order along an axis; for `run` see `kernel.Ordered`."""
 
 
 grouped_scatter = Op(
@@ -41,7 +41,7 @@ grouped_scatter = Op(
     params=("axis", "mode"),
     numpy=ops.scatter.numpy,
 )
-"""A scatter along one axis of values that meet as neighbours only."""
+"""A scatter along one axis in which only neighbouring values meet."""
 
 
 def last(x: Node) -> Node:
@@ -62,8 +62,8 @@ def _turned(x: Node, order: tuple[int, ...]) -> Node:
 
 
 def plain(node: Node) -> Node:
-    """The contraction that one of `CHANNELS_LAST` is, of [n, c, *in]; for the gradient of a weight
-    that of all parts together."""
+    """The contraction over [n, c, *in] that one of `CHANNELS_LAST` stands for; for the gradient of
+    a weight, that of all parts together."""
     of = CHANNELS_LAST[node.op]
     with grad_mode(False):
         return of(*map(first, node.operands), *node.attrs[: len(of.params)])
@@ -73,7 +73,7 @@ def _op(of: Op, params: tuple[str, ...] = ()) -> Op:
     def infer(a: Node, b: Node, *attrs: Any) -> Aval:
         own, more = attrs[: len(of.params)], attrs[len(of.params) :]
         n, channels, *rest = of(first(a), first(b), *own).shape
-        parted = any(p != 1 for p in more)  # what is added up isn't rounded
+        parted = any(p != 1 for p in more)  # parts are added up later, and not rounded before
         return Size((*more, n, *rest, channels)), accumulator(a.dtype) if parted else a.dtype
 
     params = (*of.params, *params)
@@ -87,7 +87,7 @@ conv_input_grad_last = _op(ops.conv_input_grad)
 
 
 conv_weight_grad_last = _op(ops.conv_weight_grad, ("parts",))
-"""[parts, o, *kernel, c / groups]: the batch is cut in parts, each of which is summed by itself."""
+"""[parts, o, *kernel, c / groups]: the batch is cut in parts, each summed by itself."""
 
 
 CHANNELS_LAST = {
@@ -111,4 +111,4 @@ overwrite = Op(
     params=("starts", "steps"),
     numpy=_numpy,
 )
-"""`base` with the slice of `value`'s shape that has these starts and steps replaced by it."""
+"""`base` with `value` in the place of the slice that has its shape, these starts and steps."""

@@ -29,8 +29,8 @@ from .target import Target
 class Step:
     """One launch: the slots of its kernel's outputs and inputs, in the kernel's order.
 
-    nodes: all that it computes, as the compiler sees it; several launches may compute one node.
-    cost: what fusion reckons with, in bytes that could be moved in its time.
+    nodes: all that it computes, as the compiler sees them; several launches may compute one node.
+    cost: the cost in fusion's model, in bytes that could be moved in its time.
     """
 
     kernel: Kernel | Bundle | Loop | External
@@ -42,11 +42,11 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """The launches of one step of a loop node, made once for each place of its sequences.
+    """The launches of one step of a loop node, which run for each place of its sequences.
 
-    body: the step; its leaves are numbered as the loop's operands, of which the first `sequences`
-        are walked through and the next `states` are where the states begin.
-    shapes: those of its results, which lie in the loop's output one after another, each
+    body: the step. Its leaves are numbered as the loop's operands: the first `sequences` of them
+        are walked through, the next `states` are the initial states.
+    shapes: the shapes of its results, which lie in the loop's output one after another, each
         [count, *shape].
     """
 
@@ -60,18 +60,18 @@ class Loop:
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """None: whatever a step reads is an operand."""
+        """None: all that a step reads are operands."""
         return ()
 
     @property
     def kernels(self) -> tuple[Kernel | Bundle | External, ...]:
-        """Those of one step, also of loops in it."""
+        """The kernels of one step, including those of loops in it."""
         return launched(self.body)
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Memory for one value. node: what it holds, as the compiler sees it."""
+    """Memory for one value. node: the node that it holds, as the compiler sees it."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -87,8 +87,8 @@ class Program:
     scalars: the scalar leaves its kernels read, by index.
     steps: the launches in order. A slot that is the output of two steps is written by the first
         and updated in place by the second.
-    results: the slot of each root; where that has another shape, the elements are in one order.
-    report: for people: what each step computes, and why it isn't fused with those it reads.
+    results: the slot of each root. It may have another shape with the elements in the same order.
+    report: text for people: what each step computes, and why it isn't fused with those it reads.
     """
 
     slots: tuple[Slot, ...]
@@ -100,7 +100,7 @@ class Program:
 
 
 def launched(program: Program) -> tuple[Kernel | Bundle | External, ...]:
-    """The kernels of a program in the order of launch, those of a loop's step once."""
+    """The kernels of a program in the order of launch; those of a loop's step count once."""
     found: list[Kernel | Bundle | External] = []
     for step in program.steps:
         found += step.kernel.kernels if isinstance(step.kernel, Loop) else (step.kernel,)
@@ -162,8 +162,8 @@ class _Assembly:
         )
 
     def _takes_over(self, group: Group, step_of: dict[Node, int]) -> bool:
-        """Whether a group only copies memory that nothing needs after the copy's updates: then
-        they are made in that memory, and the copy is left out. step_of: the launches so far."""
+        """Whether a group only copies memory that nothing needs after the updates of the copy. Then
+        these write to that memory, and the copy is left out. step_of: the launches so far."""
         copy = group.anchors[0]
         if len(group.anchors) > 1 or copy.op is not initial:
             return False
@@ -185,7 +185,7 @@ class _Assembly:
         if found is None:
             base = updated(node)
             if base.op is initial and base in self.slot_of:
-                # The update is made in place, in what the initial copy wrote.
+                # The update happens in place, in the memory that the initial copy wrote.
                 found = self.slot_of[base]
                 self.slots[found] = Slot(tuple(node.shape), node.dtype, node)
             else:
@@ -229,7 +229,7 @@ class _Assembly:
 
     def _external(self, node: Node) -> Step:
         _, tensors, written, _ = node.attrs
-        # All of them, also those that nobody reads.
+        # All outcomes, also those that nothing reads.
         outputs = tuple(self._slot(each) for each in outcomes(node))
         read = [o for i, o in enumerate(node.operands[:tensors]) if i not in written]
         return Step(launch_of(node), outputs, tuple(self._slot(memory(o)) for o in read))
@@ -256,8 +256,8 @@ class _Assembly:
 
 
 def _reads_elsewhere(update: Group, base: Node) -> bool:
-    """Whether an update reads `base` at a place that it doesn't write, or has written before.
-    Along reduction axes points may meet."""
+    """Whether an update reads `base` at a place that it doesn't write, or that it may have written
+    before. Points may meet along reduction axes."""
     if base not in update.form.loaded:
         return False
     buffer = update.form.buffer(base)
@@ -273,7 +273,7 @@ _bundles: WeakValueDictionary[tuple[Kernel, ...], Bundle] = WeakValueDictionary(
 
 
 def _bundle(members: tuple[Kernel, ...]) -> Bundle:
-    """One object for the same members, so that they are compiled once."""
+    """One object for equal members, so that a bundle is compiled once."""
     found = _bundles.get(members)
     if found is None:
         found = _bundles[members] = Bundle(members)
@@ -284,7 +284,7 @@ _SILENT = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE, Kind.MOVEMENT)
 
 
 def notes_of(nodes: Sequence[Node]) -> tuple[Note, ...]:
-    """For people: the ops that a kernel computes, each with the user's line."""
+    """Notes for people: the ops that a kernel computes, each with the user's line."""
     nodes = sorted(nodes, key=lambda n: n.seq)
     shown = [n for n in nodes if n.op.kind not in _SILENT and n.op is not initial] or nodes
     return tuple(dict.fromkeys((n.op.name, *n.loc) for n in shown))

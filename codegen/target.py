@@ -1,4 +1,4 @@
-"""Target: what codegen must know of the machine it writes for."""
+"""Target: the facts about a machine that codegen needs."""
 
 from __future__ import annotations
 
@@ -16,42 +16,41 @@ class Target:
 
     name: as the user calls it (`numpy`, `interpret`, `cuda:0`, `sm_90`).
     emitter: which emitter writes for it (`numpy`, `triton`, `llvm`).
-    native_sort: whether argsort is one call; otherwise words are sorted (sorting.py), and
-        updates at positions that are data are grouped by them (grouping.py).
-    launch_cost: what a launch costs, in bytes that could be moved in its time.
+    native_sort: whether argsort is one call. Otherwise words are sorted (sorting.py), and updates
+        at positions that are data are grouped by them (grouping.py).
+    launch_cost: the cost of a launch, in bytes that could be moved in its time.
     fuse_limit: the most buffers one kernel may touch.
-    op_cost: what one unit of Op.cost takes for one element, in bytes that could be moved.
-    sector: bytes that are read at least where neighbouring threads don't read neighbours; 0 if a
+    op_cost: the cost of one unit of Op.cost for one element, in bytes that could be moved.
+    sector: the least bytes that are read where neighbouring threads don't read neighbours; 0 if a
         cache makes up for that.
-    parallel: how many points of parallel axes it takes to keep the machine busy.
-    long_row: from how many elements on a row is folded in two steps if there are few rows.
+    parallel: the number of parallel points that keeps the machine busy.
+    long_row: the least elements of a row that is folded in two steps if there are few rows.
     row_limit: the most elements of a row that stay on chip between two passes over it.
     tile_limit: the most elements that one program of a Triton kernel holds at a time.
     large_programs: whether a program costs so much that few large ones beat many small ones.
     column_limit: the most elements of a row whose columns one kernel folds beside the rows.
-    product_rows: the most columns of a contraction's result whose rows are folded in its kernel,
-        if one tile has them; 0 if they are folded from memory.
-    tiled_attention: the dtypes whose attention its emitter computes by tiles; that of others is
-        decomposed.
-    gradient_passes: whether attention's gradient takes a kernel that walks along keys and one
-        that walks along queries; otherwise one kernel does both.
+    product_rows: the most columns of a contraction's result whose rows its kernel folds, with one
+        tile for them all; 0 if rows are folded from memory.
+    tiled_attention: the dtypes whose attention is computed by tiles; that of others is decomposed.
+    gradient_passes: whether attention's gradient takes two kernels, one that walks along keys and
+        one that walks along queries; otherwise one kernel does both.
     columns: how many neighbouring columns one program folds; 0 if it takes them one by one.
-    convert_limit: how often an element of a contraction's operand may at most be used to be
-        converted to a narrow type on its way there; one that is used more often is converted
+    convert_limit: the most often that an element of a contraction's operand may be used, if it is
+        converted to a narrow type on its way there. An element that is used more often is converted
         before. None for any number.
     split_products: the dtypes of matrix products whose K may be cut to keep the machine busy.
     split_scans: whether running folds of few long rows are cut to keep the machine busy.
-    channels_last: the dtypes whose convolutions are computed with channels last in memory; float32
-        only with `tf32_convolutions`.
-    interleaved_strides: whether gradients of strided convolutions in their inputs are convolutions
+    channels_last: the dtypes whose convolutions have channels last in memory; float32 only with
+        `tf32_convolutions`.
+    interleaved_strides: whether the input gradients of strided convolutions become convolutions
         with stride 1 whose results are interleaved (interleave.py).
-    depthwise_sums: whether depthwise convolutions and their gradients are sums over windows
+    depthwise_sums: whether depthwise convolutions and their gradients become sums over windows
         (sums.py).
-    vector_sums: whether products of a matrix and a vector are sums along its rows (sums.py).
+    vector_sums: whether products of a matrix and a vector become sums along its rows (sums.py).
     chip: the GPU whose numbers schedules go by.
     block_scales: whether a product of float8 with scales of blocks is one kernel.
     tf32: whether products of float32 may be rounded to TF32's 10 bits, as PyTorch's switch allows.
-    tf32_convolutions: the same of convolutions, which PyTorch rounds unless it is told not to.
+    tf32_convolutions: the same for convolutions, which PyTorch rounds unless it is told not to.
     rounds_halves: whether each result of a half type is rounded, also within the kernel that
         computes it, so that no value depends on which others are in memory.
     """
@@ -87,19 +86,19 @@ class Target:
     rounds_halves: bool = True
 
     def rounds(self, convolution: bool) -> bool:
-        """Whether factors of float32 may be rounded, in convolutions or other products."""
+        """Whether float32 factors may be rounded, in convolutions or in other products."""
         return self.tf32_convolutions if convolution else self.tf32
 
     def turns(self, dtype: DType) -> bool:
-        """Whether convolutions of a dtype are computed with channels last."""
+        """Whether convolutions of a dtype have channels last."""
         taken = dtype.name in self.channels_last
         return taken and (dtype is not float32 or self.tf32_convolutions)
 
 
 TENSOR_TYPES = ("float32", "float16", "bfloat16")
-"""What Triton's tl.dot takes on every target."""
+"""The types that Triton's tl.dot takes on every target."""
 
-# In NumPy each op is a pass over memory, so nothing is worth computing twice, and rows stay in it.
+# In NumPy each op is a pass over memory: nothing is worth computing twice, and rows stay there.
 NUMPY = Target(
     "numpy",
     "numpy",
@@ -161,9 +160,9 @@ CUDA = Target(
 
 
 def gpu(name: str, tf32: bool = False, multiprocessors: int | None = None) -> Target:
-    """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx950) goes by
-    the numbers of the nearest older one of its maker. multiprocessors: of the card, if it is known;
-    products of one architecture differ in them."""
+    """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx950) gets the
+    numbers of the nearest older one of its maker. multiprocessors: the card's number, if it is
+    known; cards of one architecture differ in it."""
     if name in CHIPS:
         chip = CHIPS[name]
     elif re.fullmatch(r"sm_\d+", name) and int(name[3:]) >= 80:

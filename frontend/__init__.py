@@ -5,12 +5,15 @@ import tilewright as torch
 
 from __future__ import annotations
 
-import importlib
-import os
-from typing import Any
+import importlib as _importlib
+import os as _os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # before the rest, whose names a checker takes for our own
+    from ._names import *  # noqa: F403
 
 from tilewright.ir.dtype import (
-    DType as dtype,
+    DType as _DType,
 )
 from tilewright.ir.dtype import (
     bfloat16,
@@ -32,7 +35,7 @@ from tilewright.ir.shape import Size
 from tilewright.runtime.device import OutOfMemoryError
 
 from . import autograd, backends
-from ._tensor import Tensor
+from ._tensor import Tensor as Tensor
 from .autograd import enable_grad, inference_mode, is_grad_enabled, no_grad, set_grad_enabled
 from .devices import device, get_default_device, set_default_device
 from .exchange.arrays import from_dlpack
@@ -57,9 +60,10 @@ from .functions.creation import (
     zeros,
     zeros_like,
 )
-from .functions.promotion import promote_types
-from .publish import *  # noqa: F403  (its __all__ is made of the op tables)
-from .publish import __all__ as _functions
+from .publish import *  # noqa: F403  (its __all__ is made of the declared ops)
+from .publish import LATE as _LATE
+from .publish import MODULES as _SUBMODULES
+from .publish import late as _late
 from .recording import default_dtype as get_default_dtype
 from .recording import set_default_dtype
 from .settings.precision import (
@@ -69,27 +73,14 @@ from .settings.precision import (
     set_half_rounding,
 )
 
+if TYPE_CHECKING:
+    from .types import DeviceLike
+
 __version__ = "0.1.0"
 
+dtype = _DType
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64
 
-_SUBMODULES = (
-    "accelerator",
-    "amp",
-    "aot",
-    "inspection",
-    "nn",
-    "optim",
-    "utils",
-    "onnx",
-    "cuda",
-    "random",
-    "serialization",
-    "linalg",
-    "compiler",
-    "library",
-    "version",
-)
 _LAZY = {
     "compile": "compiler",
     **dict.fromkeys(
@@ -136,6 +127,15 @@ _LAZY = {
         "settings.determinism",
     ),
     "_scaled_mm": "nn.functional.scaled",
+    **dict.fromkeys(
+        [
+            "get_num_interop_threads",
+            "get_num_threads",
+            "set_num_interop_threads",
+            "set_num_threads",
+        ],
+        "settings.threads",
+    ),
     "finfo": "functions.limits",
     "iinfo": "functions.limits",
     "explain": "inspection.explanation",
@@ -149,78 +149,37 @@ _LAZY = {
     "default_generator": "random",
     "get_rng_state": "random",
     "set_rng_state": "random",
-    "rand": "functions.sampling",
-    "randn": "functions.sampling",
-    "randint": "functions.sampling",
-    "randperm": "functions.sampling",
-    "rand_like": "functions.sampling",
-    "randn_like": "functions.sampling",
-    "randint_like": "functions.sampling",
-    "bernoulli": "functions.sampling",
-    "multinomial": "functions.sampling",
-    "normal": "functions.sampling",
-    **dict.fromkeys(
-        [
-            "softmax",
-            "log_softmax",
-            "dropout",
-            "alpha_dropout",
-            "conv1d",
-            "conv2d",
-            "conv3d",
-            "conv_transpose1d",
-            "conv_transpose2d",
-            "conv_transpose3d",
-            "max_pool1d",
-            "max_pool2d",
-            "max_pool3d",
-            "avg_pool1d",
-            "adaptive_avg_pool1d",
-            "adaptive_max_pool1d",
-            "layer_norm",
-            "group_norm",
-            "batch_norm",
-            "instance_norm",
-            "rms_norm",
-            "prelu",
-            "celu",
-            "selu",
-            "threshold",
-            "bilinear",
-            "cosine_similarity",
-            "pairwise_distance",
-            "pixel_shuffle",
-            "hinge_embedding_loss",
-        ],
-        "nn.functional",
-    ),
 }
 
 
-def __getattr__(name: str) -> Any:
+def _later(name: str) -> Any:
     if name in _LAZY:
-        value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        value = getattr(_importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    if name in _LATE:
+        value = _late(name, _LATE[name]).function
         globals()[name] = value
         return value
     if name in _SUBMODULES:
-        return importlib.import_module(f".{name}", __name__)
+        return _importlib.import_module(f".{name}", __name__)
     raise AttributeError(
         f"tilewright has no {name!r}: it is not a name of PyTorch's, or not implemented yet"
     )
 
 
-def get_device_module(device: Any = None) -> Any:  # noqa: F811  (its argument's name is PyTorch's)
+if not TYPE_CHECKING:  # a checker is told every name, see tools/stubs.py
+    __getattr__ = _later
+
+
+def get_device_module(device: DeviceLike | None = None) -> Any:  # noqa: F811  (its argument's name is PyTorch's)
     """The module of a device's kind: `torch.cuda`, where there is no other."""
     from .devices import device as Device
 
     kind = Device("cuda" if device is None else device).type
     if kind != "cuda":
         raise RuntimeError(f"Invalid device_type of {kind!r}: only cuda has a module of its own")
-    return importlib.import_module(".cuda", __name__)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY, *_SUBMODULES})
+    return _importlib.import_module(".cuda", __name__)
 
 
 inf, nan, pi, e = (
@@ -237,5 +196,20 @@ strided, contiguous_format, preserve_format, channels_last = (
     "torch.channels_last",
 )
 
-if os.environ.get("TW_TUNE"):
+if _os.environ.get("TW_TUNE"):
     from .tuning import online as _online
+
+# What is public. Modules of our own are imported by their full path: they are no names of torch.
+for _name, _value in list(globals().items()):
+    if getattr(_value, "__name__", "") == f"{__name__}.{_name}" and _name not in _SUBMODULES:
+        del globals()[_name]
+__all__ = sorted(
+    {name for name in globals() if not name.startswith("_")}
+    - _SUBMODULES
+    - {"Any", "TYPE_CHECKING", "annotations"}
+    | {name for name in (*_LAZY, *_LATE) if not name.startswith("_")}
+)
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_SUBMODULES, *(n for n in globals() if n.startswith("__"))})

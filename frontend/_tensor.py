@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -23,9 +23,16 @@ from .devices import device as Device
 from .exchange import arrays, copies
 from .exchange.mirror import Mirror
 from .exchange.pinning import is_pinned, pinned
-from .functions import arguments, creation, indexing, parts, shapes
+from .functions import arguments, conversions, creation, indexing, parts, shapes
 from .recording import Handle, calls, epoch, record, resolve, views
+from .recording.builders import builder
 from .recording.roots import source_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .autograd.hooks import RemovableHandle
+    from .types import DeviceLike, Number
 
 _fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # what Python has there for an instance
 _OWN = {name for kind in Handle.__mro__[:-1] for name in vars(kind)}
@@ -44,7 +51,13 @@ class Attributes(Mirror):
         return self._written
 
 
-class Tensor(Handle):
+if TYPE_CHECKING:
+    from ._methods import Methods  # what the declared ops add; tools/stubs.py writes it
+else:
+    Methods = Handle
+
+
+class Tensor(Methods):
     """A multi-dimensional array on a device, recorded when called, computed when read.
 
     Made by torch.tensor and the other creation functions; Tensor(data) makes a float32 copy of
@@ -129,14 +142,17 @@ class Tensor(Handle):
     def requires_grad(self, value: bool) -> None:
         self.requires_grad_(value)
 
-    def _set_grad(self, value: Any) -> None:
+    def _set_grad(self, value: Tensor | None) -> None:
         if value is not None:
             _check_grad(self, value)
         self._grad = value
 
-    grad = property(attrgetter("_grad"), _set_grad, doc="The gradient of a leaf, or None.")
+    if TYPE_CHECKING:
+        grad: Tensor | None
+    else:
+        grad = property(attrgetter("_grad"), _set_grad, doc="The gradient of a leaf, or None.")
 
-    def requires_grad_(self, requires_grad: bool = True) -> Any:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Begin (or stop) to collect gradients in `.grad`."""
         recording.claim()
         if requires_grad.__class__ is not bool:
@@ -186,20 +202,20 @@ class Tensor(Handle):
         return (self._storage or self)._changes
 
     @property
-    def data(self) -> Any:
+    def data(self) -> Tensor:
         return recording.view(self, views.DATA)
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: Tensor) -> None:
         if not isinstance(value, Tensor):
             raise TypeError(f"expected a Tensor, got {type(value).__name__}{at_user_line()}")
         recording.set_data(self, value.detach())
 
-    def detach(self) -> Any:
+    def detach(self) -> Tensor:
         """The same memory without the history."""
         return recording.view(self, views.DETACH)
 
-    def detach_(self) -> Any:
+    def detach_(self) -> Self:
         """Forget how this tensor was computed."""
         if not self.requires_grad:
             return self
@@ -216,6 +232,12 @@ class Tensor(Handle):
         return len(self.shape)
 
     ndimension = dim
+
+    @overload
+    def size(self, dim: None = None) -> Size: ...
+
+    @overload
+    def size(self, dim: int) -> int: ...
 
     def size(self, dim: int | None = None) -> Any:
         return self.shape if dim is None else self.shape[dim]
@@ -240,6 +262,12 @@ class Tensor(Handle):
         if not self.shape:
             raise TypeError("len() of a 0-d tensor")
         return self.shape[0]
+
+    @overload
+    def stride(self, dim: None = None) -> tuple[int, ...]: ...
+
+    @overload
+    def stride(self, dim: int) -> int: ...
 
     def stride(self, dim: int | None = None) -> Any:
         strides = shapes.layout_of(self)[1]
@@ -267,15 +295,20 @@ class Tensor(Handle):
         return self.device.type == "cuda"
 
     @property
-    def T(self) -> Any:
+    def T(self) -> Tensor:
         return shapes.permute(self, range(self.dim() - 1, -1, -1))
 
     @property
-    def real(self) -> Any:
+    def real(self) -> Tensor:
         """The tensor itself: numbers are real here."""
         return self
 
-    mT, mH, H = property(shapes.mT), property(shapes.mH), property(shapes.H)
+    if TYPE_CHECKING:
+        mT: Tensor
+        mH: Tensor
+        H: Tensor
+    else:
+        mT, mH, H = property(shapes.mT), property(shapes.mH), property(shapes.H)
 
     # ---- reading values ----------------------------------------------------------------------
 
@@ -368,7 +401,7 @@ class Tensor(Handle):
 
         return text(self)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tensor]:
         if not self.shape:
             raise TypeError("iteration over a 0-d tensor")
         return iter(parts.unbind(self, 0))
@@ -395,12 +428,43 @@ class Tensor(Handle):
         memo[id(self)] = out
         return out
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return copies.reduced(self)
 
     # ---- moving and casting ------------------------------------------------------------------
 
-    def to(self, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    def to(
+        self,
+        dtype: DType,
+        non_blocking: bool = False,
+        copy: bool = False,
+        *,
+        memory_format: str | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def to(
+        self,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+        *,
+        memory_format: str | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def to(
+        self,
+        other: Tensor,
+        non_blocking: bool = False,
+        copy: bool = False,
+        *,
+        memory_format: str | None = None,
+    ) -> Tensor: ...
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
         """to(dtype), to(device), to(device, dtype) or to(other): the tensor itself if nothing
         changes.
 
@@ -439,17 +503,17 @@ class Tensor(Handle):
             name = device_module.resolve(where)
             if name != result._meta()[2]:
                 fetched = non_blocking and name == "cpu"
-                result = record(ops.copy_to, result, name, *(False,) * fetched)
+                result = record(conversions.copy_to, result, name, *(False,) * fetched)
         if dtype is not None:
             dtype = recording.named_dtype(dtype)
             if dtype is not result.dtype:
-                result = record(ops.cast, result, dtype)
+                result = record(conversions.cast, result, dtype)
         return shapes.clone(self) if copy and result is self else result
 
-    def cpu(self) -> Any:
+    def cpu(self) -> Tensor:
         return self.to(device="cpu")
 
-    def cuda(self, device: Any = None, non_blocking: bool = False) -> Any:
+    def cuda(self, device: DeviceLike | None = None, non_blocking: bool = False) -> Tensor:
         return self.to(device="cuda" if device is None else device)
 
     def get_device(self) -> int:
@@ -457,48 +521,50 @@ class Tensor(Handle):
         index = self.device.index
         return -1 if index is None else index
 
-    def pin_memory(self, device: Any = None) -> Any:
+    def pin_memory(self, device: DeviceLike | None = None) -> Tensor:
         """A copy in pinned memory, which a GPU copies from by itself, or the tensor if it is there.
 
         Without a GPU it is the tensor. A write in place may leave pinned memory behind.
         """
         return pinned(self)
 
-    def is_pinned(self, device: Any = None) -> bool:
+    def is_pinned(self, device: DeviceLike | None = None) -> bool:
         """Whether its value is in memory that `pin_memory` got."""
         return is_pinned(self)
 
     def record_stream(self, stream: Any) -> None:
         """Nothing: who uses memory, in which stream, is known without being told."""
 
-    def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:
+    def type(
+        self, dtype: DType | str | type | None = None, non_blocking: bool = False, **_: Any
+    ) -> Any:
         """The name of its type (`torch.FloatTensor`), or the tensor cast to a dtype or a type."""
         from .functions import typed
 
         return typed.name_of(self) if dtype is None else typed.cast(self, dtype, non_blocking)
 
-    def new(self, *data: Any, **options: Any) -> Any:
+    def new(self, *data: Any, **options: Any) -> Tensor:
         """A tensor of this one's type: of data, or of a size."""
         from .functions import typed
 
         _, dtype, device = self._meta()
         return typed.constructed(dtype, device, data, **options)
 
-    def type_as(self, other: Any) -> Any:
+    def type_as(self, other: Tensor) -> Tensor:
         return self.to(other)
 
-    def new_tensor(self, data: Any, **options: Any) -> Any:
+    def new_tensor(self, data: Any, **options: Any) -> Tensor:
         return creation.tensor(data, **{"dtype": self.dtype, "device": self.device, **options})
 
-    def new_zeros(self, *size: Any, **options: Any) -> Any:
+    def new_zeros(self, *size: Any, **options: Any) -> Tensor:
         return creation.zeros(*size, **{"dtype": self.dtype, "device": self.device, **options})
 
     new_empty = new_zeros
 
-    def new_ones(self, *size: Any, **options: Any) -> Any:
+    def new_ones(self, *size: Any, **options: Any) -> Tensor:
         return creation.ones(*size, **{"dtype": self.dtype, "device": self.device, **options})
 
-    def new_full(self, size: Any, fill_value: Any, **options: Any) -> Any:
+    def new_full(self, size: Sequence[int], fill_value: Number, **options: Any) -> Tensor:
         return creation.full(
             size, fill_value, **{"dtype": self.dtype, "device": self.device, **options}
         )
@@ -507,10 +573,10 @@ class Tensor(Handle):
 
     def backward(
         self,
-        gradient: Any = None,
+        gradient: Tensor | None = None,
         retain_graph: bool | None = None,
         create_graph: bool = False,
-        inputs: Any = None,
+        inputs: Tensor | Sequence[Tensor] | None = None,
     ) -> None:
         """Add the gradient of this tensor with respect to each leaf to the leaf's `.grad`."""
         from . import autograd
@@ -529,13 +595,13 @@ class Tensor(Handle):
     def retains_grad(self) -> bool:
         return bool(self._hooks and -1 in self._hooks)
 
-    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> Any:
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Call `hook(self)` after a backward pass has added to `.grad` of this leaf."""
         from .autograd.hooks import register_post_accumulate
 
         return register_post_accumulate(self, hook)
 
-    def register_hook(self, hook: Callable[[Any], Any]) -> Any:
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call `hook(grad)` when the gradient of this tensor is known; it may return another."""
         from .autograd.hooks import register
 
@@ -543,7 +609,7 @@ class Tensor(Handle):
 
     # ---- indexing ----------------------------------------------------------------------------
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Tensor:
         return indexing.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -551,25 +617,25 @@ class Tensor(Handle):
 
     # ---- in place ----------------------------------------------------------------------------
 
-    def copy_(self, source: Any, non_blocking: bool = False) -> Any:
+    def copy_(self, source: Tensor | Number, non_blocking: bool = False) -> Self:
         """Overwrite with `source`, broadcast and cast."""
-        source = arguments.as_handle(source, self)
-        if source.device != self.device:
-            source = source.to(device=self.device, non_blocking=non_blocking)
+        given = arguments.as_handle(source, self)
+        if given.device != self.device:
+            given = given.to(device=self.device, non_blocking=non_blocking)
         return recording.assign(
-            self, recording.node_of(_copied_value, source, self.dtype, tuple(self.shape))
+            self, recording.node_of(_copied_value, given, self.dtype, tuple(self.shape))
         )
 
-    def fill_(self, value: Any) -> Any:
+    def fill_(self, value: Tensor | Number) -> Self:
         value = arguments.as_handle(value, self)
         return self.copy_(value)
 
-    def zero_(self) -> Any:
+    def zero_(self) -> Self:
         return recording.assign(
             self, ops.expand(ops.constant(0, self.dtype, self._meta()[2]), self.shape)
         )
 
-    def fill_diagonal_(self, fill_value: Any, wrap: bool = False) -> Any:
+    def fill_diagonal_(self, fill_value: Number, wrap: bool = False) -> Self:
         """`fill_value` on the main diagonal; of a tall matrix again below each square if `wrap`."""
         rank, shape = self.dim(), self.shape
         if rank < 2:
@@ -585,7 +651,7 @@ class Tensor(Handle):
             line.fill_(fill_value)
         return self
 
-    def resize_(self, *sizes: Any) -> Any:
+    def resize_(self, *sizes: Any) -> Self:
         """Another shape in place; new elements are zero."""
         shape = arguments.sizes(sizes)
         if tuple(self.shape) == shape:
@@ -636,6 +702,7 @@ def _check_grad(t: Any, value: Any) -> None:
         )
 
 
+@builder("copy_", gradient="ToCopyBackward0")
 def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
     return indexing._fit(x, shape, dtype)
 

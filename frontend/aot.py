@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tilewright.codegen.schedule import Schedule
     from tilewright.runtime.cuda.packed import Loaded, Package
 
+    from .types import DeviceLike
+
 __all__ = ["CompiledModel", "compile", "load"]
 
 
@@ -78,7 +80,7 @@ def compile(
     return package
 
 
-def load(path: str | Path, device: Any = None) -> CompiledModel:
+def load(path: str | Path, device: DeviceLike | None = None) -> CompiledModel:
     """A model that `compile` wrote, on a GPU (the current one if none is named).
 
     RuntimeError if there is no GPU of the kind it was compiled for, or the file is damaged.

@@ -24,7 +24,9 @@ class device:
 
     __slots__ = ("_index", "_type")
 
-    def __init__(self, type: Any = None, index: int | None = None, **named: Any):
+    def __init__(
+        self, type: device | str | int | None = None, index: int | None = None, **named: Any
+    ):
         if type is None and set(named) == {"device"}:
             type, named = named["device"], {}
         self._type, self._index = _parts(type, index)
@@ -108,7 +110,7 @@ def named(name: str) -> device:
 _stack: list[str] = [os.environ.get("TW_DEVICE", "cpu")]
 
 
-def set_default_device(name: Any) -> None:
+def set_default_device(name: device | str | int | None) -> None:
     """Where tensors are made when no device is named."""
     _stack[0] = resolve(name)
 
@@ -117,7 +119,7 @@ def get_default_device() -> device:
     return device(_stack[-1])
 
 
-def resolve(name: Any) -> str:
+def resolve(name: device | str | int | None) -> str:
     """The canonical name of a device that exists; None is the default device."""
     text = _stack[-1] if name is None else str(name if isinstance(name, device) else device(name))
     if text.startswith("cuda"):

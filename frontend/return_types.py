@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from ._tensor import Tensor
 
 
-def _returned(name: str, *fields: str) -> Any:
-    base = namedtuple(name, fields)  # type: ignore[misc]
+class Indexed(NamedTuple):
+    """Values and where they were found."""
+
+    values: Tensor
+    indices: Tensor
+
+
+class Bounds(NamedTuple):
+    min: Tensor
+    max: Tensor
+
+
+class Parts(NamedTuple):
+    """x = mantissa * 2**exponent."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
+R = TypeVar("R", bound=tuple[Any, ...])
+
+
+def _returned(name: str, base: type[R]) -> type[R]:
+    fields = base._fields  # type: ignore[attr-defined]
 
     def text(self: Any) -> str:
         listed = ",\n".join(f"{f}={getattr(self, f)!r}" for f in fields)
@@ -16,14 +40,15 @@ def _returned(name: str, *fields: str) -> Any:
     return type(name, (base,), {"__slots__": (), "__repr__": text, "__module__": __name__})
 
 
-max = _returned("max", "values", "indices")
-min = _returned("min", "values", "indices")
-sort = _returned("sort", "values", "indices")
-topk = _returned("topk", "values", "indices")
-median = _returned("median", "values", "indices")
-nanmedian = _returned("nanmedian", "values", "indices")
-kthvalue = _returned("kthvalue", "values", "indices")
-mode = _returned("mode", "values", "indices")
-cummax = _returned("cummax", "values", "indices")
-cummin = _returned("cummin", "values", "indices")
-aminmax = _returned("aminmax", "min", "max")
+max = _returned("max", Indexed)
+min = _returned("min", Indexed)
+sort = _returned("sort", Indexed)
+topk = _returned("topk", Indexed)
+median = _returned("median", Indexed)
+nanmedian = _returned("nanmedian", Indexed)
+kthvalue = _returned("kthvalue", Indexed)
+mode = _returned("mode", Indexed)
+cummax = _returned("cummax", Indexed)
+cummin = _returned("cummin", Indexed)
+aminmax = _returned("aminmax", Bounds)
+frexp = _returned("frexp", Parts)

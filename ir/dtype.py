@@ -60,11 +60,11 @@ float32 = DType("float32", "f32", FLOAT, np.float32)
 float64 = DType("float64", "f64", FLOAT, np.float64)
 
 FLOAT8 = (float8_e4m3fn, float8_e5m2)
-"""Held, moved, converted and multiplied as matrices; other arithmetic is done in a wider dtype."""
+"""Types that are held, moved, converted and multiplied as matrices; others take a wider one."""
 HALVES = (float16, bfloat16)
-"""Types whose ops are computed in float32, each result being rounded."""
+"""Types whose ops are computed in float32; each result is rounded."""
 NARROW = (*HALVES, *FLOAT8)
-"""Floats that exist in memory only: arithmetic with them is done in float32."""
+"""Floats that exist in memory only; arithmetic with them runs in float32."""
 ALL = (
     bool_, uint8, uint32, uint64, int8, int16, int32, int64,
     *FLOAT8, float16, bfloat16, float32, float64,
@@ -80,8 +80,8 @@ def named(name: str) -> DType:
 
 
 def is_added(dtype: np.dtype[Any]) -> bool:
-    """Whether a NumPy dtype is one that ml_dtypes adds: few functions of NumPy take those. (NumPy's
-    own say 1 of themselves, or 0 if they came from another process.)"""
+    """Whether ml_dtypes adds this NumPy dtype: few functions of NumPy take such. (`isbuiltin` is 1
+    for NumPy's own dtypes, or 0 if they came from another process.)"""
     return dtype.isbuiltin == 2
 
 

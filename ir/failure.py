@@ -20,7 +20,7 @@ class Failure:
     wraps: bool = False
 
     def at(self, index: int, axis: int, size: int, line: str) -> Exception:
-        """The error for an `index` outside of 0 <= index < size, from a `line` of the user's."""
+        """The error for an `index` outside of 0 <= index < size; `line` is the user's."""
         if self.wraps and index < 0:
             index -= size
         text = self.text.format(index=index, axis=axis, size=size)
@@ -57,4 +57,4 @@ FAILURES = {
     "normal": Failure(RuntimeError, "normal expects all elements of std >= 0.0"),
     "poisson": Failure(RuntimeError, "invalid Poisson rate, expected rate to be non-negative"),
 }
-"""By name."""
+"""The failures by name."""

@@ -1,4 +1,4 @@
-"""Where in the user's code something was recorded."""
+"""The line of the user's code at which something was recorded."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Loops: one step, made for each place of a leading axis.
 
-A loop's operands are sequences, whose first dimension is walked through; initial states; and what
-every step reads whole. Its attrs begin with (sequences, states, reverse): how many there are of the
-first two, and whether it walks from the end. A step gives new states, and whatever else is kept of
-it. The results of all steps are one flat node: result after result, each [steps, *shape], so that
-each is a contiguous part of one buffer, and the state that a step starts from is where the step
-before it was stored.
+A loop has three kinds of operands, in this order: sequences, along whose first dimension it walks;
+initial states; and operands that every step reads whole. Its attrs begin with (sequences, states,
+reverse): the number of sequences, the number of states, and whether the walk begins at the end.
+A step gives the new states, then the other values that the loop keeps. The value of the loop is
+flat: one result after another, each [steps, *shape]. So each result is a contiguous part of one
+buffer, and a step finds its states where the step before stored them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PARAMS = ("sequences", "states", "reverse")
 def loop(
     name: str, step: Callable[..., tuple[Node, ...]], params: tuple[str, ...], **more: Any
 ) -> Op:
-    """The record of a loop. step(*operands, *attrs) -> nodes of one dtype, the new states first; it
-    sees one element of each sequence, and the attrs after PARAMS."""
+    """The record of a loop. step(*operands, *attrs) -> nodes of one dtype, the new states first.
+    The step sees one element of each sequence, and the attrs after PARAMS."""
 
     def infer(*args: Any) -> Aval:
         operands = [a for a in args if isinstance(a, Node)]
@@ -75,8 +75,8 @@ def body(
 
 
 def parts(node: Node, flat: Node | None = None) -> list[Node]:
-    """The results of all steps of a loop, each [steps, *shape]; those of `flat` if it is given,
-    which is laid out as the loop's value."""
+    """The results of a loop, each [steps, *shape]: parts of its value, or of `flat`, which has the
+    same layout."""
     flat = node if flat is None else flat
     count = node.operands[0].shape[0]
     out, start = [], 0
@@ -88,7 +88,7 @@ def parts(node: Node, flat: Node | None = None) -> list[Node]:
 
 
 def order(count: int, reverse: bool) -> range:
-    """The places of a loop's steps, in the order in which they are made."""
+    """The places of a loop's steps in the order of execution."""
     return range(count - 1, -1, -1) if reverse else range(count)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Node:
     """An operation on earlier nodes. Two nodes are equal only if they are the same object.
 
-    op, operands, attrs: what is computed; attrs follow `op.params`.
+    op, operands, attrs: the computation; attrs follow `op.params`.
     shape, dtype, device: of the value; device None means the value lives anywhere (constants).
     requires_grad: whether autograd records through it.
     loc: (file, line) of the user's code that recorded it first.
@@ -83,10 +83,11 @@ class Node:
 
 
 class _Mode:
-    """The grad mode, the intern table that belongs to it, and where new nodes are said to be from.
+    """The grad mode, its intern table, and the location that new nodes get.
 
-    One table per mode: a node recorded without gradient, found again by a forward op, would
-    silently lose its gradient. A node that a pass makes is from the line of what it stands for.
+    Each mode has its own table. If a forward op found a node that was recorded without gradient, it
+    would silently lose its gradient. A node that a pass makes gets the location of the one it
+    replaces.
     """
 
     __slots__ = ("grad", "loc", "table")
@@ -118,12 +119,12 @@ def grad_mode(enabled: bool) -> Iterator[None]:
     try:
         set_grad_enabled(enabled)
         yield
-    finally:  # without a call, at whose beginning an interrupt may come
+    finally:  # no call here: an interrupt may come at its beginning
         _MODE.grad, _MODE.table = before, _TABLES[before]
 
 
 def set_location(loc: tuple[str, int] | None) -> tuple[str, int] | None:
-    """Where nodes made from now on are from; None is the user's line. Returns what it was."""
+    """Set the location of nodes made from now on (None: the user's line); return the former one."""
     before = _MODE.loc
     _MODE.loc = loc
     return before
@@ -148,7 +149,7 @@ def intern(
 ) -> Node:
     """The one node that applies `op` to `operands` with `attrs` in the current grad mode.
 
-    A node that is new gets `loc`, by default the user's line that called.
+    A new node gets `loc`, by default the user's line that called.
 
     Attrs are compared by equality, so a position always holds values of one type (ops normalize
     their attrs), and floats whose sign of zero or NaN matters are stored as bits.
@@ -188,13 +189,13 @@ def intern(
 
 
 def recorded_as(node: Node) -> tuple[bool, str | None]:
-    """The grad mode and the device argument with which `intern` gives `node` again."""
+    """The grad mode and the device argument for which `intern` returns `node` again."""
     for grad in (True, False):
         for device in (None, node.device):
             key = (node.op, node.operands, node.attrs, device)
             if _TABLES[grad].get(key) is node:
                 return grad, device
-    # Forgotten by clear_tables: what gives a node like it.
+    # clear_tables has dropped the node: these arguments give an equal one.
     follows = node.device == _common_device(node.op, node.operands)
     tracked = any(o.requires_grad for o in node.operands)
     return node.requires_grad or not tracked, None if follows else node.device

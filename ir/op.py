@@ -1,4 +1,4 @@
-"""Op: the one record of everything the system knows of a primitive."""
+"""Op: the one record with everything the system knows about a primitive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Aval = tuple[Size, DType]
 
 
 class Kind(enum.Enum):
-    """What codegen and runtime dispatch on; never on the name of an op."""
+    """The class of an op. Codegen and runtime dispatch on it, never on an op's name."""
 
     LEAF = "leaf"  # a value supplied when the graph runs: a buffer or a scalar slot
     CONSTANT = "constant"  # a scalar known when the graph is recorded
@@ -31,20 +31,20 @@ class Kind(enum.Enum):
     CONTRACTION = "contraction"  # sums of products: matmul, convolution and its gradients
     GATHER = "gather"  # reads at positions that are data
     SCATTER = "scatter"  # writes at positions that are data
-    CHECK = "check"  # positions that are data, of which each must be in range
+    CHECK = "check"  # positions that are data, each checked to be in range
     SCAN = "scan"  # sequential along one axis: cumulative sums, sorting
-    ATTENTION = "attention"  # contractions around a softmax; decomposed where no template is
-    LOOP = "loop"  # one step for each place of a leading axis, each from the states before it
+    ATTENTION = "attention"  # contractions around a softmax; decomposed without a template
+    LOOP = "loop"  # one step for each place of a leading axis, from the states of the step before
     EXTERNAL = "external"  # a kernel that the user wrote, over whole tensors in memory
     COMPOSITE = "composite"  # a function over primitives, decomposed when compiled
     TRANSFER = "transfer"  # the same value on another device
     MARKER = "marker"  # an identity that means something to autograd only
 
-    __hash__ = object.__hash__  # members are one object each; that of Enum hashes the name
+    __hash__ = object.__hash__  # each member is one object; Enum would hash the name
 
 
 class Fold(enum.Enum):
-    """How many elements become one: all of a row in a reduction, those so far in a scan."""
+    """How many elements become one: a whole row in a reduction, its part so far in a scan."""
 
     SUM = "sum"
     PROD = "prod"
@@ -60,7 +60,7 @@ class Fold(enum.Enum):
 
     @property
     def picks(self) -> bool:
-        """Whether it gives the position of an element."""
+        """Whether the fold gives the position of an element."""
         return self is Fold.ARGMAX or self is Fold.ARGMIN
 
     @property
@@ -74,33 +74,35 @@ class Op:
     """A primitive.
 
     infer(*operands, *attrs) -> (shape, dtype) checks the operands and raises in the user's line.
-    vjp(g, out, *operands, *attrs) -> a cotangent (or None) for each operand. The sum that undoes
-        broadcasting is taken by the caller. None: not differentiable, but by decomposition. It may
-        answer NotImplemented, for operands whose cotangents are those of the decomposition.
+    vjp(g, out, *operands, *attrs) -> a cotangent (or None) for each operand. The caller takes the
+        sum that undoes broadcasting. None: the op has no derivative, except through its
+        decomposition. It may return NotImplemented, which asks for the derivative of the
+        decomposition.
     numpy: for elementwise ops a NumPy expression over `{0}`, `{1}`, …; for others a function of
         (*arrays, *attrs), the reference by which every emitter is judged.
     triton: for elementwise ops a Triton expression over `{0}`, `{1}`, …
-    llvm: for elementwise ops that are a function of floats, what the LLVM emitter calls it: one
-        of codegen/llvm/math or of C's library. Others have a routine in its arithmetic.py.
+    llvm: for elementwise functions of floats, the name of the function, in codegen/llvm/math or in
+        C's library. Other elementwise ops have a routine in codegen/llvm/arithmetic.py.
     onnx: the ONNX operator, or a function that adds it to an export; None if there is none.
-    decompose(*operands, *attrs) -> Node, for composites, attention and products in groups; what a
-        loop's derivative is taken of.
+    decompose(*operands, *attrs) -> Node, for composites, attention, products in groups, and loops,
+        whose derivative may be that of this graph.
     step(*operands, *attrs) -> nodes, for loops: one step; see `ir/loop.py`.
     domain: the open interval from which float test inputs are drawn, for each operand alike.
     cost: arithmetic per output element, in units of one add.
-    error: how far the result of an elementwise op may be from the true one, in units of the last
-        place: 0 if it has no more digits than its operands, 0.5 if it is rounded to nearest (so
-        that all engines agree on it), more where functions are approximated.
-    fold: for reductions and scans how elements are folded.
+    error: the largest error of an elementwise op, in units of the last place: 0 if the result has
+        no more digits than the operands, 0.5 if it is rounded to nearest (so that all engines agree
+        on it), more for approximations.
+    fold: how a reduction or scan folds elements.
     whole: whether a movement's result has every element of its operands.
-    bijective: whether it has each of them once, so that it has an inverse (`movement.target`).
-    collects: whether gradients are collected at its nodes, so that they always require one.
-    float8: whether it takes operands of float8, as all ops do that only move elements.
-    divides: whether integers that are divided by zero have no result, which is an error.
-    convolution: whether a contraction is a convolution or a gradient of one, whose float32 PyTorch
-        lets be rounded by a switch of its own.
-    wide: whether float32 is computed in float64, since the op would round many times over, or lose
-        the small differences of large numbers.
+    bijective: whether a movement's result has each element of its operand exactly once, so that the
+        map has an inverse (`target` in codegen/lower/movement.py).
+    collects: whether gradients are collected at its nodes, so that these always require one.
+    float8: whether the op takes float8 operands. Ops that only move elements do anyway.
+    divides: whether an integer division by zero raises an error.
+    convolution: whether a contraction is a convolution or a gradient of one. PyTorch has a separate
+        switch that lets these round float32.
+    wide: whether float32 is computed in float64, because the op would round many times, or lose the
+        small differences of large numbers.
     """
 
     name: str
@@ -141,12 +143,13 @@ class Op:
 
     @property
     def is_view(self) -> bool:
-        """Whether a node may have more elements than any memory, as an `expand` may."""
+        """Whether a node may have more elements than any memory holds, as an `expand` may."""
         return self.kind is Kind.MOVEMENT or self.kind is Kind.MARKER
 
     @property
     def passes_gradient(self) -> bool:
-        """True of every op but `detach`; one without a VJP raises when the gradient reaches it."""
+        """Whether a gradient goes through, which only `detach` prevents. An op without a VJP raises
+        when a gradient reaches it."""
         return self.kind is not Kind.MARKER or self.vjp is not None
 
     def check(self, operands: tuple[Node, ...]) -> None:

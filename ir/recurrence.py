@@ -1,6 +1,6 @@
 """Recurrent layers over time: each step is one product with the state and one cell.
 
-A cell is written once, forward; its derivative is the graph's own. The gradient of a layer is a
+A cell is written once, forward; its derivative follows from the graph. The gradient of a layer is a
 loop too, which walks back with the cotangents of the states. It keeps the cotangents of all
 products, so that the gradient of the weight is one product over all steps.
 """
@@ -28,12 +28,12 @@ Made = tuple[tuple[Node, ...], tuple[Node, ...]]
 
 @dataclass(frozen=True)
 class Cell:
-    """What a step does with its products.
+    """The part of a step that follows its products.
 
-    gates: how many times as wide as the state the products are. states: how many there are.
-    step(x, z, *states) -> (new states, what the derivative reads of it), of the products x with the
-        input and z with the first state.
-    additive: whether it reads x + z alone.
+    gates: the width of the products, in widths of the state. states: their number.
+    step(x, z, *states) -> (new states, values that the derivative reads). x is the product with the
+        input, z the product with the first state.
+    additive: whether the step reads x + z alone.
     """
 
     gates: int
@@ -44,7 +44,7 @@ class Cell:
 
 def _parts(x: Node, count: int) -> list[Node]:
     """The gates of x[batch, count * width]. They are cut from a dimension of their own, so that no
-    vector of a kernel reaches over two of them."""
+    vector of a kernel crosses from one to the next."""
     shape = (x.shape[0], x.shape[1] // count)
     gates = reshape(x, (shape[0], count, shape[1]))
     return [reshape(slice_axis(gates, 1, i, i + 1), shape) for i in range(count)]
@@ -103,15 +103,18 @@ def _step(*args: Any) -> tuple[Node, ...]:
 
 
 def _grad_step(*args: Any) -> tuple[Node, ...]:
-    """The cotangents of the states before a step and of its products, from: cotangents of its
-    states, states before, what it kept, valid?; cotangents that walk back; weight, transposed."""
+    """The cotangents of the states before a step and of its products.
+
+    args: the cotangents of the step's states, the states before it, the values it kept, valid?, the
+    cotangents that walk back, the transposed weight, the name of the cell.
+    """
     *nodes, w, name = args
     cell = CELLS[name]
     count = cell.states
     above, nodes = nodes[:count], nodes[count:]
     states, nodes = nodes[:count], nodes[count:]
     carried, nodes = nodes[-count:], nodes[:-count]
-    # The step again, of stand-ins for what its derivative doesn't read.
+    # The step again, with stand-ins for the products, which its derivative doesn't read.
     shape, dtype = states[0].shape, states[0].dtype
     products = (shape[0], cell.gates * shape[1])
     with grad_mode(True):
@@ -138,7 +141,7 @@ def _rows(x: Node) -> Node:
 def _vjp(g: Node, out: Node, *_: Any) -> tuple[Node | None, ...]:
     operands = out.operands
     sequences, states, reverse, name, biased, keep = out.attrs
-    if grad_enabled() or not keep:  # what is kept has a gradient too
+    if grad_enabled() or not keep:  # the kept values may need a gradient too
         return through_decomposition(out, g)
     valid, initial = operands[1:sequences], operands[sequences : sequences + states]
     w = operands[sequences + states]
@@ -147,7 +150,7 @@ def _vjp(g: Node, out: Node, *_: Any) -> tuple[Node | None, ...]:
     given = (*parts(out, g)[:states], *before, *made[states:], *valid)
     nothing = (expand(constant(0, i.dtype), i.shape) for i in initial)
     back = recurrence_grad(*given, *nothing, transpose(w), len(given), states, not reverse, name)
-    # What walks back reaches the initial states in the last step it makes.
+    # The walk back reaches the initial states in its last step.
     last = order(out.operands[0].shape[0], not reverse)[-1]
     found = parts(back)
     first = [reshape(slice_axis(s, 0, last, last + 1), s.shape[1:]) for s in found[:states]]

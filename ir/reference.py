@@ -31,7 +31,7 @@ def evaluate(node: Node, operands: Sequence[Any]) -> Any:
     """The value of `node`, an array of its dtype, given those of its operands."""
     op = node.op
     if op.kind is Kind.ELEMENTWISE:
-        if op is not bitcast:  # float8 is computed in float32, and exact in it
+        if op is not bitcast:  # float8 is computed in float32, which holds it exactly
             types = [o.dtype in FLOAT8 for o in node.operands]
             operands = [
                 np.asarray(x).astype(np.float32) if is_float8 else x
@@ -50,7 +50,7 @@ def evaluate(node: Node, operands: Sequence[Any]) -> Any:
 
 
 def _decomposed(node: Node, operands: Sequence[Any]) -> Any:
-    """The value of the primitives that `node` stands for."""
+    """The value of the primitives that `node` decomposes into."""
     assert node.op.decompose is not None
     with grad_mode(False):
         inner = node.op.decompose(*node.operands, *node.attrs)

@@ -16,7 +16,7 @@ _done: dict[tuple[Rule, ...], dict[Node, Node]] = {}
 
 
 def clear() -> None:
-    """Forget what became of nodes."""
+    """Forget the results of earlier rewrites."""
     _done.clear()
 
 
@@ -24,8 +24,8 @@ def rewrite(roots: Sequence[Node], rules: Sequence[Rule]) -> list[Node]:
     """`roots` with the first rule that fires applied at each node until none does.
 
     A replacement is rewritten in turn, so a rule may answer with nodes that other rules apply to.
-    The result is for compilation: its nodes carry no gradient. What became of a node is remembered
-    for the next graph that has it.
+    The result is for compilation: its nodes carry no gradient. The replacement of each node is
+    remembered for the next graph that contains it.
     """
     done = _done.setdefault(tuple(rules), {})
     before = set_location(None)
@@ -51,7 +51,7 @@ def _rewrite(root: Node, rules: Sequence[Rule], done: dict[Node, Node]) -> None:
             continue
         operands = tuple(done[o] for o in node.operands)
         set_location(node.loc)
-        # Rebuilt also when unchanged: a node recorded with gradient has a twin without.
+        # Interned again even if unchanged: a node recorded with gradient has a twin without.
         own = node.device if node.op.kind is Kind.TRANSFER else None
         current = intern(node.op, operands, node.attrs, own) if operands else node
         if current is not node and current in done:
@@ -74,7 +74,7 @@ def substitute(
     mapping: Mapping[Node, Node],
     attrs: Mapping[Node, tuple[Any, ...]] | None = None,
 ) -> list[Node]:
-    """`roots` with nodes replaced by others (attrs of some changed), in the current grad mode."""
+    """`roots` with some nodes replaced by others, and some attrs, in the current grad mode."""
     done = dict(mapping)
     changed = attrs or {}
     for node in above(roots, done):

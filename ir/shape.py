@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from .location import at_user_line
 
 Ints = Sequence[int]
-"""A number for each of some dimensions."""
+"""One number for each dimension."""
 Pairs = Sequence[tuple[int, int]]
-"""A number before and one behind, for each of some dimensions."""
+"""(front, back): two numbers for each dimension."""
 
 
 class Size(tuple[int, ...]):

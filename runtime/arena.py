@@ -1,4 +1,4 @@
-"""The memory in which the temporaries of all plans of a device live."""
+"""One block of device memory that holds the temporaries of every plan."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 class Arena:
-    """The memory of a device in which all plans keep their temporaries, one plan at a time in each
-    of its lanes."""
+    """Device memory that all plans share for their temporaries. In each lane one plan uses it at a
+    time."""
 
     _arenas: dict[str, Arena] = {}
 
@@ -20,7 +20,7 @@ class Arena:
         self.device = device
         self.size = 0
         self.memory: Any = None
-        # By identity; the reference takes an entry out before another segment has its place.
+        # Keyed by id(). The weak reference removes an entry before the id can be used again.
         self.bound: dict[int, tuple[weakref.ref[Segment], list[Any]]] = {}
 
     @classmethod
@@ -33,13 +33,13 @@ class Arena:
 
     @classmethod
     def release_all(cls, device: Device) -> None:
-        """Give back the memory of a device in all its lanes."""
+        """Release the arenas of a device in all its lanes."""
         for arena in cls._arenas.values():
             if arena.device is device:
                 arena.release()
 
     def slots(self, segment: Segment) -> list[Any]:
-        """The segment's slots with its temporaries, cut from the arena; the others are None."""
+        """The segment's slots: temporaries are cut from the arena, the others are None."""
         if segment.arena_bytes > self.size:
             self.release()
             self.memory = self.device.arena(segment.arena_bytes)
@@ -56,6 +56,6 @@ class Arena:
         return bound[key]
 
     def release(self) -> None:
-        """Give the memory back; the next run takes what it needs."""
+        """Release the memory. The next run allocates what it needs."""
         self.size, self.memory = 0, None
         self.bound.clear()

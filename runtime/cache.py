@@ -1,18 +1,18 @@
 """Generated text and code on disk, shared by the processes of one user.
 
-An entry is a file below the cache directory. Its first line is a comment that holds the hash of its
-name and of what follows, so an entry can be a Python module that is imported from where it lies.
-Entries are written to a fresh file and renamed into place; one that is torn, or that something else
-wrote, is found by its hash, removed and made again. Failing to write never stops a run.
+An entry is a file below the cache directory. Its first line is a comment with a hash of the entry's
+name and content, so an entry can be a Python module that is imported in place. Entries are written
+to a fresh file and renamed into place. The hash shows whether an entry is torn or foreign; such an
+entry is removed and made again. A failed write never stops a run.
 
 Some entries are machine code, so whoever can write here can run programs as this user. Folders are
-made for this user alone (mode 0700) whatever the umask says; an entry counts if it is a plain file
-of this user's, not a symbolic link, that nobody else can write to; and where the directory itself
-belongs to somebody else, or others can write to it, a private one takes its place as long as the
-process lives. What reads an entry checks its form: it may be from another version.
+private (mode 0700) whatever the umask says. An entry counts only if it is a plain file, not a
+symbolic link, that belongs to this user and that nobody else can write to. If the directory belongs
+to somebody else, or others can write to it, the process uses a private temporary directory instead.
+Readers check the form of an entry, which may come from another version.
 
-The first entry that a process writes makes it look how much there is; beyond LIMIT bytes those that
-were not read for the longest time are removed.
+The first write of a process measures the cache. Beyond LIMIT bytes the least recently read entries
+are removed.
 
 TW_CACHE_DIR names the directory (default: $XDG_CACHE_HOME or ~/.cache, then tilewright/v2);
 TW_CACHE=0 turns the cache off.
@@ -35,7 +35,7 @@ from pathlib import Path
 from . import debug
 
 FORMAT = "v2"
-"""Counted up when entries change their form; what they hold is told apart by their keys."""
+"""Increased when the form of entries changes. Changes of content change the keys."""
 LIMIT = 1 << 30
 
 _MARK = "# tilewright "
@@ -43,7 +43,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _warned = False
 _pruned = False
-_trusted: set[Path] = set()  # directories that were looked at
+_trusted: set[Path] = set()  # directories that passed the check
 
 
 def enabled() -> bool:
@@ -51,7 +51,7 @@ def enabled() -> bool:
 
 
 def directory() -> Path:
-    """Where entries lie; it need not exist."""
+    """The directory of entries; it need not exist."""
     wanted = _wanted()
     if wanted in _trusted:
         return wanted
@@ -68,7 +68,7 @@ def _wanted() -> Path:
 
 
 def _reason_against(folder: Path) -> str | None:
-    """The reason why a folder can't hold entries, or None."""
+    """Why a folder can't hold entries, or None."""
     try:
         found, target = os.lstat(folder), os.stat(folder)
     except OSError:
@@ -100,7 +100,7 @@ def _instead(wanted: Path, reason: str) -> Path:
 
 @functools.cache
 def private_folder() -> Path:
-    """A folder of this process's own, which is removed when it ends."""
+    """A temporary folder that is removed when this process ends."""
     made, owner = Path(tempfile.mkdtemp(prefix="tilewright-")), os.getpid()
 
     def remove() -> None:
@@ -112,8 +112,8 @@ def private_folder() -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that this user alone can read and write, and missing ones on the way to it. A
-    folder of this user's that others can read is closed to them."""
+    """Make a folder that only this user can read and write, and its missing parents. If this user's
+    folder is already there, others lose access to it."""
     try:
         os.mkdir(folder, 0o700)
     except FileNotFoundError:
@@ -125,17 +125,17 @@ def make_private(folder: Path) -> None:
             raise PermissionError(f"{folder} is no folder of this user") from None
         if stat.S_IMODE(found.st_mode) == 0o700:
             return None
-    os.chmod(folder, 0o700)  # a umask takes from the mode that is asked for
+    os.chmod(folder, 0o700)  # the umask may have removed bits of the mode
     return None
 
 
 def digest(text: str) -> str:
-    """A key made of any text."""
+    """A key for any text."""
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def path_of(kind: str, key: str, suffix: str = ".py") -> Path:
-    """Where the entry of (kind, key) lies. kind: one word, such as `triton`; key: a `digest`."""
+    """The path of the entry (kind, key). kind: one word, such as `triton`; key: a `digest`."""
     if not (kind.isidentifier() and key.isalnum()):
         raise ValueError(f"expected a word and a hexadecimal key, got {kind!r} and {key!r}")
     # A module's name can't begin with a digit.
@@ -143,13 +143,13 @@ def path_of(kind: str, key: str, suffix: str = ".py") -> Path:
 
 
 def _header(path: Path, content: bytes) -> bytes:
-    """The first line of an entry. An entry that is put in the place of another one is foreign."""
+    """The first line of an entry. It covers the name, so an entry under another name is foreign."""
     name = f"{path.parent.parent.name}/{path.name}\n"
     return f"{_MARK}{hashlib.sha256(name.encode() + content).hexdigest()}\n".encode()
 
 
 def load(kind: str, key: str) -> str | None:
-    """The text stored under (kind, key); None if there is none that can be trusted."""
+    """The text stored under (kind, key), or None without a trusted entry."""
     content = _load(path_of(kind, key))
     try:
         return None if content is None else content.decode()
@@ -159,12 +159,12 @@ def load(kind: str, key: str) -> str | None:
 
 
 def load_bytes(kind: str, key: str) -> bytes | None:
-    """As `load`, for what `store_bytes` wrote."""
+    """As `load`, for entries of `store_bytes`."""
     return _load(path_of(kind, key, ".bin"))
 
 
 def discard(kind: str, key: str, suffix: str = ".bin") -> None:
-    """Removes an entry whose content is of no use."""
+    """Remove an entry that its reader can't use."""
     _discard(path_of(kind, key, suffix))
 
 
@@ -186,9 +186,9 @@ def _load(path: Path) -> bytes | None:
 
 
 def _read(path: Path, used: bool = False) -> bytes:
-    """The bytes of a plain file of this user's; OSError if it is something else.
+    """The bytes of a plain file that belongs to this user; OSError for anything else.
 
-    used: note that it was of use today.
+    used: update its modification time, which `prune` goes by.
     """
     handle = os.open(path, _READ | getattr(os, "O_BINARY", 0))
     with open(handle, "rb") as file:
@@ -203,7 +203,7 @@ def _read(path: Path, used: bool = False) -> bytes:
 
 
 def store(kind: str, key: str, text: str) -> Path | None:
-    """Writes the text, unless it is there already; its path, or None if it can't be kept."""
+    """Write the text unless it is stored already. Returns its path, or None if writing fails."""
     return _store(path_of(kind, key), text.encode())
 
 
@@ -237,7 +237,7 @@ def _store(path: Path, content: bytes) -> Path | None:
 
 
 def _make_folder(folder: Path) -> None:
-    """Makes a kind's folder. The cache directory itself is left as it is, if it is there."""
+    """Make a kind's folder. An existing cache directory keeps its mode."""
     root = folder.parents[1]
     if not root.is_dir():
         make_private(root)
@@ -253,7 +253,7 @@ def _prune_once() -> None:
 
 
 def prune(limit: int | None = None) -> None:
-    """Removes entries until at most `limit` bytes (LIMIT) are left, those read last being kept."""
+    """Remove the least recently read entries until at most `limit` bytes (LIMIT) are left."""
     root, most = directory(), LIMIT if limit is None else limit
     entries = []
     for kind in _kinds(root):
@@ -272,14 +272,14 @@ def prune(limit: int | None = None) -> None:
 
 
 def clear(kind: str | None = None) -> None:
-    """Removes every entry, or those of one kind."""
+    """Remove all entries, or all of one kind."""
     root = directory()
     for folder in [kind] if kind else _kinds(root):
         shutil.rmtree(root / folder, ignore_errors=True)
 
 
 def _kinds(root: Path) -> list[str]:
-    """The folders of ours in the cache directory, which a user may share with other things."""
+    """The folders of entries in the cache directory, which may hold other folders too."""
     try:
         return [p.name for p in root.iterdir() if p.is_dir() and any(p.glob("??/k*"))]
     except OSError:

@@ -1,4 +1,4 @@
-"""TW_DEBUG: what the compiler does, told as it does it.
+"""TW_DEBUG: the compiler's reports on its work.
 
 TW_DEBUG=1 prints a line for each plan and verifies graphs between passes, TW_DEBUG=2 also prints
 the source of each kernel.
@@ -21,7 +21,7 @@ def level() -> int:
 
 
 def compiled(plan: Plan) -> None:
-    """Tell of a plan that was made."""
+    """Report a new plan."""
     verbosity = level()
     if not verbosity:
         return

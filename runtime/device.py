@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from .results.choices import Choice
 
 Launch = Callable[[Sequence[Any], Sequence[Any]], None]
-"""launch(buffers, scalars): buffers are the kernel's outputs followed by its inputs, scalars are
-Python numbers in the order of `kernel.scalars`."""
+"""launch(buffers, scalars): buffers are the kernel's outputs, then its inputs; scalars are Python
+numbers in the order of `kernel.scalars`."""
 
 Bound = tuple[Launch, tuple[int, ...], tuple[int, ...]]
-"""A launch, the slots that it is called with, and the numbers of its scalars."""
+"""A launch, the slots of its buffers, and the numbers of its scalars."""
 
 Run = Callable[[list[Any], Sequence[Any]], int]
-"""run(slots, scalars): several bound launches in one call; how many of them went well. The one that
-didn't is to be made again by itself, which raises its error."""
+"""run(slots, scalars): makes several bound launches in one call and returns how many succeeded. The
+caller makes the failed one again by itself, which raises its error."""
 
 
 class OutOfMemoryError(RuntimeError, MemoryError):
@@ -37,15 +37,15 @@ class OutOfMemoryError(RuntimeError, MemoryError):
 
 
 def told(error: Exception) -> Exception:
-    """The error of a launch or an allocation as it is raised: for want of memory one of PyTorch's
-    class, also if it is NumPy's or Python's."""
+    """The error to raise for a failed launch or allocation. Any lack of memory becomes PyTorch's
+    OutOfMemoryError, also if NumPy or Python raised it."""
     if isinstance(error, MemoryError) and not isinstance(error, OutOfMemoryError):
         return OutOfMemoryError(f"DefaultCPUAllocator: can't allocate memory: {error}")
     return error
 
 
 class Arrival(Protocol):
-    """A copy to host memory that is under way. wait: raises what went wrong in the work before."""
+    """A copy to host memory that is under way. wait: raises errors of the work before it."""
 
     def done(self) -> bool: ...
 
@@ -58,21 +58,23 @@ class Device(abc.ABC):
     name: str
     target: Target
     engine: Engine[Any] | None = None
-    """What can be chosen for its kernels, if anything."""
+    """The tuner's interface to its kernels, if they can be tuned."""
     lane: str | None = None
-    """Names work that runs beside the device's other work, with temporaries of its own."""
+    """The name of a stream of work that runs beside the device's other work, with temporaries of
+    its own."""
     concurrent = False
-    """Whether there has ever been such work: then `meet` is to be told what a run uses."""
+    """Whether work may run beside other work. If so, callers tell `meet` which buffers a run
+    uses."""
 
     def meet(self, read: Sequence[Any], written: Sequence[Any]) -> None:  # noqa: B027  (one lane)
-        """Let further work wait for what other lanes have given to these buffers."""
+        """Make further work wait for work of other lanes on these buffers."""
 
     @abc.abstractmethod
     def empty(self, shape: Sequence[int], dtype: DType) -> Any:
-        """A new buffer, its contents unspecified."""
+        """A new buffer with unspecified contents."""
 
     def maker(self, shape: Sequence[int], dtype: DType) -> Callable[[], Any]:
-        """`empty` for one shape and dtype, to be called again and again."""
+        """`empty` for one shape and dtype, as a function for repeated calls."""
         return functools.partial(self.empty, shape, dtype)
 
     @abc.abstractmethod
@@ -93,26 +95,26 @@ class Device(abc.ABC):
 
     @abc.abstractmethod
     def to_numpy(self, buffer: Any) -> np.ndarray:
-        """The contents as an array; on a host device the buffer's own memory, not a copy."""
+        """The contents as an array. A host device returns the buffer itself, not a copy."""
 
     def part(self, buffer: Any, start: int, shape: Sequence[int]) -> Any:
-        """The elements from `start` on that `shape` holds, in the memory of `buffer`."""
+        """A buffer of shape `shape` within `buffer`, from element `start` on."""
         return buffer.reshape(-1)[start : start + math.prod(shape)].reshape(shape)
 
     def copied(self, buffer: Any, source: Device) -> Any:
-        """A new buffer with a copy of one of `source`'s."""
+        """A copy, on this device, of a buffer of device `source`."""
         return self.from_numpy(source.to_numpy(buffer))
 
     def overwrite(self, buffer: Any, source: Any) -> None:
-        """Copy the elements of `source`, a buffer of this device, to another of its size."""
+        """Copy the elements of `source` to `buffer`, both of this device and of one size."""
         raise NotImplementedError(f"{self.name} has no memory that stays in its place")
 
     def fetched(self, buffer: Any, source: Device) -> Any:
-        """As `copied`, but the copy may still be under way: who reads it waits."""
+        """As `copied`, but the copy may still be under way: its reader waits for it."""
         return self.copied(buffer, source)
 
     def sent(self, buffer: Any) -> tuple[np.ndarray, Arrival] | None:
-        """A copy in host memory that is under way; None if a device can't do that."""
+        """A copy to host memory that is under way; None if a device can't copy beside its work."""
         return None
 
     @abc.abstractmethod
@@ -120,32 +122,33 @@ class Device(abc.ABC):
         """The kernel, ready to launch."""
 
     def compile_all(self, kernels: Sequence[Kernel | Bundle]) -> list[Launch]:
-        """Several kernels, which a device may compile side by side."""
+        """The launches of several kernels, which a device may compile side by side."""
         return [self.compile(kernel) for kernel in kernels]
 
     def bind(self, emitted: Emitted) -> Launch:
-        """A kernel that is written in Triton already, ready to launch."""
+        """The launch of a kernel that the user wrote in Triton."""
         raise NotImplementedError(f"{self.name} runs no kernels that are written in Triton")
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
-        """Where launches can be made many at once: (run, how many) by the place of the first."""
+        """Sequences of launches that one call can make: place of the first -> (run, how many)."""
         return {}
 
-    def hasten(self, run: Run) -> None:  # noqa: B027  (where nothing is put off)
-        """Have `run` be what it is after some repeats from the next time on."""
+    def hasten(self, run: Run) -> None:  # noqa: B027  (nothing to do without a warm-up)
+        """Skip the warm-up of `run`: from the next call on it is in the form that it takes after
+        some repeats."""
 
     def repeated(self, launch: Launch, fixed: Sequence[bool]) -> tuple[Launch, Launch]:
-        """A launch for the first time that it is made, and for the times after it. fixed: which of
-        its buffers are the same each time."""
+        """One launch for the first call of a loop, and one for the calls after it. fixed: which
+        buffers are the same in every call."""
         return launch, launch
 
     def source(self, kernel: Kernel | Bundle) -> str:
-        """The text generated for the kernel, for people to read."""
+        """The generated text of the kernel, for people to read."""
         raise NotImplementedError(f"{self.name} has no source to show")
 
     def choice(self, kernel: Kernel | Bundle) -> Choice | None:
-        """Where the kernel's schedule is from, if it isn't the default one."""
+        """The origin of the kernel's schedule, if it isn't the default one."""
         return None
 
     def synchronize(self) -> None:  # noqa: B027  (where launches end before they return)
-        """Waits until everything launched has finished."""
+        """Wait until all launches have finished."""

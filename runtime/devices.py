@@ -1,4 +1,4 @@
-"""The devices there are, by name, and the environment's switches."""
+"""Devices by name, and switches of the environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _halves: dict[str, Any] = {"rounds_halves": True}  # of all
 
 
 def flag(name: str) -> bool:
-    """Whether the environment switches `name` on."""
+    """Whether the environment variable `name` switches something on."""
     return os.environ.get(name, "").lower() not in ("", "0", "false", "off")
 
 
@@ -39,14 +39,14 @@ def _interpret() -> Device:
 def _cuda(number: int) -> Cuda:
     from .cuda.device import Cuda
 
-    # What TW_EAGER=1 runs op by op raises its errors in place, as does PyTorch's own switch.
+    # TW_EAGER=1 raises each op's errors in place, as PyTorch's own switch does.
     made = Cuda(number, blocking=flag("CUDA_LAUNCH_BLOCKING") or flag("TW_EAGER"))
     made.target = replace(made.target, **_rounding, **_halves)
     return made
 
 
 def allow_tf32(**allowed: bool) -> None:
-    """Whether plans that CUDA devices make from now on may round float32 in products (tf32) and in
+    """Set whether new plans on CUDA devices may round float32 in products (tf32) and in
     convolutions (tf32_convolutions)."""
     _rounding.update(allowed)
     for name, device in _devices.items():
@@ -55,14 +55,14 @@ def allow_tf32(**allowed: bool) -> None:
 
 
 def round_halves(each: bool) -> None:
-    """Whether plans that are made from now on round each result of a half type."""
+    """Set whether new plans round each result of a half type."""
     _halves["rounds_halves"] = each
     for device in _devices.values():
         device.target = switched(device.target)
 
 
 def switched(target: Target) -> Target:
-    """`target` with the switches that hold for all devices."""
+    """`target` with the switches that apply to all devices."""
     return replace(target, **_halves)
 
 
@@ -88,8 +88,8 @@ def get(name: str) -> Device:
 
 
 def driven(number: int) -> Cuda:
-    """A GPU for programs that are compiled: Triton needn't be installed. RuntimeError if there is
-    none of that number."""
+    """GPU `number` for programs compiled ahead of time, which need no Triton. RuntimeError if there
+    is no such GPU."""
     from .cuda import driver
 
     name = f"cuda:{number}"
@@ -113,17 +113,17 @@ def has(name: str) -> bool:
 
 
 def cuda_count() -> int:
-    """How many CUDA devices can be used."""
+    """The number of usable CUDA devices."""
     from .cuda import driver
 
     return 0 if driver.reason_against() else driver.count()
 
 
 def names() -> list[str]:
-    """Every device of this machine."""
+    """The names of all devices of this machine."""
     return [*_FACTORIES, *(f"cuda:{i}" for i in range(cuda_count()))]
 
 
 def started() -> list[str]:
-    """The devices that are in use."""
+    """The names of the devices in use."""
     return list(_devices)

@@ -1,4 +1,4 @@
-"""What can be chosen on a device, and how candidates are compiled there."""
+"""Engine: a device as the tuner sees it, with its space of schedules and its compiler."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 FORMAT = 1
-"""Counted up when schedules come to mean something else: then what was measured is not used."""
+"""Increased when the meaning of schedules changes, so that older measurements aren't used."""
 
 
 class Engine(abc.ABC, Generic[S]):
-    """name: of the device, as `devices.get` knows it."""
+    """The schedules of a device's kernels. name: the device's, as in `devices.get`."""
 
     name: str
     kind: type[S]
 
     @property
     def address(self) -> str:
-        """What `named` finds it by, in a worker too."""
+        """The name by which `named` finds it, in a worker too."""
         return self.name
 
     @property
     @abc.abstractmethod
     def identity(self) -> str:
-        """The machine as results are kept for it."""
+        """The name of the machine in stored results."""
 
     @property
     @abc.abstractmethod
     def versions(self) -> str:
-        """What measurements depend on besides."""
+        """The versions of software that measurements depend on."""
 
     @abc.abstractmethod
     def device(self) -> Device:
-        """The device; its `cpu` is the native one."""
+        """The device itself. For `cpu` it is the native one."""
 
     @abc.abstractmethod
     def space(self, kernel: Any) -> Space[S]:
-        """What a kernel can have."""
+        """The schedules that a kernel can have."""
 
     @abc.abstractmethod
     def compile(self, device: Any, kernel: Any, schedules: Sequence[S]) -> list[Launch | Exception]:
-        """A launch for each schedule, or what went wrong; several are compiled side by side."""
+        """A launch or an error for each schedule; several are compiled side by side."""
 
-    # What a worker is sent, and what it makes of that.
+    # Messages to a worker, and the worker's reading of them.
 
     def written(self, kernel: Any) -> str:
         """A kernel as text."""
@@ -66,51 +66,51 @@ class Engine(abc.ABC, Generic[S]):
         return print_kernel(kernel)
 
     def read(self, text: str) -> Any:
-        """The kernel that was written."""
+        """The inverse of `written`."""
         from tilewright.codegen.kernel.mlir_parser import parse_kernel
 
         return parse_kernel(text)
 
     def candidates(self, kernel: Any, schedules: Sequence[S]) -> list[Any]:
-        """Each schedule for a worker, as JSON: its options."""
+        """The schedules as JSON for a worker: the options of each."""
         return [self.options(s) for s in schedules]
 
     def launches(
         self, device: Any, kernel: Any, candidates: Sequence[Any]
     ) -> list[Launch | Exception]:
-        """What came of each candidate, in a worker."""
+        """A launch or an error for each candidate, in a worker."""
         return self.compile(device, kernel, [self.schedule(each) for each in candidates])
 
     def case(self, device: Any, kernel: Any) -> Case | None:
-        """What a kernel that was read is given in a worker; None if that follows from it."""
+        """The operands of a kernel in a worker; None if they follow from the kernel."""
         return None
 
-    # What is kept: loaded where there is anything.
+    # Stored results. Their modules are imported only where there are any.
 
     def prior_key(self, kernel: Kernel | Bundle | Site) -> Key:
-        """What predictions for a kernel are kept under."""
+        """The key of a kernel's predictions."""
         from .results import key as keys
 
         return keys.of(kernel, f"{self.identity}, predicted", self.versions)
 
     def schedule(self, options: Options) -> S:
-        """Of options that were kept. Lists are tuples in JSON's clothes."""
+        """The schedule with these stored options. JSON's lists are tuples again."""
         known = {f.name for f in fields(self.kind)}  # type: ignore[arg-type]
         given = {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
         return self.kind(**{k: v for k, v in given.items() if k in known})
 
     def options(self, schedule: S) -> dict[str, Any]:
-        """What is to be kept: all that differs from the type's defaults."""
+        """The options to store: all that differ from the type's defaults."""
         default = asdict(self.kind())  # type: ignore[call-overload]
         return {k: v for k, v in asdict(schedule).items() if v != default[k]}  # type: ignore[call-overload]
 
     def choice(self, kernel: Kernel | Bundle | Site) -> Choice | None:
-        """What is known to be best for a kernel here."""
+        """The best known options for a kernel on this machine."""
         from .results import choices
 
         return choices.find(kernel, self.identity, self.versions)
 
     def chosen(self, kernel: Kernel | Bundle) -> S | None:
-        """The same as a schedule."""
+        """The schedule of `choice`."""
         choice = self.choice(kernel)
         return None if choice is None else self.schedule(choice.options)

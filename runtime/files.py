@@ -13,7 +13,7 @@ from typing import IO, Any
 
 @contextlib.contextmanager
 def whole(path: Any) -> Iterator[IO[bytes]]:
-    """A binary file that becomes the one at `path` when the block ends, unless it raises.
+    """A binary file that replaces the one at `path` when the block ends without an error.
 
     Only plain files are replaced. A symbolic link stays, and the file it points to is replaced.
     Devices and pipes get the bytes when they are complete.
@@ -39,7 +39,7 @@ def whole(path: Any) -> Iterator[IO[bytes]]:
 
 
 def is_plain(path: Any) -> bool:
-    """Whether there is a plain file at a path, or nothing yet."""
+    """Whether a path names a plain file, or nothing yet."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def is_plain(path: Any) -> bool:
 
 
 def _mode(path: str) -> int:
-    """The permissions that a file written in place would have."""
+    """The permissions that a file opened at this path would have."""
     try:
         return os.stat(path).st_mode & 0o777
     except OSError:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     pass
 
 _RECYCLED_BYTES = 1 << 16
-"""Buffers from this size on are used again: fresh pages cost more than what is written to them."""
+"""Bytes from which buffers are recycled: fresh pages cost more than writing to them."""
 
 _KEEP = 8
-"""How many buffers of one size are kept for another use."""
+"""Recycled buffers of one size, at most."""
 
 
 class HostDevice(Device):
@@ -29,7 +29,8 @@ class HostDevice(Device):
 
     def __init__(self) -> None:
         self._recycled: dict[int, list[np.ndarray]] = {}
-        # What a GPU copies to, by identity. It is held, so nothing is written to it meanwhile.
+        # Targets of copies from a GPU, by id(). Holding them keeps their memory from being
+        # recycled.
         self._arriving: dict[int, tuple[np.ndarray, Arrival]] = {}
 
     def empty(self, shape: Sequence[int], dtype: DType) -> np.ndarray:
@@ -45,10 +46,10 @@ class HostDevice(Device):
         return super().maker(shape, dtype)
 
     def _memory(self, size: int) -> np.ndarray:
-        """`size` bytes; those of a buffer that nobody refers to any more if there is one."""
+        """`size` bytes, taken from a buffer that nobody refers to any more if there is one."""
         pool = self._recycled.setdefault(size, [])
         for memory in pool:
-            # The list, the loop variable and the argument refer to a free one.
+            # A free one has three references: the list, the loop variable and the argument.
             if getrefcount(memory) == 3:
                 return memory
         memory = np.empty(size, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Loops at run time: the launches of one step, made again and again over parts of the buffers."""
+"""Loops at run time: the launches of one step, repeated over parts of the buffers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _made: WeakKeyDictionary[Device, WeakKeyDictionary[Kernel | Bundle | External, L
 
 
 def launches_of(device: Device, program: Program) -> list[Launch]:
-    """The launch of each step of a program; a kernel is compiled once for all that have it."""
+    """The launch of each step of a program. Steps with the same kernel share its launch."""
     made = _made.setdefault(device, WeakKeyDictionary())
     kernels = [s.kernel for s in program.steps if not isinstance(s.kernel, Loop)]
     missing = [k for k in dict.fromkeys(kernels) if k not in made]
@@ -38,7 +38,7 @@ def launches_of(device: Device, program: Program) -> list[Launch]:
 
 
 def _bound(device: Device, emitted: Emitted) -> Launch:
-    """A kernel of the user's, ready to launch; what goes wrong in it names the launch."""
+    """The launch of a user's kernel. Its errors name the user's call."""
     try:
         return device.bind(emitted)
     except Exception as error:
@@ -46,9 +46,9 @@ def _bound(device: Device, emitted: Emitted) -> Launch:
 
 
 class BoundLoop:
-    """A loop, ready to launch: its buffers are the output and the operands.
+    """A loop, ready to launch. Its buffers are the output and the operands.
 
-    launches: those of one step, with the slots that each is called with.
+    launches: the launches of one step, with the slots of each.
     """
 
     def __init__(self, device: Device, loop: Loop):
@@ -82,13 +82,13 @@ class BoundLoop:
             is_first = False
 
     def steps(self, buffers: Sequence[Any]) -> Iterator[tuple[Launch, list[Any]]]:
-        """All launches in their order, with the buffers of each."""
+        """All launches in order, with the buffers of each."""
         for slots in self._walk(buffers):
             for launch, used in self.launches:
                 yield launch, [slots[i] for i in used]
 
     def _own(self) -> list[tuple[int, Any]]:
-        """The slots that nobody outside reads, with their buffers."""
+        """The slots that the body alone uses, with their buffers."""
         device, slots = self.device, self.loop.body.slots
         found = self._temporaries.get(device.lane)
         if found is None:
@@ -100,7 +100,7 @@ class BoundLoop:
         return found
 
     def _walk(self, buffers: Sequence[Any]) -> Iterator[list[Any]]:
-        """The slots of the body as each step finds them."""
+        """The body's slots at each step."""
         loop, rows_of = self.loop, self.device.rows
         output, *given = buffers
         slots: list[Any] = [None] * len(loop.body.slots)

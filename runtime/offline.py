@@ -1,6 +1,6 @@
-"""Kernels compiled to final binaries for a GPU that need not be there.
+"""Kernels compiled to final binaries; the GPU need not be present.
 
-Triton's own cache on disk (TRITON_CACHE_DIR) serves a kernel that any process compiled before.
+Triton's own cache on disk (TRITON_CACHE_DIR) serves kernels that any process compiled before.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """All that a compilation depends on; plain data, for other processes.
+    """The inputs of a compilation, as plain data for other processes.
 
-    A kernel that the user wrote is compiled in the process that has it: its `body` is only a part
-    of what it is, which `sha` covers.
+    A user's kernel is compiled in its own process: `body` is only a part of it, `sha` covers all.
     """
 
     name: str
@@ -48,10 +47,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """How a kernel's tiles of one matrix lie in shared memory, as the compiler chose.
+    """The layout in shared memory that the compiler chose for a kernel's tiles of a matrix.
 
-    element: CUtensorMapDataType; size: bytes of one. swizzle: CUtensorMapSwizzle. box: rows and
-    columns that are copied at a time.
+    element: CUtensorMapDataType; size: bytes of an element. swizzle: CUtensorMapSwizzle. box: rows
+    and columns of one copy.
     """
 
     element: int
@@ -65,13 +64,15 @@ class Compiled:
     """A compiled kernel.
 
     asm: text of each stage by name (ttir, ttgir, llir, and ptx or amdgcn).
-    binary: what a driver loads: a cubin or an hsaco.
-    registers: 32-bit ones of a thread. spills: bytes of them kept in memory (of a thread on
-        NVIDIA's targets, of registers times four on AMD's). shared: bytes of a program.
-    num_warps: warps of a program, after the compiler may have added some.
-    scratch: bytes of device memory that each program wants for itself.
-    maps: of the matrices it takes as descriptors; none where hardware doesn't copy by them.
-    entry: what the binary calls the kernel, where that isn't `name`: a user's may have a `repr`.
+    binary: the file that a driver loads, a cubin or an hsaco.
+    registers: 32-bit registers of a thread. spills: bytes spilled to memory, for a thread on
+        NVIDIA's targets; on AMD's four times the number of spilled registers.
+    shared: bytes of shared memory of a program. num_warps: warps of a program, including any that
+        the compiler added.
+    scratch: bytes of device memory that each program needs for itself.
+    maps: layouts of the matrices passed as descriptors; none where the hardware doesn't copy by
+        them.
+    entry: the kernel's name in the binary where it isn't `name`: a user's kernel may have a `repr`.
     """
 
     name: str
@@ -112,7 +113,7 @@ def compile_offline(
 
 
 def compile_request(asked: Request) -> Compiled:
-    """Compiles in this process; threads of it wait for one another."""
+    """Compile in this process. Its threads take turns."""
     import triton
     from triton.compiler import ASTSource
 
@@ -150,7 +151,8 @@ def compile_request(asked: Request) -> Compiled:
 
 
 _ELEMENTS = {8: 10, 9: 8, 10: 9}
-"""CUtensorMapDataType by what descriptors made on the device call it, where these differ."""
+"""CUtensorMapDataType by the number of the same type in descriptors made on the device, where they
+differ."""
 
 
 def _tensor_map(about: dict[str, Any]) -> TensorMap:
@@ -172,7 +174,7 @@ def _gpu(target: str) -> Any:
 
 
 def _usage(asm: dict[str, str], binary: bytes) -> tuple[int, int]:
-    """Registers and bytes of spills."""
+    """(registers, bytes of spills)."""
     if "amdgcn" in asm:
         text = asm["amdgcn"]
         spilled = sum(int(n) for n in re.findall(r"\.[sv]gpr_spill_count:\s*(\d+)", text))
@@ -194,9 +196,9 @@ def _usage(asm: dict[str, str], binary: bytes) -> tuple[int, int]:
 
 
 def compile_many(requests: Sequence[Request], processes: int | None = None) -> list[Compiled]:
-    """Compiles in parallel processes (threads of one gain little); results in order.
+    """Compile in parallel processes, as threads gain little. Results are in order.
 
-    The first failure is raised, with the compiler's message.
+    Raises the first failure, with the compiler's message.
     """
     here = [adopted(r.sha) is not None for r in requests]
     if any(here):
@@ -241,9 +243,9 @@ def compile_many(requests: Sequence[Request], processes: int | None = None) -> l
 
 
 def _work() -> None:
-    """A worker: requests from stdin, results (or what went wrong) to stdout."""
+    """A worker: reads requests from stdin, writes results or an error to stdout."""
     channel = os.dup(1)
-    os.dup2(2, 1)  # what the compiler prints must not mix with the answer
+    os.dup2(2, 1)  # the compiler's prints must not mix with the answer
     requests = pickle.loads(sys.stdin.buffer.read())
     try:
         answer: Any = [compile_request(r) for r in requests]
@@ -254,7 +256,7 @@ def _work() -> None:
 
 
 if __name__ == "__main__":
-    # The classes in what is sent must be those of the importable module.
+    # Pickled classes must be those of the importable module, not of `__main__`.
     from .offline import _work as work
 
     work()

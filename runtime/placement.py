@@ -1,4 +1,4 @@
-"""The static memory plan: where temporaries live, and whose memory a result may take over."""
+"""The static memory plan: places of temporaries, and leaves whose memory a result may take over."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tilewright.codegen.lower.external import External
 from tilewright.codegen.program import Loop, Program, Step
 
 ALIGNMENT = 256
-"""Bytes; vector loads and GPU transactions want it."""
+"""Bytes. Vector loads and GPU transactions are faster at such addresses."""
 
 
 def place(program: Program, slots: Sequence[int]) -> tuple[dict[int, int], int]:
-    """Byte offsets for `slots` such that no two that are alive together overlap, and the total.
+    """Byte offsets for `slots`, and the total. Slots that are alive together don't overlap.
 
     Greedy by size, as in "Efficient memory management for deep neural net inference" (Pisarchyk
     and Lee, 2020): large slots first, each in the lowest gap that its lifetime leaves.
@@ -55,11 +55,11 @@ def _bytes(program: Program, slot: int) -> int:
 
 
 def donors(program: Program) -> dict[tuple[int, int], int]:
-    """(root, leaf) -> the root's slot, where the leaf's buffer may become that of the root.
+    """(root, leaf) -> the root's slot, for each leaf whose buffer the root may overwrite.
 
-    The step that writes the root must be the last to read the leaf, must read each element at the
-    place where it writes, and no step from there on may fail: a run that fails has changed nothing
-    that was there before it.
+    The step that writes the root must be the last to read the leaf, and must read each element at
+    the place where it writes. Neither it nor a later step may fail: a failed run must leave the
+    buffers of leaves unchanged.
     """
     last_reader: dict[int, int] = {}
     last_writer: dict[int, int] = {}
@@ -95,8 +95,8 @@ def donors(program: Program) -> dict[tuple[int, int], int]:
 
 
 def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int, ...]]]:
-    """Each kernel of a launch with the slots of its outputs and inputs; none of a loop, whose steps
-    read what others have written, and of what isn't ours."""
+    """Each kernel of a launch with the slots of its outputs and inputs. Loops give none, as their
+    steps read the results of other steps; neither do users' kernels."""
     if isinstance(step.kernel, (Loop, External)):
         return
     output, input_ = 0, 0
@@ -111,7 +111,7 @@ def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int,
 
 
 def _members(kernel: Kernel | Bundle | Loop | External) -> tuple[Kernel, ...]:
-    """Those of our kernels that a launch is made of."""
+    """The generated kernels of a launch."""
     if isinstance(kernel, External):
         return ()
     if isinstance(kernel, Loop):
@@ -120,7 +120,7 @@ def _members(kernel: Kernel | Bundle | Loop | External) -> tuple[Kernel, ...]:
 
 
 def _may_fail(kernel: Kernel) -> bool:
-    """Whether values can make a launch raise: positions that are data, integer divisions."""
+    """Whether data can make a launch raise: positions read from data, integer divisions."""
     for store in kernel.stores:
         if any(data_values(store.offset)):
             return True
@@ -135,7 +135,7 @@ def _may_fail(kernel: Kernel) -> bool:
 def _in_place(
     kernel: Kernel, sources: Sequence[tuple[Buffer, int]], targets: Sequence[tuple[Buffer, int]]
 ) -> Iterator[tuple[int, int]]:
-    """The slots of those sources that are read only where such a target is written."""
+    """(source, target) slots where the source is read only where the target is written."""
     places = {s.buffer: s.offset for s in reversed(kernel.stores)}
     offsets: dict[Buffer, set[Index]] = {}
     for value in kernel.values:

@@ -1,8 +1,8 @@
-"""Plan: a graph compiled once, replayed each time its nodes are met again.
+"""Plan: a graph that is compiled once and runs again whenever its nodes come up again.
 
-A plan is cut into segments, one for each device and each step of copying between devices. A
-segment is a flat list of launches over numbered slots; slots that don't leave the segment live in
-the device's arena at places fixed when the plan is made.
+A plan is cut into segments, one for each device and depth of copies between devices. A segment is a
+flat list of launches over numbered slots. Temporary slots live in the device's arena, at places
+fixed when the plan is made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Incomplete(Exception):
-    """Some launches of a run failed. values: those of the roots, or the error that each met."""
+    """Some launches of a run failed. values: for each root its value or its error."""
 
     def __init__(self, values: list[Any], error: Exception):
         super().__init__(str(error))
@@ -34,11 +34,11 @@ class Incomplete(Exception):
 class Plan:
     """The compiled form of a tuple of nodes.
 
-    runs, run_seconds: how often and how long it ran; compile_seconds: what it took to make.
+    runs, run_seconds: number and total time of its runs; compile_seconds: time to make it.
     """
 
     def __init__(self, roots: Sequence[Node], fallible: Sequence[Node] = ()):
-        # The compiler is loaded when it is first needed: importing the package is fast without it.
+        # The compiler is imported late, to keep the import of the package fast.
         from tilewright.ir.passes.pipeline import lower_graph
 
         from .segments import segments_of
@@ -50,15 +50,16 @@ class Plan:
         checks = unmet(lowered[:count], lowered[count:])
         self.lowered = (*lowered[:count], *map(made_alone, checks))
         self.crossings: dict[Node, int] = {}
-        # As recorded: of what is computed from constants alone, rewriting loses the device.
+        # Taken from the recorded nodes: rewriting loses the device of values computed from
+        # constants.
         self._places = [n.device or "cpu" for n in (*self.recorded, *checks)]
-        self._wanted = count if checks else None  # values of checks made alone are nobody's
+        self._wanted = count if checks else None  # nobody asked for values of checks
         self.segments = segments_of(self.lowered, self._places, self.crossings, devices.get)
         self.result_places = self._find_results()
-        # Two tensors of one node get memory of their own, for either may be written to.
+        # Two tensors of one node need separate memory, since either may be written to.
         places = self.result_places
         self._twins = [i for i, place in enumerate(places) if place in places[:i]]
-        # Whether what the one segment there is gives are the values asked for, in order.
+        # Whether there is one segment, and it returns the wanted values in order.
         self._is_one = len(self.segments) == 1 and self.segments[0].roots == self.lowered
         self._whole = as_one_call(self.segments[0]) if self._is_one and not self._twins else None
         self._nothing_given: list[list[tuple[int, int]]] = [[] for _ in self.segments]
@@ -70,11 +71,11 @@ class Plan:
 
     @property
     def launches(self) -> int:
-        """How many kernels one run launches."""
+        """The number of kernels that one run launches."""
         return sum(launch_count(s.program) for s in self.segments)
 
     def _find_results(self) -> list[tuple[int, int]]:
-        """(segment, place among its roots) of each root."""
+        """(segment, index among its roots) of each root."""
         where = {
             (s.device.name, r): (i, k)
             for i, s in enumerate(self.segments)
@@ -89,12 +90,12 @@ class Plan:
         donated: Sequence[tuple[int, int]] = (),
         into: Sequence[tuple[int, int]] = (),
     ) -> list[Any]:
-        """The buffers of the roots. `buffers` and `scalars` are those of the epoch, by number.
+        """The buffers of the roots. `buffers` and `scalars` are the epoch's, by number.
 
-        donated: (root, leaf) for leaves that nobody will read again and that the value of the root
-            replaces: where the kernels allow it they are overwritten.
-        into: (root, number in `buffers`) for roots in `homes`, of memory that no leaf has: the
-            value is written there.
+        donated: (root, leaf) for leaves that nobody reads again once the root has its value. Where
+            the kernels allow it, the root overwrites the leaf's buffer.
+        into: (root, number in `buffers`) for roots in `homes`. The root's value is written to that
+            buffer, which is no leaf's memory.
         """
         start = perf_counter()
         if self._whole is not None and not donated and not into:
@@ -127,7 +128,7 @@ class Plan:
         given: Sequence[Sequence[tuple[int, int]]],
         failures: list[Exception],
     ) -> list[Any]:
-        """Run one segment after the other, and take what crosses from device to device along."""
+        """Run the segments in order, and copy values that cross between devices."""
         crossed: dict[int, Any] = {}
         outputs: list[list[Any]] = []
         for segment, donated in zip(self.segments, given, strict=True):
@@ -143,13 +144,13 @@ class Plan:
         return [outputs[i][k] for i, k in self.result_places]
 
     def _is_read_behind(self, segment: int, leaf: int) -> bool:
-        """Whether a later segment reads a leaf, which the donors of one know nothing of."""
+        """Whether a later segment reads a leaf. A segment's donors don't know that."""
         later = self.segments[segment + 1 :]
         return any(source == leaf for each in later for _, source in each.inputs)
 
     @functools.cached_property
     def homes(self) -> dict[int, tuple[int, ...]]:
-        """The roots whose values can be written to memory of the caller's, and its shape."""
+        """Roots whose values can be written to the caller's memory -> the shape of that memory."""
         out = {}
         for root, (i, k) in enumerate(self.result_places):
             segment = self.segments[i]
@@ -159,8 +160,8 @@ class Plan:
         return out
 
     def hasten(self) -> None:
-        """Have its launches made by one call from the next run on, where a device waits with that
-        for repeats."""
+        """Make all launches by one call from the next run on, on devices that otherwise wait for
+        repeats first."""
         for segment in self.segments:
             for run, _ in segment.runs.values():
                 segment.device.hasten(run)
@@ -168,7 +169,7 @@ class Plan:
     def _given(
         self, donated: tuple[tuple[int, int], ...], into: tuple[tuple[int, int], ...]
     ) -> list[list[tuple[int, int]]]:
-        """(slot, number of the buffer) of the memory that each segment takes."""
+        """For each segment the (slot, number of the buffer) of the memory that it may overwrite."""
         found = self._taken.get((donated, into))
         if found is None:
             found = self._taken[donated, into] = [[] for _ in self.segments]
@@ -186,11 +187,11 @@ class Plan:
 _plans: dict[Any, Plan] = {}
 _held = 0
 on_new: Callable[[Plan], None] | None = None
-"""Is told of each new plan."""
+"""Called with each new plan."""
 
 
 def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan:
-    """The plan that computes `roots`, and makes the checks of what `fallible` are computed from."""
+    """The plan that computes `roots`, and makes all checks beneath the nodes `fallible`."""
     global _held
     key = (roots, fallible) if fallible else roots
     plan = _plans.get(key)
@@ -203,12 +204,12 @@ def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan:
 
 
 def held() -> int:
-    """How many launches all plans have together."""
+    """The number of launches of all plans together."""
     return _held
 
 
 def launch_count(program: Program) -> int:
-    """How many kernels one run of a program launches."""
+    """The number of kernels that one run of a program launches."""
     from tilewright.codegen.program import Loop
 
     kernels = (step.kernel for step in program.steps)
@@ -221,7 +222,7 @@ def plans() -> list[Plan]:
 
 
 def clear() -> None:
-    """Forget all plans, and what was found out while they were made."""
+    """Forget all plans, and the caches filled while they were made."""
     global _held
     from tilewright.codegen.fusion import twins
     from tilewright.ir import rewrite

@@ -1,4 +1,4 @@
-"""One run of a segment: its launches in turn, and what becomes of those that fail."""
+"""One run of a segment: its launches in order, and the errors of those that fail."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .segment import CROSSING, Segment
 def copy_of(
     source: Device, value: Any, copy: Callable[[Any, Device], Any], failures: list[Exception]
 ) -> Any:
-    """A copy of `value`; an error in its place stays, or takes it."""
+    """A copy of `value`. An error stays as it is; if the copy fails, its error is returned."""
     if isinstance(value, Exception):
         return value
     try:
@@ -27,8 +27,9 @@ _NO_RUN: tuple[Run | None, int] = (None, 0)
 
 
 def as_one_call(segment: Segment) -> Callable[..., list[Any] | None] | None:
-    """A function of buffers and scalars that runs the segment, if its launches are made by one call
-    and nothing is left to do. It returns None where a launch fails: then each is made by itself."""
+    """A function of buffers and scalars that runs the whole segment, if one call makes all its
+    launches and no other work remains. It returns None if a launch fails; the caller then makes
+    each launch by itself."""
     run, count = segment.runs.get(0, _NO_RUN)
     if run is None or count < len(segment.launches) or not segment.plain:
         return None
@@ -69,11 +70,12 @@ def run_segment(
     given: Sequence[tuple[int, int]],
     failures: list[Exception],
 ) -> list[Any]:
-    """The values of a segment's roots, or errors in their places, which `failures` gets too.
+    """The values of a segment's roots. An error takes the place of a missing value, and is added to
+    `failures`.
 
-    All memory is taken before the first launch, and what was donated is overwritten by the last
-    ones, which don't fail. So a run that fails goes on with memory of its own (`_carry_on`), and
-    has changed nothing that was there before it.
+    A run takes all memory before its first launch. Donated memory is overwritten only by steps from
+    which on nothing can fail. So a failing run can go on with memory of its own (`_carry_on`), and
+    leaves older buffers unchanged.
     """
     device = segment.device
     slots: list[Any] = [None] * len(segment.program.slots)
@@ -130,8 +132,8 @@ def run_segment(
 def _meet(
     segment: Segment, slots: list[Any], given: Sequence[tuple[int, int]], failures: list[Exception]
 ) -> None:
-    """Wait for what is under way to the buffers that a run reads or writes; what went wrong on the
-    way takes their place."""
+    """Wait for work under way on the buffers that a run reads or writes. If it failed, its error
+    takes the buffer's place."""
     for slot, _ in segment.inputs:
         try:
             segment.device.meet([slots[slot]], ())
@@ -149,9 +151,9 @@ def _carry_on(
     error: Exception | None,
     failures: list[Exception],
 ) -> None:
-    """The launches from `at` on, of which that one met `error`, if any: an error takes the place of
-    what can't be computed. Slots that have no memory get it when they are written, and temporaries
-    are dropped when nothing reads them any more."""
+    """Make the launches from `at` on one by one. `error` is that of the launch `at`, if it failed.
+    Values that can't be computed are replaced by errors. Slots without memory get it when they are
+    written, and temporaries are dropped after their last use."""
     device, steps = segment.device, segment.program.steps
     metas = {slot: meta for slot, (_, meta) in segment.arena_slots.items()}
     makers = dict(segment.makers)
@@ -180,4 +182,4 @@ def _carry_on(
         for slot in used:
             if slot in metas and last[slot] == k:
                 slots[slot] = None
-    give_memory(slot for slot, _, _ in segment.results)  # of those without an element
+    give_memory(slot for slot, _, _ in segment.results)  # no step writes empty results

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 CROSSING = 1 << 30
-"""Values that cross from one device to another are leaves with numbers from here on."""
+"""The first number of leaves that stand for values from other devices."""
 
 
 @dataclass
 class Segment:
     """The part of a plan that runs on one device.
 
-    inputs: (slot, source): what is bound to a slot before the run; a source is the number of a
-        leaf, or of a crossing value.
-    results: (slot, shape if it isn't the slot's, whether to copy) of each root. No two values that
-        leave the segment share memory, and none is that of a leaf.
-    donors: (root, leaf) -> slot: where the leaf's buffer may become the root's.
-    makers: (slot, what makes a new buffer for it) of those that leave the segment.
-    runs: (several launches as one call, how many) by the place of the first.
-    plain: whether the results are the buffers of their slots as they are.
+    inputs: (slot, source) of each slot that is bound before a run; a source is the number of a leaf
+    or of a crossing value.
+    results: (slot, shape if it isn't the slot's, whether to copy) of each root. Copies ensure that
+        values that leave the segment share no memory with each other or with a leaf.
+    donors: (root, leaf) -> slot, where the root may overwrite the leaf's buffer.
+    makers: (slot, function that makes a new buffer) of each slot that leaves the segment.
+    runs: place of the first -> (several launches as one call, how many).
+    plain: whether the results are the slots' buffers, without a copy or reshape.
     """
 
     device: Device
@@ -53,7 +53,7 @@ class Segment:
         return not any(copied or shape is not None for _, shape, copied in self.results)
 
     def source(self, kernel: Kernel | Bundle | External) -> str:
-        """The text of one of its kernels: what was generated, or what the user wrote."""
+        """The text of one of its kernels, generated or written by the user."""
         from tilewright.codegen.lower.external import External
 
         if isinstance(kernel, External):

@@ -1,4 +1,5 @@
-"""The making of a plan's segments: cut by device, compiled, and given their memory."""
+"""Makes the segments of a plan: cuts the graph by device, compiles the parts and plans their
+memory."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ def segments_of(
     crossings: dict[Node, int],
     device: Callable[[str], Device],
 ) -> list[Segment]:
-    """One segment for each device and depth of transfers, in the order in which they run.
+    """One segment for each device and depth of transfers, in the order of their runs.
 
-    places: the device of each root, by name. crossings: gets the number of each transfer. device:
-        gives the device of a name.
+    places: the name of each root's device. crossings: receives the number of each transfer.
+    device: returns the device with a name.
     """
     nodes = reachable(roots)
     depth: dict[Node, int] = {}
@@ -50,7 +51,7 @@ def segments_of(
 
 
 def stand_ins(crossings: Mapping[Node, int]) -> dict[Node, Node]:
-    """The leaves that a segment reads in the place of what crosses from another device."""
+    """The leaves that stand for values from other devices."""
     return {
         n: intern(ops.leaf, (), (number, n.shape, n.dtype), n.device)
         for n, number in crossings.items()
@@ -60,8 +61,8 @@ def stand_ins(crossings: Mapping[Node, int]) -> dict[Node, Node]:
 def _segment(
     device: Device, roots: tuple[Node, ...], stops: dict[Node, Node], kept: set[Node]
 ) -> Segment:
-    """kept: the roots that are results of the plan. The others go to another device, which is a
-    copy already."""
+    """The segment of some roots. kept: the roots that are results of the plan. The others go to
+    another device, and that makes a copy anyway."""
     inner = tuple(substitute(roots, stops)) if stops else roots
     program = compile_graph(inner, device.target)
     made = segment(device, program, [tuple(r.shape) for r in roots], roots)
@@ -79,7 +80,7 @@ def segment(
     shapes: Sequence[tuple[int, ...]],
     roots: tuple[Node, ...] = (),
 ) -> Segment:
-    """A program, compiled for a device and given memory. shapes: of its results."""
+    """Compile a program for a device and plan its memory. shapes: of its results."""
     bound = {slot for slot in program.leaves.values()}
     made = Segment(
         device,
@@ -99,19 +100,19 @@ def segment(
     offsets, total = place(program, temporary)
     made.arena_bytes = total
     made.arena_slots = {i: (offsets[i], program.slots[i]) for i in temporary}
-    # Slots that no step writes and no leaf fills hold no element.
+    # Slots that no step writes and no leaf fills have no elements.
     known = bound | set(written)
     fresh += [i for i in dict.fromkeys(program.results) if i not in known]
     metas = program.slots
     made.makers = tuple((i, device.maker(metas[i].shape, metas[i].dtype)) for i in fresh)
-    # What crossed from another device is nobody's yet.
+    # Values from other devices are fresh copies, so a result may be one of them.
     taken = {slot for leaf, slot in program.leaves.items() if leaf.attrs[0] < CROSSING}
     made.results = _results(program, shapes, taken)
     return made
 
 
 def temporaries(program: Program) -> list[int]:
-    """The slots whose values don't leave a program, in the order in which they are written."""
+    """The slots whose values don't leave a program, in the order of their first writes."""
     written = dict.fromkeys(i for step in program.steps for i in step.outputs)
     bound = {*program.leaves.values(), *program.results}
     return [i for i in written if i not in bound]

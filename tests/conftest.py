@@ -1,4 +1,4 @@
-"""What every test file shares: an importable tilewright, the optional oracles, fresh processes."""
+"""Shared by all test files: an importable tilewright, the optional oracles, fresh processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Several workers share the cores, and each would start a thread a core. Set before NumPy loads.
+# Several workers share the cores, and each would start a thread for each core. This must be set
+# before NumPy is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
@@ -39,7 +40,7 @@ def load_script(path: Path) -> ModuleType:
 
 
 def _without_install() -> None:
-    """Where tilewright is not installed, take it from the link tree."""
+    """Import tilewright from the link tree if it isn't installed."""
     if importlib.util.find_spec("tilewright") is None:
         sys.path.insert(0, str(load_script(ROOT / "tools" / "link_tree.py").build(ROOT)))
 
@@ -48,7 +49,7 @@ _without_install()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs an oracle that is not installed, named by marker or by fixture."""
+    """Skip tests that need a missing oracle, by marker or by fixture."""
     missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if on_gpu:
@@ -67,7 +68,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def torch() -> ModuleType:
-    """PyTorch, the oracle; a test that asks for it is skipped where it is not installed."""
+    """PyTorch, the oracle. Tests that use it are skipped where it isn't installed."""
     return pytest.importorskip("torch")
 
 
@@ -76,7 +77,7 @@ RunPython = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def run_python() -> RunPython:
-    """Run code in a fresh interpreter, warnings being errors there too; returns its stdout.
+    """Run code in a fresh interpreter, where warnings are errors too. Returns its stdout.
 
     `run_python(code, *argv, env=None, cwd=None)`. A failing child fails the test with its stderr.
     """
@@ -95,8 +96,8 @@ def run_python() -> RunPython:
         child = subprocess.run(
             [sys.executable, "-W", "error", "-c", code, *argv],
             env={**inherited, **(env or {})},
-            # Not the checkout, where `import ir` would succeed, nor the cache, whose folder
-            # `tilewright` would be taken for the package.
+            # Not the checkout, where `import ir` would succeed. Nor the cache, where the folder
+            # `tilewright` would be imported as the package.
             cwd=cwd or _elsewhere.name,
             capture_output=True,
             text=True,
@@ -111,7 +112,7 @@ def run_python() -> RunPython:
 
 @pytest.fixture
 def fresh_tables() -> Iterator[None]:
-    """Recording with tables and epoch as at the start, so that counts mean something."""
+    """Clear the tables and the epoch of recording, so that counts are reproducible."""
     from tilewright import recording
 
     recording.flush()
@@ -123,7 +124,7 @@ def fresh_tables() -> Iterator[None]:
 
 @pytest.fixture
 def own_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A tuner's database of the test's own, which isn't there yet."""
+    """The path of a separate tuner's database for a test. The file doesn't exist yet."""
     from tilewright.runtime.results import choices
     from tilewright.runtime.tuner import engines
 

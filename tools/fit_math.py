@@ -2,8 +2,8 @@
 
     python tools/fit_math.py [NAME ...]
 
-Prints each one, highest power first, with the largest error of the fit. Those for float32 are
-fitted to the relative error, so that rounding the coefficients is what limits them.
+Prints each polynomial, highest power first, with the largest error of the fit. Fits for float32
+minimize the relative error, so that only the rounding of the coefficients limits them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def fit(function, low, high, terms):
 
 
 def at_zero(function, value):
-    """`function` with its limit where it divides by zero."""
+    """`function`, with its limit `value` at zero, where it would divide by zero."""
     return lambda x: mp.mpf(value) if abs(x) < mp.mpf("1e-30") else function(x)
 
 

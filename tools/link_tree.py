@@ -7,7 +7,7 @@ setuptools' package-dir, which type checkers don't follow. They follow this tree
     .src/tilewright/<entry of frontend/>  ->  frontend/<entry>
     .src/tilewright/{ir,codegen,runtime}  ->  {ir,codegen,runtime}
 
-Running it again changes nothing; links to what is gone are removed.
+Running it again changes nothing. Stale links are removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAYERS = ("ir", "codegen", "runtime")
 
 
 def wanted_links(root: Path) -> dict[str, Path]:
-    """The links the tree must hold: name below `.src/tilewright` to the path it points to."""
+    """The links of the tree: name below `.src/tilewright` -> path."""
     links = {
         entry.name: entry
         for entry in sorted((root / "frontend").iterdir())
@@ -36,10 +36,10 @@ def wanted_links(root: Path) -> dict[str, Path]:
 
 
 def link(path: Path, target: str) -> bool:
-    """Make `path` a symlink to `target`; returns whether anything changed."""
+    """Make `path` a symlink to `target`. Returns whether anything changed."""
     if path.is_symlink() and os.readlink(path) == target:
         return False
-    # By rename, so that a reader, or another process at the same work, never finds it missing.
+    # A rename, so that readers and other processes never find the link missing.
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.symlink_to(target)
     fresh.replace(path)
@@ -47,7 +47,7 @@ def link(path: Path, target: str) -> bool:
 
 
 def build(root: Path = ROOT) -> Path:
-    """Bring `root/.src/tilewright` up to date; returns `root/.src`."""
+    """Update `root/.src/tilewright`. Returns `root/.src`."""
     package = root / ".src" / "tilewright"
     package.mkdir(parents=True, exist_ok=True)
     links = wanted_links(root)

@@ -1,5 +1,5 @@
-"""The 200 problems of KernelBench's levels 1 and 2 in our own words: what each one computes, and
-the sizes of its version 0.1 (Ouyang and others, "KernelBench: Can LLMs Write Efficient GPU
+"""The 200 problems of KernelBench's levels 1 and 2, written anew: the computation of each, and its
+sizes in version 0.1 (Ouyang and others, "KernelBench: Can LLMs Write Efficient GPU
 Kernels?", 2025)."""
 
 from . import level1, level2

@@ -64,7 +64,7 @@ def _shares(source: Source, shape: Shape) -> Any:
 
 
 def _classes(source: Source, shape: Shape) -> Any:
-    """For each row of a matrix of `shape` the number of a column."""
+    """A column number for each row of a matrix of `shape`."""
     return source.integers(shape[1], shape[:1])
 
 
@@ -79,12 +79,12 @@ def _depthwise(channels: int, kernel: Any, **options: Any) -> Layer:
 
 
 def _layer_norm(torch: Any, at: Building) -> Any:
-    """Over all but the batch."""
+    """A layer norm over all axes but the batch."""
     return torch.nn.LayerNorm(at.shape[1:])
 
 
 def _run(t: Any, f: Any, m: Any, x: Any) -> Any:
-    """A problem that is one layer."""
+    """The forward function of a problem with one layer."""
     return m.op(x)
 
 

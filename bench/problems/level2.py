@@ -1,4 +1,4 @@
-"""Level 2: a product or convolution and what follows it, in KernelBench's order."""
+"""Level 2: a product or convolution and the ops that follow it, in KernelBench's order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DOUBLING = {"stride": 2, "padding": 1, "output_padding": 1}
 def _conv(
     name: str, sizes: Shape, out: int, kernel: Any, forward: Forward, **layers: Layer
 ) -> Problem:
-    """forward reads the convolution's result by `m.conv(x)`."""
+    """A problem that begins with a convolution, which `forward` calls as `m.conv(x)`."""
     first = conv(len(sizes) - 2, out, kernel)
     return problem(f"conv{len(sizes) - 2}d, {name}", forward, image(*sizes), conv=first, **layers)
 
@@ -48,7 +48,7 @@ def _transposed(
     *more: Input,
     **layers: Layer,
 ) -> Problem:
-    """The same for a transposed convolution with `options`."""
+    """As `_conv`, with a transposed convolution with `options`."""
     first = conv_transpose(len(sizes) - 2, out, kernel, **options)
     title = f"conv transpose{len(sizes) - 2}d, {name}"
     return problem(title, forward, image(*sizes), *more, conv=first, **layers)
@@ -57,14 +57,14 @@ def _transposed(
 def _linear(
     name: str, rows: int, row: int, out: int, forward: Forward, *more: Input, **layers: Layer
 ) -> Problem:
-    """forward reads the linear layer's result by `m.fc(x)`."""
+    """A problem that begins with a linear layer, which `forward` calls as `m.fc(x)`."""
     return problem(
         f"linear, {name}", forward, features(rows, row), *more, **{"fc": linear(out), **layers}
     )
 
 
 def _doubled_image(*sizes: int) -> Input:
-    """An image with twice as many places along each axis."""
+    """An image that is twice as long along each axis."""
     shape = image(*sizes).shape
     return Input(lambda scale: (*shape(scale)[:2], *(2 * n for n in shape(scale)[2:])), uniform)
 

@@ -1,7 +1,7 @@
-"""What a problem is: a forward function, what it is given, and the layers it has.
+"""Problems: a forward function, its inputs and its layers.
 
-A problem is written once for any framework, with its full sizes. A `Scale` makes it smaller: sizes
-of one kind are halved until none is larger than the scale allows.
+A problem is written once for any framework, with its full sizes. A `Scale` makes it smaller: it
+halves sizes of each kind until none exceeds the scale's limit.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ Shape = tuple[int, ...]
 
 
 class Scale(NamedTuple):
-    """The most of each kind of size.
+    """The limit for each kind of size.
 
-    batch, channels: of images. axes: an axis of images of 1, 2 and 3 dimensions. rows, row: of
-    matrices that are gone through once, how many and how long. features: of linear layers.
-    product: multiplications of a matrix product; no operand has more than an eighth as many
-    elements.
+    batch, channels: of images. axes: an axis of images of 1, 2 and 3 dimensions. rows, row: number
+    and length of the rows of matrices that are read once. features: of linear layers. product:
+    multiplications of a matrix product; an operand has at most an eighth as many elements.
     """
 
     batch: int
@@ -41,7 +40,7 @@ SMALL = Scale(2, 16, (64, 32, 16), 8, 128, 64, 1 << 12)
 
 
 def halved(size: int, most: int) -> int:
-    """`size`, halved until it is no more than `most`; what is odd stays odd."""
+    """`size`, halved until it is at most `most`. Odd sizes stay odd."""
     while size > most:
         size = _half(size)
     return size
@@ -52,18 +51,18 @@ def _half(size: int) -> int:
 
 
 BLOCK = 1 << 22
-"""How many numbers are drawn; of larger tensors they are repeated, on the device."""
+"""The most numbers that are drawn. Larger tensors repeat them, on the device."""
 
 
 class Source:
-    """Numbers that are the same in every framework and on every device."""
+    """Draws numbers that are the same in every framework and on every device."""
 
     def __init__(self, torch: Any, device: str, seed: int = 0):
         self.torch, self.device = torch, device
         self.rng = np.random.default_rng(seed)
 
     def repeated(self, drawn: Callable[[int], np.ndarray], shape: Shape) -> Any:
-        """A tensor of drawn(count) in order, again and again."""
+        """A tensor that repeats drawn(count)."""
         count = math.prod(shape)
         block = self.torch.tensor(drawn(min(count, BLOCK))).to(self.device)
         if count > BLOCK:
@@ -81,7 +80,7 @@ class Source:
         return self.repeated(lambda n: self.rng.integers(0, high, n), shape)
 
     def filled(self, model: Any) -> Any:
-        """`model` on the device, with parameters within 1 / sqrt(elements a row)."""
+        """`model` on the device, with parameters within ±1 / sqrt(elements of a row)."""
         model = model.to(self.device)
         with self.torch.no_grad():
             for value in model.parameters():
@@ -99,15 +98,15 @@ normal: Draw = Source.normal
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor that a problem is given: shape(scale) -> sizes, draw(source, sizes) -> the tensor
-    of them, in float32, or what it says of itself."""
+    """An input tensor of a problem. shape(scale) -> sizes. draw(source, sizes) -> the tensor, in
+    float32 unless `draw` chooses another dtype."""
 
     shape: Callable[[Scale], Shape]
     draw: Draw
 
 
 def image(*sizes: int, draw: Draw = uniform) -> Input:
-    """Batch, channels, and one to three axes."""
+    """An image with batch, channels, and one to three axes."""
 
     def shape(scale: Scale) -> Shape:
         batch, channels, *axes = sizes
@@ -131,7 +130,7 @@ def columns(row: int, draw: Draw = uniform) -> Input:
 
 
 def cube(batch: int, rows: int, row: int) -> Input:
-    """Matrices that are folded along their rows or columns."""
+    """Matrices that are reduced along their rows or columns."""
 
     def shape(scale: Scale) -> Shape:
         most = min(scale.rows, scale.row)
@@ -141,7 +140,7 @@ def cube(batch: int, rows: int, row: int) -> Input:
 
 
 def features(rows: int, row: int) -> Input:
-    """What a linear layer is given."""
+    """The input of a linear layer."""
     return Input(lambda scale: (halved(rows, scale.rows), halved(row, scale.features)), uniform)
 
 
@@ -151,9 +150,9 @@ def diagonal(size: int) -> Input:
 
 
 def product(operands: str, draw: Draw = uniform, **sizes: int) -> tuple[Input, ...]:
-    """The operands of a matrix product, named by letters as in einsum: "mk kn" of m, k and n.
+    """The operands of a matrix product, named by letters as in einsum: "mk kn" for m, k and n.
 
-    The largest sizes are halved first, so a product that is long stays long.
+    The largest sizes are halved first, so a long product becomes short last.
     """
 
     def shape(operand: str) -> Callable[[Scale], Shape]:
@@ -176,8 +175,8 @@ def product(operands: str, draw: Draw = uniform, **sizes: int) -> tuple[Input, .
 
 @dataclass
 class Building:
-    """Where the building of a model has got to: `full` channels or features as the problem says,
-    of which `now` are left at this scale. shape: of the first input."""
+    """The state while a model is built. full: the channels or features of the problem; now: those
+    at this scale. shape: of the first input."""
 
     scale: Scale
     full: int
@@ -185,7 +184,8 @@ class Building:
     shape: Shape
 
     def part(self, count: int) -> int:
-        """Of `count` groups of the channels those that are left, with as many channels in each."""
+        """The number of groups at this scale, of `count` groups of channels at full size. Groups
+        keep their size."""
         return max(1, count * self.now // self.full)
 
 
@@ -224,7 +224,7 @@ def linear(out: int, **options: Any) -> Layer:
 
 
 def layer(name: str, *args: Any, **options: Any) -> Layer:
-    """A module that has no sizes of its own."""
+    """A module without sizes of its own."""
     return lambda torch, at: getattr(torch.nn, name)(*args, **options)
 
 
@@ -269,7 +269,7 @@ class Problem:
         return [each.draw(source, each.shape(scale)) for each in self.inputs]
 
     def model(self, torch: Any, scale: Scale) -> Any:
-        """A module with the problem's layers; its initial values are the framework's."""
+        """A module with the problem's layers, initialized by the framework."""
         problem, shape = self, self.inputs[0].shape(scale)
         channels = [s[1] if len(s) > 1 else 1 for s in (self.inputs[0].shape(FULL), shape)]
 

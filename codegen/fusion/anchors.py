@@ -1,7 +1,7 @@
-"""Where a graph may be cut: the nodes that can be in memory between kernels.
+"""Anchors: the nodes that can be in memory between kernels, where a graph may be cut.
 
-Every fold, contraction and scatter is an anchor: a node that one kernel computes. So are results,
-what contractions read, and what would cost more to compute twice than to keep. All other nodes are
+One kernel computes an anchor. Every fold, contraction and scatter is one; so are results, operands
+of contractions, and values that would cost more to compute twice than to keep. All other nodes are
 computed wherever they are read. Fusion then decides which anchors share a kernel.
 """
 
@@ -31,18 +31,18 @@ from ..lower.places import Places, Reading
 from ..ops import CHANNELS_LAST, grouped_scatter, initial, overwrite
 from ..target import Target
 
-# A kernel's text explodes with the nodes it computes between two anchors. It computes at most
-# MOST_NODES, and as many again at further places, each node at MOST_PLACES or fewer.
+# The nodes between two anchors can make a kernel's text explode. A kernel computes at most
+# MOST_NODES of them, and as many again at further places, each node at MOST_PLACES or fewer.
 MOST_NODES, MOST_PLACES = 200, 16
-# Arithmetic that is never worth doing twice, and that on single numbers.
+# The most arithmetic that may be done twice: on tensors, and on single numbers.
 MOST_COST, MOST_SCALAR_COST = 100, 400
-# What a contraction's operand may cost: it is computed again for every tile.
+# The most that a contraction's operand may cost: it is computed again for every tile.
 MOST_FACTOR_COST = 2
 
 
 @dataclass
 class Cut:
-    """The anchors of a graph (operands first), and what each reads: anchors and leaves."""
+    """The anchors of a graph (operands first), and the anchors and leaves that each one reads."""
 
     anchors: list[Node] = field(default_factory=list)
     reads: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
@@ -53,7 +53,7 @@ def is_buffer(node: Node) -> bool:
 
 
 def memory(node: Node) -> Node:
-    """The node whose memory holds `node`: a reshape's is its operand's."""
+    """The node whose memory holds `node`. A reshape is held by the memory of its operand."""
     while node.op is ops.reshape_op:
         node = node.operands[0]
     return node
@@ -75,12 +75,12 @@ def is_dot(node: Node) -> bool:
 
 
 def is_sum(node: Node) -> bool:
-    """Whether a node takes many elements to compute one."""
+    """Whether each element of a node is computed from many others."""
     return is_fold(node) or is_dot(node)
 
 
 def adds_sum(node: Node) -> bool:
-    """Whether a node is a fold or contraction plus something else of its shape."""
+    """Whether a node is a fold or contraction plus something of the same shape."""
     same = all(o.shape == node.shape for o in node.operands)
     return node.op is add and same and any(map(is_sum, node.operands))
 
@@ -104,7 +104,7 @@ class _Cutter:
         self.fixed = set(self.anchors)
 
     def cut(self) -> Cut:
-        # Who reads a value is known once those above it are cut, so the second round sees more.
+        # A value's readers are known once the nodes above it are cut: a second round sees more.
         for _ in range(2):
             readers = self._readers()
             self.anchors = set(self.fixed)
@@ -121,7 +121,7 @@ class _Cutter:
         return found
 
     def _require(self, node: Node) -> None:
-        """Adds what has to be an anchor because of `node`."""
+        """Adds the anchors that `node` requires."""
         kind = node.op.kind
         if kind is Kind.LOOP:
             # Its steps have kernels of their own, which read memory and nothing else.
@@ -134,7 +134,7 @@ class _Cutter:
         elif is_fold(node) or kind is Kind.SCATTER or node.op is initial:
             self.anchors.add(node)
             if node.op is overwrite and reads_elsewhere(node, memory(node.operands[0].operands[0])):
-                # Computed before anything is overwritten.
+                # The value is computed before anything is overwritten.
                 self.anchors.update({memory(node.operands[1])} - self.leaves)
             if node.op is grouped_scatter:
                 # Each program reads positions again and again, to see where groups begin and end.
@@ -147,21 +147,21 @@ class _Cutter:
             if node.op in CHANNELS_LAST:
                 self.anchors.update({memory(o) for o in held(node)} - self.leaves)
         elif adds_sum(node):
-            # Of many sums the total is kept, and each is added to it when it is made.
+            # In a chain of sums only the total is kept; each sum is added to it when it is made.
             self.anchors.update(filter(adds_sum, node.operands))
         elif kind is Kind.ATTENTION:
             self.anchors.add(node)
             a = attention_args(*node.operands, *node.attrs)
             for operand in (a.q, a.k, a.v, *a.spans, *a.rows):
                 self._require_factor(operand, a.q.shape[-2])
-            # Templates have tiles of these, with two sides each.
+            # Templates hold tiles of these, which have two sides each.
             self.anchors.update(o for o in (a.q, a.k, a.v, *a.rows[2:]) if not self._is_matrix(o))
 
     def _require_factor(self, operand: Node, uses: int) -> None:
-        """A contraction reads memory, through movement. Next to no arithmetic may be done on the
-        way if it is on a leaf (the cast of a weight); on a computed value it is done before. So it
-        is if it gives a narrow type for tensor cores, which take that from memory, and many tiles
-        would do it again: each element is used in `uses` terms."""
+        """Adds the anchors that let a contraction read its operand from memory, through movement.
+        Next to no arithmetic may lie between, and only on a leaf (the cast of a weight); a computed
+        value is kept after its arithmetic. So is one in a narrow type for tensor cores, which read
+        it from memory, if many tiles would convert it again: `uses` terms read each element."""
         node, top, cost = operand, None, 0
         limit = self.target.convert_limit
         fed = limit is not None and uses > limit and operand.dtype in NARROW
@@ -203,7 +203,7 @@ class _Cutter:
         return {axis for index in place for axis in index.axes()} == set(sides)
 
     def _readers(self) -> dict[Node, int]:
-        """For each node, as bits, the anchors that compute it or read it."""
+        """For each node the anchors that compute it or read it, as bits."""
         readers = dict.fromkeys(self.nodes, 0)
         for node in reversed(self.nodes):
             seen = self.bit[node] if node in self.anchors else readers[node]
@@ -212,10 +212,10 @@ class _Cutter:
         return readers
 
     def _cones(self, readers: dict[Node, int]) -> dict[Node, int]:
-        """For each node, as bits, what computing it takes: nodes, down to anchors and leaves.
+        """For each node the nodes that computing it takes, down to anchors and leaves, as bits.
 
-        On the way it makes anchors of the nodes that several anchors read and that are not cheap,
-        and of those that take too much.
+        On the way, nodes become anchors if several anchors read them and they are not cheap, or if
+        computing them takes too much.
         """
         cones: dict[Node, int] = {}
         self.realized = self.anchors | self.leaves
@@ -232,7 +232,7 @@ class _Cutter:
         return cones
 
     def _is_kept(self, node: Node, cone: int, readers: int) -> bool:
-        """Whether a node that could be computed wherever it is read had better be in memory."""
+        """Whether a node is better kept in memory than computed wherever it is read."""
         if node.op.kind is Kind.ELEMENTWISE and (
             cone.bit_count() > MOST_NODES or self._is_repeated(node, cone)
         ):
@@ -240,16 +240,17 @@ class _Cutter:
         return readers > 1 and _can_be_shared(node) and not self._is_cheap(node, cone, readers)
 
     def _is_repeated(self, node: Node, cone: int) -> bool:
-        """Overlapping windows read an element again and again: is computing it as often dear?"""
+        """Whether overlapping windows read the elements of a node so often that it is dear to
+        compute them each time."""
         if node not in self.windowed:
             return False
         cost, _ = self._effort(node, cone)
         return cost * self.target.op_cost > 2 * node.dtype.itemsize
 
     def _is_cheap(self, node: Node, cone: int, readers: int) -> bool:
-        """Whether computing a node once a reader moves no more bytes than keeping it.
+        """Whether computing a node for each reader moves no more bytes than keeping it.
 
-        Kept, it is written once, and read by all but the kernel that computes it.
+        A kept node is written once, and read by all readers but the kernel that computes it.
         """
         elements = math.prod(node.shape)
         cost, loaded = self._effort(node, cone)
@@ -263,7 +264,7 @@ class _Cutter:
         return again <= kept + self.target.launch_cost / 16
 
     def _effort(self, node: Node, cone: int) -> tuple[int, int]:
-        """(arithmetic an element, bytes loaded) of computing a node."""
+        """(arithmetic for an element, bytes loaded) that computing a node takes."""
         elements = math.prod(node.shape)
         cost = loaded = 0
         for member in self._members(cone):

@@ -1,7 +1,7 @@
 """Bundles: many small elementwise kernels of one structure in one launch.
 
-A parameter update is such a kernel for each parameter. They are found before other merges, which
-would otherwise pull each update into whatever computes its gradient.
+The update of each parameter is such a kernel. Bundles are found before other merges, which would
+pull each update into the kernel of its gradient.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .partition import Group, Partition
 
 
 def keep_updates_apart(partition: Partition) -> None:
-    """Merges the groups of each state update; those of one structure are kept for bundles."""
+    """Merges the groups of each parameter update; updates of one structure are kept for bundles."""
     state: set[Node] = set()
     for anchor in reversed(list(partition.reads)):
         group = partition.group_of.get(anchor)
@@ -43,12 +43,12 @@ def _updates_leaf(group: Group) -> bool:
 
 
 LATEST = 16
-"""The number of launches that another group of their structure may join: the latest ones, as it
-mostly depends on earlier ones."""
+"""How many launches of its structure, the latest ones, a group may join: it mostly depends on the
+earlier ones."""
 
 
 def bundles(partition: Partition) -> list[list[Group]]:
-    """The groups in the order of launch, those of one launch together."""
+    """The groups in the order of launch; each list is one launch."""
     batches: list[list[Group]] = []
     alike: dict[tuple[str, tuple[int, ...]], list[list[Group]]] = {}
     for (group,) in ordered(partition, [[g] for g in partition.groups.values()]):
@@ -64,8 +64,8 @@ def bundles(partition: Partition) -> list[list[Group]]:
 
 
 def _is_large_copy(group: Group, target: Target) -> bool:
-    """Whether a kernel rearranges more than could be moved while one is launched. In the text of a
-    bundle, which knows no number, its places are no neighbours, so it would write no vectors."""
+    """Whether a kernel rearranges more bytes than could be moved during a launch. A bundle's text
+    knows no sizes, so it can't tell which places are neighbours and would write no vectors."""
     if group.is_state or group.cost < 2 * target.launch_cost:
         return False
     kernel = group.template.kernel

@@ -1,4 +1,4 @@
-"""What a kernel costs, in bytes that could be moved in its time."""
+"""The cost of a kernel, in bytes that could be moved in its time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
         written += min(elements, store.buffer.size) * store.buffer.dtype.itemsize
     moved: float = once + written + passed * _passes(kernel, domain, target)
     if target.sector and not kernel.has_dot:
-        # Read along rows and across them: one of the two has a sector for each element.
+        # Read both along rows and across them: in one of the two, each element takes a sector.
         turned = [b for b, along in directions.items() if len(along) == 2]
         moved += sum(b.size * target.sector for b in turned)
     if row and not kernel.has_dot:
@@ -63,13 +63,13 @@ def kernel_cost(kernel: Kernel, domain: Domain, target: Target) -> float:
 
 
 def _steps(offset: Index) -> list[Axis]:
-    """The axes along which neighbours are neighbours in memory."""
+    """The axes along which neighbouring points read neighbours in memory."""
     return [atom for atom, step in offset.terms if step == 1 and isinstance(atom, Axis)]
 
 
 def gains(merged: Kernel, apart: Sequence[Kernel], target: Target) -> bool:
-    """Whether a contraction that folds its rows takes less than a kernel each. Its tiles have all
-    columns: they may read more, and keep fewer programs busy, than those of the best shape."""
+    """Whether a contraction that folds its rows takes less time than two kernels. Its tiles have
+    all columns: they may read more, and keep fewer programs busy, than tiles of the best shape."""
     if target.large_programs:
         return True
 
@@ -81,8 +81,8 @@ def gains(merged: Kernel, apart: Sequence[Kernel], target: Target) -> bool:
 
 
 def _passes(kernel: Kernel, domain: Domain, target: Target) -> int:
-    """How often the rows are read: once if they stay on chip, else once for each fold that needs
-    the one before, and once more to store what depends on them."""
+    """How often the rows are read: once if they stay on chip. Else once for each fold that needs
+    the one before, and once more for the stores that depend on the folds."""
     if domain.row <= target.row_limit or kernel.has_dot:
         return 1
     depth: dict[int, int] = {}

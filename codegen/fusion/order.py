@@ -1,9 +1,9 @@
-"""The order of launches: any that respects what reads what, so the one that needs least memory.
+"""The order of launches that needs least memory, among those that compute values before readers.
 
-Of the launches that could be next, that one goes first which frees most memory beyond what it
-takes; so a gradient is used up while it is there, whatever order the graph was built in. What a
-launch frees may count more than what it takes: put off, it would hold its operands for long. The
-order of the least peak is taken.
+Of the launches that could be next, the one goes first that frees most memory beyond what it takes.
+So a gradient is used up while it is there, whatever order the graph was built in. Freed bytes may
+count more than taken ones, because a launch that is put off holds its operands for long. Each of
+WEIGHTS gives one order; the one with the lowest peak is taken.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Batch = list[Group]
 
 
 WEIGHTS = (1, 8)
-"""What a byte that is freed may count, beside one that is taken."""
+"""The weights of a freed byte, beside a byte that is taken."""
 
 
 def ordered(partition: Partition, batches: Sequence[Batch]) -> list[Batch]:
-    """The batches so that each comes after those it depends on."""
+    """The batches, each after those that it depends on."""
     found = []
     for weight in WEIGHTS:
         scheduler = _Scheduler(partition, batches, weight)
@@ -33,7 +33,7 @@ def ordered(partition: Partition, batches: Sequence[Batch]) -> list[Batch]:
 
 
 class _Scheduler:
-    """One order, made greedily. peak: the most bytes of values that are in memory at once."""
+    """One order, made greedily. peak: the most bytes of values in memory at once."""
 
     def __init__(self, partition: Partition, batches: Sequence[Batch], weight: int):
         self.partition = partition
@@ -53,7 +53,7 @@ class _Scheduler:
             for j in earlier:
                 self.after[j].append(i)
             outputs = [o for g in batch for o in g.outputs]
-            # What a scatter starts from is made when nothing else is left to do before it.
+            # The memory that a scatter updates is made as late as possible.
             last = all(o.op is initial for o in outputs)
             self.written.append(sum(partition.memory[o] for o in outputs))
             self.gain.append(-self.written[-1] - (last << 60))
@@ -97,13 +97,13 @@ class _Scheduler:
         return -self.gain[i], self.batches[i][0].order, i
 
     def _count_freed(self, read: Node, readers: set[int]) -> int:
-        """`read` dies with its last reader, unless it is a result."""
+        """`read` dies with its last reader, unless it is a result of the graph."""
         (last,) = readers
         if read not in self.partition.results:
             self.gain[last] += self.partition.memory[read] * self.weight
         return last
 
     def _reads(self, batch: Batch) -> dict[Node, None]:
-        """The values of other launches that one reads."""
+        """The values of other launches that `batch` reads."""
         group_of = self.partition.group_of
         return {read: None for group in batch for read in group.reads if read in group_of}

@@ -1,8 +1,8 @@
 """Fusion: which anchors of a graph share a kernel.
 
-Each anchor starts as a group of its own, then neighbours merge greedily, those first that share
-most memory: a producer with its consumer, or two readers of one buffer. A merge is tried by
-lowering the union. It stands if that works, if the groups stay free of cycles, and if the cost
+Each anchor starts as a group of its own, then neighbours merge greedily: a producer with its
+consumer, or two readers of one buffer. Those that share most memory merge first. A merge is tried
+by lowering the union. It stands if that works, if the groups stay free of cycles, and if the cost
 model says it doesn't take longer than the two kernels.
 """
 
@@ -37,18 +37,18 @@ from .anchors import MOST_PLACES, Cut, adds_sum, is_dot, is_fold, is_sum
 from .cost import gains, kernel_cost
 from .twins import Form, Refusal, Template, outcomes
 
-# Readers of one buffer that are tried as siblings of a group, the nearest ones.
+# How many readers of one buffer, the nearest ones, are tried as siblings of a group.
 MOST_SIBLINGS = 4
 # How many readers of a buffer are considered as siblings, on either side of a group.
 FAR = 32
-# Groups that don't depend on each other, or each fold rows, merge if that saves one part in so many
-# of the bytes they move: one kernel needs all that both read and write in memory at once.
+# Groups that are independent, or that both fold rows, merge if that saves a share of 1 / WORTH of
+# the bytes they move: one kernel needs all buffers of both in memory at once.
 WORTH = 32
-# The least columns of a contraction, of more, that a program may have because it folds them.
+# A kernel folds a contraction's rows only in pieces of at least so many columns, if it has more.
 LEAST_COLUMNS = 64
-# What is multiplied in tiles that may have all columns.
+# The types whose products are made in tiles that may have all columns.
 IN_TILES = frozenset({float32, *NARROW})
-# The most values a kernel may compute: beyond that compilers take their time.
+# The most values a kernel may compute: with more, compilers take too long.
 MOST_VALUES = 600
 
 
@@ -64,8 +64,8 @@ class TooDear(Exception):
 class Group:
     """Anchors that one kernel computes.
 
-    template: the kernel, and how it is shared with groups like this one.
-    nodes: all that it computes. outputs: what it stores, of its anchors.
+    template: the kernel, shared by the groups of one form.
+    nodes: all nodes that it computes. outputs: the anchors that it stores.
     """
 
     index: int
@@ -116,7 +116,7 @@ class Partition:
         for anchor in found.anchors:
             for read in self.reads[anchor]:
                 self.readers.setdefault(read, []).append(anchor)
-        self.memory = {  # what is in memory between kernels, and how many bytes of it
+        self.memory = {  # the nodes that are in memory between kernels, and their bytes
             n: math.prod(n.shape) * n.dtype.itemsize for n in (*leaves, *found.anchors)
         }
         self.groups: dict[int, Group] = {}
@@ -129,9 +129,9 @@ class Partition:
                 self._add(self._lowered(anchors))
 
     def _together(self, anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
-        """The anchors in groups to begin with: the records of one attention, which share its tiles,
-        what one launch of the user's writes, and a fold or contraction with what it is added to;
-        any other by itself."""
+        """The groups to begin with. Anchors share one if they are records of one attention, which
+        share its tiles; or results of one launch of the user's; or a fold or contraction and the
+        sum it is part of. Any other anchor is alone."""
         groups: dict[Hashable, list[Node]] = {}
         for anchor in anchors:
             base = attention_base(anchor)
@@ -146,15 +146,15 @@ class Partition:
         return [tuple(group) for group in groups.values()]
 
     def _attention(self, base: Node) -> Hashable:
-        """What those records of attention have in common that one kernel computes."""
+        """A key, the same for all records of attention that one kernel can compute."""
         apart = self.target.gradient_passes and base.op is attention_query_grad
         return base.operands, base.attrs, apart
 
     # Lowering a set of anchors.
 
     def _lowered(self, anchors: tuple[Node, ...], limit: float = math.inf) -> Group:
-        """The group of these anchors; CannotFuse if no single kernel computes them, TooDear if it
-        costs more than `limit`."""
+        """The group of these anchors. Raises CannotFuse if no single kernel computes them, TooDear
+        if the kernel costs more than `limit`."""
         own = set(anchors)
         outputs = tuple(a for a in anchors if self._is_output(a, own))
         form = Form(anchors, outputs, self.memory)
@@ -253,8 +253,8 @@ class Partition:
         return list(dict.fromkeys(g for g in found if g is not None and g is not group))
 
     def siblings(self, group: Group) -> list[Group]:
-        """Groups with as many elements that read a buffer which `group` reads too; for small
-        groups, where a launch is what counts, also those that read another one of its producer."""
+        """The groups with as many elements that read one of the buffers `group` reads. For small
+        groups, where launches count most, also those that read another output of its producer."""
         found: dict[Group, None] = {}
         for read in group.reads:
             found.update(dict.fromkeys(self._near(group, self.readers.get(read, ()))))
@@ -267,7 +267,7 @@ class Partition:
         return list(found)
 
     def _near(self, group: Group, readers: Sequence[Node]) -> list[Group]:
-        """The groups of `readers` that are like `group`, those next to it in the program."""
+        """The groups of `readers` with as many elements as `group`, the nearest in the program."""
         near = {}
         here = bisect_left(readers, group.order, key=lambda n: n.seq)
         for reader in readers[max(here - FAR, 0) : here + FAR]:
@@ -278,7 +278,7 @@ class Partition:
         return found[:MOST_SIBLINGS]
 
     def makes_cycle(self, a: Group, b: Group) -> bool:
-        """Whether one of the two depends on the other through a third group."""
+        """Whether one of two groups depends on the other through a third one."""
         for first, second in ((a, b), (b, a)):
             if not second.before >> first.index & 1:
                 continue
@@ -301,7 +301,7 @@ class Partition:
     # Merging.
 
     def merge(self, state_only: bool = False) -> None:
-        """Merges groups until no merge pays. `state_only`: those of parameter updates alone."""
+        """Merges groups until no merge pays. `state_only`: merges parameter updates alone."""
         queue: list[tuple[int, int, int, int, int]] = []
         for group in list(self.groups.values()):
             self._propose(group, queue, state_only, later_only=True)
@@ -323,7 +323,8 @@ class Partition:
         state_only: bool,
         later_only: bool = False,
     ) -> None:
-        """Queues the merges of `group` with its neighbours, and of its small readers."""
+        """Queues the merges of `group` with its neighbours, and those of its small readers with
+        each other."""
         near = [] if later_only else self.producers(group)
         readers = self.consumers(group)
         near += readers
@@ -340,7 +341,7 @@ class Partition:
             self._propose_pair(a, b, queue)
 
     def _is_small(self, group: Group) -> bool:
-        """Whether the launch is most of what a group costs."""
+        """Whether a group costs mostly its launch."""
         return group.elements * 8 <= self.target.launch_cost
 
     def _propose_pair(
@@ -388,7 +389,7 @@ class Partition:
         return not kernel.columns or gains(kernel, apart, self.target)
 
     def _mismatch(self, a: Group, b: Group) -> str | None:
-        """Why two groups can't share a kernel, as far as a look at their sizes tells."""
+        """The reason why two groups can't share a kernel, if their sizes show one."""
         kinds = {a.kind, b.kind}
         if kinds == {"dot"}:
             return "a kernel computes one contraction"
@@ -416,7 +417,7 @@ class Partition:
         return None if row.domain.holds(rest.elements) else "has another number of elements"
 
     def _tiles_hold(self, dot: Group, row: Group) -> bool:
-        """Whether a contraction's tiles may hold whole rows of what is folded, of its result."""
+        """Whether a contraction's tiles may hold whole rows of its result, which `row` folds."""
         types = {a.operands[0].dtype for a in dot.anchors if is_dot(a)}
         return (
             row.domain.row <= self.target.product_rows
@@ -425,7 +426,8 @@ class Partition:
         )
 
     def tie(self, batch: list[Group], group: Group) -> bool:
-        """Adds `group` to those launched with `batch`, unless one depends on the other."""
+        """Adds `group` to a batch of groups that are launched together, unless one depends on the
+        other."""
         together = sum(1 << g.index for g in batch)
         if group.before & together or batch[0].before >> group.index & 1:
             return False
@@ -453,7 +455,7 @@ def kind_of(anchors: Sequence[Node]) -> str:
 
 
 def is_sort(node: Node) -> bool:
-    """Whether a node takes a kernel of its own to bring elements in order."""
+    """Whether a node needs a kernel of its own that brings elements in order."""
     merges = node.op is ordered and node.attrs[1]
     return is_fold(node) and (node.op is ops.argsort_op or bool(merges))
 
@@ -495,8 +497,9 @@ def domains(
 
 
 def _folding(domain: Domain, fold: Node) -> list[Domain]:
-    """The iteration space of a contraction with its rows as this fold has them, if there is one.
-    Short pieces of its columns are folded from memory: each would read all of the other operand."""
+    """The iteration space of a contraction that has the rows of this fold, if there is one. Short
+    rows are folded from memory: a program would have few columns, and read all of the other
+    operand."""
     count = math.prod(fold.operands[0].shape[axis] for axis in fold.attrs[0])
     columns = domain.shape[-len(domain.reduced) - 1]
     found = domain.folding(count) if count >= min(columns, LEAST_COLUMNS) else None
@@ -504,7 +507,7 @@ def _folding(domain: Domain, fold: Node) -> list[Domain]:
 
 
 def _folds_products(kernel: Kernel) -> bool:
-    """Whether all that is folded comes of a contraction of the kernel."""
+    """Whether every fold of a kernel is over results of its contractions."""
     made: set[int] = set()
     for value in kernel.values:
         comes = isinstance(value, Dot) or any(id(v) in made for v in value.operands())

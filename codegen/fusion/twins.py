@@ -1,9 +1,9 @@
-"""Groups that are alike are lowered once: the layers of a model, the steps of a loop, the same
-model in another plan.
+"""Twins: groups of one form, lowered once. Such are the layers of a model, the steps of a loop, the
+same model in another plan.
 
-What lowering sees of a set of anchors is its *form*: the nodes down to memory, by number. Equal
-forms give equal kernels, but for the names of buffers, so kernels are made over buffers that are
-named by number too.
+A *form* is the part of a graph that lowering sees for a set of anchors: the nodes down to memory,
+by number. Equal forms give equal kernels, but for the names of buffers, so kernels are made over
+buffers that are named by number too.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from ..ops import initial
 from ..target import Target
 
 LIMIT = 20_000
-"""Forms that are remembered; beyond that all are forgotten."""
+"""The most forms that are remembered; beyond that all are forgotten."""
 
 
 class Form:
-    """The nodes that a kernel of `anchors` computes and those it reads, and how they hang together.
+    """The nodes that a kernel of `anchors` computes and reads, and the edges between them.
 
-    memory: the nodes that are in memory; of these the kernel computes its own anchors.
+    memory: the nodes that are in memory, the kernel's own anchors among them.
     outputs: the anchors that it stores.
     """
 
@@ -76,19 +76,19 @@ class Form:
         return tuple(self.number)
 
     def buffer(self, node: Node) -> Buffer:
-        """The memory of a node, called by its number."""
+        """The buffer of a node, named by its number."""
         return Buffer(f"m{self.number[node]}", node.dtype, math.prod(node.shape))
 
     def source(self, node: Node) -> Buffer | None:
-        """What lowering loads a node from; None if the kernel computes it."""
+        """The buffer from which lowering loads a node; None if the kernel computes it."""
         return self.buffer(node) if node in self.loaded else None
 
 
 @dataclass(eq=False)
 class Template:
-    """What was made of a form, for all that have it.
+    """The kernel of a form, for all groups that have the form.
 
-    nodes: what the kernel computes, by number; a node that only the lowering made stands itself.
+    nodes: the nodes it computes, by number; a node that only lowering made stands for itself.
     """
 
     kind: str
@@ -109,14 +109,14 @@ class Template:
 
     @cached_property
     def structure(self) -> tuple[str, tuple[int, ...]]:
-        """What members of a bundle have in common: all but sizes and buffers."""
+        """The key that members of a bundle share: all of a kernel but its sizes and buffers."""
         kernel, _ = canonical(self.kernel, "", ())
         return structure(kernel), tuple(s.slot for s in kernel.scalars)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why no kernel computes a form: the number of the node that it is about, and the reason."""
+    """The reason why no kernel computes a form, and the number of the node it is about."""
 
     number: int | Node
     reason: str
@@ -127,7 +127,7 @@ class Refusal:
 
 
 Outcome = Template | Refusal | float
-"""Of trying to lower a form. A number is what a kernel costs that was made and found too dear."""
+"""The result of lowering a form. A number is the cost of a kernel that was too dear."""
 
 _ids: dict[Hashable, int] = {}
 _outcomes: dict[Target, dict[bytes, Outcome]] = {}
@@ -135,7 +135,7 @@ _next = 0
 
 
 def outcomes(target: Target) -> dict[bytes, Outcome]:
-    """What is known of forms, by their keys."""
+    """The outcomes of forms, by their keys."""
     found = _outcomes.setdefault(target, {})
     if len(found) > LIMIT:
         clear()
@@ -150,10 +150,10 @@ def clear() -> None:
 
 
 def _kind(node: Node) -> int:
-    """A number for everything that lowering sees of a node besides its operands."""
+    """A number for all that lowering sees of a node, besides its operands."""
     found: int | None = node.memo.get("form")
     if found is None:
-        # The copy that a scatter updates is told from others by a number of no meaning here.
+        # The attr of `initial` only tells copies apart; it has no meaning here.
         attrs = () if node.op is initial else node.attrs
         # A position that is data is reported with its line.
         loc = node.loc if node.op.kind in (Kind.GATHER, Kind.SCATTER, Kind.CHECK) else None

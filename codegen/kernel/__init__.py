@@ -1,4 +1,4 @@
-"""Kernel IR: what a kernel computes for each point of its domain, and what is known of it."""
+"""Kernel IR: the values of a kernel at each point of its domain, and facts about them."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def _atom(atom: Atom, names: Mapping[Atom, str]) -> str:
 def parse_map(text: Opaque, atoms: Sequence[Axis | Data]) -> tuple[Index, ...]:
     """The indices that an `affine_map<…>` gives for `atoms`. Raises MLIRError.
 
-    Other tools may print a map in another form. A division of what can be negative, which theirs
-    allow and ours don't, becomes an equal one that we have.
+    Other tools may print a map in another form. Their dividends may be
+    negative, ours may not: such a division becomes an equal one that we have.
     """
     where = text.where or Position(Source(text.text, "<affine_map>"), 0)
     return _Parser(where, atoms).map()
@@ -164,7 +164,7 @@ class _Parser:
 
 
 def _added(a: Index, b: Index) -> Index:
-    """a + b, term by term: `Index.__add__` would put quotients and remainders together."""
+    """a + b, term by term: `Index.__add__` would join quotients and remainders."""
     terms = dict(a.terms)
     for atom, coefficient in b.terms:
         terms[atom] = terms.get(atom, 0) + coefficient

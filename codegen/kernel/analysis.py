@@ -1,4 +1,4 @@
-"""What schedules and emitters ask of a kernel's values, computed once, operands first."""
+"""Facts about a kernel's values for schedules and emitters, computed once, operands first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .ir import Apply, Dot, Kernel, Load, Reduce, Value, data_values, ranges
 
 @dataclass(frozen=True, slots=True)
 class Exponentials:
-    """A sum of exp(of - shift) along a row, of which shift is one number and top the maximum."""
+    """A sum of exp(of - shift) along a row. shift is one number for a row, top its maximum."""
 
     of: Value
     shift: Value
@@ -22,7 +22,7 @@ class Exponentials:
 
 @dataclass(frozen=True, slots=True)
 class Squares:
-    """A sum of (of - shift) ** 2 along a row, of which shift is one number: its mean, mostly."""
+    """A sum of (of - shift) ** 2 along a row. shift is one number for a row, mostly its mean."""
 
     of: Value
     shift: Value
@@ -32,13 +32,14 @@ class Analysis:
     """Facts about each value of a kernel, by identity.
 
     axes: the axes it ranges over.
-    reads: whether memory is read, or a divisor or a position that is data is checked to compute
-        it, so that a guard must mask it.
+    reads: whether computing it reads memory, or checks a divisor or a position that is data. Then a
+        guard must mask it.
     depth: how many reductions lie on the way to it.
 
-    online: whether a sum of exponentials is made beside the maximum it is relative to, in one pass
-        over a row (Milakov and Gimelshein, arXiv 1805.02867), and one of squares beside the mean
-        (Welford, Technometrics 4, 1962). Then it is as deep as that.
+    online: whether a sum is made in the same pass over a row as the number it is relative to: one
+        of exponentials beside their maximum (Milakov and Gimelshein, arXiv 1805.02867), one of
+        squares beside their mean (Welford, Technometrics 4, 1962). Then it has the depth of that
+        number.
     """
 
     def __init__(self, kernel: Kernel, online: bool = False):
@@ -65,7 +66,7 @@ class Analysis:
     def _in_the_same_pass(
         self, value: Value, tops: dict[tuple[int, tuple[Axis, ...]], Reduce]
     ) -> Exponentials | Squares | None:
-        """What a sum is of, if it is of distances from a number that its own pass gives."""
+        """The terms of a sum, if they are distances from a number that the same pass gives."""
         if (
             not isinstance(value, Reduce)
             or value.op is not Fold.SUM
@@ -79,7 +80,7 @@ class Analysis:
         if not self._axes[id(shift)].isdisjoint(value.over):
             return None
         if self._depth[id(shift)] <= self._depth[id(of)]:
-            return None  # it is known before
+            return None  # the shift is known before this pass
         if power is ops.mul and others[0] is gap and gap.dtype.is_floating_point:
             return Squares(of, shift)
         top = tops.get((id(of), value.over))
@@ -88,7 +89,7 @@ class Analysis:
         return Exponentials(of, shift, top)
 
     def online(self, value: Reduce) -> Exponentials | Squares | None:
-        """What a sum is of, if it is made in the pass of what it is relative to."""
+        """The terms of a sum that is made in the pass of the number it is relative to."""
         return self._online.get(id(value))
 
     def axes(self, value: Value) -> frozenset[Axis]:

@@ -1,4 +1,4 @@
-"""Attention as a kernel says it: which values are its queries, keys, weights and rows."""
+"""The roles of values in an attention kernel: queries, keys, weights, rows."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .index import Axis, Index
 
 @dataclass(frozen=True)
 class Span:
-    """value: `products` where first <= along < stop, -inf elsewhere. first and stop vary with the
-    other one of queries and keys."""
+    """value: `products` where first <= along < stop, -inf elsewhere. `along` is the axis of queries
+    or of keys; first and stop vary with the other one."""
 
     value: Apply
     along: Axis
@@ -28,14 +28,14 @@ class Span:
 
 @dataclass(frozen=True)
 class Roles:
-    """Which value of an attention kernel plays which part.
+    """The role of each value and axis of an attention kernel.
 
-    batch: the parallel axes but that of the queries. query, key, inner, outer: i, j, e and c.
+    batch: the parallel axes except that of the queries. query, key, inner, outer: i, j, e and c.
     products: dot(q, k); scores: these masked; weights: exp(scores - rows), if they are used.
     causal: the value that is `products` where j <= i and -inf elsewhere, if there is one.
-    span: where else than in a range of queries or keys the scores are -inf, if that is so.
+    span: the range of queries or keys outside of which scores are -inf, if there is one.
     total: the logsumexp of the scores, in a forward kernel; back: dot(g, v), in a gradient.
-    stores: each store with the contraction over queries or keys that it is made of, if it is.
+    stores: each store, with the contraction over queries or keys that it stores, if there is one.
     """
 
     batch: tuple[Axis, ...]
@@ -54,7 +54,7 @@ class Roles:
 
     @property
     def walked(self) -> Axis | None:
-        """The axis that all sums are over, queries or keys; None if there are sums over both."""
+        """The axis of all sums, queries or keys; None if there are sums over both."""
         if self.total is not None:
             return self.key
         axes = {axis for _, dot in self.stores if dot is not None for axis in dot.over}
@@ -62,7 +62,7 @@ class Roles:
 
 
 def roles(kernel: Kernel) -> Roles | None:
-    """The parts of an attention kernel; None if a kernel is not of that form."""
+    """The roles in an attention kernel; None if the kernel is not of that form."""
     total = next((v for v in kernel.values if isinstance(v, Reduce)), None)
     axes = (*kernel.parallel, *kernel.reduction)
     if len(axes) < 4 or len(kernel.reduction) != (4 if total is None else 3):
@@ -107,7 +107,7 @@ def roles(kernel: Kernel) -> Roles | None:
 
 
 def _beneath(*roots: Value, stop: Collection[int] = ()) -> list[Value]:
-    """`roots` and all they are computed from, not below those whose id is in `stop`."""
+    """`roots` and all values they are computed from, but nothing below ids in `stop`."""
     seen: dict[int, Value] = {}
     stack = list(roots)
     while stack:
@@ -137,7 +137,7 @@ def _weighs(value: Value, products: Dot) -> TypeGuard[Apply]:
 
 
 def _is_weighted(value: Value, weights: Value | None, products: Dot) -> bool:
-    """Whether this is the weights, or these times what the scores don't decide."""
+    """Whether this is the weights, perhaps times a value that doesn't depend on the scores."""
     if value is weights:
         return True
     if not _is(value, ops.mul) or value.args[0] is not weights:
@@ -146,7 +146,7 @@ def _is_weighted(value: Value, weights: Value | None, products: Dot) -> bool:
 
 
 def _is_rows(value: Value, total: Reduce) -> bool:
-    """Whether this is `total`, 0 where that is -inf."""
+    """Whether this is `total`, with 0 in the place of -inf."""
     if value is total:
         return True
     if (

@@ -1,7 +1,7 @@
-"""Kernels in a canonical form: as few axes as can be, affine where they can be, standard names.
+"""Kernels in a canonical form: as few axes as possible, affine indices, standard names.
 
-Axes that a reshape takes apart are split, so that no divisions are left; axes that are walked as
-one are collapsed. Then structurally equal kernels print the same, whatever graph they came from.
+An axis that a reshape takes apart is split, so that divisions vanish where they can; axes that are
+walked as one are collapsed. Then structurally equal kernels print the same, whatever their graphs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Note = tuple[str, str, int]
 def canonical(
     kernel: Kernel, name: str, notes: tuple[Note, ...]
 ) -> tuple[Kernel, dict[Buffer, Buffer]]:
-    """`kernel` in canonical form, and the buffers of the old kernel that its own stand for."""
+    """`kernel` in canonical form, and for each of its buffers the one in the old kernel."""
     kernel = _split(kernel)
     kernel = collapsed(kernel, (kernel.parallel, *kernel.folded))
     parallel = [Axis(f"p{i}", axis.extent) for i, axis in enumerate(kernel.parallel)]
@@ -51,7 +51,7 @@ def canonical(
 
 
 def _indices(kernel: Kernel) -> Iterator[Index]:
-    """Every index of a kernel, also those inside of divisions."""
+    """Every index of a kernel, those inside of divisions too."""
     for value in kernel.values:
         for index in value.indices():
             yield from _nested(index)
@@ -67,8 +67,8 @@ def _nested(index: Index) -> Iterator[Index]:
 
 
 def _whole(kernel: Kernel) -> set[Axis]:
-    """Axes that have to stay as they are: what a scan runs along, those of a chain of folds, and
-    those of segments and their groups."""
+    """The axes that have to stay as they are: those of scans and of a chain of folds, and those of
+    segments and their groups."""
     if kernel.is_chained:
         return set(kernel.reduction)
     whole = {v.along for v in kernel.values if isinstance(v, ALONG)}
@@ -79,7 +79,7 @@ def _whole(kernel: Kernel) -> set[Axis]:
 
 
 def _split(kernel: Kernel) -> Kernel:
-    """Takes an axis apart where x // d and x % d are used, for a d that divides its extent."""
+    """Splits each axis that is read as x // d and x % d, for a d that divides its extent."""
     cuts: dict[Axis, set[int]] = {}
     for index in _indices(kernel):
         for atom, _ in index.terms:
@@ -113,7 +113,7 @@ def _split(kernel: Kernel) -> Kernel:
 
 
 def collapsed(kernel: Kernel, groups: Sequence[Sequence[Axis]]) -> Kernel:
-    """Makes one axis of two neighbours in a group that every index walks as one."""
+    """Joins two neighbouring axes of a group if every index walks them as one."""
     whole = _whole(kernel)
     steps = [_coefficients(index) for index in _indices(kernel)]
     axes: dict[Axis, Index] = {}
@@ -155,7 +155,7 @@ def _join(run: list[Axis], axes: dict[Axis, Index], kept: dict[Axis, list[Axis]]
         extent *= axis.extent
     joined = Axis("_".join(a.name for a in run), extent)
     kept[run[0]] = [joined]
-    # Every index holds the run's axes in the proportion of their extents, so the innermost one
+    # Every index holds the run's axes in the proportion of their extents, so the innermost axis
     # stands for all of them.
     for axis in run[:-1]:
         axes[axis] = ix.ZERO
@@ -165,7 +165,7 @@ def _join(run: list[Axis], axes: dict[Axis, Index], kept: dict[Axis, list[Axis]]
 def with_axes(
     kernel: Kernel, axes: dict[Axis, Index], become: Callable[[Axis], list[Axis]]
 ) -> Kernel:
-    """The kernel with axes replaced: `axes` says by what, `become` which new ones there are."""
+    """The kernel with axes replaced: in indices by `axes`, in its lists of axes by `become`."""
     if not axes:
         return kernel
     reduction = tuple(new for old in kernel.reduction for new in become(old))
@@ -180,8 +180,8 @@ def _rebuilt(
     buffers: dict[Buffer, Buffer],
     become: Callable[[Axis], list[Axis]] | None = None,
 ) -> tuple[Store, ...]:
-    """The stores with axes and buffers replaced. become: which new axes there are for each, if not
-    one."""
+    """The stores with axes and buffers replaced. become: the new axes for an old one, if an axis
+    may become several."""
     made: dict[int, Value] = {}
     known: dict[Index, Index] = {}
 
@@ -213,7 +213,7 @@ def _rebuilt(
 
 
 def _moved_axis(axis: Axis, axes: Mapping[Axis, Index]) -> Axis:
-    """What became of an axis that stays as it is."""
+    """The new axis for one that is not taken apart."""
     moved = axes[axis].lone_axis() if axis in axes else axis
     assert moved is not None
     return moved

@@ -1,4 +1,4 @@
-"""Kernels that fold down columns: which folds, and what waits for them.
+"""Kernels that fold down columns: their folds, and the stores that wait for these.
 
 The gradient of a layer norm folds its rows to get the gradient of its input, and the columns of the
 same rows to get those of its weights. As one kernel it reads memory once. Such a kernel is chained
@@ -20,13 +20,14 @@ from .ir import ALONG, UPDATES, Dot, Kernel, Reduce, Store, Value, data_values
 PARTS = frozenset(UPDATES.values())
 """The folds that can be made in parts, row by row."""
 LEAST_ROWS = 64
-"""With fewer rows there are too few blocks of them to fold side by side."""
+"""The least rows: of fewer there are too few blocks to fold side by side."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """down: the axes from row to row; across: those along a row; folds: those over `down`, none of
-    which needs another; early: the stores of rows, which need none of them; late: of columns."""
+    """down: the axes from row to row. across: the axes along a row. folds: the folds over `down`,
+    which don't need each other. early: the stores of rows, which need none of the folds. late: the
+    stores of columns."""
 
     down: tuple[Axis, ...]
     across: tuple[Axis, ...]
@@ -36,7 +37,8 @@ class Columns:
 
 
 def columns(kernel: Kernel) -> Columns | None:
-    """None if the kernel doesn't fold columns, or needs the results before its last row."""
+    """The parts of a kernel that folds columns; None if it doesn't, or if it needs their folds
+    before its last row."""
     if kernel.is_update or not kernel.reduction:
         return None
     if any(isinstance(v, (Dot, *ALONG)) for v in kernel.values):
@@ -78,7 +80,8 @@ def _after(kernel: Kernel, folds: Collection[Reduce]) -> set[int]:
 
 
 def crosses(rows: Domain, down: Domain, target: Target) -> bool:
-    """Whether folds over `down` are of the columns of `rows`, and few enough for its kernel."""
+    """Whether folds over `down` fold the columns of `rows`, and one kernel can hold so many
+    columns."""
     sizes = (rows.points, rows.row) == (down.row, down.points)
     fits = LEAST_ROWS <= rows.points != rows.row <= target.column_limit
     return sizes and fits and rows.ends_with(rows.reduction) and down.ends_with(down.parallel)

@@ -18,18 +18,18 @@ Place = tuple[Index, ...]
 
 @dataclass(frozen=True)
 class Domain:
-    """A loop over the positions of `shape`, its dimensions `reduced` being the reduction axes.
+    """A loop over the positions of `shape`; its dimensions `reduced` are the reduction axes.
 
-    A node with as many elements as `shape` is "full" level: one element a point. One with as many
-    as the dimensions that are not reduced is "row" level. Elements and points are matched in
-    row-major order, so a reshape changes nothing.
+    A node with as many elements as `shape` is "full" level: it has one element for each point. A
+    node with as many elements as the dimensions that are not reduced is "row" level. Elements and
+    points are matched in row-major order, so a reshape changes nothing.
 
-    crossed: whether folds down the columns of the rows belong to it too: the other dimensions are
-    in front and have another number of points, and a node with as many elements as a row has one
-    for each column.
+    crossed: whether folds down the columns of the rows belong to it too. Then the other dimensions
+    are in front, they don't have as many points as a row, and a node with as many elements as a row
+    has one for each column.
 
-    columns: of a contraction's points, the innermost dimensions, if folds are over these; what is
-    made once for each of the other points is row level then. See `folding`.
+    columns: the innermost dimensions of a contraction's points, if its rows are folded. Then a node
+    with one element for each of the other points is row level. See `folding`.
     """
 
     shape: tuple[int, ...]
@@ -62,17 +62,17 @@ class Domain:
 
     @cached_property
     def points(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return math.prod(a.extent for a in self.parallel)
 
     @cached_property
     def lines(self) -> int:
-        """How many points there are but for `columns`."""
+        """The number of points, without those along `columns`."""
         return math.prod(a.extent for a in self.down)
 
     @cached_property
     def row(self) -> int:
-        """How many elements a row has."""
+        """The number of elements of a row."""
         return math.prod(a.extent for a in self.reduction)
 
     @cached_property
@@ -80,7 +80,7 @@ class Domain:
         return tuple(map(ix.of, self.axes))
 
     def ends_with(self, axes: Sequence[Axis]) -> bool:
-        """Whether these are the innermost ones."""
+        """Whether these axes are the innermost ones."""
         inner = [a for a in self.axes if a.extent != 1][-len(axes) :]
         return bool(axes) and inner == list(axes)
 
@@ -112,7 +112,7 @@ class Domain:
         return along(self.reduction, extents)
 
     def folded(self, count: int) -> tuple[Axis, ...]:
-        """The axes that a fold of so many elements is over; none if it doesn't belong here."""
+        """The axes of a fold over `count` elements; none if such a fold doesn't belong here."""
         if self.columns:
             return self.across if self.lines * count == self.points else ()
         if count == self.row:
@@ -120,12 +120,12 @@ class Domain:
         return self.parallel if self.crossed and count == self.points else ()
 
     def beside(self, over: tuple[Axis, ...]) -> frozenset[Axis]:
-        """The axes for each point of which there is one fold over `over`."""
+        """The axes that the results of a fold over `over` range over."""
         whole = self.parallel if self.columns else (*self.parallel, *self.reduction)
         return frozenset(whole).difference(over)
 
     def folding(self, count: int) -> Domain | None:
-        """This domain of a contraction with its innermost points, so many, as columns; None if it
+        """This domain of a contraction with its `count` innermost points as columns; None if it
         can't be cut there."""
         shape, columns = [*self.shape], list[int]()
         place = len(shape) - len(self.reduced)
@@ -148,7 +148,7 @@ class Domain:
 
 
 def along(axes: Sequence[Axis], shape: Sequence[int]) -> Place:
-    """The place, in `shape`, that is reached in row-major order at a point of `axes`."""
+    """The place in `shape` that corresponds, in row-major order, to a point of `axes`."""
     sizes = [s for s in shape if s != 1]
     if sizes == [a.extent for a in axes]:
         rest = iter(axes)

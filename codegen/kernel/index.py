@@ -81,7 +81,7 @@ Atom = Axis | FloorDiv | Mod | Data
 class Index:
     """const + sum of coefficient * atom; terms hold no zero coefficient and no atom twice.
 
-    The order of the terms carries no meaning; two that differ in it only are equal.
+    The order of the terms carries no meaning; indices that differ in it alone are equal.
     """
 
     terms: tuple[tuple[Atom, int], ...]
@@ -120,7 +120,7 @@ class Index:
         return dict(self.terms).get(atom, 0)
 
     def lone_axis(self) -> Axis | None:
-        """The axis that this is the position along, if it is no more than that."""
+        """The axis whose position this is, if the index is nothing more."""
         if len(self.terms) == 1 and self.const == 0:
             ((atom, coefficient),) = self.terms
             if isinstance(atom, Axis) and coefficient == 1:
@@ -184,7 +184,7 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 
 def _normal(terms: dict[Atom, int], const: int) -> Index:
-    """Drops zeros, and puts quotients and remainders of one dividend back together.
+    """Drops zeros, and joins quotients and remainders of one dividend.
 
     (x // d) * d + x % d is x, and ((x // d) % e) * d + x % d is x % (d * e).
     """
@@ -210,10 +210,10 @@ def _normal(terms: dict[Atom, int], const: int) -> Index:
 
 
 def _separate(index: Index, divisor: int) -> tuple[Index, Index, int]:
-    """index as high + low and a common divisor of `divisor` and of all of high, 0 <= low < it.
+    """(high, low, d): index = high + low, d divides `divisor` and all of high, and 0 <= low < d.
 
-    floor(index / divisor) is then floor(high / divisor): what a reshape adds up and another one
-    takes apart cancels.
+    Then floor(index / divisor) is floor(high / divisor): the terms that one reshape adds up and
+    another one takes apart cancel.
     """
     terms = sorted(index.terms, key=lambda term: -abs(term[1]))
     common = divisor
@@ -303,7 +303,7 @@ def delinearize(linear: Index, shape: Sequence[int]) -> tuple[Index, ...]:
             out.append(ZERO)
             continue
         outermost = all(s == 1 for s in shape[: len(shape) - 1 - place])
-        if not size:  # nobody is there, but as many as there are along the axes of `linear`
+        if not size:  # there is no element; one position stands for each of `linear`'s
             out.append(linear)
             continue
         out.append(linear if outermost else mod(linear, size))

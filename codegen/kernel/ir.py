@@ -1,24 +1,23 @@
 """Kernel IR: an iteration space, a DAG of scalar expressions, and stores.
 
 A kernel runs its stores for every point of its parallel axes. A value may also range over the
-reduction axes; Reduce and Dot fold them away, Scan runs along them. What a value ranges over
-follows from the axes it mentions: a store whose offset mentions a reduction axis is made for each
-of its points ("full" level), any other once per parallel point ("row" level). Folds are over all
-reduction axes, but where a contraction's rows are folded, and in a chained kernel: attention, see
-codegen/lower/attention.py. So softmax is
+reduction axes; Reduce and Dot fold them away, Scan runs along them. The axes that a value mentions
+are those it ranges over: a store whose offset mentions a reduction axis is made for each of its
+points ("full" level), any other once per parallel point ("row" level). A fold is over all reduction
+axes, except in a contraction whose rows are folded and in a chained kernel (attention, see
+codegen/lower/attention.py). So softmax is
 
     parallel p, reduction r
     x = load X[p*R + r];  m = reduce max x;  e = exp(x - m);  s = reduce sum e
     store Y[p*R + r] = e / s
 
-and a matmul with a bias is a store of dot(a[m, k], b[k, n]) + bias[n] over parallel m, n. If the
-softmax is that of the matmul, it is over parallel m and reduction n, k: dots over k, folds over n.
+and a matmul with a bias is a store of dot(a[m, k], b[k, n]) + bias[n] over parallel m, n. The
+softmax of a matmul is over parallel m and reduction n, k: the dot is over k, the folds over n.
 
 Types of values: bool, integers, float32 and float64. Half types exist in memory only: a Load
 widens them to float32, a Store rounds. Within an expression an Apply(cast) rounds the result of
 each op on half types. No engine contracts or reorders arithmetic, so a value has the same bits in
-any kernel.
-Buffers are contiguous; a buffer is addressed by an element offset.
+any kernel. Buffers are contiguous, and addressed by an element offset.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Buffer:
 
 
 class _Value:
-    """What all values share."""
+    """The base of all values."""
 
     __slots__ = ()
 
@@ -56,7 +55,7 @@ class _Value:
         return ()
 
     def folded(self) -> tuple[Axis, ...]:
-        """The axes that operands range over and this value doesn't."""
+        """The axes that the operands range over but not this value."""
         return ()
 
     def axes(self) -> set[Axis]:
@@ -170,7 +169,7 @@ class Guard(_Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reduce(_Value):
-    """A fold over reduction axes. One that picks gives the row-major position among them, int64."""
+    """A fold over reduction axes. One that picks gives a row-major position among them, int64."""
 
     op: Fold
     arg: Value
@@ -202,8 +201,8 @@ class Scan(_Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sort(_Value):
-    """The position (int64) along the one reduction axis of the element that stands here in sorted
-    order. Stable; NaN is the largest. Like Scan it is full level."""
+    """The position (int64) along the one reduction axis whose element sorting brings here. Stable;
+    NaN is the largest. Full level, like Scan."""
 
     arg: Value
     along: Axis
@@ -219,10 +218,10 @@ class Sort(_Value):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ordered(_Value):
-    """The integer that stands here when those along the one reduction axis are in ascending order.
+    """The integer that ascending order along the one reduction axis brings here. Full level.
 
-    run: a row is two runs of so many elements that are in order already; 0 if nothing is known.
-    Like Scan it is full level.
+    run: a row consists of two runs of so many elements that are in order already; 0 if nothing is
+    known.
     """
 
     arg: Value
@@ -239,8 +238,8 @@ class Ordered(_Value):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The points where first <= along < stop. These two vary with one axis, that of the groups:
-    segments of neighbouring groups follow each other and don't overlap."""
+    """The points where first <= along < stop. Both bounds vary with the axis of the groups.
+    Segments of neighbouring groups follow each other and don't overlap."""
 
     along: Axis
     first: Value
@@ -251,16 +250,17 @@ class Segment:
 class Dot(_Value):
     """The sum of a * b over reduction axes.
 
-    Parallel axes that only `a` mentions are its rows (M), that only `b` mentions its columns (N),
-    that both mention its batch. Inputs of half types are multiplied as such (`input_dtype`) and
-    summed in float32, those of float8 too. fast: where less is asked of it than of other products:
-    of float8 sums as short as the hardware's, of float32 a convolution (Target.tf32_convolutions).
+    Parallel axes that only `a` mentions are its rows (M), those that only `b` mentions its columns
+    (N), those that both mention its batch. Half types and float8 are multiplied as they are
+    (`input_dtype`) and summed in float32. fast: whether less precision is asked of it than of other
+    products: in float8 sums as short as the hardware's, in float32 a convolution
+    (Target.tf32_convolutions).
 
-    scales: factors of each term, one that varies with the rows and one with the columns, if there
-    are any. They don't vary along the last of the axes summed over: sums along it get them once.
-    segment: the only points that are summed, if not all are. It is along the rows of `a`, with the
+    scales: factors of each term, if there are any; one varies with the rows, one with the columns.
+    They don't vary along the last of the summed axes, so each sum along it is scaled once.
+    segment: the points that are summed; None for all. It lies along the rows of `a`, with the
     groups among the reduction axes (each row meets its group's matrix of `b`), or along the one
-    reduction axis, with the groups among the parallel ones (each has a product of its own).
+    reduction axis, with the groups among the parallel axes (each group has a product of its own).
     """
 
     a: Value
@@ -296,10 +296,10 @@ Value = (
 )
 
 SCANS = (Fold.SUM, Fold.PROD, Fold.MAX, Fold.MIN, Fold.LOGSUMEXP)
-"""What may be folded as far as each point."""
+"""The folds that a scan may have."""
 
 ALONG = (Scan, Sort, Ordered)
-"""Values that need a whole row, and are at each of its points."""
+"""Values that need a whole row and exist at each of its points."""
 
 
 UPDATES = {
@@ -310,7 +310,7 @@ UPDATES = {
     "any": Fold.ANY,
     "all": Fold.ALL,
 }
-"""The fold that an update is a step of, by the mode of its store; one that sets folds nothing."""
+"""The fold that a store's mode is one step of; "set" folds nothing."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -318,7 +318,7 @@ class Store:
     """buffer[offset] = value at every point of the axes that offset and value mention.
 
     With a mode ("set", or one of `UPDATES`) the store is an update: buffer[offset] is combined with
-    value, one after another in row-major order of the reduction axes; points that differ in a
+    value, one after another in row-major order of the reduction axes. Points that differ in a
     parallel axis never meet. grouped: points that meet follow each other in that order.
     """
 
@@ -333,7 +333,7 @@ class Store:
 class Kernel:
     """One launch.
 
-    notes: for the reader of generated code, one line for each op: (name, file, line).
+    notes: for readers of the generated code, one line for each op: (name, file, line).
     """
 
     name: str
@@ -371,26 +371,26 @@ class Kernel:
 
     @cached_property
     def draws(self) -> bool:
-        """Whether it makes random numbers."""
+        """Whether the kernel makes random numbers."""
         return any(isinstance(v, RandomBits) for v in self.values)
 
     @cached_property
     def columns(self) -> tuple[Axis, ...]:
-        """The axes along which a contraction's rows are folded in the kernel that computes it: the
-        reduction axes in front of those that are summed over. Empty in any other kernel."""
+        """The axes along which the kernel of a contraction folds its rows: the reduction axes in
+        front of those that are summed over. Empty in any other kernel."""
         over = {type(v): v.over for v in self.values if isinstance(v, (Reduce, Dot))}
         columns, summed = over.get(Reduce, ()), over.get(Dot, ())
         return columns if summed and (*columns, *summed) == self.reduction else ()
 
     @cached_property
     def is_chained(self) -> bool:
-        """Whether folds are over some of the reduction axes each, and follow one another."""
+        """Whether folds follow one another, each over some of the reduction axes."""
         folds = (v for v in self.values if isinstance(v, (Reduce, Dot)))
         return not self.columns and any(v.over != self.reduction for v in folds)
 
     @cached_property
     def folded(self) -> tuple[tuple[Axis, ...], ...]:
-        """The reduction axes in groups, each of which is folded as one."""
+        """The reduction axes in groups; each group is folded as one."""
         if self.is_chained:
             return tuple((axis,) for axis in self.reduction)
         count = len(self.columns)
@@ -402,7 +402,7 @@ class Kernel:
 
     @property
     def is_grouped(self) -> bool:
-        """Whether it is an update whose points that meet are neighbours."""
+        """Whether the kernel is an update in which points that meet are neighbours."""
         return any(s.grouped for s in self.stores)
 
     @cached_property
@@ -422,7 +422,7 @@ class Bundle:
 
     @cached_property
     def largest(self) -> Kernel:
-        """The member with the most points, whose form and schedule all have."""
+        """The member with the most points; all members take its form and schedule."""
         return max(
             self.members,
             key=lambda k: math.prod(a.extent for a in (*k.parallel, *k.reduction)),
@@ -476,7 +476,7 @@ def _mentioned(index: Index, known: dict[int, frozenset[Axis]]) -> set[Axis]:
 
 
 def collect(root: Value, seen: dict[int, Value]) -> None:
-    """Adds `root` and all it is computed from to `seen`, by id, operands first."""
+    """Adds `root` and all values it is computed from to `seen`, by id, operands first."""
     stack: list[tuple[Value, bool]] = [(root, False)]
     while stack:
         value, ready = stack.pop()

@@ -15,8 +15,8 @@ ALIGNMENT = 16  # bytes, of addresses and of the distance of rows
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix in memory. rows, columns: which part of the contraction its dimensions play, m, n or
-    k. stride: elements from row to row."""
+    """A matrix in memory. rows, columns: the role of its dimensions in the contraction, m, n or k.
+    stride: elements from row to row."""
 
     buffer: Buffer
     rows: str
@@ -25,14 +25,14 @@ class Matrix:
 
 
 def matrix(dot: Dot, role: Roles, side: str) -> Matrix | None:
-    """The operand of which `side` (m or n) is a dimension; None if it is not a matrix in memory, in
+    """The operand that has `side` (m or n) as a dimension. None unless it is a matrix in memory, in
     the type it is multiplied in, with rows at multiples of 16 bytes."""
     value = dot.a if side == "m" else dot.b
     if not isinstance(value, Load) or value.buffer.dtype is not dot.input_dtype:
         return None
     offset, dtype = value.offset, value.buffer.dtype
     if dtype in FLOAT8 or not offset.is_affine or offset.const:
-        return None  # of float8 kernels have the bits, of which a tile would be made
+        return None  # a kernel sees float8 as bits, and so would a tile
     axes = {"m": role.m, "n": role.n, "k": role.k}
     steps = {name: _step(offset, axes[name]) for name in (side, "k")}
     if offset.axes() - {*axes[side], *axes["k"]}:
@@ -45,7 +45,7 @@ def matrix(dot: Dot, role: Roles, side: str) -> Matrix | None:
 
 
 def _step(offset: Index, axes: tuple[Axis, ...]) -> int:
-    """The distance of neighbours along `axes` taken as one; 0 if they have no one distance."""
+    """The distance of neighbours along `axes` taken as one axis; 0 if it varies."""
     if not axes:
         return 0
     step = expected = offset.coefficient(axes[-1])

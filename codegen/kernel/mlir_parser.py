@@ -1,4 +1,4 @@
-"""Kernels from MLIR text, dialect `twk`: operations to values. `mlir` has the format."""
+"""Kernels from MLIR text, dialect `twk`: operations to values. `mlir_printer` has the format."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def parse_kernel(text: str, filename: str = "<mlir>") -> Kernel | Bundle:
 
 
 def _only(operations: Sequence[Operation], start: Place) -> Operation:
-    """The one kernel or bundle among parsed operations, or in the module they are."""
+    """The one kernel or bundle among parsed operations or inside of their module."""
     while len(operations) == 1 and operations[0].name == "builtin.module":
         (module,) = operations
         start = _place(module)
@@ -128,7 +128,7 @@ def _notes(loc: Location | None) -> tuple[tuple[str, str, int], ...]:
 
 
 class _Fields:
-    """What an operation is made of, each part taken with a check."""
+    """The parts of an operation; each one is checked when it is taken."""
 
     def __init__(self, op: Operation, known: Mapping[str, Named]):
         self.op = op
@@ -233,7 +233,7 @@ class _Fields:
 
 
 class _Scope:
-    """The inside of one kernel, as far as it is read."""
+    """The inside of one kernel, as far as it has been read."""
 
     def __init__(self) -> None:
         self.known: dict[str, Named] = {}
@@ -289,7 +289,7 @@ class _Scope:
     def data(self, fields: _Fields) -> Data:
         if fields.result() != INDEX:
             fields.where.fail(f"{INDEX}, the type of a position", str(fields.result()))
-        # Text that states no line of a program is itself where the position was written.
+        # Without a line of a program, the position's location is its line in the text.
         where = fields.where
         line = file_and_line(fields.op.loc) or (where.source.filename, where.line)
         name = fields.string("failure")

@@ -8,7 +8,7 @@ A `twk.kernel` holds its axes, its buffers, its values in the order in which the
 its stores; a `twk.bundle` holds kernels. An index is an affine map of the operands of type index:
 axes, and positions that are data (`twk.data`). The dtype of a value is the type of its result.
 
-The location of a kernel says its notes, each as `"mul"("train.py":12:0)`. A value has a location
+The location of a kernel holds its notes, each as `"mul"("train.py":12:0)`. A value has a location
 where the notes leave no doubt about its line.
 """
 
@@ -96,7 +96,7 @@ def print_kernel(kernel: Kernel | Bundle) -> str:
 
 
 def kernel_module(kernel: Kernel | Bundle) -> Operation:
-    """What `print_kernel` prints."""
+    """The module that `print_kernel` prints."""
     if isinstance(kernel, Bundle):
         members = [_Printer(member).operation() for member in kernel.members]
         operation = Operation("twk.bundle", regions=[[Block(members)]])
@@ -145,7 +145,7 @@ class _Printer:
         operands: Sequence[Named] = (),
         loc: Location | None = None,
     ) -> None:
-        """An operation whose result is `what`."""
+        """Adds an operation whose result is `what`."""
         made = self.emit(op, operands, attributes, (result,), loc)
         self.names[what] = name = self.fresh(what)
         self.types[what] = result
@@ -166,7 +166,7 @@ class _Printer:
         return made
 
     def fresh(self, what: Named) -> str:
-        """What the text calls `what`: its own name where MLIR takes that."""
+        """A name for `what` in the text: its own name where MLIR takes that."""
         kind, allowed = _TEXT_NAMES.get(type(what), ("v", None))
         own = what.name if isinstance(what, (Axis, Buffer)) else ""
         if allowed is not None and allowed.fullmatch(own):
@@ -234,7 +234,7 @@ class _Printer:
     def at(
         self, indices: Sequence[Index], attributes: dict[str, Attribute]
     ) -> tuple[Axis | Data, ...]:
-        """What `indices` are a function of; the function becomes the attribute `at`."""
+        """The axes and data that `indices` depend on; their map becomes the attribute `at`."""
         found = dimensions(indices)
         for atom in found:
             if isinstance(atom, Data) and atom not in self.names:
@@ -270,7 +270,7 @@ def _notes(kernel: Kernel) -> Location | None:
 
 
 def _location(value: Value, kernel: Kernel) -> Location | None:
-    """The line of the op that `value` is of, if the notes hold only one."""
+    """The line of the op that computes `value`, if the notes hold only one such op."""
     lines = {
         (file, line) for name, file, line in kernel.notes if _may_make(REGISTRY.get(name), value)
     }

@@ -1,4 +1,4 @@
-"""Which part each axis of a contraction plays."""
+"""The role of each axis of a contraction."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from .ir import Dot, Kernel
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The parallel axes that both or neither of the operands mention (batch), that only `a` (m) or
-    only `b` (n) mentions, and the axes that are summed over (k). Axes of extent 1 play none. Where
-    rows are folded n is the kernel's columns, and what else `b` alone mentions is batch.
+    """batch: the parallel axes that both operands mention, or neither. m: those that only `a`
+    mentions. n: those that only `b` mentions. k: the axes that are summed over. Axes of extent 1
+    have no role. Where rows are folded, n is the kernel's columns, and other axes of `b` alone are
+    batch.
 
-    group: in a product in segments, the axis of their groups. If it is none of the batch the
-    segments are along m, and it is none of k either: a row is summed over its own group alone.
+    group: the axis of the groups, in a product in segments. If it isn't in the batch, the segments
+    are along m, and it isn't in k either: a row is summed over its own group alone.
     """
 
     batch: tuple[Axis, ...]
@@ -31,8 +32,8 @@ class Roles:
         return self.group is not None and self.group not in self.batch
 
     def row_tiles(self, block: int) -> int:
-        """How many tiles of so many rows there are; the most there may be where segments are of
-        rows, see `triton/segments.py`."""
+        """The number of tiles of `block` rows; where rows are in segments, the most there may be,
+        see `triton/segments.py`."""
         rows = math.prod(a.extent for a in self.m)
         if not self.has_segments_of_rows:
             return -(-rows // block)

@@ -1,4 +1,4 @@
-"""The structure of a kernel as text: what stays of it when sizes are left open.
+"""The structure of a kernel: its text with the sizes left open.
 
 Kernels of one structure differ in their numbers alone (extents, strides, offsets), so they share
 generated code, to which `parameters` are passed.
@@ -51,11 +51,11 @@ def identity(kernel: Kernel) -> str:
 
 
 def starts(kernel: Kernel) -> tuple[int, ...]:
-    """The constants of offsets that are passed as arguments, without repeats: where a slice begins
-    in its buffer doesn't change how it is computed.
+    """The constants of offsets that are passed as arguments, without repeats: the place where a
+    slice begins in its buffer doesn't change how it is computed.
 
-    A constant that another index has too stays a number of the kernel. So do all in kernels that
-    fold, whose schedule follows from their offsets.
+    A constant that another index has too stays a number of the kernel. So do all constants of
+    kernels that fold, whose schedule follows from their offsets.
     """
     if kernel.reduction:
         return ()
@@ -139,7 +139,7 @@ class _Writer:
         return f"{buffer.name}[{self._index(offset)}]"
 
     def _over(self, axes: tuple[Axis, ...]) -> str:
-        """What is folded, where that isn't all."""
+        """The folded axes as text, unless they are all reduction axes."""
         if axes == self.kernel.reduction:
             return ""
         return f" over {', '.join(a.name for a in axes)}"

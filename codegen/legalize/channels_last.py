@@ -1,10 +1,10 @@
-"""Convolutions with channels last: what they read and compute lies in memory as [n, *in, c].
+"""Convolutions with channels last: their operands and results lie in memory as [n, *in, c].
 
-So a tile of a convolution reads vectors of neighbouring channels, along its sum where that is over
-channels, along its rows or columns elsewhere. The layout is a matter of the compiler: the graph
-says [n, c, *in]. A convolution becomes the same sum over turned operands; elementwise work, folds,
-pooling and other convolutions behind it are turned alike, so what was turned once stays so. To
-turn back is a view: only results are stored in PyTorch's order.
+So a tile of a convolution reads vectors of neighbouring channels: along its sum where that is over
+channels, along its rows or columns elsewhere. Only the compiler knows of the layout, the graph says
+[n, c, *in]. A convolution becomes the same sum over turned operands. Elementwise work, folds,
+pooling and other convolutions behind it are turned alike, so a turned value stays turned. To turn
+back is a view: only results are stored in PyTorch's order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .split import SplitProducts, total_of_parts
 def turn_convolutions(
     roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()
 ) -> list[Node]:
-    """`roots`, then `inner`, with convolutions, and what is between them, over channels that come
+    """`roots`, then `inner`, with convolutions and all between them over channels that come
     last."""
     nodes = reachable(roots)
     if not any(_is_worth_turning(n, target) for n in nodes):
@@ -38,7 +38,7 @@ def turn_convolutions(
 
 
 def held(node: Node) -> list[Node]:
-    """The operands of one of `CHANNELS_LAST` that have to be in memory as it reads them."""
+    """The operands of one of `CHANNELS_LAST` that must lie in memory as it reads them."""
     taps = node.attrs[0] if node.op is conv_weight_grad_last else node.operands[1].shape[1:-1]
     if set(taps) == {1}:  # a product of matrices reads places as well
         return [o for o in node.operands if is_vector(o.shape[-1], o.dtype)]
@@ -52,9 +52,9 @@ def _gains(node: Node, target: Target) -> bool:
     groups = node.attrs[-1]
     read = _channels(node)
     if node.op is ops.conv or (node.op is ops.conv_weight_grad and groups == 1):
-        read = read[1:]  # of the result as many as there are: the gradient's are filled up
+        read = read[1:]  # the result's channels don't matter: a cotangent's are filled up
     if groups > 1 and not any(c % VECTOR for c in read):
-        return True  # as they lie, as few channels of one group do too once they are filled up
+        return True  # read as they lie; those of a single group would be filled up
     return all(is_vector(c, node.dtype) for c in read)
 
 
@@ -71,15 +71,15 @@ def _is_taken(node: Node, target: Target) -> bool:
 
 
 def _has_windows(node: Node) -> bool:
-    """Whether a convolution is more than a matrix product for each image, whose rows are whole
-    vectors with channels first too."""
+    """Whether a convolution is more than a matrix product for each image. The rows of such a
+    product are whole vectors with channels first too."""
     kernel = node.attrs[0] if node.op is ops.conv_weight_grad else node.operands[1].shape[2:]
     return set(kernel) != {1} or set(node.attrs[-4]) != {1}
 
 
 def _few(node: Node, target: Target) -> Convolution | None:
-    """A convolution of few channels, or of no whole vectors; also the one whose weight's gradient a
-    node is."""
+    """The convolution that a node is, or whose weight's gradient it is, if it has few channels or
+    no whole vectors of them."""
     if node.op not in (ops.conv, ops.conv_weight_grad) or not _is_taken(node, target):
         return None
     outputs, inputs = _channels(node)
@@ -94,8 +94,8 @@ def _few(node: Node, target: Target) -> Convolution | None:
 
 
 def _packing(node: Node, target: Target, beside: int = 0) -> Packing | None:
-    """How the image of a convolution of few channels is laid out for it or for the gradient of its
-    weight; None where it isn't. beside: bytes that would have to be copied as well."""
+    """The layout of the image for a convolution of few channels, or for the gradient of its weight;
+    None if it needs none. beside: bytes that would have to be copied as well."""
     of = _few(node, target)
     return None if of is None else packing(of, node.dtype, target, beside)
 
@@ -110,7 +110,7 @@ def _channels(node: Node) -> tuple[int, ...]:
 
 
 class _Turned:
-    """plain: what each node became. last: of those that are there with channels last, that."""
+    """plain: the new node for each old one. last: its form with channels last, if any."""
 
     def __init__(self, target: Target):
         self.target = target
@@ -133,7 +133,7 @@ class _Turned:
         return self.last[node] if node in self.last else last(self.plain[node])
 
     def _turn(self, node: Node) -> Node | None:
-        """A node over channels that come last; None where nothing is won by it."""
+        """A node over channels that come last; None where that gains nothing."""
         if node.op is ops.conv and (found := _packing(node, self.target)) is not None:
             x, w = map(self.of, node.operands)
             return intern(conv_last, (found.image(x), found.weight(w)), found.attrs, loc=node.loc)
@@ -150,13 +150,14 @@ class _Turned:
         if node.op.kind is Kind.REDUCE:
             axes = node.attrs[0]
             if 1 in axes and node.op in (ops.argmax, ops.argmin):
-                return None  # a position among channels and places
+                return None  # positions count channels before places
             axes = tuple(sorted(_place(a, node.rank) for a in axes))
             return intern(node.op, (self.last[node.operands[0]],), (axes,), loc=node.loc)
         return self._moved(node) if node.op.kind is Kind.MOVEMENT else None
 
     def _is_turned(self, node: Node) -> bool:
-        """Also an image of few channels is best stored as the next one reads it."""
+        """Whether a node reads its operands with channels last. An image of few channels too is
+        best stored as the next convolution reads it."""
         if node.op is ops.conv and _is_taken(node, self.target):
             few = _few(node, self.target)
             if few is not None and few.has_vectors:
@@ -165,7 +166,8 @@ class _Turned:
         return _gains(node, self.target) or self._packing(node) is not None
 
     def _packing(self, node: Node) -> Packing | None:
-        """Of a weight's gradient; the cotangent is copied unless its channels come last by now."""
+        """The packing for a weight's gradient. Its cotangent is copied unless it has channels last
+        by now."""
         g = node.operands[0]
         apart = node.op is ops.conv_weight_grad and g not in self.last
         copied = math.prod(g.shape) * g.dtype.itemsize if apart else 0
@@ -201,7 +203,7 @@ class _Turned:
         return last(ops.reshape(x, (*(1,) * (rank - x.rank), *x.shape)))
 
     def _weight_grad(self, node: Node) -> Node:
-        """The gradient of a weight, the batch in as many parts as keep the machine busy."""
+        """The gradient of a weight; the batch is cut in parts that keep the machine busy."""
         g, x = map(self.of, node.operands)
         outputs = node.shape[0]
         g = filled(g) if node.attrs[-1] == 1 else g
@@ -221,7 +223,7 @@ class _Turned:
 
 
 def _place(axis: int, rank: int) -> int:
-    """Where an axis of [n, c, *in] is in [n, *in, c]."""
+    """The place in [n, *in, c] of an axis of [n, c, *in]."""
     if axis == 1:
         return rank - 1
     return axis - 1 if axis > 1 else axis

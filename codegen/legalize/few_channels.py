@@ -1,13 +1,13 @@
 """Images of few channels, as networks begin with them, laid out so that tensor cores get vectors.
 
 With channels last a place of a color image is three elements long: no vector begins at most places,
-so each element would be fetched by itself. The image is copied once instead, with its border:
-channels are filled up with zeros to whole vectors, or several pixels that meet neighbouring taps of
-the kernel become the channels of one place (all five of a row for one of 5x5, two at a time for one
-of 4x4), each with its own. What is left is a convolution of fewer taps.
+so each element would be fetched by itself. The image is copied once instead, with its border.
+Either channels are filled up with zeros to whole vectors. Or several pixels that meet neighbouring
+taps of the kernel become the channels of one place, each tap with its own (all five of a row for a
+kernel of 5x5, two at a time for one of 4x4). This leaves a convolution of fewer taps.
 
-Pixels are put together only where they divide the kernel. A tap of zero beside a pixel that the
-kernel doesn't reach would make NaN of its infinity.
+Pixels are put together only where their number divides the kernel. Else a tap of zero would meet a
+pixel that the kernel doesn't reach, and make NaN of its infinity.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from ..chip import GATHER
 from ..target import Target
 
 VECTOR = 4
-"""Elements that are worth reading at a time. Compilers are told of sizes that are multiples of it,
-not of such as are multiples of 2 (`triton/emitted.py`)."""
+"""The least elements that are worth reading at a time. Compilers are told that sizes are multiples
+of it, but not that they are multiples of 2 (`triton/emitted.py`)."""
 _WIDE = 16  # bytes, the most that one instruction reads
 _ISSUE = 10  # instructions for a vector
 _TILE = 16  # the least columns and terms of a tensor core's product
 
 
 def is_vector(channels: int, dtype: DType) -> bool:
-    """Whether a tile's step along a sum may lie in one place's channels, all whole vectors."""
+    """Whether a step of a tile along a sum may lie in one place's channels, in whole vectors."""
     return channels >= _TILE and channels * dtype.itemsize % _WIDE == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Of [n, c, *in], in one group.
+    """A convolution of [n, c, *in], in one group.
 
-    sizes: of the image. places: of the result, as many as are wanted. The others are attrs.
+    sizes: the image's. places: the result's, as many as are wanted. The other fields are attrs.
     """
 
     batch: int
@@ -56,7 +56,7 @@ class Convolution:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether rows of windows lie side by side in whole vectors, as patches do."""
+        """Whether windows lie side by side in whole vectors along a row, as patches do."""
         *_, size = self.sizes
         *_, kernel = self.kernel
         even = not any(n % VECTOR for n in (size, kernel, self.stride[-1]))
@@ -65,10 +65,10 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How the image of a convolution is laid out.
+    """The layout of a convolution's image.
 
-    together: so many pixels along `axis`, a spatial dimension, are the channels of a place, whose
-    number is filled up to `channels`.
+    together: how many pixels along the spatial dimension `axis` become the channels of one place.
+    These are filled up to `channels`.
     """
 
     of: Convolution
@@ -78,7 +78,7 @@ class Packing:
 
     @property
     def step(self) -> int:
-        """The distance of places along `axis` in pixels."""
+        """The distance of neighbouring places along `axis`, in pixels."""
         return math.gcd(self.of.stride[self.axis], self.together * self.of.dilation[self.axis])
 
     @property
@@ -87,7 +87,7 @@ class Packing:
 
     @property
     def attrs(self) -> tuple[Any, ...]:
-        """Those of the convolution of the image as it is laid out."""
+        """The attrs of the convolution of the laid out image."""
         of, axis = self.of, self.axis
         stride = _with(of.stride, axis, of.stride[axis] // self.step)
         apart = self.together * of.dilation[axis] // self.step
@@ -96,13 +96,13 @@ class Packing:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Places of the image along each dimension."""
+        """The number of places of the image along each dimension."""
         stride, _, dilation, _ = self.attrs
         each = zip(self.of.places, self.kernel, stride, dilation, strict=True)
         return tuple((n - 1) * s + (k - 1) * d + 1 for n, k, s, d in each)
 
     def image(self, x: Node) -> Node:
-        """x[n, *in, c] as it is laid out."""
+        """The laid out x[n, *in, c]."""
         of, at = self.of, self.axis + 1
         first, apart = self.step, of.dilation[self.axis]
         reach = list(self.sizes)
@@ -121,11 +121,11 @@ class Packing:
         return filled(x, self.channels)
 
     def weight(self, w: Node) -> Node:
-        """w[o, *kernel, c] beside it."""
+        """The weight w[o, *kernel, c] for the laid out image."""
         return self._joined(w)
 
     def _joined(self, x: Node) -> Node:
-        """`x` with neighbours along the axis as channels."""
+        """`x` with neighbouring pixels along the axis as channels."""
         at, each = self.axis + 1, self.together
         if each == 1:
             return filled(x, self.channels)
@@ -159,8 +159,8 @@ def _whole(channels: int, vector: int) -> int:
 
 
 def packing(of: Convolution, dtype: DType, target: Target, beside: int = 0) -> Packing | None:
-    """The layout that is predicted to take least; None if none is needed, or if to fetch each
-    element by itself takes less. beside: bytes that would have to be copied for it as well."""
+    """The layout with the least predicted time. None if none is needed, or if fetching each element
+    by itself takes less time. beside: bytes that the layout would have to copy as well."""
     if of.has_vectors:
         return None
     chip, rounded = target.chip, target.rounds(True)
@@ -188,8 +188,8 @@ def packing(of: Convolution, dtype: DType, target: Target, beside: int = 0) -> P
 
 
 def _layouts(of: Convolution, dtype: DType) -> Iterator[Packing]:
-    """Those of a convolution that has several taps left, so that it is no matrix product. Of equals
-    the one along rows comes first."""
+    """The layouts that leave several taps, so that the convolution is no matrix product. Among
+    equals the layout along rows comes first."""
     last = len(of.kernel) - 1
     for axis, taps in reversed(list(enumerate(of.kernel))):
         for together in range(1, taps + 1):

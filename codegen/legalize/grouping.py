@@ -1,8 +1,8 @@
-"""Updates at positions that are data, for targets that make no two of them one after another.
+"""Updates at positions that are data, for targets that don't run them one after another.
 
-Positions are sorted, stably; so values that meet are neighbours, and one program adds them up, in
-a fixed order, without atomics. It serves the gradients of embeddings and of indexing, `index_add`,
-`scatter_add` and their relatives.
+A stable sort of the positions makes values for one element neighbours. Then one program adds them
+up, in a fixed order, without atomics. It serves the gradients of embeddings and of indexing,
+`index_add`, `scatter_add` and their relatives.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..ops import grouped_scatter
 from .sorting import in_order, positions_of, words_of
 
 LEAST = 32
-"""With fewer updates of one element, they are made one after another."""
+"""The least updates of one element. Fewer are made one after another."""
 LONG = 64
 """Groups that are longer on average are summed in parts."""
 
 
 def group_updates(node: Node) -> Node | None:
-    """A scatter of many values with those for one place brought together."""
+    """A scatter of many values, with the values for one place brought together."""
     if node.op is not ops.scatter or node.dtype.category == BOOL or 0 in node.operands[1].shape:
         return None
     if meeting(node) < LEAST:
@@ -56,8 +56,8 @@ def _line(index: Node, shape: Sequence[int]) -> Node:
 
 
 def _parts(count: int, places: int) -> int:
-    """So many that groups are not much longer than LONG if all are alike: few long ones would keep
-    few programs busy."""
+    """The number of parts that keeps groups not much longer than LONG, if all groups are alike. A
+    few long groups would keep few programs busy."""
     return 1 << (count // (places * LONG)).bit_length()
 
 

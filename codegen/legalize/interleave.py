@@ -1,13 +1,13 @@
 """The gradient of a strided convolution in its input, or a transposed convolution, without zeros.
 
-Of the places i of the result, those with one remainder of (i + padding) / stride take their own
-part of the kernel's taps. So all remainders are channels of one convolution with stride 1 over the
-small image, and its result is the wanted one once they are laid between one another ("sub-pixel
-convolution"; Shi and others, arXiv 1609.05158). What is multiplied by zeros is only what some
-remainders have fewer taps than others.
+A place i of the result meets only some of the kernel's taps. Places with the same remainder of
+(i + padding) / stride meet the same taps. So all remainders together are the channels of one
+convolution with stride 1 over the small image; interleaved, its channels give the result
+("sub-pixel convolution"; Shi and others, arXiv 1609.05158). Products with zeros remain only where a
+remainder has fewer taps than others.
 
-With stride 1 there is one remainder: a convolution, whose image few channels don't keep from being
-read by vectors (few_channels.py).
+With stride 1 there is one remainder: a convolution, whose image is read by vectors even if it has
+few channels (few_channels.py).
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def _cropped(g: Node, lows: list[int], highs: list[int]) -> Node:
 
 
 def _parts(w: Node, taps: list[int], reached: list[int], groups: int) -> Node:
-    """w[o, c / groups, *kernel] as [c * remainders, o / groups, *taps], last taps first; of the
-    remainders those that have taps."""
+    """w[o, c / groups, *kernel] as [c * remainders, o / groups, *taps] in reverse order of taps,
+    for the remainders that have taps."""
     outputs, channels, *kernel = w.shape
     rank = len(kernel)
     whole = [t * m for t, m in zip(taps, reached, strict=True)]

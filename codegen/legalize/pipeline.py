@@ -1,4 +1,4 @@
-"""The last rewrites of a graph before it is cut into kernels: what a target has no kernel for."""
+"""The last rewrites before a graph is cut into kernels: of ops that a target has no kernel for."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ MOST_WIDTH = 256
 
 
 def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) -> list[Node]:
-    """`roots` over ops that this target has kernels for, then what became of `inner`: nodes below
-    them that somebody asks about. They change nothing of the roots."""
+    """`roots` over ops that this target has kernels for, then the replacements of `inner`: nodes
+    below the roots that a caller asks about. They change nothing of the roots."""
     count, nodes = len(roots), [*roots, *inner]
     if any(_has_no_kernel(n, target) for n in reachable(roots)):
         nodes = rewrite(nodes, [Decompose(target), decompose_composites, *RULES])
@@ -59,8 +59,8 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
 
 @dataclass(frozen=True)
 class Decompose:
-    """Attention, and products in groups or with scales of blocks, as primitives where a target has
-    no kernel for them."""
+    """Decomposes attention, and products in groups or with scales of blocks, if the target has no
+    kernel for them."""
 
     target: Target
 
@@ -112,8 +112,8 @@ def _transposed(x: Node) -> Node:
 
 
 def give_memory(node: Node) -> Node | None:
-    """A scatter updates memory of its own, which first holds its base; so does an external kernel
-    with all that it writes to."""
+    """Gives a scatter memory of its own, which first holds its base; likewise an external kernel
+    and the memory it writes to."""
     if node.op is external:
         return _give_external(node)
     if node.op.kind is not Kind.SCATTER or node.operands[0].op is initial:
@@ -131,7 +131,7 @@ def _give_external(node: Node) -> Node | None:
         if isinstance(place, int) and node.operands[place].op is not initial
     }
     for place, operand in enumerate(node.operands[:tensors]):
-        if operand.op is ops.scalar:  # a tensor that is a number of the run has no memory yet
+        if operand.op is ops.scalar:  # a number of the run, which has no memory yet
             copies.setdefault(place, node.seq)
     if not copies:
         return None
@@ -142,8 +142,8 @@ def _give_external(node: Node) -> Node | None:
 
 
 def has_template(node: Node, target: Target) -> bool:
-    """Whether a target computes this record of attention as one kernel. What has a size of 0 or 1
-    is better off as plain products."""
+    """Whether a target computes this record of attention as one kernel. Sizes of 0 or 1 are better
+    computed as plain products."""
     a = attention_args(*node.operands, *node.attrs)
     sizes = (*a.q.shape[-2:], *a.k.shape[-2:], a.v.shape[-1])
     fits = max(a.q.shape[-1], a.v.shape[-1]) <= MOST_WIDTH and min(sizes) > 1

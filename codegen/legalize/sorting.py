@@ -1,8 +1,8 @@
-"""Sorting for targets that sort words only: integers made of an element's key and its position.
+"""Sorting for targets that sort only words: integers made of an element's key and its position.
 
-The order of keys is that of the elements (NaN last, both zeros alike), positions make the order
-stable and are what is asked for. So a sort needs no pairs and no comparison but that of integers:
-`lower.ordered`, of a row that one program holds, then of two runs at a time.
+Keys have the order of the elements (NaN last, both zeros alike). Positions make the order stable
+and are the result. So a sort needs no pairs and compares only integers. One program sorts a row
+that it can hold (`ordered` in codegen/ops.py); longer rows are merged from two runs at a time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from tilewright.ir.node import Node
 from ..ops import ordered
 
 MOST = 2048
-"""The most elements that one program sorts: above it, registers and the compiler's time grow faster
-than the work of merging."""
-EVEN = 16  # runs are multiples of it, so that they are read by vectors
+"""The most elements that one program sorts. With more, registers and the compiler's time grow
+faster than merging costs."""
+EVEN = 16  # runs have a multiple of it, so that they are read by vectors
 
 
 def sort_words(node: Node) -> Node | None:
@@ -30,14 +30,14 @@ def sort_words(node: Node) -> Node | None:
     low, high = _keys(x, bool(descending))
     if low is None:
         return _order(high, _bits(x.dtype), axis)
-    # By the lower half first, then, as that order is kept among equals, by the upper one.
+    # By the lower half first, then by the upper half, which keeps that order among equals.
     first = _order(low, 32, axis)
     second = _order(ops.take_along(high, first, axis), 32, axis)
     return ops.take_along(first, second, axis)
 
 
 def sort_first(node: Node) -> Node | None:
-    """The first few positions of a long argsort: of each run only as many are kept."""
+    """The first few positions of a long argsort: only as many of each run are kept."""
     if node.op is not ops.slice_op or node.operands[0].op is not ops.argsort_op:
         return None
     (order,) = node.operands
@@ -68,8 +68,8 @@ def _bits(dtype: DType) -> int:
 
 
 def _keys(x: Node, descending: bool) -> tuple[Node | None, Node]:
-    """Signed integers of `_bits` bits in the order of the elements; of 64 bits a lower and an upper
-    half, both signed."""
+    """Keys: signed integers of `_bits` bits in the order of the elements. Elements of 64 bits give
+    a lower and an upper half, both signed."""
     dtype = x.dtype
     if dtype.is_floating_point:
         key = _float_key(x)
@@ -108,7 +108,7 @@ def _order(key: Node, bits: int, axis: int) -> Node:
 
 
 def words_of(key: Node, bits: int, axis: int) -> Node:
-    """Each key before its position, in an int32 if both fit."""
+    """Words: each key in front of its position, in an int32 if both fit."""
     length = key.shape[axis]
     places = _places(length)
     kind = int32 if bits + places <= 32 else int64
@@ -118,19 +118,19 @@ def words_of(key: Node, bits: int, axis: int) -> Node:
 
 
 def positions_of(words: Node, length: int) -> Node:
-    """What `words_of` so many elements along an axis put behind the keys."""
+    """The positions in words that `words_of` made from so many elements along an axis."""
     mask = _number((1 << _places(length)) - 1, words.dtype)
     return ops.cast(ops.bitwise_and(words, mask), int64)
 
 
 def _places(length: int) -> int:
-    """The bits of a position."""
+    """The number of bits of a position."""
     return (length - 1).bit_length()
 
 
 def in_order(words: Node, axis: int) -> Node:
-    """Words in ascending order: runs of a length that one program sorts, then pairs of runs, pairs
-    of these, and so on."""
+    """Words in ascending order: first runs that one program sorts, then pairs of runs, pairs of
+    these, and so on."""
     length = words.shape[axis]
     if length <= MOST:
         return ordered(words, axis, 0)
@@ -153,7 +153,7 @@ def _even(length: int) -> int:
 
 
 def _cut(words: Node, runs: int, run: int) -> Node:
-    """The last axis as runs, the largest of integers where it ends."""
+    """The last axis cut into runs; the last run is filled up with the largest integer."""
     last = words.rank - 1
     more = runs * run - words.shape[last]
     if more:

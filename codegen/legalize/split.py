@@ -1,4 +1,4 @@
-"""Long sums of few results, and running ones, in two steps: of parts, then of what the parts gave.
+"""Long sums of few results, and long running ones, in two steps: first of parts, then of the parts.
 
 One step would leave most of the machine idle. The parts are cut by size alone, so the order of
 additions is the same on every run.
@@ -22,12 +22,12 @@ from tilewright.ir.passes.autodiff import decomposed
 from ..target import Target
 
 _MOST = 16
-"""How many times as many parts as are enough there may be."""
+"""The most parts, in multiples of the number that is enough."""
 
 
 @dataclass(frozen=True)
 class SplitFolds:
-    """A fold of long rows, or of columns, of which there are too few to keep the machine busy."""
+    """Splits folds of long rows or columns that are too few to keep the machine busy."""
 
     target: Target
 
@@ -41,7 +41,7 @@ class SplitFolds:
         longest, least = self.target.long_row, 64
         if self.target.columns and not {x.rank - 1, _innermost(x)} <= set(axes):
             x, axes = _merged(x, axes)
-            points = -(-points // self.target.columns)  # one program folds so many of them
+            points = -(-points // self.target.columns)  # one program folds `target.columns` columns
             longest, least = self.target.long_row >> 7, 16
         if not points or points >= self.target.parallel or length < longest:
             return None
@@ -51,7 +51,7 @@ class SplitFolds:
             x, axes = _merged(x, axes)
             axis = max(axes, key=lambda a: x.shape[a])
             parts = self._parts(x.shape[axis], points, length, least)
-        if parts is None:  # of no number that divides it
+        if parts is None:  # no number of parts divides it
             parts = min(self._enough(points, length), x.shape[axis])
         size = x.shape[axis] // parts
         if parts < 2 or length // parts < least:
@@ -71,11 +71,11 @@ class SplitFolds:
         return as_dtype(ops.reshape(node.op(partial, (axis,)), node.shape), node.dtype)
 
     def _enough(self, points: int, length: int) -> int:
-        """Parts that fill the machine, or as many as a part has elements."""
+        """The number of parts that fills the machine, or that equals the elements of a part."""
         return min(-(-4 * self.target.parallel // points), math.isqrt(length - 1) + 1)
 
     def _parts(self, extent: int, points: int, length: int, least: int) -> int | None:
-        """Into how many equal parts of at least so many elements an axis is cut."""
+        """The number of equal parts, each of at least `least` elements, to cut an axis into."""
         enough = self._enough(points, length)
         for parts in range(max(2, enough), min(extent, _MOST * enough, length // least) + 1):
             if extent % parts == 0:
@@ -84,8 +84,8 @@ class SplitFolds:
 
 
 def _innermost(x: Node) -> int:
-    """The dimension along which neighbours are neighbours in memory, if `x` is made of a turned
-    view and is not in memory itself."""
+    """The dimension along which neighbours are neighbours in memory, if `x` is computed from a
+    permuted view and not in memory itself."""
     place = list(range(x.rank))
     while x.op is ops.permute_op or x.op.kind is Kind.ELEMENTWISE:
         if x.op is ops.permute_op:
@@ -100,7 +100,7 @@ def _innermost(x: Node) -> int:
 
 
 def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
-    """`x` with neighbouring dimensions among `axes` as one, which can be cut anywhere."""
+    """`x` with neighbouring dimensions among `axes` joined, so that it can be cut anywhere."""
     shape: list[int] = []
     folded: list[int] = []
     for axis, size in enumerate(x.shape):
@@ -114,8 +114,8 @@ def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class SplitScans:
-    """A running fold of long rows, of which there are too few to keep the machine busy: each part
-    of a row by itself, on top of the fold of the parts before it."""
+    """Splits running folds of long rows that are too few to keep the machine busy. Each part of a
+    row is scanned by itself, on top of the fold of the parts before it."""
 
     target: Target
 
@@ -136,7 +136,7 @@ class SplitScans:
         if rest:
             x = ops.pad(x, _only(axis, 0, x.rank), _only(axis, rest, x.rank), value=nothing)
         cut = ops.reshape(x, (*x.shape[:axis], parts, _PART, *x.shape[axis + 1 :]))
-        before = node.op(fold(cut, (axis + 1,)), axis)  # with the part itself
+        before = node.op(fold(cut, (axis + 1,)), axis)  # including the part itself
         before = ops.slice_axis(before, axis, 0, parts - 1)
         before = ops.pad(before, _only(axis, 1, cut.rank), _only(axis, 0, cut.rank), value=nothing)
         out = both(ops.expand(before, cut.shape), node.op(cut, axis + 1))
@@ -167,16 +167,16 @@ _FOLDS: dict[Op, tuple[Callable[..., Node], Callable[..., Node], Callable[[DType
     ops.cummin_op: (ops.min, ops.minimum, _highest),
     ops.logcumsumexp_op: (_logsumexp, ops.logaddexp, _lowest),
 }
-"""Of each scan the fold, how two parts are put together, and what changes nothing."""
+"""For each scan: its fold, the op that joins two parts, and the neutral element."""
 _PART = 1024  # elements of a part: a tile's row
 
 
 @dataclass(frozen=True)
 class SplitProducts:
-    """A product of few tiles and a long sum as a batch of products, whose sum is taken then: matrix
-    products cut along K, and gradients of convolutions' weights cut along the batch.
+    """Splits products of few tiles and a long sum into batches of products, which are then summed:
+    matrix products along K, and gradients of convolutions' weights along the batch.
 
-    Sums of parts are in float32, also those of half types.
+    The sums of parts are in float32, for half types too.
     """
 
     target: Target
@@ -203,7 +203,8 @@ class SplitProducts:
         return total_of_parts(products, products.rank - 3, node.shape, node.dtype)
 
     def _weight_grad(self, node: Node) -> Node | None:
-        """The parts of the batch as groups of channels."""
+        """The gradient of a convolution's weight, with the parts of the batch as groups of
+        channels."""
         g, x = node.operands
         *attrs, groups = node.attrs
         rows, columns = g.shape[1] // groups, math.prod(node.shape[1:])
@@ -224,8 +225,8 @@ class SplitProducts:
         return total_of_parts(whole, 0, node.shape, node.dtype)
 
     def parts(self, node: Node, sizes: tuple[int, int, int], inner: int, extent: int) -> int:
-        """Into how many parts, divisors of `extent`, a sum of `inner` terms is cut: those that
-        take least time. sizes: batch, rows and columns."""
+        """The number of parts, a divisor of `extent`, that makes a sum of `inner` terms fastest.
+        sizes: batch, rows and columns."""
         if node.dtype.name not in self.target.split_products:
             return 1
         most = min(inner // _LEAST, self.target.chip.multiprocessors)
@@ -233,8 +234,8 @@ class SplitProducts:
         return min(counts, key=lambda p: self._seconds(node, sizes, inner, p))
 
     def _seconds(self, node: Node, sizes: tuple[int, int, int], inner: int, parts: int) -> float:
-        """What a product in so many parts takes, with the best of `_TILES`, by multiprocessors: the
-        busiest one has whole tiles. Parts are written, and read to be added."""
+        """The time of a product in so many parts, with the best of `_TILES`. Tiles are whole, so
+        the busiest multiprocessor decides. Parts are written, then read to be added."""
         chip, dtype = self.target.chip, node.operands[0].dtype
         batch, rows, columns = sizes
         each = 1 / chip.multiprocessors
@@ -257,7 +258,7 @@ def total_of_parts(products: Node, axis: int, shape: Sequence[int], dtype: DType
 
 
 _TILES = ((128, 256), (256, 128), (128, 128), (128, 64), (64, 128), (64, 64))
-_EVEN = 64  # parts of K are multiples of it, so that their rows are read by whole vectors
-_LEAST = 256  # terms of a part
-_TERM = 4e-9  # seconds at least: three stages of 64 are asked for at a time, 0.8 us before
+_EVEN = 64  # parts of K have a multiple of it, so that their rows are read by whole vectors
+_LEAST = 256  # the least terms of a part
+_TERM = 4e-9  # the least seconds of a term: three stages of 64 terms are on their way for 0.8 us
 _LAUNCH = 3e-6  # seconds

@@ -1,5 +1,5 @@
-"""Contractions of one column as sums of products: they have no use for tiles, memory is what they
-wait for. Sums of half types are in float32."""
+"""Contractions with one column become sums of products: tiles would not help them, since they wait
+for memory. Sums of half types are in float32."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tilewright.ir.shape import Ints, Pairs
 from ..target import Target
 
 _FEW = 1 << 15
-"""Up to so many products a matrix times a vector stays what it is."""
+"""A matrix times a vector stays a product up to so many terms."""
 _OUTPUTS = 8
-"""The most channels that a depthwise convolution makes of each of its input."""
+"""The most output channels for each input channel of a depthwise convolution."""
 
 
 @dataclass(frozen=True)
 class SumVectors:
-    """A matrix times a vector folds the rows of the matrix."""
+    """Turns a matrix times a vector into folds of the matrix's rows."""
 
     target: Target
 
@@ -45,7 +45,7 @@ class SumVectors:
 
 @dataclass(frozen=True)
 class SumDepthwise:
-    """A depthwise convolution, or a gradient of one, folds windows."""
+    """Turns a depthwise convolution, or a gradient of one, into folds of windows."""
 
     target: Target
 
@@ -78,7 +78,7 @@ def _input_grad(node: Node) -> Node | None:
 
 
 def _weight_grad(node: Node) -> Node:
-    """Each tap's products with its window, over the batch and all places."""
+    """The products of each tap with its window, summed over the batch and all places."""
     g, x = node.operands
     kernel, strides, padding, dilation, _ = node.attrs
     seen = _windows(x, kernel, strides, padding, dilation)

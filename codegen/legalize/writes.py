@@ -1,9 +1,9 @@
-"""Slices that are written in place.
+"""Writes to slices in place.
 
-A write into a slice is recorded as a choice at each element of the whole tensor: the new value
-inside of the slice, the old one elsewhere. Fused, that costs nothing in memory, but k writes are k
-choices at each element. A chain of many writes to one tensor, as of tiles to a picture, is made in
-its memory instead, each by a kernel over its slice.
+A write to a slice is recorded as a choice at each element of the whole tensor: the new value inside
+of the slice, the old one elsewhere. Fused, that costs nothing in memory. But k writes are k choices
+at each element. So a long chain of writes to one tensor, such as tiles of a picture, happens in its
+memory instead, with a kernel over each slice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..target import Target
 
 
 def write_in_place(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) -> list[Node]:
-    """`roots`, then `inner`, with chains of writes made in place, where that costs less."""
+    """`roots`, then `inner`, with chains of writes done in place where that costs less."""
     nodes = reachable(roots)
     writes = {n for n in nodes if _is_write(n)}
     if not writes:
@@ -101,11 +101,11 @@ def _written(node: Node, operands: Sequence[Node]) -> Node:
 
 
 MOST_READINGS = 64
-"""A value that is made of more readings than these may read anything."""
+"""A value with more readings than these counts as reading anything."""
 
 
 def reads_elsewhere(node: Node, base: Node) -> bool:
-    """Whether elements of an `overwrite`'s value read `base` elsewhere than where they go."""
+    """Whether the value of an `overwrite` reads `base` elsewhere than it is written to."""
     value = node.operands[1]
     places = Places()
     own = tuple(ix.of(Axis(f"d{i}", n)) for i, n in enumerate(value.shape))

@@ -1,4 +1,4 @@
-"""What a kernel's functions are given: 64-bit words, the same for all of its functions.
+"""The arguments of a kernel's functions: 64-bit words, the same for all of its functions.
 
 The words are addresses of buffers, numbers passed at launch, sizes, addresses of tables and of a
 workspace, and pairs of words in which a failure is recorded.
@@ -44,7 +44,7 @@ class Arguments:
         self._starts = {number: place for place, number in enumerate(starts(kernel))}
         self._places: dict[Hashable, int] = {}
         self._part = ""
-        self.kept: dict[Buffer, int] = {}  # where in the workspace buffers of the kernel's own lie
+        self.kept: dict[Buffer, int] = {}  # own buffers and their places in the workspace
         self.space = 0
 
     def part(self, name: str) -> Arguments:
@@ -54,7 +54,7 @@ class Arguments:
         return part
 
     def keep(self, buffer: Buffer) -> None:
-        """Makes room in the workspace, from a multiple of 64 bytes on."""
+        """Makes room for a buffer in the workspace, at a multiple of 64 bytes."""
         self.kept[buffer] = self.space
         self.space += -(-buffer.size * buffer.dtype.itemsize // 64) * 64
 

@@ -20,7 +20,7 @@ from .types import Ref, constant, suffix, vector
 
 
 def apply(body: Body, value: Apply, args: Sequence[Ref], mask: Mask | None, at: Level) -> Ref:
-    """The op's routine, or the function of floats that its record names."""
+    """The op's routine, or the function of floats named in its record."""
     context = Context(body, value, args, mask, at)
     found = ROUTINES.get(value.op)
     if found is not None:
@@ -44,11 +44,11 @@ LIBM = frozenset(
     "exp2 expm1 log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
     "erf erfc lgamma pow atan2 fmod".split()
 )
-"""Functions of float64 that the C library computes, lane by lane."""
+"""Functions that the C library computes in float64, lane by lane."""
 
 
 def library(body: Body, name: str, args: Sequence[Ref], at: Level) -> Ref:
-    """A function of the C library on float64, in each lane."""
+    """A function of the C library on float64, lane by lane."""
     code, lanes = body.code, args[0].lanes
     code.declare(f"declare double @{name}({', '.join(['double'] * len(args))})")
     if lanes == 1:
@@ -160,7 +160,7 @@ def _sqrt(c: Context) -> Ref:
 
 @routine(ops.rsqrt)
 def _rsqrt(c: Context) -> Ref:
-    """1 / sqrt(x): 1 ulp, by two operations each of which is rounded right."""
+    """1 / sqrt(x): 1 ulp, since both operations are rounded to nearest."""
     return c.binary("fdiv", c.like(1), c.intrinsic("sqrt", *c.args))
 
 
@@ -208,7 +208,7 @@ def _division(c: Context) -> Ref:
 
 
 def _floor_division(c: Context, remainder: bool) -> Ref:
-    """As Python does it: the remainder has the sign of the divisor, a zero of it included."""
+    """Division as in Python: the remainder has the sign of the divisor, even if it is zero."""
     a, b = c.args
     rest = _function(c, "fmod")
     zero = c.compare("fcmp oeq", rest, c.like(0))

@@ -22,7 +22,7 @@ from .types import Ref, computed, constant
 
 @dataclass(frozen=True)
 class Mask:
-    """Where guards let a value be computed. number: tells masks apart."""
+    """The places where guards let a value be computed. number: tells masks apart."""
 
     ref: Ref
     level: int
@@ -33,8 +33,8 @@ class Mask:
 class Vector:
     """The axis that lanes run along, in a loop whose `variable` is the position of lane 0.
 
-    count: how many lanes exist in this step, i64; full: whether all of them do; whole: whether that
-    is known when the code is written.
+    count: how many lanes exist in this step, i64. full: whether all lanes exist. whole: whether
+    that is known when the code is written.
     """
 
     axis: Axis
@@ -50,7 +50,7 @@ Evaluate = Callable[["Body", Value, Mask | None], Ref]
 
 
 class Body:
-    """What the parts of the emitter share. evaluate: writes a value and all it is made of."""
+    """The state that all parts of the emitter share. evaluate: writes a value and its operands."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Body:
         self.arguments = arguments or Arguments(kernel)
         self.axes: dict[Axis, tuple[Level, Ref]] = {}
         self.vector: Vector | None = None
-        self.folded: dict[int, Ref] = {}  # reductions done, and running folds, by id
-        self.scratch: dict[int, Ref] = {}  # where values are kept for later stages, by id
-        self.kept: dict[int, Callable[[Value], Ref]] = {}  # how they are read again
+        self.folded: dict[int, Ref] = {}  # finished reductions, and running folds, by id
+        self.scratch: dict[int, Ref] = {}  # memory of values kept for later stages, by id
+        self.kept: dict[int, Callable[[Value], Ref]] = {}  # the way to read it again
         self.padded: set[Buffer] = set()  # with room for lanes that don't exist, at each place
         self.row_level = 0  # values that depend on a reduction stand here or deeper
         self.masks = 0
@@ -126,7 +126,7 @@ class Body:
         )
 
     def size(self, value: int, key: Hashable, baked: bool = True) -> Ref:
-        """A number that follows from sizes: 0 and 1 are part of the code, others are passed."""
+        """A number that follows from sizes. 0 and 1 are part of the code, others are passed."""
         if baked and value in (0, 1):
             return constant(value, "i64")
         return self._word(self.arguments.size(value, key), "i64")
@@ -150,7 +150,7 @@ class Body:
     # Where things stand.
 
     def bind(self, axis: Axis, variable: Ref) -> None:
-        """The position along an axis is `variable`, from the innermost level on."""
+        """Sets the position along an axis to `variable`, from the innermost level on."""
         self.axes[axis] = self.code.level, variable
 
     def depth_of(self, axes: Sequence[Axis] | frozenset[Axis]) -> int:
@@ -158,7 +158,7 @@ class Body:
         return max((self.axes[a][0].depth for a in axes if a.extent != 1), default=0)
 
     def level_of(self, value: Value, mask: Mask | None = None) -> Level:
-        """Where a value is computed: as far out as what it depends on allows."""
+        """The level where a value is computed: as far out as its operands allow."""
         depth = self.depth_of(self.analysis.axes(value))
         if self.analysis.depth(value):
             depth = max(depth, self.row_level)
@@ -167,7 +167,7 @@ class Body:
         return self.code.levels[depth]
 
     def in_lanes(self, axes: frozenset[Axis] | set[Axis]) -> bool:
-        """Whether lanes differ in what ranges over these axes."""
+        """Whether a value that ranges over these axes differs between lanes."""
         return self.vector is not None and self.vector.axis in axes
 
     # Masks.
@@ -196,7 +196,7 @@ class Body:
         return self.code.binary("and", lanes, mask.ref, at=at)
 
     def some_lane(self, mask: Mask, at: Level) -> Ref:
-        """Whether `mask` lets any lane through: what all lanes share is computed then."""
+        """Whether `mask` lets any lane through; values that all lanes share are computed then."""
         if mask.ref.lanes == 1:
             return mask.ref
         code = self.code

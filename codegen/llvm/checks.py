@@ -9,7 +9,7 @@ from .types import Ref
 
 
 def fail(body: Body, bad: Ref, value: Ref, check: Check, mask: Mask | None, at: Level) -> None:
-    """Records `value` of the first lane that is `bad`, if any is, unless there was a failure."""
+    """Records `value` of the first lane that is `bad`, if nothing failed before."""
     code = body.code
     lanes = bad.lanes
     if mask is not None:

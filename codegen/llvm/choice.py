@@ -1,4 +1,4 @@
-"""Which contractions native code computes at least as fast as a BLAS library."""
+"""The choice between native code and a BLAS library, by which one computes a contraction faster."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from . import conv, dot
 from .machine import CannotLower, Machine
 
 FEW = 1 << 15
-"""Up to so many products a plain loop beats the calls that a library takes."""
+"""Up to so many products a plain loop beats the calls of a library."""
 
 
 def check_speed(kernel: Kernel | Bundle, machine: Machine) -> None:
-    """CannotLower for a kernel that a library computes faster: a large contraction whose operands
-    are not matrices in memory, or that no tiles suit."""
+    """Raises CannotLower for a kernel that a library computes faster: a large contraction whose
+    operands are not matrices in memory, or for which no tiles are suitable."""
     if isinstance(kernel, Bundle) or kernel.is_chained or conv.plan(kernel) is not None:
         return
     dots = sum(isinstance(v, Dot) for v in kernel.values)

@@ -1,8 +1,8 @@
-"""The text of one function: levels of loops, names, and what a level knows already.
+"""The text of one function: levels of loops, names, and the values that a level knows.
 
-A level is the body of a loop (the outermost is the function's entry). Its lines are gathered
-apart, so that what an inner loop needs and doesn't change is written to an outer level, before
-the loop, while the loop's own text is still growing. No pass has to find what is invariant.
+A level is the body of a loop (the outermost is the function's entry). Each level gathers its own
+lines. So a value that an inner loop needs and doesn't change is written to an outer level, before
+the loop, while the loop's own text is still growing. No pass has to find invariants.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class Level:
-    """Where text is added. label: the block that lines go to now; known: what is computed here."""
+    """A place to add text. label: the block of the next line. known: the values computed here."""
 
     depth: int
     label: str
@@ -33,7 +33,7 @@ class Level:
 
 @dataclass(eq=False)
 class Loop:
-    """An open loop: `variable` runs from start in steps while below stop."""
+    """An open loop: `variable` runs from `start` in steps while it is below `stop`."""
 
     level: Level
     head: str
@@ -47,7 +47,7 @@ class Loop:
 
 
 class Code:
-    """One function on its way to text."""
+    """One function while it is written."""
 
     def __init__(self, name: str, parameters: str, internal: bool = False):
         self.name, self.parameters, self.internal = name, parameters, internal
@@ -83,7 +83,7 @@ class Code:
         return Ref(name, kind, lanes)
 
     def once(self, key: Hashable, at: Level, make: Callable[[], T]) -> T:
-        """What `at` knows under `key`, made on first use."""
+        """The value that `at` knows under `key`, made on first use."""
         found: T | None = at.known.get(key)
         if found is None:
             found = at.known[key] = make()
@@ -138,9 +138,9 @@ class Code:
         return f"@{name}"
 
     def define(self, name: str, text: Callable[[], str]) -> None:
-        """An internal function that the text calls."""
+        """Defines an internal function that the text calls."""
         if name not in self.functions:
-            self.functions[name] = ""  # it may call itself, or what calls it
+            self.functions[name] = ""  # it may call itself, or its caller
             self.functions[name] = text()
 
     def splat(self, a: Ref, lanes: int, at: Level | None = None) -> Ref:
@@ -179,7 +179,7 @@ class Code:
         initial: Sequence[Ref] = (),
         stem: str = "i",
     ) -> Loop:
-        """Begins a loop. `initial` are the values carried into it; `close_loop` takes the next."""
+        """Begins a loop that carries values, at first `initial`; `close_loop` takes the next."""
         head = self.fresh_label("loop")
         body = self.fresh_label("body")
         variable = Ref(self.fresh(stem), "i64")
@@ -190,7 +190,7 @@ class Code:
         return Loop(level, head, body, done, variable, start, stop, step, carried)
 
     def close_loop(self, loop: Loop, following: Sequence[Ref] = ()) -> list[Ref]:
-        """Ends it; returns the carried values as they are after it."""
+        """Ends a loop; returns the carried values as they are after it."""
         level = self.levels.pop()
         assert level is loop.level, "loops are closed from the inside out"
         outer = self.level
@@ -230,7 +230,7 @@ class Code:
 
 
 def module_text(codes: Sequence[Code]) -> str:
-    """Functions, what they call, and what they declare."""
+    """The text of functions, with the functions they call and their declarations."""
     parts = [code.definition() for code in codes]
     parts += {text: None for code in codes for text in code.functions.values()}
     parts += {line: None for code in codes for line in code.declared}

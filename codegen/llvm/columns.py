@@ -1,8 +1,8 @@
 """Folds down columns, in two phases, so that memory is read row by row.
 
-A chunk takes a block of neighbouring rows, with lanes along them, and adds each to sums of its own,
-one for each column, which stay in the cache. Then the sums of all blocks are folded. What is stored
-at each point, and folds along the rows, are done while a row is there.
+A chunk takes a block of neighbouring rows, with lanes along them, and adds each row to sums of its
+own, one for each column, which stay in the cache. Then the sums of all blocks are folded. While a
+row is there, its own stores and folds are done too.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .values import evaluate
 
 _MODES = {fold: mode for mode, fold in UPDATES.items()}
 LEAST_POINTS = 1 << 17
-"""What the cache holds, a chunk rather folds in registers, some columns each. That needs no second
-phase, but in memory it walks from row to row."""
+"""The least points. With fewer, which a cache holds, a chunk folds some columns each in registers.
+That needs no second phase, but walks from row to row in memory."""
 LEAST_BLOCK, MOST_BLOCKS = 32, 1 << 11
-"""Rows of a chunk at least, and blocks of rows at most: their sums are written and read again."""
+"""The least rows of a chunk, and the most blocks of rows: their sums are written and read again."""
 MOST_SUMS = 1 << 14
-"""Columns at most: their sums have to stay in the cache."""
+"""The most columns: their sums have to stay in the cache."""
 
 
 @dataclass(frozen=True)
 class Sum:
-    """A fold in parts, of which each block of rows makes `size` elements of the buffer."""
+    """A fold in parts: each block of rows writes `size` elements of the buffer."""
 
     op: Fold
     buffer: Buffer
@@ -51,8 +51,8 @@ class Sum:
 
 @dataclass(frozen=True)
 class Plan:
-    """rows: the kernel of the first phase, in its form, of which the axis `block` counts the blocks
-    of rows; columns: that of the second phase, which reads `sums`."""
+    """rows: the kernel of the first phase, in its form; the axis `block` counts the blocks of rows.
+    columns: the kernel of the second phase, which reads `sums`."""
 
     rows: Kernel
     form: Form
@@ -62,7 +62,8 @@ class Plan:
 
 
 def plan(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Plan | None:
-    """None if the kernel isn't best computed like this; a chained one has no other way."""
+    """The two phases of a kernel; None if it is better computed otherwise. A chained kernel has
+    no other way."""
     found = columns(kernel)
     if found is None or not (kernel.is_chained or _is_worth_it(kernel, found, machine)):
         return None
@@ -110,7 +111,7 @@ def _is_worth_it(kernel: Kernel, found: Columns, machine: Machine) -> bool:
 
 
 def _form(kernel: Kernel, found: Columns, rows: int, machine: Machine, schedule: Schedule) -> Form:
-    """That of the first phase: so many rows a chunk."""
+    """The form of the first phase, with `rows` rows in a chunk."""
     form = form_of(kernel, machine, schedule=replace(schedule, along=None))
     if kernel.is_chained:
         along = found.across[-1]
@@ -124,7 +125,7 @@ def _form(kernel: Kernel, found: Columns, rows: int, machine: Machine, schedule:
 
 
 def _element(value: Reduce) -> Value:
-    """What is folded, in the type of the fold."""
+    """The operand of a fold, in the type of the fold."""
     if value.op in (Fold.SUM, Fold.PROD) and value.arg.dtype is not value.dtype:
         return Apply(ops.cast, (value.arg,), value.dtype)
     return value.arg
@@ -154,7 +155,7 @@ def write(kernel: Kernel, machine: Machine, found: Plan) -> Written:
 
 
 def _clear(body: Body, found: Plan) -> None:
-    """Makes the sums of the chunk's block what they are before its first row."""
+    """Sets the sums of the chunk's block to their start values, before its first row."""
     code, chunk = body.code, Ref("%chunk", "i64")
     body.bind(found.block, chunk)
     for each in found.sums:

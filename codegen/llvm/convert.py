@@ -21,7 +21,7 @@ from .types import Ref, computed, constant, stored
 
 
 def from_memory(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
-    """An element as it was loaded, in the type it is computed with."""
+    """A loaded element, in the type it is computed with."""
     return widened(body.code, ref, dtype, at)
 
 
@@ -40,7 +40,7 @@ def widened(code: Code, ref: Ref, dtype: DType, at: Level | None = None) -> Ref:
 
 
 def to_memory(body: Body, ref: Ref, dtype: DType, at: Level) -> Ref:
-    """A value as it is stored, rounded to nearest even where the element is narrower."""
+    """A value in the form of memory, rounded to nearest even where the element is narrower."""
     code = body.code
     if dtype is float16:
         return code.convert("fptrunc", ref, "half", at)
@@ -61,7 +61,7 @@ def _bfloat_bits(body: Body, ref: Ref, at: Level) -> Ref:
 
 
 def _bfloat(body: Body, ref: Ref, at: Level) -> Ref:
-    """A float32 with the digits of a bfloat16."""
+    """A float32 rounded to the digits of a bfloat16."""
     code, lanes = body.code, ref.lanes
     bits = code.convert("bitcast", ref, "i32", at)
     high = code.binary("lshr", bits, constant(16, "i32", lanes), at)
@@ -112,16 +112,16 @@ def _from_float(body: Body, ref: Ref, target: DType, kind: str, at: Level) -> Re
         return code.compare("fcmp une", ref, constant(0.0, ref.type, ref.lanes), at)
     if kind == "i64" and target.category != SIGNED:
         return _to_uint64(body, ref, at)
-    # Through 32 bits where they hold every value, else 64; what doesn't fit is cut off.
+    # Through 32 bits if they hold every value, else 64; the upper bits are cut off.
     through = "i64" if kind in ("i64",) or (kind == "i32" and target.category != SIGNED) else "i32"
     whole = code.convert("fptosi", ref, through, at)
-    # Out of range the result is any number, not undefined.
+    # A result out of range is any number, but not undefined.
     whole = code.let(f"freeze {whole.typed}", through, ref.lanes, at)
     return whole if kind == through else code.convert("trunc", whole, kind, at)
 
 
 def _to_uint64(body: Body, ref: Ref, at: Level) -> Ref:
-    """Negative numbers wrap around, as they do on the machines there are."""
+    """A float as uint64. Negative numbers wrap around, as they do on today's machines."""
     code = body.code
     limit = constant(2.0**63, ref.type, ref.lanes)
     large = code.compare("fcmp oge", ref, limit, at)

@@ -1,9 +1,9 @@
-"""What a product would take on a CPU, from its blocks alone: a static model that ranks schedules.
+"""The predicted time of a product on a CPU, by its blocks: a static model to rank schedules.
 
-A step of the inner loop takes as long as the busiest of two units: multiply-adds (two a cycle) and
-loads (two a cycle). Beside that, blocks are read from the second level of cache, operands packed,
-sums added to those of the block before, and chunks dealt out to threads. What counts is the order
-of schedules, not the seconds.
+A step of the inner loop takes as long as the busier of two units: multiply-adds (two a cycle) and
+loads (two a cycle). On top come reads of blocks from the second level of cache, packing of
+operands, additions to the sums of earlier blocks, and the hand-out of chunks to threads. Only the
+order of schedules counts, not the seconds.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from .machine import Machine
 
 CYCLE = 1 / 3e9
 LATENCY = 4
-"""Cycles until a sum can be added to again."""
+"""Cycles until a sum is ready for the next addition."""
 LINE, BUS = 64, 32
-"""Bytes of a line of the cache, and that come from the second level in a cycle."""
+"""Bytes of a cache line, and bytes a cycle from the second level."""
 PACK = 1.0
-"""Cycles for an element that is packed, read from memory."""
+"""Cycles to pack an element that is read from memory."""
 FIRST = 32 << 10
 """Bytes of the first level of cache."""
 SECOND = 512 << 10
@@ -36,8 +36,8 @@ def product_seconds(
     machine: Machine,
     threads: int,
 ) -> float:
-    """sizes: (m, n, k) of a product; items: how many there are; block: the rows, columns and depth
-    of a chunk's blocks."""
+    """sizes: (m, n, k) of a product. items: the number of products. block: the rows, columns and
+    depth of a chunk's blocks."""
     m, n, k = sizes
     rows, columns, depth = (max(min(b, s), 1) for b, s in zip(block, sizes))
     row_tiles, column_tiles = -(-rows // tile.rows), -(-columns // tile.columns)
@@ -47,7 +47,7 @@ def product_seconds(
     step = max(sums / 2, loads / 2, LATENCY)
     if sums + tile.vectors + 1 > registers:
         step *= 1.5  # spilled
-    # A panel of `b` is met by all rows of a block: from the first level, if it fits there.
+    # All rows of a block meet a panel of `b`: in the first level, if it fits there.
     panel = tile.columns * depth * tile.itemsize
     left = tile.rows * depth * tile.itemsize
     reread = panel if panel + left > FIRST // 4 * 3 else 0.0

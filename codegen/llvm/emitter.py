@@ -1,4 +1,4 @@
-"""Writes a kernel as one LLVM function that computes one chunk of it.
+"""The writer of a kernel as one LLVM function that computes one chunk of it.
 
     void kernel(i64* args, i64 chunk)
 
@@ -35,10 +35,11 @@ from .values import evaluate
 class Emitted:
     """A kernel as LLVM IR.
 
-    code: the function, called `kernel`, and what it calls. notes: a comment with the user's lines.
-    words: what the arguments are, in order. phases: how many chunks each has; a phase begins when
-    the one before has ended. workspace: bytes of memory that a launch needs. prepared: which inputs
-    the first phase reads, if it need not be done again as long as these and the workspace stay.
+    code: the function, called `kernel`, and the functions it calls. notes: a comment with the
+    user's lines. words: the arguments in order. phases: the number of chunks in each; a phase
+    begins when the one before has ended. workspace: bytes of memory that a launch needs. prepared:
+    the inputs that the first phase reads, if its results stay valid as long as these and the
+    workspace stay the same.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Emitted:
 
     @cached_property
     def sha(self) -> str:
-        """The hash of the code, whoever's lines it came from."""
+        """The hash of the code, independent of the user's lines."""
         return hashlib.sha256(self.code.encode()).hexdigest()[:32]
 
     @property
@@ -67,9 +68,9 @@ class Emitted:
 def emit(
     kernel: Kernel, machine: Machine, like: Form | None = None, schedule: Schedule = DEFAULT
 ) -> Emitted:
-    """The kernel for a machine; CannotLower if it has a part that this emitter doesn't know.
+    """The kernel for a machine. CannotLower if this emitter doesn't know a part of it.
 
-    like: a form whose lanes and loops it should have, if it can, to share its code.
+    like: a form whose lanes and loops the kernel takes if it can, to share that code.
     """
     _check(kernel)
     parts = roles(kernel)

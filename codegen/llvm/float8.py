@@ -1,7 +1,7 @@
 """float8 in registers: float32, by way of float16 and its hardware conversion.
 
-PyTorch's rules: rounding to nearest even, NaN is the one with all bits set. What is too large for
-float8_e5m2 becomes infinite; float8_e4m3fn has no infinity and takes its largest number.
+The rules are PyTorch's. Rounding is to nearest even; NaN has all bits set. Numbers too large for
+float8_e4m3fn, which has no infinity, become its largest one; in float8_e5m2 they become infinite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from .types import Ref, constant
 
 @dataclass(frozen=True)
 class _Format:
-    """mantissa: its bits. bias: of the exponent. most: what larger magnitudes are rounded as."""
+    """mantissa: its bits. bias: of the exponent. most: the number as which larger ones are
+    rounded."""
 
     mantissa: int
     bias: int
@@ -39,7 +40,7 @@ def widened(code: Code, ref: Ref, dtype: DType, at: Level | None = None) -> Ref:
         return code.binary(op, a, constant(number, "i16", lanes), at)
 
     wide = code.convert("zext", ref, "i16", at)
-    if form.bias == 15:  # that of float16, of which these are the upper bits
+    if form.bias == 15:  # float16's bias: these are the upper bits of a float16
         half = code.convert("bitcast", word("shl", wide, 8), "half", at)
         return code.convert("fpext", half, "float", at)
     size = word("and", wide, 0x7F)
@@ -70,7 +71,7 @@ def bits(code: Code, ref: Ref, dtype: DType, at: Level | None = None) -> Ref:
     odd = word("and", word("lshr", size, shift), 1)
     normal = word("lshr", word("add", size, word("add", odd, (1 << shift - 1) - 1)), shift)
     normal = word("sub", normal, 127 - form.bias << form.mantissa)
-    # Beside this number float32 has the spacing of the subnormal ones, to which a sum is rounded.
+    # Near this number float32 has the spacing of the subnormal ones, so a sum rounds to them.
     spaced = 2.0 ** (24 - form.bias - form.mantissa)
     near = code.binary(
         "fadd", code.convert("bitcast", size, "float", at), constant(spaced, "float", lanes), at

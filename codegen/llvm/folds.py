@@ -1,4 +1,4 @@
-"""What reductions are made of: where they start, how two values are combined, lanes joined."""
+"""The parts of reductions: start values, the combination of two values, the fold of lanes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .types import Ref, computed, constant
 
 
 def identity(op: Fold, dtype: DType) -> Any:
-    """What a fold starts from."""
+    """The start value of a fold."""
     if op in (Fold.SUM, Fold.ANY):
         return 0
     if op in (Fold.PROD, Fold.ALL):
@@ -35,7 +35,7 @@ def start(op: Fold, dtype: DType, lanes: int) -> Ref:
 
 
 def combine(body: Body, op: Fold, dtype: DType, old: Ref, new: Ref, at: Level | None = None) -> Ref:
-    """`old` and then `new`. A NaN stays, whichever side it comes from."""
+    """`old` combined with `new`. A NaN stays, whichever side it comes from."""
     code, floating = body.code, dtype.category == FLOAT
     if op is Fold.SUM:
         if dtype.category == BOOL:
@@ -48,7 +48,7 @@ def combine(body: Body, op: Fold, dtype: DType, old: Ref, new: Ref, at: Level | 
     if op in (Fold.ANY, Fold.ALL):
         return code.binary("or" if op is Fold.ANY else "and", old, new, at)
     if dtype.category == FLOAT:
-        # Two instructions of a processor whose maximum is its second operand if one is NaN.
+        # Two instructions on a processor whose maximum is its second operand if one is NaN.
         more = code.compare("fcmp ogt" if op is Fold.MAX else "fcmp olt", new, old, at)
         best = code.select(more, new, old, at)
         return code.select(code.compare("fcmp uno", new, new, at), new, best, at)
@@ -56,7 +56,7 @@ def combine(body: Body, op: Fold, dtype: DType, old: Ref, new: Ref, at: Level | 
 
 
 def beats(body: Body, op: Fold, dtype: DType, new: Ref, old: Ref, at: Level | None = None) -> Ref:
-    """Whether `new` is the extremum rather than `old`; NaN is, of both kinds."""
+    """Whether `new` is the extremum rather than `old`; NaN is the extremum of both kinds."""
     code, low = body.code, op in (Fold.MAX, Fold.ARGMAX)
     if dtype.category != FLOAT:
         sign = "s" if dtype.category == SIGNED else "u"
@@ -68,19 +68,19 @@ def beats(body: Body, op: Fold, dtype: DType, new: Ref, old: Ref, at: Level | No
 
 
 def extremum(body: Body, op: Fold, old: Ref, new: Ref) -> Ref:
-    """`new` if it is more than `old`, which is never NaN: one instruction."""
+    """The extremum of `new` and `old`, which is never NaN: one instruction."""
     more = body.code.compare("fcmp ogt" if op is Fold.MAX else "fcmp olt", new, old)
     return body.code.select(more, new, old)
 
 
 def mark(body: Body, marks: Ref, new: Ref) -> Ref:
-    """`marks`, all bits of them set where `new` is NaN."""
+    """`marks`, with all bits set where `new` is NaN."""
     code = body.code
     return code.binary("or", marks, code.convert("sext", code.compare("fcmp uno", new, new), "i32"))
 
 
 def with_nan(body: Body, op: Fold, dtype: DType, value: Ref, marks: Ref, join: bool) -> Ref:
-    """The extremum, NaN where that is marked."""
+    """The extremum, replaced by NaN where `marks` says so."""
     code = body.code
     if join:
         value = _joined(body, value, lambda a, b: extremum(body, op, a, b))
@@ -95,8 +95,8 @@ def with_nan(body: Body, op: Fold, dtype: DType, value: Ref, marks: Ref, join: b
 def pick(
     body: Body, op: Fold, dtype: DType, old: tuple[Ref, Ref], new: tuple[Ref, Ref], tie: bool
 ) -> tuple[Ref, Ref]:
-    """Of two (value, position) the extremum; `tie`: of equals that with the lower position, else
-    the old one."""
+    """The extremum of two (value, position). tie: whether the lower position wins between equals;
+    else the old one wins."""
     code = body.code
     better = beats(body, op, dtype, new[0], old[0])
     if tie:

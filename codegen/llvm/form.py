@@ -1,8 +1,8 @@
-"""The form a kernel takes: which axis lanes run along, how many lanes, how work is cut.
+"""The form of a kernel: the axis and number of its lanes, and the cut of its work.
 
-Along a reduction axis lanes hold neighbours of one row ("rows"); along a parallel axis they hold
-neighbouring rows, each with its own reduction ("columns"). Without reductions the second is all
-there is. The work is cut by size alone, so results don't depend on the number of threads.
+Along a reduction axis lanes hold neighbours of one row ("rows"). Along a parallel axis they hold
+neighbouring rows, each with its own reduction ("columns"); kernels without reductions always have
+this form. The work is cut by size alone, so results don't depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ..kernel.index import Axis, Data, Index, walk
 from .machine import Machine
 from .schedule import DEFAULT, Schedule
 
-HEAVY = 8  # the Op.cost from which on a value is worth keeping, and fewer lanes at a time pay
+HEAVY = 8  # from this Op.cost on a value is worth keeping, and fewer lanes at a time pay
 ROWS_ACROSS = 256
 STRIDES = {1: 1.0, -1: 0.9, 2: 0.7, 3: 0.55, 4: 0.45}
-"""How far apart lanes may be to be moved as whole vectors, and how well that suits."""
+"""The distances of lanes that are moved as whole vectors, and how well each one suits."""
 CHUNK = 1 << 17  # work of one chunk: some 30 µs
 
 
 @dataclass(frozen=True)
 class Form:
-    """vector: the axis of the lanes, None if everything is computed one by one.
+    """vector: the axis of the lanes, None if points are computed one by one.
 
-    outer: the other parallel axes. rows: points of these that a chunk takes; block: positions of
-    the vector axis, if it is parallel, that it takes. peeled: whether whole vectors have a loop of
+    outer: the other parallel axes. rows: the points of these in a chunk. block: the positions of
+    the vector axis in a chunk, if it is parallel. peeled: whether whole vectors have a loop of
     their own, without masks; that is worth the text only where little is computed.
     """
 
@@ -51,7 +51,7 @@ class Form:
 def form_of(
     kernel: Kernel, machine: Machine, like: Form | None = None, schedule: Schedule = DEFAULT
 ) -> Form:
-    """like: take its axis and lanes, if this kernel has that axis."""
+    """The form of a kernel. like: a form whose axis and lanes it takes, if it has that axis."""
     analysis = Analysis(kernel)
     work = work_per_point(kernel)
     vector = _vector_axis(kernel, analysis, machine, schedule.along)
@@ -67,7 +67,7 @@ def form_of(
     if kernel.is_update and not all(a.extent for a in kernel.parallel):
         return Form(vector, lanes, outer, 1, 1, peeled)
     if not kernel.reduction and vector is not None and _crosses(kernel, vector):
-        # Lines that a step reads one element of are read again by the next rows: keep few of them.
+        # A step reads one element of a line, and the next rows read the line again: keep few lines.
         lanes = machine.vector_bytes // 4
         return Form(vector, lanes, outer, ROWS_ACROSS, lanes, False)
     points = max(int((schedule.work or CHUNK) // max(work * max(row, 1), 1)), 1)
@@ -83,7 +83,7 @@ def form_of(
 
 
 def _crosses(kernel: Kernel, vector: Axis) -> bool:
-    """Whether much is read along the innermost of the other axes."""
+    """Whether large buffers are read along the innermost of the other axes."""
     rest = [a for a in kernel.parallel if a.extent > 8 and a is not vector]
     if not rest or vector.extent < 8:
         return False
@@ -104,7 +104,7 @@ def _is_light(kernel: Kernel) -> bool:
 
 
 def work_per_point(kernel: Kernel) -> float:
-    """Roughly, in quarters of a nanosecond."""
+    """The work of a point, roughly, in quarters of a nanosecond."""
     work = 1.0
     for value in kernel.values:
         if isinstance(value, Apply):
@@ -119,7 +119,8 @@ def work_per_point(kernel: Kernel) -> float:
 
 
 def lanes_along(kernel: Kernel, machine: Machine, axis: Axis, schedule: Schedule = DEFAULT) -> int:
-    """Two registers' worth where much is computed, else four: loads in flight, and partial sums."""
+    """The number of lanes: two registers of them where much is computed, else four, for loads in
+    flight and partial sums."""
     if schedule.vectors is not None:
         return machine.vector_bytes // 4 * schedule.vectors
     heavy = widest = 0
@@ -144,7 +145,7 @@ def _vector_axis(
     if not kernel.is_update:
         candidates += [a for a in kernel.reduction if a.extent != 1 and a not in scanned]
     scores = {a: _score(kernel, analysis, a, machine) for a in candidates}
-    # The innermost of equals.
+    # Among equals the innermost axis wins.
     best = max(reversed(candidates), key=lambda a: scores[a], default=None)
     if chosen is not None:
         axes = (*kernel.parallel, *kernel.reduction)

@@ -1,4 +1,4 @@
-"""Integer division and powers: what is undefined in LLVM has to be kept from it."""
+"""Integer division and powers, kept from operands for which LLVM's are undefined."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .types import Ref, constant, suffix, vector
 
 
 def division(c: Context) -> Ref:
-    """floor_divide and remainder round down, fmod's result has the sign of the dividend.
+    """floor_divide and remainder round down; fmod's result has the sign of the dividend.
 
-    A divisor of zero is recorded; -1 is kept from the instruction, which would trap at the least
-    integer.
+    A divisor of zero is recorded as a failure. A divisor of -1 skips the instruction, which would
+    trap at the least integer.
     """
     a, b = c.args
     op = c.value.op
@@ -45,7 +45,8 @@ def division(c: Context) -> Ref:
 
 
 def power(c: Context) -> Ref:
-    """By squaring, modulo the width. A negative exponent gives 0 unless the base is 1 or -1."""
+    """Powers by squaring, modulo the width. Negative exponents give 0 unless the base is 1 or
+    -1."""
     a, b = c.args
     kind, lanes = a.type, a.lanes
     full = vector(kind, lanes)

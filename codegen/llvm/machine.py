@@ -11,7 +11,7 @@ WEIGHTS = """!0 = !{!"branch_weights", i32 1, i32 100000}
 
 @dataclass(frozen=True)
 class Machine:
-    """triple, cpu and features as LLVM names them; vector_bytes: how wide its registers are."""
+    """triple, cpu and features as LLVM names them. vector_bytes: the width of its registers."""
 
     triple: str
     cpu: str
@@ -20,8 +20,8 @@ class Machine:
 
     @property
     def attributes(self) -> str:
-        """The attribute group of every function, and how likely branches are, with which each
-        module ends; the rest comes from the target machine."""
+        """The end of each module: the attribute group of every function, and how likely branches
+        are. The rest comes from the target machine."""
         return (
             'attributes #0 = { nounwind "no-trapping-math"="true" '
             f'"prefer-vector-width"="{self.vector_bytes * 8}" }}\n{WEIGHTS}'
@@ -29,4 +29,4 @@ class Machine:
 
 
 class CannotLower(Exception):
-    """The emitter has no code for a kernel; another one has to take it. The message says why."""
+    """The emitter has no code for a kernel; another emitter takes it. The message says why."""

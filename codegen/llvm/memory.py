@@ -1,8 +1,8 @@
 """Loads and stores: neighbouring elements as vectors, others lane by lane.
 
-Where lanes run past the end of an axis, only those that exist touch memory. A whole vector is moved
-by plain instructions and a partial one under a mask; which one it is, is decided by one branch for
-the loads of a step and one for its stores, so that the arithmetic between them is there once.
+Where lanes run past the end of an axis, only lanes that exist touch memory. Plain instructions move
+a whole vector, masked ones a partial vector. One branch decides between them for all loads of a
+step, and one for all its stores, so the arithmetic in between is written once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LINE = 64
 
 
 def stride_of(body: Body, offset: Index) -> int | None:
-    """How far apart neighbouring lanes lie; None if that isn't the same everywhere."""
+    """The distance of neighbouring lanes in memory; None if it isn't the same everywhere."""
     assert body.vector is not None
     _, moving = split(body, offset)
     if not moving.terms:
@@ -62,7 +62,7 @@ def load_together(body: Body, values: Sequence[Load], at: Level) -> list[Ref]:
 
 
 def is_plain(body: Body, value: Load) -> bool:
-    """Whether lanes read neighbours at a place that no data decides."""
+    """Whether lanes read neighbours, at a place that doesn't depend on data."""
     return (
         body.in_lanes(body.analysis.axes(value))
         and not any(isinstance(a, Data) for a in walk(value.offset))
@@ -71,8 +71,8 @@ def is_plain(body: Body, value: Load) -> bool:
 
 
 def fetch_next_row(body: Body, values: Sequence[Load]) -> None:
-    """Asks for what these loads of neighbours will read in the next row. Nobody minds an address
-    past the end."""
+    """Prefetches the elements that these loads of neighbours will read in the next row. An address
+    past the end does no harm."""
     outer = body.form.outer
     if not outer or body.vector is None:
         return
@@ -95,7 +95,7 @@ def fetch_next_row(body: Body, values: Sequence[Load]) -> None:
 def _addresses(
     body: Body, places: Sequence[tuple[Buffer, Index]], mask: Mask | None, at: Level
 ) -> list[Ref]:
-    """Where lane 0 reads or writes."""
+    """The addresses that lane 0 reads or writes."""
     code, vector_ = body.code, body.vector
     assert vector_ is not None
     out = []
@@ -105,7 +105,7 @@ def _addresses(
         start = uniform(body, rest, mask)
         base = body.buffer(buffer)
         if start.text != "0":
-            # Added where the row is known, so that the loop has one counter for all of them.
+            # Added on the level that knows the row, so that all addresses share the loop's counter.
             level = level_of_index(body, rest, mask)
             base = _row(body, base, start, kind, level)
         text = f"getelementptr {kind}, ptr {base.text}, i64 {vector_.variable.text}"
@@ -125,8 +125,8 @@ def _two_ways(
     part: Callable[[], list[Ref]],
     every: Ref | None = None,
 ) -> list[Ref]:
-    """`whole` where every lane exists (and `every` holds), else `part`; both may only add
-    instructions to `at`."""
+    """The results of `whole` if every lane exists (and `every` holds), else of `part`. Both may
+    only add instructions to `at`."""
     code, vector_ = body.code, body.vector
     assert vector_ is not None
     if vector_.whole and every is None:
@@ -138,7 +138,7 @@ def _two_ways(
     known = at.known
     for label, make in zip(labels, (whole, part)):
         at.block(label)
-        at.known = dict(known)  # what is computed here is known here alone
+        at.known = dict(known)  # values of a branch are known in it alone
         found.append(make())
         code.add(f"br label %{labels[2]}", at)
     at.known = known
@@ -159,7 +159,7 @@ def _neighbours(body: Body, places: Sequence[tuple[Ref, Buffer]], at: Level) -> 
 
 
 def existing(body: Body, values: Sequence[tuple[Ref, Ref]]) -> list[Ref]:
-    """Of each pair the first, in lanes that don't exist the second."""
+    """The first of each pair; the second in lanes that don't exist."""
     code, at = body.code, body.code.level
 
     def part() -> list[Ref]:
@@ -177,7 +177,7 @@ def _vector_load(body: Body, address: Ref, buffer: Buffer, at: Level) -> Ref:
 
 
 def masked_load(body: Body, address: Ref, buffer: Buffer, mask: Ref, at: Level) -> Ref:
-    """Zero in lanes that the mask leaves out."""
+    """A load that gives zero in lanes that the mask leaves out."""
     code, kind, lanes = body.code, stored(buffer.dtype), body.lanes
     mask = code.spread(mask, lanes, at)
     full = vector(kind, lanes)
@@ -202,8 +202,8 @@ def _scalar(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Le
 
 
 def _strided(body: Body, value: Load, stride: int, mask: Mask | None, at: Level) -> Ref:
-    """Lanes a few elements apart, by as many loads of neighbours, none of which reads beyond the
-    lanes' own elements. One by one where a lane doesn't exist or is masked."""
+    """Loads lanes a few elements apart by as many loads of neighbours, none of which reads beyond
+    the lanes' own elements. One by one where a lane doesn't exist or is masked."""
     code, lanes, buffer = body.code, body.lanes, value.buffer
     kind, base = stored(buffer.dtype), body.buffer(buffer)
     assert body.vector is not None
@@ -235,8 +235,8 @@ def _strided(body: Body, value: Load, stride: int, mask: Mask | None, at: Level)
 
 
 def pieces(lanes: int, stride: int) -> Iterator[tuple[int, dict[int, int]]]:
-    """Vectors that hold what lanes `stride` apart read: (where it begins, counted from lane 0's
-    element; lane -> place in it)."""
+    """Vectors that hold the elements of lanes `stride` apart: (the vector's begin, counted from
+    lane 0's element; lane -> place in the vector)."""
     if stride < 0:
         yield 1 - lanes, {i: lanes - 1 - i for i in range(lanes)}
         return
@@ -259,13 +259,13 @@ def _gather(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Le
 
 
 def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at: Level) -> Ref:
-    """An address for each lane; lanes that don't exist get that of one that may be read."""
+    """An address for each lane; lanes that don't exist get an address that may be read."""
     code, kind, lanes = body.code, stored(buffer.dtype), body.lanes
     live = body.and_lanes(mask, at)
     stride = stride_of(body, offset)
     base = body.buffer(buffer)
     if stride is not None and mask is None and not body.analysis.index_reads(offset):
-        # From lane 0's address on, and that lane always exists.
+        # Counted from lane 0's address: that lane always exists.
         rest, moving = split(body, offset)
         start = uniform(body, rest, None)
         (atom, coefficient), *_ = moving.terms or ((None, 0),)
@@ -283,7 +283,7 @@ def _scattered(body: Body, buffer: Buffer, offset: Index, mask: Mask | None, at:
 
 
 def store(body: Body, stores: Sequence[tuple[Store, Ref]]) -> None:
-    """Writes values, computed before, at the innermost level."""
+    """Writes values at the innermost level, after all of them are computed."""
     at, code = body.code.level, body.code
     neighbours = []
     for each, value in stores:
@@ -340,7 +340,7 @@ def _masked_stores(body: Body, each: Neighbours, at: Level) -> list[Ref]:
 
 def _scatter(body: Body, buffer: Buffer, offset: Index, raw: Ref, at: Level) -> None:
     addresses = _scattered(body, buffer, offset, None, at)
-    if body.machine.vector_bytes >= 64:  # which has an instruction for it
+    if body.machine.vector_bytes >= 64:  # these machines have an instruction for it
         _masked_scatter(body, buffer, addresses, raw, at)
         return
     _two_ways(
@@ -377,7 +377,7 @@ def _masked_scatter(body: Body, buffer: Buffer, addresses: Ref, raw: Ref, at: Le
 
 
 def _update_padded(body: Body, each: Store, value: Ref) -> None:
-    """Under a mask, what is stored couldn't be read again before it is in the cache."""
+    """Updates whole vectors. After a masked store, the next load would wait for the cache."""
     at, buffer = body.code.level, each.buffer
     (address,) = _addresses(body, [(buffer, each.offset)], None, at)
     old = from_memory(body, _vector_load(body, address, buffer, at), buffer.dtype, at)
@@ -387,7 +387,7 @@ def _update_padded(body: Body, each: Store, value: Ref) -> None:
 
 
 def update(body: Body, each: Store, value: Ref) -> None:
-    """Combines a value into memory. Lanes never meet."""
+    """Combines a value into memory. No two lanes have the same element."""
     at, buffer = body.code.level, each.buffer
     if buffer in body.padded:
         _update_padded(body, each, value)

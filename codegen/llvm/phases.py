@@ -1,7 +1,7 @@
-"""Kernels of several phases: each a function of its own, whose chunks are a range of the kernel's.
+"""Kernels of several phases. Each phase is a function, and its chunks are a range of the kernel's.
 
-A launch runs the phases one after another; a phase sees all that the ones before it wrote to the
-launch's workspace. What doesn't fit in there at once is done in rounds, each of all phases.
+A launch runs the phases one after another; a phase sees all that earlier ones wrote to the launch's
+workspace. Work that doesn't fit in the workspace at once is done in rounds, each with all phases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Written:
-    """The functions of a kernel, and what a launch has to know: see `Emitted`."""
+    """The functions of a kernel, and the facts that a launch needs: see `Emitted`."""
 
     text: str
     arguments: Arguments
@@ -38,12 +38,12 @@ class Written:
 
 
 def chunks_of(phases: Sequence[Phase], rounds: int = 1) -> tuple[int, ...]:
-    """What `Emitted.phases` says of them."""
+    """The chunks of each phase, as in `Emitted.phases`."""
     return tuple(p.chunks for p in phases) * rounds
 
 
 def write_kernel(body: Body, phases: Sequence[Phase], rounds: int = 1) -> None:
-    """Fills `body`, the function `kernel(args, chunk)`, which finds out whose chunk it is given."""
+    """Fills `body`, the function `kernel(args, chunk)`, which calls the phase of the chunk."""
     code = body.code
     rest = Ref("%chunk", "i64")
     turn = Ref("0", "i64")

@@ -1,4 +1,4 @@
-"""A kernel's points: the loops over the parallel axes, and what is computed at each point."""
+"""A kernel's points: the loops over the parallel axes, and the computation at each point."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def write(
 ) -> None:
     """Fills a function of `args` and `chunk` that computes one chunk of the kernel.
 
-    point: writes what is done at a point of the parallel axes, or for as many as there are lanes.
-    overlapping: where lanes would run past the end, they go back to end there, so all of them exist
-    at each step; the axis has at least as many positions.
+    point: writes the computation at a point of the parallel axes, or at a point for each lane.
+    overlapping: whether lanes that would run past the end of the axis go back to end there, so that
+    all lanes exist at each step. The axis has at least as many positions as there are lanes.
     """
     point = point or write_point
     code, form, kernel = body.code, body.form, body.kernel
@@ -51,8 +51,9 @@ def write(
 
 
 def may_overlap(body: Body) -> bool:
-    """Whether the last lanes of an axis had better go back to end with it, to be computed twice:
-    lanes some elements apart are slow to read under a mask. What is stored must not be read."""
+    """Whether the last lanes of an axis should go back to end with it, so that some points are
+    computed twice: lanes some elements apart are slow to read under a mask. The kernel must not
+    read what it stores."""
     form, kernel = body.form, body.kernel
     if form.vector not in kernel.parallel or kernel.is_update or form.vector.extent < form.lanes:
         return False
@@ -87,7 +88,7 @@ def _along_lanes(
 
 
 def write_point(body: Body) -> None:
-    """Everything for one point of the parallel axes, or for as many as there are lanes."""
+    """Computes all values of one point of the parallel axes, or of a point for each lane."""
     body.row_level = body.code.level.depth
     for stage in stages.stages_of(body):
         stages.run(body, stage)

@@ -1,4 +1,4 @@
-"""Index expressions as instructions: sums of what each level of loops adds."""
+"""Index expressions as instructions: sums of the terms that each level of loops adds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def level_of_index(body: Body, index: Index, mask: Mask | None) -> Level:
 
 
 def position(body: Body, index: Index, mask: Mask | None, kind: str = "i64") -> Ref:
-    """The value of an index; in lanes where they differ."""
+    """The value of an index, in lanes if they differ."""
     if not body.in_lanes(index_axes(body, index)):
         return _narrow(body, uniform(body, index, mask), kind, level_of_index(body, index, mask))
     rest, moving = split(body, index)
@@ -38,7 +38,7 @@ def position(body: Body, index: Index, mask: Mask | None, kind: str = "i64") -> 
 
 
 def split(body: Body, index: Index) -> tuple[Index, Index]:
-    """The index as a part that is the same in all lanes, and the rest."""
+    """The index as a part that all lanes share, and the rest."""
     assert body.vector is not None
     same: list[tuple[Atom, int]] = []
     moving: list[tuple[Atom, int]] = []
@@ -115,7 +115,7 @@ def _atom_lanes(
     _, high = atom.index.bounds()
     divisor = body.size(atom.divisor, ("divisor", atom))
     if high < 1 << 31:
-        # By the reciprocal: x + 1/2 is so far from a multiple that rounding can't reach one.
+        # By the reciprocal: x + 1/2 is too far from a multiple for rounding to reach one.
         inner = position(body, atom.index, mask, "i32")
         entry = body.entry
         wide = code.once(
@@ -145,7 +145,7 @@ def _atom_lanes(
 
 
 def uniform(body: Body, index: Index, mask: Mask | None) -> Ref:
-    """An index that is the same in all lanes: what each level adds is added there."""
+    """The value of an index that all lanes share: each level adds its own terms."""
     code = body.code
     terms = sorted(
         ((level_of_index(body, Index((t,)), mask), t) for t in index.terms),
@@ -194,7 +194,7 @@ def _times(body: Body, a: Ref, b: Ref, at: Level) -> Ref:
 
 
 def data(body: Body, atom: Data, mask: Mask | None) -> Ref:
-    """A position that is data, checked; where it is out of range it counts as 0."""
+    """A position that is data, checked; out of range it counts as 0."""
     value = _extended(body, body.evaluate(body, atom.value, mask), atom.value.dtype)
     level = level_of_index(body, Index(((atom, 1),)), mask)
     code = body.code

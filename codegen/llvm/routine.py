@@ -1,4 +1,4 @@
-"""The routines of elementwise ops, and what each of them gets."""
+"""The routines of elementwise ops, and their common argument."""
 
 from __future__ import annotations
 

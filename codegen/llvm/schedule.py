@@ -1,4 +1,4 @@
-"""Schedule: how a kernel is cut for a CPU, as a plain value."""
+"""Schedule: the cut of a kernel for a CPU, as a plain value."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How one kernel runs. What is None follows from sizes; a kernel looks at what its form has.
+    """How one kernel runs. None: the choice follows from sizes. A kernel uses the fields of its
+    form.
 
-    native: whether it is native code, or else a NumPy program, whose products are a BLAS library's.
+    native: whether it is native code, or else a NumPy program with products of a BLAS library.
     tile: (rows, vectors) of a product's sums that are held in registers.
-    rows, columns: of the result of a product, the most that a chunk computes; of a tile of
-        attention's scores, keys and queries.
+    rows, columns: the most of a product's result that a chunk computes. In attention: the keys and
+        queries of a tile of scores.
     depth: the most places along K that a block of a product sums at a time.
     turned: whether a product is computed along the other side of its result.
-    along: which axis lanes run along, counted from the first parallel axis.
-    vectors: how many registers lanes fill.
-    work: of a chunk without products, in quarters of a nanosecond.
+    along: the axis of the lanes, counted from the first parallel axis.
+    vectors: the number of registers that the lanes fill.
+    work: the work of a chunk without products, in quarters of a nanosecond.
     """
 
     native: bool | None = None
@@ -32,4 +33,4 @@ class Schedule:
 
 
 DEFAULT = Schedule()
-"""All by size alone."""
+"""All choices follow from sizes."""

@@ -33,8 +33,8 @@ WORK = tuple(1 << n for n in range(14, 21))
 def space(kernel: Kernel | Bundle, machine: Machine, threads: int) -> Space[Schedule]:
     """All schedules of a kernel on so many threads, the default first.
 
-    That of a Bundle is for its largest member. Where the default leaves a kernel to NumPy, so does
-    the first schedule, and the others are native.
+    The schedules of a Bundle are for its largest member. Where the default leaves a kernel to
+    NumPy, so does the first schedule, and the others are native.
     """
     if isinstance(kernel, Bundle):
         kernel = kernel.largest
@@ -60,7 +60,7 @@ def _is_native(kernel: Kernel, machine: Machine) -> bool:
 
 
 def _form(kernel: Kernel, machine: Machine, threads: int) -> tuple[Choices, Effect, Model | None]:
-    """What can be chosen for a kernel of this form, by the order of the emitter."""
+    """The choices for a kernel, by the form in which the emitter writes it."""
     parts = roles(kernel)
     if parts is not None:
         return _attention(parts, machine)
@@ -74,7 +74,7 @@ def _form(kernel: Kernel, machine: Machine, threads: int) -> tuple[Choices, Effe
 
 
 def _tiles(machine: Machine) -> tuple[tuple[int, int], ...]:
-    """(rows, vectors) that fit the registers."""
+    """The (rows, vectors) that fit the registers."""
     if machine.vector_bytes == 32:
         return (4, 2), (4, 3), (6, 2), (8, 1)
     return (6, 4), (8, 2), (8, 3), (12, 2)
@@ -173,7 +173,7 @@ def _columns_effect(kernel: Kernel, machine: Machine, schedule: Schedule) -> Any
 
 
 def _form_effect(kernel: Kernel, form: Form, machine: Machine, schedule: Schedule) -> Any:
-    """(axis, vectors, work) of a form; work as in the schedule, where it makes a difference."""
+    """(axis, vectors, work) of a form; the work of the schedule, if it makes a difference."""
     axes = (*kernel.parallel, *kernel.reduction)
     along = axes.index(form.vector) if form.vector in axes else -1
     work = (schedule.work or CHUNK) if form.chunks(kernel) > 1 or schedule.work is None else CHUNK

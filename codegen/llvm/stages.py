@@ -1,7 +1,7 @@
-"""Loops along the reduction axes: one for each depth of reductions, stores where they can be made.
+"""Loops along the reduction axes: one for each depth of reductions, stores as early as possible.
 
-Softmax takes three: the maximum, then the sum of exponentials, then the stores. What is dear to
-compute and needed by a later loop again is kept in scratch memory, if a row of it fits there.
+Softmax takes three: the maximum, then the sum of exponentials, then the stores. A value that is
+dear to compute, and needed again by a later loop, is kept in scratch memory if a row of it fits.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .positions import position
 from .types import Ref, computed, constant
 from .values import evaluate, load_ahead, operands
 
-SCRATCH = 1 << 17  # bytes a chunk may keep of a row
-BLOCK = 4096  # elements in a row that are summed before the sum is added to another
+SCRATCH = 1 << 17  # the most bytes of a row that a chunk keeps
+BLOCK = 4096  # elements of a row that are summed before their sum is added to another
 COLUMN_BLOCK = 256
 FAR = {"i32": 1 << 30, "i64": 1 << 62}
 """A position beyond all elements, by type."""
@@ -31,10 +31,10 @@ FAR = {"i32": 1 << 30, "i64": 1 << 62}
 
 @dataclass
 class Stage:
-    """What one pass over the reduction axes computes.
+    """The values of one pass over the reduction axes.
 
-    fetches: whether the memory of the next row is asked for on the way. Passes that find a row in
-    the cache keep the processor from reading ahead by itself.
+    fetches: whether it prefetches the memory of the next row. A pass that finds its row in the
+    cache keeps the processor from reading ahead by itself.
     """
 
     folds: list[Reduce | Dot]
@@ -53,7 +53,7 @@ class Stage:
 
 
 def stages_of(body: Body) -> list[Stage]:
-    """The passes, in order; without the stores that are made once a row."""
+    """The passes in order, without stores that run once a row."""
     kernel, analysis = body.kernel, body.analysis
     own = set(kernel.reduction)
     loops: dict[int, Stage] = {}
@@ -81,15 +81,15 @@ def stages_of(body: Body) -> list[Stage]:
 
 
 def is_full(body: Body, store: Store) -> bool:
-    """Whether a store is made at every point of the reduction axes."""
+    """Whether a store runs at every point of the reduction axes."""
     own = set(body.kernel.reduction)
     axes = body.analysis.axes(store.value) | body.analysis.index_axes(store.offset)
     return bool(own & axes) or (store.mode is not None and bool(own))
 
 
 def read_later(body: Body, store: Store) -> bool:
-    """Whether a later pass may read what the store overwrites: a donated buffer has the size and
-    dtype of the one that is written to."""
+    """Whether a later pass may read memory that the store overwrites: a donated buffer has the size
+    and dtype of the buffer that is written to."""
     return any(
         isinstance(v, Load)
         and (v.buffer.size, v.buffer.dtype) == (store.buffer.size, store.buffer.dtype)
@@ -98,7 +98,7 @@ def read_later(body: Body, store: Store) -> bool:
 
 
 def _reached(roots: Sequence[Value], stop: set[int]) -> list[Value]:
-    """What is computed within one pass, without what guards hide. Not below `stop`."""
+    """The values of one pass, except those that only guards need. Nothing below `stop`."""
     seen: dict[int, Value] = {}
     stack = list(roots)
     while stack:
@@ -140,7 +140,7 @@ def _keep(body: Body, ordered: list[Stage]) -> None:
 
 
 class Accumulator:
-    """One fold on its way: some values carried from step to step."""
+    """One fold while it is made: some values carried from step to step."""
 
     def __init__(self, body: Body, value: Reduce | Dot | Scan, lanes: int):
         self.body, self.value = body, value
@@ -150,12 +150,12 @@ class Accumulator:
         if self.op.is_idempotent and isinstance(value, Reduce):
             self.dtype = value.arg.dtype
         self.lanes = lanes
-        # Positions of 32 bits, if they suffice, take half the registers.
+        # 32-bit positions take half the registers, if they suffice.
         axes = body.kernel.reduction
         self.place = "i32" if math.prod(a.extent for a in axes) < FAR["i32"] else "i64"
-        # Lanes along another axis than the last come back to lower positions.
+        # Lanes along an axis other than the last come back to lower positions.
         self.tie = body.form.vector in axes[:-1]
-        # The processor's own maximum drops NaNs: they are gathered beside it.
+        # The processor's own maximum drops NaNs, so they are gathered beside it.
         self.marks_nan = self.op in (Fold.MAX, Fold.MIN) and self.dtype.is_floating_point
 
     def start(self) -> list[Ref]:
@@ -165,7 +165,7 @@ class Accumulator:
         return [first, constant(0, "i32", self.lanes)] if self.marks_nan else [first]
 
     def nowhere(self, lanes: int) -> Ref:
-        """The position of no element: none was more than what the fold starts from."""
+        """The position of no element, for when none was more than the start value."""
         return constant(FAR[self.place], self.place, lanes)
 
     def step(self, held: list[Ref]) -> list[Ref]:
@@ -183,7 +183,7 @@ class Accumulator:
             return [folds.extremum(body, self.op, held[0], new), folds.mark(body, held[1], new)]
         if not self.picks:
             return [folds.combine(body, self.op, self.dtype, held[0], new)]
-        # What doesn't exist is never more than what the fold starts from.
+        # An element that doesn't exist is never more than the start value.
         place = code.spread(_flat(body, self.place), self.lanes)
         old = held[0], held[1]
         return list(folds.pick(body, self.op, self.dtype, old, (new, place), self.tie))
@@ -216,7 +216,7 @@ class Accumulator:
         return [folds.combine(self.body, self.op, self.dtype, old[0], new[0])]
 
     def finish(self, held: list[Ref], join: bool) -> Ref:
-        """The fold, of all lanes if they are to be joined."""
+        """The result of the fold; of all lanes if they are to be joined."""
         if self.marks_nan:
             return folds.with_nan(self.body, self.op, self.dtype, held[0], held[1], join)
         if not join:
@@ -240,7 +240,7 @@ class _Turn:
 
 
 def run(body: Body, stage: Stage) -> None:
-    """Writes the loops of one stage; its folds are known to `body` afterwards."""
+    """Writes the loops of one stage; then its folds are known to `body`."""
     code, kernel = body.code, body.kernel
     rows = body.form.vector in kernel.reduction
     lanes = body.lanes
@@ -316,7 +316,8 @@ def _nest(
     innermost: Callable[[list[list[Ref]]], list[list[Ref]]],
     within: Ref | None = None,
 ) -> list[list[Ref]]:
-    """The loops of `turns`, one inside the other; `held` goes in and what became of it out."""
+    """The loops of `turns`, one inside the other. Takes the values `held` and returns their
+    successors."""
     if not turns:
         return innermost(held)
     code = body.code
@@ -336,7 +337,7 @@ def _nest(
 
 
 def whole_end(body: Body, first: Ref, stop: Ref) -> Ref:
-    """Up to where the lanes of a step all exist."""
+    """The position up to which all lanes of a step exist."""
     code = body.code
     count = code.binary("and", code.binary("sub", stop, first), constant(-body.lanes, "i64"))
     return code.binary("add", first, count)
@@ -407,7 +408,7 @@ def _flat(body: Body, kind: str) -> Ref:
 
 
 def _scratch_position(body: Body) -> Ref:
-    """Where a step's lanes lie: the vector axis innermost, made a multiple of the lanes."""
+    """The place of a step's lanes: the vector axis innermost, padded to whole vectors."""
     code, lanes = body.code, body.lanes
     along = body.form.vector
     assert along is not None and body.vector is not None

@@ -1,7 +1,7 @@
-"""Products and transposes of tiles: matrices of registers' worth of columns, in scratch memory.
+"""Products and transposes of tiles: matrices in scratch memory, some registers wide.
 
 A tile's rows lie `stride` elements apart, a multiple of the lanes, and are aligned like a register.
-Its sizes are part of the code; how many of its rows are in use is not.
+Its sizes are part of the code; the number of rows in use is not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def at(code: Code, tile: Tile, row: Ref, column: Ref) -> Ref:
 
 
 def load(code: Code, tile: Tile, row: Ref, column: Ref) -> Ref:
-    """The lanes at a row, from a column that is a multiple of them."""
+    """The lanes of a row from `column` on, a multiple of the number of lanes."""
     return _load(code, at(code, tile, row, column), tile.kind, tile.lanes)
 
 
@@ -74,7 +74,7 @@ def clear(code: Code, tile: Tile, rows: Ref) -> None:
 
 @dataclass(frozen=True)
 class Factor:
-    """The left matrix of a product, in a tile: element (m, k) is m * row + k * step further on."""
+    """The left matrix of a product, in a tile: element (m, k) lies at m * row + k * step."""
 
     tile: Tile
     row: int
@@ -87,12 +87,12 @@ def rows_of(tile: Tile) -> Factor:
 
 
 def columns_of(tile: Tile) -> Factor:
-    """The transpose of what a tile holds."""
+    """The transpose of the matrix that a tile holds."""
     return Factor(tile, 1, tile.stride)
 
 
 def step(machine: Machine, kind: str) -> tuple[int, int]:
-    """(rows, columns) that a product makes at a time."""
+    """(rows, columns) that a product computes at a time."""
     block = micro.tile_for(machine, kind)
     return block.rows, block.columns
 
@@ -110,8 +110,8 @@ def multiply(
 ) -> None:
     """out[:rows, :columns] += a[:rows, :inner] @ b[:inner, :columns], or = if it is `fresh`.
 
-    `rows` counts as a multiple of `step`'s, which `out` and `a` must have; `columns` is one of the
-    lanes.
+    `rows` is rounded up to a multiple of `step`'s, which `out` and `a` must have. `columns` is a
+    multiple of the lanes.
     """
     product = _Product(micro.tile_for(machine, out.kind), out, a, b, fresh)
     sizes = "_".join(map(str, (out.stride, a.row, a.step, b.stride)))
@@ -124,7 +124,7 @@ def multiply(
 
 @dataclass(frozen=True)
 class _Product:
-    """The text of a product: a panel of columns after another, each times all rows."""
+    """The text of a product: one panel of columns after another, each times all rows."""
 
     block: micro.Tile
     out: Tile
@@ -203,8 +203,8 @@ def _placed(tile: Tile, address: Ref) -> Tile:
 
 
 def _turned(code: Code, rows: list[Ref]) -> list[Ref]:
-    """The columns of as many rows as there are lanes: blocks are exchanged, of half the size each
-    time (Eklundh's method)."""
+    """The columns of as many rows as there are lanes. Blocks are exchanged, each time of half the
+    size (Eklundh's method)."""
     lanes = len(rows)
     distance = lanes // 2
     while distance:

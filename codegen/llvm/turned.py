@@ -1,7 +1,7 @@
-"""Kernels that write neighbours along one axis of what they read along another: transposed copies.
+"""Transposed copies: kernels that read neighbours along one axis and write them along another.
 
-A square of elements is computed row by row, lanes along the axis that is read, and turned around in
-registers, so that both memories are walked in whole vectors.
+A square of elements is computed row by row, with lanes along the axis that is read, and transposed
+in registers, so that both memories are walked in whole vectors.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from .types import Ref, computed, constant, stored, vector
 from .values import evaluate, load_ahead
 
 CHUNK = 1 << 15
-"""Elements of a chunk."""
+"""The elements of a chunk."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """form: of the loops, with lanes along the axis that is read; across: the one written along."""
+    """form: of the loops, with lanes along the axis that is read. across: the axis written
+    along."""
 
     form: Form
     across: Axis
 
 
 def turn_of(kernel: Kernel, machine: Machine) -> Turn | None:
-    """None if the kernel isn't one store across what is read, or the axes are too short."""
+    """The Turn of a kernel; None unless it is one store across its reads, along axes long
+    enough."""
     if kernel.reduction or len(kernel.stores) != 1:
         return None
     (store,) = kernel.stores
@@ -60,13 +62,13 @@ def turn_of(kernel: Kernel, machine: Machine) -> Turn | None:
 
 
 def write(body: Body, across: Axis) -> None:
-    """Fills the function of a chunk. The last lanes are those that end where the chunk does, so
-    some are computed twice: the kernel must not overwrite what it reads."""
+    """Fills the function of a chunk. The last lanes end where the chunk does, so some elements are
+    computed twice: the kernel must not overwrite its inputs."""
     points.write(body, partial(_squares, across=across), overlapping=True)
 
 
 def _squares(body: Body, across: Axis) -> None:
-    """All squares along `across` at a step of the lanes."""
+    """All squares along `across`, for one step of the lanes."""
     code, lanes, step = body.code, body.lanes, body.vector
     assert step is not None
     (store,) = body.kernel.stores

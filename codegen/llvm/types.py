@@ -1,4 +1,4 @@
-"""LLVM's types: how a dtype is computed with, how it lies in memory, how numbers are written."""
+"""LLVM's types: of values in registers and in memory, and constants as text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def vector(kind: str, lanes: int) -> str:
 
 
 def suffix(kind: str, lanes: int) -> str:
-    """How intrinsics spell a type in their names."""
+    """The spelling of a type in the names of intrinsics."""
     short = {"float": "f32", "double": "f64", "half": "f16"}.get(kind, kind)
     return short if lanes == 1 else f"v{lanes}{short}"
 
@@ -44,7 +44,7 @@ def computed(dtype: DType) -> str:
 
 
 def stored(dtype: DType) -> str:
-    """The type of an element in memory. Narrow floats but float16 move as their bits."""
+    """The type of an element in memory. Narrow floats move as their bits, except float16."""
     if dtype is float16:
         return "half"
     if dtype in NARROW:
@@ -53,11 +53,11 @@ def stored(dtype: DType) -> str:
 
 
 def number(value: Any, kind: str) -> str:
-    """A constant of a scalar type; floats by their bits, so that every one is exact."""
+    """A constant of a scalar type as text; floats by their bits, so that all are exact."""
     if kind == "i1":
         return "true" if value else "false"
     if kind == "float":
-        # LLVM spells a float by the bits of the double of its value.
+        # LLVM spells a float by the bits of a double with its value.
         with np.errstate(all="ignore"):
             single = np.float32(value)
         return _double_bits(float(single))

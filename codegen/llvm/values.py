@@ -1,4 +1,4 @@
-"""Values as instructions, each at the outermost level where what it depends on is known."""
+"""Values as instructions, each at the outermost level that knows all its operands."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .types import Ref, computed, constant
 
 
 def evaluate(body: Body, root: Value, mask: Mask | None = None) -> Ref:
-    """The value of `root`, after all it is made of."""
+    """The value of `root`, written after all its operands."""
     stack: list[tuple[Value, bool]] = [(root, False)]
     while stack:
         value, ready = stack.pop()
@@ -103,7 +103,7 @@ def _apply(body: Body, value: Apply, mask: Mask | None, at: Level) -> Ref:
 
 
 def _stored_dtype(value: Value) -> DType:
-    """The dtype a value has for the user: halves are float32 here."""
+    """The dtype of a value for the user: half types are float32 here."""
     if isinstance(value, Load):
         return value.buffer.dtype
     if isinstance(value, Apply) and value.target is not None:
@@ -132,7 +132,7 @@ def _guard(body: Body, value: Guard, mask: Mask | None, at: Level) -> Ref:
 
 
 def _conditions(body: Body, conditions: Sequence[Condition], mask: Mask | None) -> Ref | None:
-    """Whether all hold; None if they always do."""
+    """Whether all conditions hold; None if they always do."""
     code = body.code
     total: Ref | None = None
     depth = 0
@@ -165,7 +165,7 @@ def _bound(body: Body, value: int, key: Hashable, kind: str) -> Ref:
 
 
 def load_ahead(body: Body, roots: Sequence[Value]) -> None:
-    """Loads all that `roots` read as neighbours at the innermost level, in one go."""
+    """Loads at once all elements that `roots` read as neighbours at the innermost level."""
     if body.vector is None:
         return
     level = body.code.level

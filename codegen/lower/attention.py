@@ -12,10 +12,10 @@ and its gradient, with i among the reduction axes and the rows' z and delta = su
     store dq[b, i, e] = dot_j(d, k);  store dk[b, j, e] = dot_i(d, q)
     store dv[b, j, c] = dot_i(p, g)
 
-All between memory and contractions is an ordinary expression: how operands are read, masks, what
-dropout does to p, where results are stored. `roles` tells an emitter which value plays which part.
-Where each query sees a range of keys, as in packed sequences, the ranges are in memory: by queries,
-and by keys for the kernel that owns keys, so that an emitter can walk along what is met alone.
+All between memory and contractions is an ordinary expression: the way operands are read, masks, the
+effect of dropout on p, the places of results. `roles` (kernel/attention.py) tells an emitter the
+role of each value. Where each query sees a range of keys, as in packed sequences, memory holds the
+ranges: by query, and by key for the kernel that owns keys. So an emitter walks along them alone.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ ops.sub, ops.mul, ops.exp, ops.eq, ops.where = (
 
 
 def attention_base(node: Node) -> Node | None:
-    """The record of attention that `node` is, or is the moved result of."""
+    """The record of attention that `node` is, or whose result it moves."""
     while movement.is_bijection(node):
         node = node.operands[0]
     return node if node.op.kind is Kind.ATTENTION else None
@@ -74,8 +74,8 @@ def lower_attention(
     source: Callable[[Node], Buffer | None],
     rounds: bool = True,
 ) -> tuple[Kernel, Lowering]:
-    """The kernel of `anchors`: records of attention of the same operands, or such a record through
-    movement that only changes where its elements are stored."""
+    """The kernel of `anchors`: records of attention with the same operands, or one such record
+    behind movement that only changes the places of its elements in memory."""
     bases = [_base(anchor) for anchor in anchors]
     by_key = all(base.op in (attention_key_grad, attention_value_grad) for base in bases)
     template = _Template(bases[0], source, by_key, rounds)
@@ -112,10 +112,10 @@ class _Template:
         self.scores = self._scores(node.loc, by_key)
         self.results: dict[Node, tuple[Value, Axis, Axis | None]] = {}
 
-    # What the values are made of.
+    # The operands and other parts of the values.
 
     def at(self, node: Node, *tail: Axis | None) -> Value:
-        """The element of an operand at this point of the batch and of `tail`."""
+        """The element of an operand at this point of the batch and at `tail`."""
         place = (*self.batch, *(ix.ZERO if axis is None else ix.of(axis) for axis in tail))
         return self.lowering.value(node, narrow(place, node.shape))
 
@@ -135,7 +135,7 @@ class _Template:
                 scores, kept = masked_scores(a, products, by_key), kept_scale(a, self.wide)
         finally:
             set_location(before)
-        # Their products are this kernel's own; all around them is lowered as it stands.
+        # Their products are this kernel's own; all else around them is lowered as usual.
         self.lowering.memo[products, place] = self.dot(self.q, self.k, self.e)
         self.kept = None if kept is None else self.lowering.value(kept, place)
         return self.lowering.value(scores, place)
@@ -168,7 +168,7 @@ class _Template:
 
     def store(self, anchor: Node, buffer: Buffer) -> Store:
         base = _base(anchor)
-        if base not in self.results:  # it may be stored at several places
+        if base not in self.results:  # one result may be stored at several places
             self.results[base] = _RESULTS[base.op](self)
         self.lowering.nodes[base] = None
         value, *tail = self.results[base]
@@ -176,7 +176,7 @@ class _Template:
         return self.lowering.stored(anchor, base, place, value, buffer)
 
 
-# What each record is, and the axes that its shape has after the batch.
+# The value of each record, and the axes of its shape behind the batch.
 _RESULTS: dict[Op, Callable[[_Template], tuple[Value, Axis, Axis | None]]] = {
     attention: lambda t: (t.dot(t.dropped(t.weights), t.v, t.j), t.i, t.c),
     attention_logsumexp: lambda t: (t.rows, t.i, None),

@@ -1,4 +1,4 @@
-"""Contractions as dot products: which elements of the operands meet at a point of the result."""
+"""Contractions as dot products: the elements of the operands that meet at a point of the result."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Contraction:
     shape: the result, with a grouped channel as two dimensions.
     summed: the extents of the dimensions summed over.
     terms(place, summed place): the two factors at a place of the result (in the node's own shape).
-    segment(place, summed place): for a product in groups, the row and the group at a point: it is
-        summed if the third operand's entries at the group and behind it say that the row is its.
+    segment(place, summed place): for a product in groups, the row and the group at a point. It is
+        summed if the row lies between the third operand's entries at the group and behind it.
     scales(place, summed place): two more factors of each term, if there are any.
     """
 
@@ -56,7 +56,7 @@ class Contraction:
 
 
 def contraction(node: Node) -> Contraction:
-    """How a CONTRACTION node is computed; made once a node."""
+    """The Contraction of a node, made once a node."""
     found = node.memo.get("contraction")
     if found is None:
         found = node.memo["contraction"] = _RULES[node.op](node)
@@ -192,7 +192,7 @@ def _conv_input_grad(node: Node) -> Contraction:
         for p, j, count, s, (low, _), d in zip(
             position, kernel, g.shape[2:], stride, padding, dilation, strict=True
         ):
-            # The window that put its place j on input position p began at p + low - j * d.
+            # The window whose tap j lies on input position p began at p + low - j * d.
             start = p + low - j * d
             conditions.append(Condition(start, 0, (count - 1) * s + 1))
             if s > 1 and count > 1:
@@ -230,7 +230,7 @@ def _moved_first(place: Place) -> Place:
 
 
 def _channels_last(node: Node) -> Contraction:
-    """The same sum with its channels behind its places, over neighbouring channels first."""
+    """The same sum with channels behind places, over neighbouring channels first."""
     rule = contraction(plain(node))
     groups = node.attrs[-1]
     shape = _grouped(node.shape, node.rank - 1, groups)

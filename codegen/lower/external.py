@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 Config = tuple[tuple[str, Any], ...]
-"""Of an autotuned kernel: names with plain values, by name."""
+"""The config of an autotuned kernel: plain values by name."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """What the best config of an autotuned kernel depends on. structure: a hash of its text, its
-    configs and all else that isn't a size."""
+    """The facts that decide on the best config of an autotuned kernel. structure: a hash of its
+    text, its configs and all else that isn't a size."""
 
     structure: str
     sizes: tuple[int, ...]
@@ -30,11 +30,11 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Autotuned(Site):
-    """A launch of an autotuned kernel as each of its configs makes it, for the tuner.
+    """A launch of an autotuned kernel in each of its configs, for the tuner.
 
-    outputs, inputs: the buffers of a launch, those that it writes to first. scalars: the numbers
-    it was passed that change from run to run. launches: by config, the first of them by default;
-    none where nothing is tuned.
+    outputs, inputs: the buffers of a launch, those it writes to first. scalars: the numbers passed
+    to it that change from run to run. launches: by config, the default first; empty where nothing
+    is tuned.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Autotuned(Site):
 
 @dataclass(frozen=True)
 class Registered:
-    """A launch that nodes refer to. origin: where the config of an autotuned kernel is from."""
+    """A launch that nodes refer to. origin: the source of an autotuned kernel's config."""
 
     emitted: Emitted
     origin: str = ""
@@ -57,9 +57,9 @@ class Registered:
 class External:
     """A user's kernel in the place of one of ours.
 
-    emitted: the kernel and what a launch passes to it. Its buffers are the operands that it writes
+    emitted: the kernel and the arguments of a launch. Its buffers are the operands that it writes
         to, then the others.
-    scalars: the numbers it is passed that change from run to run.
+    scalars: the numbers passed to it that change from run to run.
     """
 
     registered: Registered
@@ -80,7 +80,7 @@ _made: WeakValueDictionary[tuple[str, tuple[int, ...]], External] = WeakValueDic
 
 
 def register(key: Hashable, make: Callable[[], Registered]) -> str:
-    """The name by which nodes refer to a launch: one for equal keys, made when it is new."""
+    """The name by which nodes refer to a launch. Equal keys share one launch."""
     name = _names.get(key)
     if name is None:
         made = make()
@@ -91,7 +91,7 @@ def register(key: Hashable, make: Callable[[], Registered]) -> str:
 
 
 def launch_of(node: Node) -> External:
-    """What runs an `external` node, one object for all that have the same numbers."""
+    """The External that runs a node, one object for all nodes with the same numbers."""
     name, tensors, *_ = node.attrs
     numbers = node.operands[tensors:]
     key = name, tuple(n.attrs[0] for n in numbers)

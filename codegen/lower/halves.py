@@ -1,8 +1,8 @@
 """Roundings to half types within a kernel.
 
 Kernels compute in float32. An element of a half type is rounded all the same, as memory would round
-it, so its bits don't depend on whether another kernel reads it. The rounding is left out where the
-half type holds the element as it is.
+it, so its bits don't depend on whether another kernel reads it. No rounding is written where the
+half type holds the element exactly.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Halves:
 
 
 def _fits_halves(value: Value) -> bool:
-    """Whether a value is a constant that every half type holds: one of at most 8 significant bits,
-    neither large nor small."""
+    """Whether a value is a constant that every half type holds: at most 8 significant bits, neither
+    large nor small."""
     if not isinstance(value, Constant) or value.dtype is not float32:
         return False
     fraction, exponent = math.frexp(float(value.value))

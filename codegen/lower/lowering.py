@@ -62,7 +62,7 @@ Request = tuple[Node, Place]
 Rule = Generator[Request, Value, Value]
 
 _POSITIONAL = (ops.add, ops.sub, ops.mul)
-"""Of integers that are positions these are positions too."""
+"""Ops whose results are positions if their operands are."""
 
 
 class CannotFuse(Exception):
@@ -180,7 +180,7 @@ class Lowering:
         return self._shared((buffer, offset), lambda: Load(buffer, offset, dtype))
 
     def _shared(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """One value for equal expressions, whichever nodes they come from."""
+        """One value for equal expressions, whatever nodes they come from."""
         found = self._same.get(key)
         if found is None:
             found = self._same[key] = make()
@@ -249,12 +249,12 @@ class Lowering:
         if accumulator(target) is not target:
             rounded = source is target
             return arg if rounded else self.apply(ops.cast, (arg,), float32, target)
-        if arg.dtype is target:  # a half type is float32 in a kernel already
+        if arg.dtype is target:  # a kernel holds a half type as float32 already
             return arg
         return self.apply(ops.cast, (arg,), target)
 
     def _bitcast(self, node: Node, arg: Value) -> Value:
-        """The bits are those of memory: what is computed in a wider type is rounded first."""
+        """The bits are those of memory, so a value computed in a wider type is rounded first."""
         source, target = node.operands[0].dtype, node.dtype
         if source in NARROW and not isinstance(arg, Load):
             arg = self.apply(ops.cast, (arg,), float32, source)
@@ -308,7 +308,7 @@ class Lowering:
                 value = yield part, tuple(where)
                 parts.append((Condition(place[axis], start, start + size), value))
             start += size
-        # Each part is guarded on both sides: a branch not taken must not load out of bounds.
+        # Each part is guarded on both sides: a branch that isn't taken must not load out of bounds.
         result: Value = self.constant(0, node.dtype)
         for condition, value in reversed(parts):
             result = self._guard(movement.simplified([condition]) or [], value, result)
@@ -373,7 +373,7 @@ class Lowering:
         return self._ranges[id(value)]
 
     def _own_points(self, node: Node, place: Place, over: tuple[Axis, ...]) -> None:
-        """A fold is computed once a row: raises unless `place` is one of its own for each row."""
+        """Raises unless a fold at `place` is computed once for each row and no more."""
         kept = self.domain.beside(over)
         mentioned = self.axes_of(place)
         if mentioned & set(over):
@@ -492,7 +492,7 @@ class Lowering:
         return self._guard(conditions, value, zero)
 
     def _is_permutation(self, offset: Index) -> bool:
-        """Whether `offset` runs through 0, 1, … as the parallel axes do, in whatever order."""
+        """Whether `offset` runs through 0, 1, … as the parallel axes do, in any order."""
         if not offset.is_affine or offset.const:
             return False
         step = 1
@@ -512,7 +512,7 @@ class Lowering:
 def stored_base(node: Node, source: Callable[[Node], Buffer | None]) -> Node:
     """The node a kernel iterates over to store `node`.
 
-    What is computed is stored at permuted places; a mere copy is made in the order of its result.
+    A computed value is stored at permuted places; a mere copy is made in the order of its result.
     """
     base = node
     while movement.is_bijection(base):
@@ -540,11 +540,11 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
 }
 
 _IDENTITY: dict[Fold, int] = {Fold.SUM: 0, Fold.PROD: 1, Fold.ALL: True, Fold.ANY: False}
-"""The fold of nothing; the others are refused where they are recorded."""
+"""The folds of nothing; other folds of nothing are refused when they are recorded."""
 
 
 def _as_index(value: Value) -> Index | None:
-    """The index that an integer value is, if that is known when compiling."""
+    """The index that equals an integer value, if it is known when compiling."""
     if isinstance(value, Position):
         return value.index
     if isinstance(value, Constant) and value.dtype is int64:

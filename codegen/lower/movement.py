@@ -1,4 +1,4 @@
-"""Movement ops as maps of places: where an element of the result comes from in the operand."""
+"""Movement ops as maps of places: from an element of the result to the one in the operand."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def _flip(place: Place, node: Node) -> Place:
 
 
 def reshaped(place: Place, shape: Sequence[int], target: Sequence[int]) -> Place:
-    """A place in `shape`, as the place in `target` that holds the same row-major element."""
+    """The place in `target` of the element that is at a place in `shape`, in row-major order."""
     if [s for s in shape if s != 1] == [s for s in target if s != 1]:
         rest = (p for p, s in zip(place, shape, strict=True) if s != 1)
         return tuple(ix.ZERO if s == 1 else next(rest) for s in target)
-    # The last dimensions that both have stay as they are. A window's position in one of them may
-    # be outside, guarded by a condition, and would be carried into those before it.
+    # The last dimensions that both have stay as they are. A guard may let a window's position in
+    # one of them lie outside; it must not carry over into the dimensions before.
     same = 0
     while same < min(len(shape), len(target)) and shape[-1 - same] == target[-1 - same]:
         same += 1
@@ -86,11 +86,11 @@ _MAPS: dict[Op, Callable[[Place, Node], Place]] = {
     ops.flip_op: _flip,
     ops.windows_op: _windows,
 }
-"""Where in the one operand of a node its element at a place comes from."""
+"""The map from a place in a node with one operand to the place in that operand."""
 
 
 def source(node: Node, place: Place) -> Place:
-    """The place in the one operand of `node` that its element at `place` comes from."""
+    """The place in the one operand of `node` from which its element at `place` comes."""
     return _MAPS[node.op](place, node)
 
 
@@ -100,7 +100,7 @@ def is_map(node: Node) -> bool:
 
 
 def is_bijection(node: Node) -> bool:
-    """Whether every element of the operand occurs once in the result, as `target` tells."""
+    """Whether the result has every element of the operand once, so that `target` exists."""
     return node.op.bijective
 
 
@@ -115,7 +115,8 @@ def target(node: Node, place: Place) -> Place:
 
 
 def pad_source(node: Node, place: Place) -> tuple[list[Condition], Place] | None:
-    """Where a padded tensor holds its operand, and from where in it; None if nowhere."""
+    """(conditions, place): where a padded tensor holds its operand, and the place there; None if it
+    holds nothing of it."""
     low, _, interior = node.attrs
     conditions: list[Condition] = []
     inside: list[Index] = []
@@ -133,7 +134,7 @@ def pad_source(node: Node, place: Place) -> tuple[list[Condition], Place] | None
 
 
 def simplified(conditions: Sequence[Condition]) -> list[Condition] | None:
-    """The conditions that may fail; None if one always does."""
+    """The conditions that may fail; None if one of them always fails."""
     kept = []
     for condition in conditions:
         low, high = condition.index.bounds()

@@ -1,8 +1,8 @@
-"""The places at which a kernel reads its nodes, which tell how often it would compute each of them.
+"""The places at which a kernel reads its nodes: they tell how often it would compute each node.
 
-A node that is read through several index maps is lowered once for each place they lead to, and once
-for each path through guards, since a guard masks all loads under it. Along a chain of such nodes
-the numbers multiply. `Places` follows the maps without lowering anything.
+A node that is read through several index maps is lowered once for each place the maps lead to, and
+once for each path through guards, since a guard masks all loads under it. Along a chain of such
+nodes the numbers multiply. `Places` follows the maps without lowering anything.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ GuardPath = tuple[int, tuple[Condition, ...]]
 
 _POINTWISE = (Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN)
 """Nodes that read operands of their own shape element by element. A fold among them is over one
-element: any other is an anchor."""
+element: any other fold is an anchor."""
 
 
 class Places:
-    """The places at which nodes are read, as numbers, so that rounds that are alike are followed
-    once."""
+    """The places at which nodes are read, as numbers. Equal steps are followed once."""
 
     def __init__(self) -> None:
         self._interned: list[Any] = [()]
@@ -45,7 +44,7 @@ class Places:
         return self.number(tuple(ix.of(Axis(f"d{i}", n)) for i, n in enumerate(node.shape))), 0
 
     def operands(self, node: Node, at: Reading) -> Iterator[tuple[Node, Reading]]:
-        """The operands that computing `node` at a place reads, each with its place."""
+        """The operands that are read to compute `node` at a place, each with its place."""
         if node.op.kind is Kind.GATHER:
             yield from self._gathered(node, at)
             return
@@ -80,7 +79,7 @@ class Places:
         return self.every(operand)
 
     def _part(self, node: Node, number: int, start: int, place: Place, path: int) -> Reading | None:
-        """An operand of a concatenation, which begins at `start`."""
+        """The reading of a concatenation's operand, which begins at `start`."""
         axis = node.attrs[0]
         size = node.operands[number].shape[axis]
         kept = movement.simplified([Condition(place[axis], start, start + size)])
@@ -90,7 +89,7 @@ class Places:
         return self._guarded(kept, (*place[:axis], inside, *place[axis + 1 :]), path)
 
     def _gathered(self, node: Node, at: Reading) -> Iterator[tuple[Node, Reading]]:
-        """The operands of a gather. Data as a position differs at each place where it is read."""
+        """The operands of a gather. A position that is data differs from place to place."""
         x, *indices = node.operands
         axis = node.attrs[0]
         place, path = self._interned[at[0]], at[1]

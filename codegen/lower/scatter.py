@@ -1,5 +1,5 @@
-"""Updates: kernels that replace some of the values in memory, at positions that are data (scatters)
-or known (overwritten slices)."""
+"""Updates: kernels that replace some values in memory, at positions that are data (scatters) or
+known (overwritten slices)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def lower_update(
 ) -> tuple[Kernel, Lowering]:
     """The kernel that updates `buffer`, which holds the base of `node`.
 
-    Axes along which no two points can meet are parallel; the others run in order, so that "set"
-    keeps the last value and sums are made in one order.
+    Axes along which no two points meet are parallel. The others run in order, so that "set" keeps
+    the last value and sums are added in one order.
     """
     base, values = node.operands[:2]
     mode = "set" if node.op is overwrite else node.attrs[1]
@@ -48,7 +48,7 @@ _KNOWN = (Kind.GENERATE, Kind.CONSTANT, Kind.MOVEMENT, Kind.ELEMENTWISE)
 
 
 def _places(node: Node, lowering: Lowering) -> tuple[Place, tuple[Axis, ...], tuple[Axis, ...]]:
-    """Where each value goes, the axes along which no two points can meet, and the others."""
+    """The place of each value, the axes along which no two points meet, and the other axes."""
     base, values, *indices = node.operands
     axis = node.attrs[0]
     placed = values.rank - (base.rank - len(indices))
@@ -69,7 +69,8 @@ def _places(node: Node, lowering: Lowering) -> tuple[Place, tuple[Axis, ...], tu
 
 
 def _told_apart(position: Index) -> set[Axis]:
-    """Axes such that points which differ in any of them have different positions."""
+    """The axes that tell positions apart: points that differ in one of them have other
+    positions."""
     if any(isinstance(atom, Data) for atom in ix.walk(position)) or not position.is_affine:
         return set()
     reach = 0
@@ -81,8 +82,8 @@ def _told_apart(position: Index) -> set[Axis]:
 
 
 def meeting(node: Node) -> int:
-    """How many updates of a scatter may be of one element, for all that is known of its positions
-    when it is compiled."""
+    """How many updates of a scatter may meet at one element, as far as its positions are known when
+    compiling."""
 
     def source(operand: Node) -> Buffer | None:
         if operand.op.kind in _KNOWN:

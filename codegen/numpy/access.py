@@ -15,7 +15,7 @@ from .program import Array
 
 
 def position(e: Emission, index: Index, context: Context) -> Array:
-    """The values of an index of the context's domain, int64."""
+    """The values of an index in the context's domain, int64."""
     domain = context.domain
     if not has_data(index):
         name = e.argument("at", tabulate(index, domain), (index, domain))
@@ -25,7 +25,7 @@ def position(e: Emission, index: Index, context: Context) -> Array:
 
 
 def _moving(e: Emission, index: Index, context: Context) -> Array:
-    """Those of an index with data."""
+    """The values of an index that contains data."""
     moving = [(a, c) for a, c in index.terms if has_data(Index(((a, c),)))]
     fixed = Index(tuple(t for t in index.terms if t not in moving), index.const)
     total = position(e, fixed, context) if fixed.terms or fixed.const else None
@@ -62,7 +62,7 @@ def data(e: Emission, atom: Data, context: Context) -> Array:
         masked = "" if mask is None else f", {mask.name}"
         call = f"support.check({value.name}, {size}, {error}{masked})"
         reads = (value,) if mask is None else (value, mask)
-        # It may be its argument itself.
+        # The result may be the argument itself.
         return e.let(call, np.int64, value.extent, reads, stem="at_", by_rows=True, alias=value)
 
     checked = e.once(("data", atom, value.name, mask.name if mask else ""), check)

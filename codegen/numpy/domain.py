@@ -1,9 +1,9 @@
 """The dimensions of the arrays a kernel computes with, and indices rewritten to them.
 
 A value that ranges over axes S is an array with one dimension for each axis of the domain, of size
-1 where it does not range over the axis. At first the domain is the axes of the kernel. A Relation
-exchanges axes that occur together: a*i + b*j + ... = start + step * fresh. With it a guarded value
-is computed over its valid part only.
+1 where the value does not range over the axis. At first the domain has the kernel's axes. A
+Relation replaces axes that occur together: a*i + b*j + ... = start + step * fresh. With it a
+guarded value is computed over its valid part only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..kernel.index import Axis, Data, FloorDiv, Index, Mod, constant, floordiv,
 
 
 class NotExpressible(Exception):
-    """An index depends on axes in a way other than their relation allows."""
+    """An index depends on axes in another way than their relation allows."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ def rewrite(index: Index, relations: tuple[Relation, ...]) -> Index:
 
 @dataclass(eq=False)
 class Domain:
-    """Axes, one for each dimension, and how the indices of the kernel are said in them.
+    """Axes, one for each dimension, and the way to express the kernel's indices by them.
 
-    origin: for each axis of the kernel the dimension it (or what replaced it) lies in.
+    origin: for each axis of the kernel, the dimension of this axis or of the one that replaced it.
     """
 
     axes: tuple[Axis, ...]
@@ -94,7 +94,7 @@ class Domain:
         return found
 
     def dimensions(self, index: Index) -> set[int]:
-        """The dimensions along which an index of this domain varies, leaving out what is data."""
+        """The dimensions along which an index of this domain varies, apart from its data."""
         found: set[int] = set()
         for atom, _ in index.terms:
             if isinstance(atom, Axis):
@@ -104,7 +104,8 @@ class Domain:
         return found
 
     def related(self, relations: tuple[Relation, ...]) -> Domain:
-        """The domain after an exchange; a fresh axis lies where the first it replaces lay."""
+        """The domain with relations; a fresh axis takes the place of the first axis that it
+        replaces."""
         axes = list(self.axes)
         moved: dict[int, int] = {}
         for relation in relations:

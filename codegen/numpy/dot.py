@@ -1,4 +1,4 @@
-"""Sums of products, as products of stacks of matrices."""
+"""Sums of products, computed as products of stacks of matrices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dot(e: Emission, value: Dot, context: Context) -> Array:
     if value.scales:
         a, b = (_scaled(e, x, e.of(s, context)) for x, s in zip((a, b), value.scales))
     e.program.may_warn |= wanted.kind == "f"
-    # An axis that only one operand has is summed there; one that neither has is a factor.
+    # An axis that only one operand has is summed in it; one that neither has gives a factor.
     over = dimensions(value.over, domain)
     if value.segment is not None:
         return grouped_dot(e, a, b, over, value.segment, context)
@@ -67,7 +67,7 @@ def _summed(e: Emission, array: Array, d: int) -> Array:
 
 
 def _stored_order(e: Emission, kept: list[int], context: Context) -> list[int]:
-    """The dimensions of the result from slow to fast, as the first store of the kernel has them."""
+    """The dimensions of the result, from slow to fast, in the order of the kernel's first store."""
     if context.domain is not e.root:
         return kept
     index = e.root.rewrite(e.kernel.stores[0].offset)
@@ -75,7 +75,7 @@ def _stored_order(e: Emission, kept: list[int], context: Context) -> list[int]:
     for atom, coefficient in index.terms:
         if atom in e.root.axes:
             strides[e.root.axes.index(atom)] = abs(coefficient)
-    # What the store does not mention varies slowest.
+    # A dimension that the store does not mention varies slowest.
     return sorted(kept, key=lambda d: -(strides[d] or math.inf))
 
 
@@ -96,7 +96,7 @@ def _product(e: Emission, a: Array, b: Array, layout: Layout) -> Array:
 
 
 def _looped(e: Emission, a: Array, b: Array, layout: Layout) -> Array:
-    """Step by step along one dimension, so that what is copied stays in cache."""
+    """The product step by step along one dimension, so that copies stay in cache."""
     d = layout.loop
     assert d is not None
     extent = _extent(a, b, layout.inner)

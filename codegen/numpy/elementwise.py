@@ -41,7 +41,7 @@ def scalar(e: Emission, value: Scalar) -> Array:
 
 
 def _kept(e: Emission, divisor: Array, mask: Array) -> Array:
-    """1 outside of the mask, where a quotient is not needed."""
+    """The divisor, with 1 outside of the mask, where the quotient is not needed."""
     reads = (mask, divisor)
     call = f"np.where({mask.name}, {divisor.name}, {np_name(divisor.dtype)}(1))"
     return e.let(call, divisor.dtype, common(reads), reads, stem="divisor_", by_rows=True)
@@ -59,7 +59,7 @@ def apply(e: Emission, value: Apply, context: Context) -> Array:
     if value.may_fail and context.mask is not None:
         args = (args[0], _kept(e, args[1], context.mask))
     quiet = value.op.cost < 4 and all(a.extent and a.dtype.kind in "biu" for a in args)
-    e.program.may_warn |= not quiet  # integer arrays warn of divisions only
+    e.program.may_warn |= not quiet  # integer arrays warn about divisions only
     parts = template.calls(value.op)
     if parts is None:
         assert isinstance(value.op.numpy, str)

@@ -1,4 +1,4 @@
-"""What the parts of the emitter share: names, arguments, statements, and the walk over the DAG."""
+"""The state that the emitter's parts share: names, arguments, statements, the walk over the DAG."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .program import Array, Program, Statement
 
 @dataclass(frozen=True, eq=False)
 class Context:
-    """Where a value is computed: in which domain, and under which mask (None: everywhere).
+    """The place where a value is computed: a domain and a mask (None: everywhere).
 
     Outside of the mask a value may be anything, and no position is checked.
     """
@@ -31,7 +31,7 @@ Compute = Callable[["Emission", Value, Context], Array]
 
 
 class Emission:
-    """One kernel on its way to text."""
+    """One kernel while its text is written."""
 
     def __init__(self, kernel: Kernel, compute: Compute):
         self.kernel = kernel
@@ -42,12 +42,12 @@ class Emission:
         self.buffers = {b: f"out{i}" for i, b in enumerate(kernel.outputs)}
         self.buffers |= {b: f"in{i}" for i, b in enumerate(kernel.inputs)}
         self.slots = {v.slot: i for i, v in enumerate(kernel.scalars)}
-        # At least one dimension, so that no array is 0-d: NumPy turns results of these to scalars.
+        # At least one dimension, so that no array is 0-d: NumPy turns 0-d results into scalars.
         axes = tuple(a for a in (*kernel.parallel, *kernel.reduction) if a.extent != 1)
         axes = axes or (Axis("one", 1),)
         self.root = Domain(axes, {a: i for i, a in enumerate(axes)})
         self.known: dict[Hashable, Array] = {}
-        self.windows: dict[str, Any] = {}  # what views of padded arrays are made of, by name
+        self.windows: dict[str, Any] = {}  # the sources of views of padded arrays, by name
         self._boxes: dict[Hashable, Domain] = {}
         self._shared: dict[Hashable, str] = {}
         self._counts: dict[str, int] = {}
@@ -106,7 +106,7 @@ class Emission:
         by_rows: bool = False,
         alias: Array | None = None,
     ) -> Array:
-        """A new variable; `alias` says whose memory it is a view of. For ufunc and by_rows see
+        """A new variable. alias: the array whose memory it is a view of. For ufunc and by_rows see
         `Statement`."""
         name = self.fresh(stem)
         root, owned = (alias.root, alias.owned) if alias else (name, bool(extent))
@@ -123,7 +123,7 @@ class Emission:
         if "f" in (array.dtype.kind, wanted.kind) or wanted.itemsize == 2:
             self.program.may_warn = True
         kind = np_name(wanted)
-        if wanted in _FLOAT8:  # with other edge cases than those of ml_dtypes
+        if wanted in _FLOAT8:  # ml_dtypes has other edge cases
             self.program.may_warn = True
             call = f"special.cast({array.name}, {kind})" + ("[()]" if array.is_scalar else "")
         elif array.is_scalar:
@@ -143,11 +143,11 @@ class Emission:
     # Values
 
     def of(self, value: Value, context: Context) -> Array:
-        """The array of a value computed before."""
+        """The array of a value that was computed before."""
         return self.known[self.key(value, context)]
 
     def evaluate(self, root: Value, context: Context) -> Array:
-        """The array of `root`, and before it of all it is made of."""
+        """The array of `root`, written after all its operands."""
         stack: list[tuple[Value, bool]] = [(root, False)]
         while stack:
             value, ready = stack.pop()
@@ -162,7 +162,7 @@ class Emission:
         return self.of(root, context)
 
     def operands(self, value: Value) -> Iterator[Value]:
-        """What is computed before `value`, in its context."""
+        """The values that are computed before `value`, in its context."""
         if isinstance(value, Guard):
             yield value.outside
         else:
@@ -176,7 +176,7 @@ class Emission:
         return value, context.domain, mask
 
     def reads_data(self, value: Value) -> bool:
-        """Whether a position that is data, or a divisor, is checked to compute a value."""
+        """Whether computing a value checks a divisor, or a position that is data."""
         found = self._reads_data.get(value)
         if found is None:
             found = any(has_data(i) for i in value.indices())
@@ -187,8 +187,8 @@ class Emission:
 
 
 def _like(reads: Sequence[Array], extent: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides NumPy gives a new result: dense, in the order of its operands; None if the
-    operands lie in the order of the dimensions, or disagree."""
+    """The strides that NumPy gives a new result: dense, in the order of its operands. None if the
+    operands have the order of the dimensions, or disagree."""
     order: list[int] | None = None
     for array in reads:
         if array.extent != extent or array.strides is None:
@@ -209,7 +209,7 @@ def _like(reads: Sequence[Array], extent: tuple[int, ...]) -> tuple[int, ...] | 
 
 
 def everything(root: Value) -> Iterator[Value]:
-    """`root` and all it is computed from."""
+    """`root` and all values it is computed from."""
     seen: set[int] = set()
     stack = [root]
     while stack:
@@ -235,7 +235,7 @@ def common(arrays: Sequence[Array]) -> tuple[int, ...]:
 
 
 def np_name(dtype: np.dtype) -> str:
-    """How emitted code names a dtype."""
+    """The name of a dtype in emitted code."""
     return dtype.name if dtype in _FOREIGN else f"np.{dtype.name.replace('bool', 'bool_')}"
 
 

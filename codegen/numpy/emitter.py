@@ -1,12 +1,12 @@
-"""Writes a kernel as a NumPy program: an array for each value, in the order of the DAG.
+"""The writer of a kernel as a NumPy program: one array for each value, in the order of the DAG.
 
     def make(shape0, c0):                      # what differs between kernels of one structure
         def softmax(buffers, scalars):         # the launch
             ...
         return softmax
 
-What follows from sizes alone (shapes, strides, tables of positions, constants) comes in as
-arguments of `make`, so kernels that differ only in sizes share one function.
+Everything that follows from sizes alone (shapes, strides, tables of positions, constants) is an
+argument of `make`, so kernels that differ only in sizes share one function.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Emitted:
     """A kernel as Python source.
 
     source: a module that defines `make(**arguments)`, which returns the launch.
-    code: the source without comments; kernels of one code differ in their arguments only.
+    code: the source without comments; kernels with the same code differ in their arguments only.
     """
 
     name: str
@@ -57,7 +57,7 @@ def emit(kernel: Kernel) -> Emitted:
     values = [e.evaluate(s.value, Context(e.root)) for s in kernel.stores]
     written: set[int] = set()
     for i, store in enumerate(kernel.stores):
-        # A dead input's memory may be given as an output of its size: read it before the stores.
+        # An output of the same size may have the memory of a dead input: read inputs before stores.
         source = next((b for b, name in e.buffers.items() if name == values[i].root), None)
         if source is not None and source.size * source.dtype.itemsize in written:
             value = values[i]
@@ -119,7 +119,7 @@ def _write(e: Emission) -> Emitted:
         "from ml_dtypes import bfloat16, float8_e4m3fn, float8_e5m2",
         "",
         "from tilewright.codegen.numpy import support",
-        "from tilewright.ir import special",
+        "from tilewright.ir.numeric import special",
         "",
         "",
         f"def make({', '.join(arguments)}):",

@@ -16,7 +16,7 @@ from .emission import Context, Emission, np_name
 from .layout import strides_of
 from .program import Array
 
-# Measured on Zen 4: up to this many elements in a row, and from so many rows on.
+# Measured on Zen 4: the most elements in a row, and the least rows.
 _SHORT, _LEAST_RESULTS = 16, 1 << 11
 _TALL = 256
 
@@ -32,7 +32,7 @@ _UFUNC = {
 
 
 def dimensions(axes: tuple[Axis, ...], domain: Domain) -> tuple[int, ...]:
-    """The dimensions that axes of the kernel lie in; an axis of one point lies in none."""
+    """The dimensions of a kernel's axes; an axis of one point has none."""
     return tuple(sorted({domain.origin[a] for a in axes if a in domain.origin}))
 
 
@@ -81,8 +81,8 @@ def reduce(e: Emission, value: Reduce, context: Context) -> Array:
 
 
 def _is_short(arg: Array, dims: tuple[int, ...]) -> bool:
-    """Whether NumPy's inner loop would run over a few elements at a time only. Then it is faster
-    to go through the elements of the fold, each a pass over the result."""
+    """Whether NumPy's inner loop would have only a few elements at a time. Then it is faster to
+    take each element of the fold in a pass over the result."""
     count = math.prod(arg.extent[d] for d in dims)
     results = math.prod(arg.extent) // max(count, 1)
     if count == 0 or results < _LEAST_RESULTS:
@@ -93,7 +93,7 @@ def _is_short(arg: Array, dims: tuple[int, ...]) -> bool:
 
 
 def _is_tall(arg: Array, dims: tuple[int, ...]) -> bool:
-    """Whether rows are added up, one after another: many of them lose digits."""
+    """Whether many rows are added one after another, which loses digits."""
     if len(dims) != 1 or arg.extent[dims[0]] < _TALL:
         return False
     strides = strides_of(arg)
@@ -101,7 +101,7 @@ def _is_tall(arg: Array, dims: tuple[int, ...]) -> bool:
 
 
 def identity(op: Fold, dtype: np.dtype) -> Any:
-    """What max or min of nothing is."""
+    """The max or min of nothing."""
     if dtype.kind == "b":
         return np.bool_(op is Fold.MIN)
     if dtype.kind == "f":

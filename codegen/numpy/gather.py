@@ -17,7 +17,7 @@ from .program import Array
 
 
 def gather(e: Emission, buffer: Buffer, index: Index, context: Context, *, clip: bool) -> Array:
-    """The elements at `index`. clip: some are outside of the buffer, where a guard won't look."""
+    """The elements at `index`. clip: whether some lie outside of the buffer, behind a guard."""
     split = None if clip else rows_of(e, buffer, index, context)
     if split is not None:
         return _taken(e, buffer, split, context)
@@ -37,11 +37,12 @@ def gather(e: Emission, buffer: Buffer, index: Index, context: Context, *, clip:
 
 @dataclass(frozen=True)
 class Rows:
-    """An offset in two parts: what single axes add to it, and a position that selects a row.
+    """An offset in two parts: the terms of single axes, and a position that selects a row.
 
-    memory: the buffer as [outer..., positions, inner...]; outer and inner are dimensions of the
-        domain that the offset depends on in an affine way, `mixed` those the position depends on.
-    is_dense: there is no outer part and the rows lie one after another.
+    memory: the buffer as [outer..., positions, inner...]. outer and inner are dimensions of the
+        domain on which the offset depends in an affine way, `mixed` those on which the position
+        depends.
+    is_dense: whether there is no outer part and the rows lie one after another.
     """
 
     memory: Array
@@ -81,7 +82,7 @@ def rows_of(e: Emission, buffer: Buffer, index: Index, context: Context) -> Rows
     start = index.const + low * step
     reach = sum(s * (domain.shape[d] - 1) for d, s in strides.items())
     if start < 0 or start + (high - low) * step + reach >= buffer.size:
-        return None  # the bounds are too wide to say that nothing else is read
+        return None  # by these bounds, elements outside of the buffer might be read
     at = position(e, steps + constant(-low), context)
     outer = sorted((d for d, s in strides.items() if s >= step), key=lambda d: -strides[d])
     inner = sorted((d for d, s in strides.items() if s < step), key=lambda d: -strides[d])
@@ -93,7 +94,7 @@ def rows_of(e: Emission, buffer: Buffer, index: Index, context: Context) -> Rows
 
 
 def flat_position(e: Emission, rows: Rows) -> str:
-    """The position with the dimensions it depends on only, as text."""
+    """The position as text, with only the dimensions it depends on."""
     at = rows.position
     if not at.extent:
         return at.name
@@ -104,7 +105,7 @@ def flat_position(e: Emission, rows: Rows) -> str:
 
 
 def _taken(e: Emission, buffer: Buffer, rows: Rows, context: Context) -> Array:
-    """Whole rows moved by NumPy, then brought into the order of the domain."""
+    """Whole rows, moved by NumPy and then brought into the order of the domain."""
     domain, at = context.domain, rows.position
     flat = flat_position(e, rows)
     if rows.is_dense:

@@ -13,7 +13,7 @@ from .region import in_region
 
 
 def guard(e: Emission, value: Guard, context: Context) -> Array:
-    """In the box where the conditions hold, or everywhere and then a choice."""
+    """The value in the box where the conditions hold; or everywhere, followed by a choice."""
     boxed = in_region(e, value, context)
     if boxed is not None:
         return e.cast(boxed, value.dtype.np)
@@ -30,7 +30,7 @@ def guard(e: Emission, value: Guard, context: Context) -> Array:
 
 
 def mask(e: Emission, conditions: tuple[Condition, ...], context: Context) -> Array | None:
-    """Where every condition holds; None where they always do."""
+    """A mask that tells where every condition holds; None if they always do."""
     domain = context.domain
     fixed: np.ndarray | None = None
     moving: Array | None = None

@@ -1,7 +1,8 @@
-"""Which matrices a sum of products is made of, and in which order they lie.
+"""Layouts for sums of products: the matrices that a sum consists of, and their order.
 
-BLAS wants stacks of matrices, one of whose two dimensions is dense. A group of dimensions can be
-one dimension of a matrix without a copy if it merges: each stride is the next one's times its size.
+BLAS wants stacks of matrices in which one of the two dimensions is dense. A group of dimensions can
+be one dimension of a matrix without a copy if it merges: each stride is the next one's times its
+size.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from dataclasses import dataclass
 
 from .program import Array
 
-# A gemm of at least this size is worth a call for each item of a stack, where folding the stack
-# into the rows would cost a transposed copy of the result.
+# From this size on a gemm is worth a call for each item of a stack, if folding the stack into the
+# rows would cost a transposed copy of the result.
 _STACK_COLUMNS, _STACK_ROWS = 64, 8
-# An operand that is copied is copied in pieces of about this many elements, so it stays in cache.
+# Operands are copied in pieces of about this many elements, which stay in cache.
 _COPY_AT_ONCE = 1 << 19
 
 
@@ -24,7 +25,7 @@ class Layout:
     """result[stack, left, right] = sum over inner of first[stack, left, inner] * second[...].
 
     flipped: `first` is the second operand of the dot, so that the result lies as it is stored.
-    loop: a dimension along which it is computed in steps, or None.
+    loop: a dimension along which the product is computed in steps, or None.
     """
 
     stack: tuple[int, ...]
@@ -48,8 +49,8 @@ def strides_of(array: Array) -> tuple[int, ...]:
 
 
 def merged(array: Array, dims: Sequence[int]) -> int | None:
-    """The stride of `dims` taken as one dimension; 0 if they hold one element; None if they can't
-    be one without a copy."""
+    """The stride of `dims` taken as one dimension; 0 if they hold one element; None if that takes a
+    copy."""
     strides = strides_of(array)
     inner = 0
     span = 1
@@ -75,12 +76,12 @@ def needs_copy(array: Array, rows: Sequence[int], columns: Sequence[int]) -> boo
 
 
 def dense_last(array: Array, rows: Sequence[int], columns: Sequence[int]) -> bool:
-    """Whether a copy is made faster with `columns` innermost than with `rows`."""
+    """Whether a copy is faster with `columns` innermost than with `rows`."""
     return _run(array, columns) >= _run(array, rows)
 
 
 def _run(array: Array, dims: Sequence[int]) -> float:
-    """How many elements lie together, about, along the innermost of `dims`."""
+    """About how many elements lie together along the innermost of `dims`."""
     strides = strides_of(array)
     for d in reversed(dims):
         if array.extent[d] != 1:
@@ -129,7 +130,7 @@ def _steps(
     inner: Sequence[int],
     flipped: bool,
 ) -> tuple[int | None, int]:
-    """The dimension to go along in steps, for an operand that is copied and large."""
+    """The dimension along which to go in steps, for a large operand that is copied."""
     first, second = (b, a) if flipped else (a, b)
     copied = [x for x, dims in ((first, left), (second, right)) if needs_copy(x, dims, inner)]
     large = max(copied, key=lambda x: math.prod(x.extent), default=None)

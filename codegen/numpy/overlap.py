@@ -1,9 +1,9 @@
 """A sum of products over windows of zeros, turned around: products first, then overlapping sums.
 
 The gradient of a convolution in its input reads the output's gradient through windows over zeros
-(and, with a stride, between them). As matrices these windows hold every element many times and many
-zeros. Instead each element is multiplied with the whole kernel, and the products are added where
-they belong, one place of the kernel after another ("col2im").
+(and, with a stride, between them). As matrices these windows hold every element many times, and
+many zeros. Instead each element is multiplied with the whole kernel, and the products are added to
+their places, one place of the kernel after another ("col2im").
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _AT_ONCE = 1 << 20  # elements of products that stay in cache until they are add
 class _Turn:
     """One direction of the windows: sign * position + kernel offsets = low + start + step * i.
 
-    kept: the dimension of the position, with `extent` of them; kernel: (dimension, coefficient,
-    extent) of the offsets.
+    kept: the dimension of the position, with `extent` positions. kernel: (dimension, coefficient,
+    extent) of each offset.
     """
 
     kept: int
@@ -38,7 +38,7 @@ class _Turn:
     side: Side
 
     def span(self, offset: int) -> tuple[slice, slice] | None:
-        """Where the box lands in the result for one offset, and which part of it does."""
+        """For one offset, the part of the result that the box covers, and that part of the box."""
         side = self.side
         start = self.sign * (side.low + side.start - offset)
         step = self.sign * side.step
@@ -53,8 +53,8 @@ class _Turn:
 def overlap_added(
     e: Emission, a: Array, b: Array, over: Sequence[int], domain: Domain, stored: Sequence[int]
 ) -> Array | None:
-    """The dot of `a` and `b` over the dimensions `over`; None if it has another form or is better
-    made of windows. stored: the dimensions kept, from slow to fast in memory."""
+    """The dot of `a` and `b` over the dimensions `over`. None if it has another form, or if windows
+    are faster. stored: the dimensions kept, from slow to fast in memory."""
     windowed, other = (a, b) if a.name in e.windows else (b, a)
     made: Windows | None = e.windows.get(windowed.name)
     if made is None or any(1 in (a.extent[d], b.extent[d]) for d in over):
@@ -89,7 +89,7 @@ def _turn(side: Side, domain: Domain, over: Sequence[int], other: Array) -> _Tur
 
 
 def _moved(e: Emission, inside: Array, turns: list[_Turn], domain: Domain) -> Array:
-    """The array in the box, with each direction in the dimension of the result it ends up in."""
+    """The array in the box, with each direction moved to its dimension of the result."""
     order = list(range(domain.rank))
     for turn in turns:
         at = domain.axes.index(next(iter(turn.side.direction)))
@@ -167,7 +167,7 @@ def _products(
 def _steps(
     inside: Array, other: Array, each: list[int], order: list[int], turns: list[_Turn]
 ) -> tuple[int | None, int]:
-    """The dimension to go along in steps, and their size."""
+    """The dimension along which to go in steps, and the size of a step."""
     total = math.prod(each)
     apart = {t.kept for t in turns}
     able = [d for d in order if inside.extent[d] > 1 and other.extent[d] == 1 and d not in apart]

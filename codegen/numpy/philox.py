@@ -1,4 +1,4 @@
-"""Philox 4x32-10 over arrays of positions (ir/ops/generate.py has it as it is written down)."""
+"""Philox 4x32-10 over arrays of positions (ir/ops/generate.py has the textbook form)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def philox(seed: Any, offset: Any, index: Any) -> Any:
 
 
 def _word(index: Any, counter: int, key: int, scratch: Any) -> Any:
-    """One block. A word is kept in 64 bits, so that a product has its high half."""
+    """One block. A word is kept in 64 bits, so that a product keeps its high half."""
     m0, m1 = np.uint64(_M0), np.uint64(_M1)
     k0, k1 = key & 0xFFFFFFFF, key >> 32
     c0, c1, c2, c3, high = scratch

@@ -1,4 +1,4 @@
-"""One product of stacks of matrices, from arrays of the domain and back."""
+"""One product of stacks of matrices, made from arrays of the domain and turned back into one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unfolded(e: Emission, out: Array, extent: tuple[int, ...], layout: Layout) -
 
 
 def multiply(e: Emission, first: Array, second: Array, layout: Layout) -> Array:
-    """[*stack, left, right]; without left and right one number for each item of the stack."""
+    """[*stack, left, right]; if both are empty, one number for each item of the stack."""
     stacks = zip(first.extent, second.extent[: len(layout.stack)])
     stack = tuple(n if m == 1 else m for m, n in stacks)
     pair = (first, second)
@@ -46,7 +46,7 @@ def multiply(e: Emission, first: Array, second: Array, layout: Layout) -> Array:
 
 
 def operand(e: Emission, array: Array, layout: Layout, is_first: bool) -> Array:
-    """[*stack, left, inner], [*stack, inner, right], or [*stack, inner] where there is neither."""
+    """[*stack, left, inner] or [*stack, inner, right]; [*stack, inner] if both are empty."""
     if not layout.left and not layout.right:
         return _grouped(e, array, layout.stack, layout.inner)
     if is_first:
@@ -57,7 +57,7 @@ def operand(e: Emission, array: Array, layout: Layout, is_first: bool) -> Array:
 def _matrix(
     e: Emission, array: Array, stack: Sequence[int], rows: Sequence[int], columns: Sequence[int]
 ) -> Array:
-    """The array as matrices that BLAS takes."""
+    """The array as matrices in a layout that BLAS takes."""
     copied = needs_copy(array, rows, columns)
     if copied and not dense_last(array, rows, columns):
         turned = _grouped(e, array, stack, columns, rows)
@@ -68,7 +68,7 @@ def _matrix(
         out = _grouped(e, array, stack, rows, columns)
         merges = merged(array, rows) is not None and merged(array, columns) is not None
         if array.strides is not None and (not copied or not merges):
-            return out  # as it should be, or made so by the copy
+            return out  # it had this layout, or the copy has it
     call = f"support.blas({out.name})"
     return replace(e.let(call, out.dtype, out.extent, (out,), alias=out, stem="m_"), owned=False)
 
@@ -85,5 +85,5 @@ def _grouped(e: Emission, array: Array, stack: Sequence[int], *groups: Sequence[
 
 
 def transposed(order: Sequence[int]) -> str:
-    """The call that brings dimensions into an order."""
+    """The call that transposes dimensions into an order."""
     return "" if list(order) == list(range(len(order))) else f".transpose({tuple(order)})"

@@ -1,4 +1,4 @@
-"""The statements of an emitted function, and what memory their results take."""
+"""The statements of an emitted function, and the memory of their results."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Array:
     """A variable of the emitted function.
 
     extent: the size along each dimension; () for a scalar without dimensions.
-    root: the variable that owns the memory; `owned` if that is a temporary of this function, of
-        which this holds every element once.
+    root: the variable that owns the memory. `owned`: whether that is a temporary of this function,
+        and this array holds each of its elements once.
     strides: in elements, where they are known (0 for size 1).
     """
 
@@ -32,10 +32,10 @@ class Array:
 
 @dataclass
 class Statement:
-    """`target = call`, or a bare call, such as a store: `writes` is the place.
+    """`target = call`, or a bare call such as a store; `writes` is the memory it writes.
 
-    is_ufunc: the call may get `out=`.
-    by_rows: a part of the result along dimension 0 is the call of such parts.
+    is_ufunc: whether the call may get `out=`.
+    by_rows: whether a part of the result along dimension 0 is the call on parts of the operands.
     """
 
     call: str
@@ -53,7 +53,7 @@ class Statement:
 
 @dataclass
 class Program:
-    """Statements in order. may_warn: NumPy might warn of overflow, of 0 / 0, and so on."""
+    """Statements in order. may_warn: whether NumPy might warn about overflow, 0 / 0, and so on."""
 
     statements: list[Statement] = field(default_factory=list)
     may_warn: bool = False
@@ -62,7 +62,7 @@ class Program:
         self.statements.append(statement)
 
     def prune(self) -> None:
-        """Drops what nothing reads and no buffer receives."""
+        """Drops statements whose results nothing reads and no buffer receives."""
         targets = [s.target for s in self.statements if s.target is not None]
         made = {t.name for t in targets if t.root == t.name}
         live: set[str] = set()
@@ -76,13 +76,13 @@ class Program:
         self.statements = kept[::-1]
 
     def place_results(self, sizes: Mapping[str, int]) -> None:
-        """Has ufuncs write into the place they are stored to, or over an operand that is dead.
+        """Lets ufuncs write to the memory where their results are stored, or over a dead operand.
 
         sizes: of the buffers, in bytes.
         """
         self._write_to_places(sizes)
         last = self._last_reads()
-        # What was computed in the place it is stored to is no scratch memory.
+        # A result that is computed in the buffer it is stored to is no scratch memory.
         stored = {
             s.target.root for s in self.statements if s.target is not None and s.out is not None
         }
@@ -126,8 +126,9 @@ class Program:
         self.statements = kept
 
     def _undisturbed(self, maker: int, at: int, root: str, sizes: Mapping[str, int]) -> bool:
-        """Whether a store can be made early: nothing between reads what it may write over, which
-        is any buffer of its size, for a dead input may be given as an output."""
+        """Whether a store can run early: no statement in between reads memory that it may
+        overwrite. That is any buffer of its size, because an output may have the memory of a dead
+        input."""
         for statement in self.statements[maker + 1 : at]:
             if statement.writes is not None and statement.writes.root == root:
                 return False

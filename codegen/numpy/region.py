@@ -1,9 +1,9 @@
-"""Guards whose conditions hold in a box: computed inside of the box only.
+"""Guards whose conditions hold in a box: their inside is computed in the box only.
 
-The conditions of a padding ask of sums like o * stride + k - low, the position in the padded input.
-These sums become axes of their own: over them the padded input is an array, filled with the outside
-value, whose valid part is assigned; over the kernel's axes it is then a view of strided windows.
-With a single axis in each condition the padded array is the value itself.
+The conditions of a padding are on sums like o * stride + k - low, the position in the padded input.
+These sums become axes of their own. Over them the padded input is an array: it is filled with the
+outside value, and its valid part is assigned. Over the kernel's axes it is then a view of strided
+windows. With a single axis in each condition the padded array is the value itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from .program import Array, Statement
 
 @dataclass(frozen=True)
 class Side:
-    """One direction of the box: low + i, 0 <= i < size, of which start, start + step, ... hold."""
+    """One direction of the box: low + i, 0 <= i < size. Conditions hold at start, start + step,
+    …"""
 
     direction: dict[Axis, int]
     low: int
@@ -34,7 +35,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Windows:
-    """What a view of windows over zeros is made of: the array in the box, and where it lies."""
+    """The source of a view of windows over zeros: the array in the box, and its sides."""
 
     inside: Array
     sides: tuple[Side, ...]
@@ -59,7 +60,7 @@ def in_region(e: Emission, value: Guard, context: Context) -> Array | None:
     if not _expressible(value.inside, inner, {a for s in sides for a in s.direction}, domain):
         return None
     if context.mask is not None and e.reads_data(value.inside):
-        return None  # the mask has the shape of the whole domain
+        return None  # the mask covers the whole domain
     inside = e.evaluate(value.inside, Context(inner))
     return _windows(e, value, domain, sides, inside, outside)
 
@@ -86,7 +87,7 @@ def _sides(conditions: tuple[Condition, ...], domain: Domain) -> list[Side] | No
 
 
 def _direction(index: Index) -> dict[Axis, int] | None:
-    """The one sum of axes that `index` is a function of, without a common factor."""
+    """The one sum of axes on which `index` depends, without a common factor."""
     if has_data(index):
         return None
     terms = index.terms
@@ -94,7 +95,7 @@ def _direction(index: Index) -> dict[Axis, int] | None:
         return _direction(terms[0][0].index)
     if not terms or not index.is_affine:
         return None
-    # In the order of the names, so that the same sum is found however it is written.
+    # In the order of names, so that a sum is recognized in any spelling.
     found = {a: c for a, c in sorted(terms, key=lambda t: str(t[0])) if isinstance(a, Axis)}
     common_factor = math.gcd(*found.values())
     if next(iter(found.values())) < 0:
@@ -124,7 +125,7 @@ def _side(direction: dict[Axis, int], asked: list[tuple[Index, Condition]]) -> S
 
 
 def _expressible(root: Value, inner: Domain, replaced: set[Axis], outer: Domain) -> bool:
-    """Whether everything `root` is made of can be computed over the box."""
+    """Whether all that `root` is computed from can be computed over the box."""
     places = {outer.axes.index(a) for a in replaced}
     for value in everything(root):
         folded: tuple[Axis, ...] = ()
@@ -183,15 +184,15 @@ def _windows(
 
 
 def is_zero(value: Value) -> bool:
-    """Whether this is the constant 0 (not -0)."""
+    """Whether a value is the constant 0 (not -0)."""
     return isinstance(value, Constant) and not any(np.asarray(value.value).tobytes())
 
 
 def _allocated(
     e: Emission, value: Guard, box: list[int], inside: Array, outside: Array
 ) -> tuple[Array, Array, list[int]]:
-    """An array of shape `box` filled with the outside value: its memory, its view in the order of
-    the domain, and the strides of that in elements. It lies in memory as `inside` does."""
+    """An array of shape `box` filled with the outside value, in the memory order of `inside`: its
+    memory, its view in the order of the domain, and the view's strides in elements."""
     dtype = value.dtype.np
     order = list(range(len(box)))
     if inside.strides is not None:

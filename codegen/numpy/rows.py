@@ -1,7 +1,7 @@
 """Large kernels in blocks of rows, so that temporaries stay in cache.
 
-A row is what belongs to one position along dimension 0. Each NumPy call is a pass over its
-operands; over blocks the passes after the first find them in cache.
+A row is all that belongs to one position along dimension 0. Each NumPy call is a pass over its
+operands; over a block, the passes after the first find them in cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LEAST, _BLOCK, _LEAST_CALLS = 1 << 20, 1 << 16, 3
 
 
 def in_blocks(e: Emission) -> list[str] | None:
-    """The lines of the program over blocks of rows; None if it doesn't pay or can't be."""
+    """The lines of the program over blocks of rows; None if blocks don't pay or can't be cut."""
     rows = e.root.shape[0]
     statements = e.program.statements
     wide = [s for s in statements if any(_is_wide(a, rows) for a in _arrays(s))]

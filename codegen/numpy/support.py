@@ -1,4 +1,4 @@
-"""What emitted functions call besides NumPy."""
+"""The functions that emitted code calls besides NumPy."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ __all__ = [
 
 
 def check(index: Any, size: int, error: Any, mask: Any = None) -> Any:
-    """`index`, all of whose elements (where `mask` holds) are in 0 <= index < size. If one is not,
-    error(value) is raised.
+    """`index`, after a check that all its elements (where `mask` holds) are in 0 <= index < size.
+    If one is not, error(value) is raised.
 
-    With a mask the others are brought into range: nothing is read through them.
+    With a mask the other elements are brought into range: nothing is read through them.
     """
     if index.size == 0:
         return index
@@ -47,7 +47,7 @@ def check(index: Any, size: int, error: Any, mask: Any = None) -> Any:
 
 
 def blas(x: Any) -> Any:
-    """A stack of matrices that BLAS takes as it is: one of the last two dimensions is dense."""
+    """A stack of matrices as BLAS takes it: one of the last two dimensions is dense."""
     item = x.itemsize
     rows, columns = x.strides[-2:]
     m, n = x.shape[-2:]
@@ -86,7 +86,7 @@ def fold(ufunc: Any, x: Any, dims: tuple[int, ...]) -> Any:
 
 
 def sum_rows(x: Any, axis: int, dtype: Any) -> Any:
-    """The sum over an axis that does not lie dense in memory: NumPy adds one row after another, so
+    """The sum over an axis that is not dense in memory. NumPy would add one row after another, so
     blocks are summed first, and then their sums."""
     count = x.shape[axis]
     block = math.isqrt(count)
@@ -103,7 +103,7 @@ def sum_rows(x: Any, axis: int, dtype: Any) -> Any:
 
 
 def overlap_add(out: Any, parts: Any, moves: Any) -> None:
-    """Adds parts where they belong; they may overlap."""
+    """Adds parts to their places; the places may overlap."""
     for to, source in moves:
         place = out[to]
         np.add(place, parts[source], out=place)
@@ -156,7 +156,7 @@ def update_rows(memory: Any, position: Any, value: Any, mode: str) -> None:
     count = np.diff(np.append(first, at.size))
     most = int(count.max())
     if most <= len(first):
-        # In rounds: the first of each position, the second of each, ...
+        # In rounds: the first value for each position, then the second for each, ...
         for turn in range(most):
             here = first[count > turn] + turn
             place = at[here]
@@ -165,7 +165,7 @@ def update_rows(memory: Any, position: Any, value: Any, mode: str) -> None:
         for begin, size in zip(first, count):
             place = at[begin]
             held = np.concatenate((wide[place : place + 1], value[order[begin : begin + size]]))
-            # NumPy folds row after row, but numbers in a column by pairs.
+            # NumPy folds rows one after another, but numbers in a column by pairs.
             in_order = held.shape[1] > 1
             wide[place] = ufunc.reduce(held) if in_order else ufunc.accumulate(held)[-1]
     if half:
@@ -173,7 +173,7 @@ def update_rows(memory: Any, position: Any, value: Any, mode: str) -> None:
 
 
 def logsumexp(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """log(sum(exp(x))) over `dims`, which stay with size 1; -inf where all of it is."""
+    """log(sum(exp(x))) over `dims`, which stay with size 1; -inf where all elements are -inf."""
     top = np.maximum.reduce(x, axis=dims, keepdims=True)
     shift = np.where(np.isneginf(top), 0, top).astype(x.dtype, copy=False)
     return shift + np.log(np.add.reduce(np.exp(x - shift), axis=dims, keepdims=True))

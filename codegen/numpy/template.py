@@ -1,7 +1,7 @@
-"""The NumPy template of an op, taken apart into single calls whose results can be reused.
+"""The NumPy template of an op, split into single calls whose results can be reused.
 
-`-{0} * 2` becomes negative, then multiply; each is a call of a ufunc that takes `out=`. What can't
-be taken apart stays one expression.
+`-{0} * 2` becomes negative, then multiply; each is a call of a ufunc that takes `out=`. A template
+that can't be split stays one expression.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _COMPARE = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call: `function(*arguments)`; integer arguments are operands (from 0) and earlier
-    results (-1, -2, ...: counted from the first result), strings are literals."""
+    """One call: `function(*arguments)`. Integer arguments are operands (from 0) or earlier results
+    (-1, -2, ...: counted from the first result), strings are literals."""
 
     function: str
     arguments: tuple[int | str, ...]
@@ -95,7 +95,7 @@ def _emit(name: str, nodes: list[ast.expr], out: list[Call], home: str = "np") -
 
 @functools.cache
 def result_dtype(function: str, dtypes: tuple[Any, ...]) -> np.dtype:
-    """The dtype NumPy gives `function` of arguments: dtypes, or literals as text."""
+    """The dtype that NumPy gives `function` for its arguments: dtypes, or literals as text."""
     namespace = {"np": np, "special": special}
     arguments = [eval(d) if isinstance(d, str) else np.ones(1, dtype=d) for d in dtypes]
     with np.errstate(all="ignore"):

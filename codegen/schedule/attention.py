@@ -1,7 +1,7 @@
 """Schedules of attention: tiles by the width of a head.
 
-Found by compiling: the largest tiles whose scores, operands and sums stay in registers, for heads
-with a causal mask too. Rows are (width, (own, walked, warps, stages) of each of the three passes).
+Found by compiling: the largest tiles whose scores, operands and sums stay in registers, also with a
+causal mask. Rows are (width, (own, walked, warps, stages) of each of the three passes).
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _FULL: tuple[tuple[int, Passes], ...] = (
     (128, ((32, 16, 4, 2), (32, 16, 4, 2), (32, 16, 4, 2))),
     (256, ((16, 16, 4, 1), (16, 16, 4, 1), (16, 16, 4, 1))),
 )
-"""Of float32, without tensor cores."""
+"""Float32, without tensor cores."""
 _DRAWING: dict[tuple[str, int], Passes] = {
     ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 2), (64, 16, 8, 2)),
 }
 _CAUSAL: dict[tuple[str, int], Passes] = {
     ("sm_90", 256): ((128, 64, 8, 2), (128, 32, 8, 2), (64, 16, 8, 2)),
 }
-"""By chip and width, of half types: what so wide a head leaves is too little for words of random
-numbers, or for a mask, beside larger scores."""
+"""Half types, by chip and width. A head of this width leaves too few registers for larger scores
+beside the words of random numbers, or beside a mask."""
 
 
 def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -81,5 +81,5 @@ def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:
     which = 0 if parts.total is not None else 2 if parts.walked is parts.query else 1
     own, walked, warps, stages = passes[which]
     if kernel.draws and walked > ((64, walked, 32)[which] if half else 16):
-        walked //= 2  # Philox's words take registers, beside the scores they are for
+        walked //= 2  # Philox's words take registers beside the scores
     return own, walked, warps, stages

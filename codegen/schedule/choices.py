@@ -23,13 +23,13 @@ from .space import Space, grid
 Choices = Mapping[str, Sequence[Any]]
 
 MOST_HELD = 128
-"""Elements of a tile's sums that a thread may have: more are spilled."""
+"""The most elements of a tile's sums that a thread may hold: more are spilled."""
 ROW_PIECES = (1024, 2048, 4096, 8192)
 
 
 def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
-    """All schedules of a kernel that fit a multiprocessor by the cost model, which ranks them. The
-    default first. That of a Bundle is for its largest member."""
+    """All schedules of a kernel that fit a multiprocessor by the cost model, which ranks them; the
+    default is the first. The schedules of a Bundle are for its largest member."""
     if isinstance(kernel, Bundle):
         kernel = kernel.largest
     default, choices = _choices(kernel, target)
@@ -40,7 +40,7 @@ def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
         return predict(kernel, schedule, target).seconds
 
     def effect(schedule: Schedule) -> Any:
-        """What is chosen, if it fits."""
+        """The choices of a schedule, if it fits."""
         fits = _fits(kernel, schedule, target) and math.isfinite(seconds(schedule))
         if schedule != default and not fits:
             return None
@@ -121,7 +121,7 @@ def _rows(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
 
 
 def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
-    """Whether threads have enough to hold, and not too much."""
+    """Whether each thread has enough to hold, and not too much."""
     threads = schedule.num_warps * target.chip.warp
     if kernel.has_dot:
         held = schedule.block_m * schedule.block_n / threads

@@ -1,4 +1,4 @@
-"""Kernels cut by a schedule: how many programs there are, and what one of them takes."""
+"""Kernels cut by a schedule: the number of programs, and the work and resources of one program."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .registers import ADDRESSES, elements_held, multiplies_in_threads, product_
 from .schedule import Schedule, head_block, points
 
 REGISTERS = 1 << 16  # of a multiprocessor: compilers give a thread no more than its share
-_WINDOW = 5  # for each element of windows whose neighbours are summed: offsets and their bounds
+_WINDOW = 5  # registers for an element of windows with summed neighbours: offsets and their bounds
 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
     """A kernel cut by a schedule.
 
-    programs: how many. steps: of the loop of one. loaded: bytes that programs read together.
-    flying: bytes that one has asked for at a time. gathered: elements loaded one by one. flops: of
-    whole tiles. columns: of the product of a warp group, 0 if a tile has too few rows for one.
-    held: elements of a product without tensor cores that a thread sums.
-    registers, shared: estimates.
+    programs: their number. steps: of the loop of one program. loaded: bytes that programs read
+    together. flying: bytes that one program has asked for at a time. gathered: elements that are
+    loaded one by one. flops: of whole tiles. columns: of a warp group's product, 0 if a tile has
+    too few rows for one. held: elements that a thread sums in a product without tensor cores.
+    registers, shared: estimates for one thread and for one program.
     """
 
     programs: int
@@ -40,9 +40,9 @@ class Pieces:
     held: int = 0
 
     def efficiency(self, chip: Chip) -> float:
-        """The share of their peak that products reach with operands from shared memory, which gives
-        128 bytes a cycle: to tensor cores a row of 64 takes as long to read as 64 columns to
-        multiply, and a thread reads a number in the time of four products."""
+        """The share of their peak that products reach. Shared memory gives 128 bytes of operands a
+        cycle: tensor cores read a row of 64 as long as they multiply 64 columns, and a thread reads
+        a number in the time of four products."""
         if self.held:
             return min(1.0, math.sqrt(self.held) / 8)
         if chip.product != "wgmma.mma_async":
@@ -83,7 +83,7 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
     programs = role.row_tiles(m) * _tiles(points(role.n), n) * points(role.batch)
     length = points(role.k)
     if role.group is not None and not role.has_segments_of_rows:
-        length = _tiles(length, role.group.extent)  # of a segment, if all are alike
+        length = _tiles(length, role.group.extent)  # of one segment, as if all were alike
     steps = _tiles(length, k)
     size = dots[0].input_dtype.itemsize
     step = (m + n) * k * size * len(dots)
@@ -110,8 +110,8 @@ def _dot_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
 
 
 def _exchanged(kernel: Kernel, schedule: Schedule) -> int:
-    """Bytes of shared memory through which threads exchange sums so that each stores neighbours.
-    Where a program ends with its tile they are of those that operands had."""
+    """Bytes of shared memory through which threads exchange sums, so that each stores neighbours. A
+    program that ends with its tile exchanges them in the memory of its operands."""
     if not schedule.persistent:
         return 0
     widest = max(s.buffer.dtype.itemsize for s in kernel.stores)
@@ -125,8 +125,8 @@ def _loads(value: Value) -> list[Load]:
 
 
 def _is_whole(value: Value) -> bool:
-    """Whether an operand is read by vectors: along an axis by which its elements are neighbours,
-    and on which no guard and no other part of their place depends."""
+    """Whether an operand is read by vectors: its elements are neighbours along an axis on which no
+    guard and no other part of their place depends."""
     seen: dict[int, Value] = {}
     collect(value, seen)
     guarded = {
@@ -140,7 +140,7 @@ def _is_whole(value: Value) -> bool:
 
 
 def _neighbours(offset: Index) -> set[Axis]:
-    """The axis along which an offset grows by 1. Where there are two, as along windows, vectors
+    """The axis along which an offset grows by 1. None if there are two, as along windows: vectors
     would begin anywhere."""
     steps = {a for a, c in offset.terms if c == 1 and isinstance(a, Axis)}
     rest = (atom.index.axes() for atom, _ in offset.terms if isinstance(atom, (FloorDiv, Mod)))
@@ -148,7 +148,7 @@ def _neighbours(offset: Index) -> set[Axis]:
 
 
 def _runs_along(value: Value, axes: tuple[Axis, ...]) -> bool:
-    """Whether elements that are neighbours in memory mostly are so along one of `axes`."""
+    """Whether most elements that are neighbours in memory are neighbours along one of `axes`."""
     steps = [a for v in _loads(value) for a in v.offset.axes() if v.offset.coefficient(a) == 1]
     return max(steps, key=lambda a: a.extent, default=None) in axes
 
@@ -206,7 +206,7 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         programs=programs,
         steps=_tiles(length, schedule.block_r) * times if schedule.looped else 1,
         loaded=loaded,
-        # Stores are not waited for, but a kernel that has nothing else is as fast as they are.
+        # Stores are not waited for, but a kernel with nothing else is as fast as its stores.
         flying=block * sum(b.dtype.itemsize for b in [v.buffer for v in full] or kernel.outputs),
         flops=0,
         columns=0,
@@ -216,7 +216,7 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
 
 
 def passes(kernel: Kernel) -> int:
-    """How often a row is read that doesn't stay on chip."""
+    """How often a row is read if it doesn't stay on chip."""
     analysis = Analysis(kernel, online=True)
     deepest = max((analysis.depth(v) for v in kernel.values), default=0)
     stored = any(set(kernel.reduction) & analysis.axes(s.value) for s in kernel.stores)

@@ -1,4 +1,4 @@
-"""Schedules of contractions: the tiles that are predicted to take least among those that fit."""
+"""Schedules of contractions: the fastest by prediction among the tiles that fit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, points
 
 Tiles = tuple[int, int, int, int, int]
 
-# (M, N, K, warps, stages) for 16-bit operands: what compiles without spills, if only the sums are
-# stored. Of equals the first one is taken.
+# (M, N, K, warps, stages) for 16-bit operands: tiles that compile without spills, if only the sums
+# are stored. The first one of equals is taken.
 _HALF: dict[str, tuple[Tiles, ...]] = {
     "sm_80": (
         (128, 128, 32, 4, 4),
@@ -76,9 +76,9 @@ _EIGHT: tuple[Tiles, ...] = (
     (64, 16, 128, 4, 5),
     (16, 16, 128, 1, 4),
 )
-"""For float8 on tensor cores that take it. Sums are held twice, see `triton/dots.py`."""
+"""Float8 on tensor cores that take it. Sums are held twice, see `triton/dots.py`."""
 _FAST: tuple[Tiles, ...] = ((128, 256, 128, 8, 4), (256, 128, 128, 8, 4))
-"""For float8 whose sums may be short, beside these."""
+"""More tiles for float8 whose sums may be short."""
 _FULL: tuple[Tiles, ...] = (
     (128, 128, 16, 8, 3),
     (64, 64, 16, 4, 3),
@@ -89,7 +89,7 @@ _FULL: tuple[Tiles, ...] = (
     (64, 16, 32, 4, 3),
     (16, 16, 32, 2, 3),
 )
-"""For float32."""
+"""Float32."""
 _ROUNDED: tuple[Tiles, ...] = (
     (256, 128, 32, 8, 4),
     (128, 128, 32, 8, 3),
@@ -99,7 +99,7 @@ _ROUNDED: tuple[Tiles, ...] = (
     (64, 64, 32, 4, 3),
     *_FULL[2:],
 )
-"""For float32 as TF32, on tensor cores."""
+"""Float32 as TF32, on tensor cores."""
 
 
 def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -160,7 +160,7 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
 def _holding_rows(columns: int, depth: int, target: Target) -> Iterator[Tiles]:
     """Tiles that have all columns, and up to `depth` terms of a sum at a time."""
     for rows, warps in itertools.product((256, 128, 64, 32, 16), (8, 4, 2)):
-        fed = rows < target.chip.rows or warps >= 4  # tensor cores, as far as they have rows for it
+        fed = rows < target.chip.rows or warps >= 4  # tensor cores need four warps
         if fed and 4 <= rows * columns // (warps * target.chip.warp) <= 128:  # elements of a thread
             yield rows, columns, depth, warps, 3
             yield rows, columns, depth, warps, 2
@@ -168,8 +168,8 @@ def _holding_rows(columns: int, depth: int, target: Target) -> Iterator[Tiles]:
 
 
 def parted(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
-    """`schedule` with its sums in as few parts as leave room for what is done with them. Where rows
-    are folded they stay whole."""
+    """`schedule` with its sums cut into the fewest parts that leave registers for the epilogue.
+    Where rows are folded the sums stay whole."""
     if kernel.columns:
         return schedule
     for parts in (1, 2, 4, 8):
@@ -180,8 +180,8 @@ def parted(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
 
 
 def walks(kernel: Kernel, target: Target) -> bool:
-    """Whether programs of a product may walk through its tiles: one of halves, with tiles of all
-    operands that hardware can copy."""
+    """Whether programs of a product may walk through its tiles: it is one of half types, and
+    hardware can copy the tiles of all its operands."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     if not target.chip.tensor_maps or dots[0].input_dtype.itemsize != 2 or kernel.columns:
         return False
@@ -201,8 +201,8 @@ def walking(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
 def _fitting(
     tiles: tuple[Tiles, ...], sizes: tuple[int, int, int], rows: int
 ) -> Iterator[Schedule]:
-    """The tiles that are not twice as long as what they are of, and that have `rows` if there are
-    so many; otherwise the smallest one."""
+    """The tiles with at least `rows` rows, if the product has so many, that are less than twice as
+    long as its sides; if there are none, the smallest tile."""
     least = rows if sizes[0] >= rows else DOT_MIN
     fitting = [
         t for t in tiles if least <= t[0] <= fit(sizes[0], t[0]) and t[1] <= fit(sizes[1], t[1])
@@ -214,5 +214,5 @@ def _fitting(
             block_n=n,
             block_k=block_k,
             num_warps=warps,
-            num_stages=min(stages, max(2, -(-sizes[2] // block_k))),  # one for each step is enough
+            num_stages=min(stages, max(2, -(-sizes[2] // block_k))),  # no more than steps
         )

@@ -1,4 +1,4 @@
-"""How many registers a thread of a contraction takes: estimates, fitted to what compilers made of
+"""Estimates of the registers that a thread of a contraction takes, fitted to what compilers made of
 products, activations, their gradients and norms for sm_90."""
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from ..kernel.analysis import Analysis
 from ..kernel.roles import Roles
 from .schedule import Schedule, points
 
-_MOST, _DOUBT = 255, 16  # what a thread can have, and how far compilers of several versions differ
-ADDRESSES = 40  # beside those of tiles: addresses, masks, sizes
-_MASKS, _BOUNDS = 72, 48  # and where tiles reach over the end; and the bounds of windows
-_FACTORS = 48  # of a product without tensor cores, beside one for each sum
-_HARD, _WITHIN = 12, 2  # from this Op.cost on, so many tiles more are in use within an op
+_MOST, _DOUBT = 255, 16  # the most that a thread can have; the spread among compiler versions
+ADDRESSES = 40  # beside tiles: addresses, masks, sizes
+_MASKS, _BOUNDS = 72, 48  # more, where tiles reach over the end; and for the bounds of windows
+_FACTORS = 48  # for a product without tensor cores, beside one register for each sum
+_HARD, _WITHIN = 12, 2  # an op of this Op.cost or more has so many further tiles in use
 _PHILOX = 8  # tiles that the words of a random number take
-_APART, _FOLDED = 48, 128  # elements of a thread from which on all of a tile is in use at a time
+_APART, _FOLDED = 48, 128  # a tile with so many elements a thread is in use as a whole at a time
 
 
 def product_registers(
     kernel: Kernel, analysis: Analysis, role: Roles, dots: Sequence[Dot], schedule: Schedule
 ) -> int:
-    """Those of a thread but for what it gathers, see `cutting.py`."""
+    """The registers of a thread, without those for gathered elements, see `cutting.py`."""
     m, n, k = schedule.block_m, schedule.block_n, schedule.block_k
     held = elements_held(schedule)
     registers = held * _sums(dots[0], schedule) * len(dots) + ADDRESSES
-    # Where tiles reach over the end there are masks, too, and beside windows their bounds.
+    # Tiles that reach over the end need masks; else windows need their bounds.
     ends = points(role.m) % m or points(role.n) % n or points(role.k) % k
     guarded = any(isinstance(v, Guard) for d in dots for v in (d.a, d.b))
     registers += _MASKS if ends else _BOUNDS if guarded else 0
@@ -42,29 +42,28 @@ def product_registers(
 
 
 def elements_held(schedule: Schedule) -> int:
-    """Elements of a tile that a thread has."""
+    """The number of a tile's elements that a thread holds."""
     return schedule.block_m * schedule.block_n // (schedule.num_warps * 32)
 
 
 def multiplies_in_threads(dot: Dot, schedule: Schedule) -> bool:
-    """Whether products of float32 are not those of tensor cores."""
+    """Whether products of float32 run in threads, not on tensor cores."""
     return dot.input_dtype.itemsize == 4 and not schedule.tf32
 
 
 def _sums(dot: Dot, schedule: Schedule) -> int:
-    """How many tiles of sums there are, see `triton/dots.py`."""
+    """The number of tiles of sums, see `triton/dots.py`."""
     short = dot.input_dtype in FLOAT8 and schedule.float8 and not dot.fast
     return 2 if short or dot.scales else 1
 
 
 def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
-    """How many tiles more than its sums all that is done with these of a contraction has in use at
-    a time at most."""
+    """The most tiles that are in use at a time behind a contraction, beyond its sums."""
     rows, columns = set(role.m), set(role.n)
     last = {id(o): place for place, v in enumerate(kernel.values) for o in v.operands()}
     last |= {id(s.value): len(kernel.values) for s in kernel.stores}
     kept = {id(o) for v in kernel.values if not isinstance(v, Reduce) for o in v.operands()}
-    kept |= {id(s.value) for s in kernel.stores}  # what is only folded is made one by one
+    kept |= {id(s.value) for s in kernel.stores}  # elements for folds are made singly
     sums = [last[id(v)] for v in kernel.values if isinstance(v, Dot)]
     ends, most = sums, len(sums)
     for place, value in enumerate(kernel.values):
@@ -82,15 +81,15 @@ def _alive(kernel: Kernel, analysis: Analysis, role: Roles) -> int:
 
 
 def _is_hard(value: Value, kernel: Kernel) -> bool:
-    """Whether an op takes tiles of its own. The exponentials of a softmax, between two folds, are
-    made in place."""
+    """Whether an op takes tiles of its own. The exponentials of a softmax between two folds are
+    computed in place."""
     if not isinstance(value, Apply) or value.op.cost < _HARD:
         return False
     return not (kernel.columns and value.op is ops.exp)
 
 
 def _of(elements: int, tiles: int, whole: int) -> int:
-    """What `tiles` tiles take of which a thread has so many elements. The assembler has only parts
-    of small tiles in use at a time: smaller ones where a fold is between two values, larger ones
-    where divisions and roots branch, since it moves nothing across."""
+    """The registers of `tiles` tiles with so many elements a thread. The assembler has only parts
+    of small tiles in use at a time. The parts are smaller where a fold lies between two values, and
+    larger where divisions and roots branch, since it moves nothing across a branch."""
     return tiles * elements * min(elements, whole) // whole

@@ -1,12 +1,12 @@
-"""What a kernel would take on a GPU, from its text alone: a static model that ranks schedules.
+"""The predicted time of a kernel on a GPU, from its text alone: a static model to rank schedules.
 
-A launch takes as long as the busiest of what it needs: memory, the cache that multiprocessors
-share, tensor cores, other arithmetic, exponentials. Each is a count divided by the chip's rate, and
-the count is that of the busiest multiprocessor: programs are whole, so the last wave may leave some
-of them idle (wave quantization). How many programs a multiprocessor holds at a time (occupancy)
-decides how many bytes are on their way, which bounds the bandwidth (Little's law).
+A launch takes as long as the busiest resource: memory, the cache that multiprocessors share, tensor
+cores, other arithmetic, exponentials. Each takes a count divided by the chip's rate. The count is
+that of the busiest multiprocessor: programs are whole, so the last wave may leave some idle (wave
+quantization). The number of programs that a multiprocessor holds at a time (occupancy) decides how
+many bytes are on their way, which bounds the bandwidth (Little's law).
 
-Registers and shared memory are those of a compiled kernel where there is one, else estimates.
+Registers and shared memory are those of the compiled kernel if there is one, else estimates.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .cutting import Pieces, cut, passes, seen_share
 from .schedule import Schedule, points
 
 LATENCY = 0.8e-6
-"""Seconds from asking for memory to having it, under load."""
+"""Seconds from a request to memory until its answer, under load."""
 _SWAP = 8  # instructions that compare and swap an element of a sorting network, shuffles included
-_MERGED = 10  # levels of the network that merges a piece of two runs
+_MERGED = 10  # levels of the network that merges a piece from two runs
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one program takes of a multiprocessor: registers of a thread, bytes of shared memory."""
+    """The resources of one program: registers of a thread, bytes of shared memory."""
 
     registers: int
     shared: int
@@ -41,10 +41,10 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a kernel has to do at least.
+    """The least work of a kernel.
 
-    bytes: of each buffer, the elements it reads or writes, once. flops: of products of `dtype`.
-    scalar: other operations, in units of Op.cost. exponentials: of a tile of scores.
+    bytes: of the elements it reads or writes, each counted once. flops: of products of `dtype`.
+    scalar: other operations, in units of Op.cost. exponentials: those of a tile of scores.
     """
 
     bytes: int
@@ -58,9 +58,10 @@ class Work:
 class Prediction:
     """A kernel with a schedule on a chip.
 
-    programs: of the launch; resident: at a time on a multiprocessor; waves: tiles over places.
-    seconds: of the launch without its overhead. bound: what takes longest.
-    share: of the roofline, which needs the same bytes and products at the chip's peak rates.
+    programs: of the launch. resident: those on a multiprocessor at a time. waves: tiles over
+    places.
+    seconds: of the launch without its overhead. bound: the name of the busiest resource.
+    share: of the roofline, the time for the same bytes and products at the chip's peak rates.
     """
 
     work: Work
@@ -87,7 +88,7 @@ def occupancy(chip: Chip, warps: int, usage: Usage) -> int:
 
 
 def work(kernel: Kernel | Bundle) -> Work:
-    """The least that computing a kernel takes."""
+    """The least work that computes a kernel."""
     if isinstance(kernel, Bundle):
         parts = [work(k) for k in kernel.members]
         return Work(
@@ -109,7 +110,7 @@ def work(kernel: Kernel | Bundle) -> Work:
             touched[value.buffer] = min(most, value.buffer.size)
         elif isinstance(value, Dot):
             summed = points(value.over)
-            if value.segment is not None:  # a row is of one group
+            if value.segment is not None:  # each row belongs to one group
                 summed //= points(analysis.axes(value.segment.first))
             flops += int(2 * count * summed * seen)
             dtype = value.input_dtype
@@ -117,7 +118,7 @@ def work(kernel: Kernel | Bundle) -> Work:
             is_score = kernel.is_chained and bool(set(kernel.reduction) & analysis.axes(value))
             is_weight = is_score and value.op is ops.exp
             exponentials += int(count * seen) if is_weight else 0
-            # An exponential takes a multiplication too, with which its base is changed.
+            # An exponential takes a multiplication too, which changes its base.
             scalar += int(count * (1 if is_weight else value.op.cost) * (seen if is_score else 1))
         elif isinstance(value, RandomBits):
             scalar += int(60 * count * seen)
@@ -130,7 +131,7 @@ def work(kernel: Kernel | Bundle) -> Work:
     for store in kernel.stores:
         over = analysis.axes(store.value) | analysis.index_axes(store.offset)
         count = min(points(over), store.buffer.size)
-        twice = store.mode not in (None, "set")  # what is there is read first
+        twice = store.mode not in (None, "set")  # the old value is read first
         touched[store.buffer] = touched.get(store.buffer, 0) + count * (1 + twice)
     moved = sum(n * b.dtype.itemsize for b, n in touched.items())  # type: ignore[attr-defined]
     return Work(moved, flops, scalar, exponentials, dtype)
@@ -145,7 +146,8 @@ def roofline(needed: Work, chip: Chip, tf32: bool = False) -> float:
 def predict(
     kernel: Kernel | Bundle, schedule: Schedule, target: Target, usage: Usage | None = None
 ) -> Prediction:
-    """How a kernel fares with a schedule. `usage` is that of the compiled kernel if it is known."""
+    """The prediction for a kernel with a schedule. `usage`: of the compiled kernel, if it is
+    known."""
     chip = target.chip
     needed = work(kernel)
     shape = cut(kernel, schedule)
@@ -174,12 +176,13 @@ def predict(
         threads = shape.programs * schedule.num_warps * chip.warp
         takes["spills"] = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth
     bound = max(takes, key=lambda name: takes[name])
-    # The first loads of a program and its last stores are waited for if it is alone. One that walks
-    # through tiles loads for the next one meanwhile.
+    # A program that is alone waits for its first loads and its last stores. One that walks through
+    # tiles loads for the next tile meanwhile.
     rounds = 1 if schedule.persistent else -(-shape.programs // places)
     seconds = takes[bound] + rounds * 2 * LATENCY / resident
     if needed.exponentials:
-        # A warp group computes weights between its products: others' products hide that in part.
+        # A warp group computes weights between its products; products of other groups hide part of
+        # it.
         between = takes["exponentials"] + takes["arithmetic"]
         seconds += min(between, takes["products"]) / max(resident * schedule.num_warps // 4, 1)
     share = roofline(needed, chip, schedule.tf32) / seconds
@@ -191,8 +194,8 @@ def predict(
 def _missed(
     kernel: Kernel | Bundle, schedule: Schedule, shape: Pieces, resident: int, chip: Chip
 ) -> int:
-    """Bytes that come from memory again, since the rows that programs walk along at a time don't
-    fit in the cache."""
+    """Bytes that are read from memory again, because the rows that programs walk along at a time
+    don't fit in the cache."""
     if not schedule.looped or isinstance(kernel, Bundle) or kernel.has_dot or kernel.is_chained:
         return 0
     once = shape.loaded // passes(kernel)

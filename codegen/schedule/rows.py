@@ -9,13 +9,13 @@ from .cutting import passes
 from .schedule import Schedule, floor_power, points, power_of_two
 
 STEP = 4096
-"""How many elements of a long row a program takes at a time. A row that is read once is long from
-there on, one that is read again as soon as it doesn't fit."""
+"""The elements of a long row that a program takes at a time. A row that is read once is long from
+there on; a row that is read again is long only if it doesn't fit on chip."""
 
 _BUSY = 16
 """Warps that keep a multiprocessor busy."""
 _THREADS, _UNALIGNED = 1024, 640
-"""That a multiprocessor has registers for, if they read rows by vectors and if not."""
+"""Threads for which a multiprocessor has registers: if they read rows by vectors, and if not."""
 
 
 def pointwise_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -53,13 +53,13 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
         warps = max(1, min(16 << kernel.draws, block * whole // (512 >> kernel.draws)))
         return Schedule(block=block, block_r=whole, num_warps=floor_power(warps))
     warps = _warps(kernel, target)
-    step = STEP * min(warps, 16) // 8  # of 1,024 threads each has fewer registers
+    step = STEP * min(warps, 16) // 8  # with 1,024 threads each has fewer registers
     return Schedule(block=1, block_r=step, looped=True, num_warps=warps)
 
 
 def _warps(kernel: Kernel, target: Target) -> int:
-    """Warps of a program that walks along a row: more where rows are few, and so that there are
-    fewer at a time, if these then stay in the cache until they are read again."""
+    """The warps of a program that walks along a row. Few rows get more warps each. So do rows that
+    are read again, if fewer programs at a time let them stay in the cache."""
     rows = points(kernel.parallel)
     least = next((w for w in (8, 16) if rows * w >= _BUSY * target.chip.multiprocessors), 16)
     if passes(kernel) == 1:
@@ -76,7 +76,7 @@ def _warps(kernel: Kernel, target: Target) -> int:
 
 def _runs_along_parallel(kernel: Kernel) -> bool:
     """Whether most loads of whole rows step through memory along a parallel axis rather than a
-    reduction axis. What there is one of for each row, or for each column, is next to nothing."""
+    reduction axis. Loads with one element for each row or column count for nothing."""
     along_parallel = along_reduction = 0
     for load in _loads_of_rows(kernel):
         steps = {a for a in load.offset.axes() if abs(load.offset.coefficient(a)) == 1}
@@ -86,7 +86,7 @@ def _runs_along_parallel(kernel: Kernel) -> bool:
 
 
 def _loads_of_rows(kernel: Kernel) -> list[Load]:
-    """The loads of most elements."""
+    """The loads that range over the most points."""
     analysis = Analysis(kernel)
     loads = [v for v in kernel.values if isinstance(v, Load)]
     counts = {v: points(analysis.axes(v)) for v in loads}
@@ -111,9 +111,9 @@ def update_schedule(kernel: Kernel, target: Target) -> Schedule:
 
 def _grouped_schedule(kernel: Kernel, target: Target) -> Schedule:
     columns, count = points(kernel.parallel), points(kernel.reduction)
-    along = 8  # most groups are short, but the longest one is waited for
+    along = 8  # most groups are short, but the longest group is waited for
     most = target.tile_limit // along if target.large_programs else 256
     wide = min(power_of_two(columns), most)
-    # Beside each other in registers are few groups: addresses and ends of many would not fit.
+    # Registers hold few groups side by side: addresses and ends of many would not fit.
     block = min(power_of_two(count), max(1, (most if target.large_programs else 64) // wide))
     return Schedule(block=block, block_r=along, block_n=wide)

@@ -14,20 +14,21 @@ FLOAT8_MIN = 32  # the least K of float8
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How one kernel runs. Only the block sizes that its form has are looked at.
+    """How one kernel runs. A kernel uses only the block sizes that its form has.
 
     block: points that a program handles: elements, rows of a reduction, updates.
     block_r: positions of the reduction axes that it handles at a time.
     looped: whether it takes several steps along the reduction axes. Otherwise a row stays in
         registers from the first load to the last store.
-    block_m, block_n, block_k: the tile of a contraction. Of attention: block_m rows that a program
-        owns, block_n of the other side that it takes at a time. Of grouped updates: block_n columns
-        of so many updates as `block` says, whose groups it walks along by block_r.
-    group_m: so many tiles along M are neighbours in time, which share columns in the L2 cache.
-    parts: into how many parts along N, 1, 2, 4 or 8, a tile's sums are cut for all that is done
-        with them before they are stored, which bounds the registers that it takes.
-    persistent: so many programs of a contraction walk through all of its tiles and read matrices
-        through tensor descriptors (TMA on NVIDIA's); 0 for a program for each tile.
+    block_m, block_n, block_k: the tile of a contraction. In attention: block_m rows that a program
+        owns, block_n of the other side that it takes at a time. In grouped updates: block_n columns
+        of `block` updates, whose groups it walks along by block_r.
+    group_m: the number of tiles along M that run close in time and so share columns in the L2
+        cache.
+    parts: the number of parts along N (1, 2, 4 or 8) into which a tile's sums are cut for the
+        epilogue. This bounds its registers.
+    persistent: the number of programs that walk through all tiles of a contraction and read
+        matrices through tensor descriptors (TMA on NVIDIA's); 0 for one program for each tile.
     tf32: whether products of float32 are rounded to TF32.
     float8: whether tensor cores multiply float8 as it is; otherwise it becomes float16.
     num_warps, num_stages: Triton's.
@@ -49,7 +50,7 @@ class Schedule:
 
 
 def points(axes: Iterable[Axis]) -> int:
-    """How many points axes have together."""
+    """The number of points of all axes together."""
     return math.prod(a.extent for a in axes)
 
 
@@ -59,7 +60,7 @@ def power_of_two(value: int) -> int:
 
 
 def head_block(axis: Axis) -> int:
-    """The length of a tile along the elements of a head, which it holds all of."""
+    """The length of a tile that holds all elements of a head."""
     return fit(axis.extent, axis.extent)
 
 

@@ -13,10 +13,10 @@ S = TypeVar("S", bound=Hashable)
 
 @dataclass(frozen=True)
 class Space(Generic[S]):
-    """Distinct schedules. Those that come to the same thing are one.
+    """Distinct schedules. Schedules with the same effect count as one.
 
-    schedules: the default first. places: of each, how far along each choice it is, () if it has
-    no place among the others. predicted: seconds by a cost model, or {} if there is none.
+    schedules: the default first. places: for each schedule its position along each choice; () if it
+        has no place among the others. predicted: seconds by a cost model, or {} if there is none.
     """
 
     schedules: tuple[S, ...]
@@ -31,7 +31,8 @@ class Space(Generic[S]):
         return self.schedules[0]
 
     def neighbours(self, schedule: S) -> list[S]:
-        """The schedules that differ from one in a single choice, the nearest and best first."""
+        """The schedules that differ from this one in a single choice, the nearest and best
+        first."""
         here = self.places[schedule]
         near = []
         for other, there in self.places.items():
@@ -46,8 +47,8 @@ class Space(Generic[S]):
 
     @cached_property
     def ranked(self) -> tuple[S, ...]:
-        """By the cost model; without one, by distance from the default. What has no place among
-        the others (another library) is tried early."""
+        """The schedules in the order of the cost model; without one, by distance from the default.
+        A schedule with no place among the others (another library) comes early."""
         if self.predicted:
             return tuple(sorted(self.schedules, key=lambda s: self.predicted.get(s, 0.0)))
         origin = self.places[self.default]
@@ -69,8 +70,8 @@ def grid(
 ) -> dict[S, tuple[int, ...]]:
     """The places of the default and of all combinations of choices.
 
-    make: a schedule of named choices. effect: what a schedule comes to: the values of the choices,
-    in their order, after what a kernel's sizes make of them; None if it can't be had.
+    make: a schedule from named choices. effect: the values of the choices, in their order, after
+    the sizes of a kernel have limited them; None for a schedule that can't be had.
     """
     origin = effect(default)
     values = []

@@ -1,7 +1,7 @@
 """Bundles: one launch for many kernels of one structure.
 
-The kernel's text is that of a member; what would be its parameters is read from tables, by a
-program that first looks up to which member it belongs.
+The kernel's text is that of a member. A program first looks up its member, then reads from tables
+what would be parameters in a kernel of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
     """The bundle as one function; ValueError if its members differ in more than sizes."""
     members = [write(k, schedule) for k in bundle.members]
     if not _alike(members):
-        # Sizes that are equal in one member and not in another, say.
+        # The members may, for instance, have equal sizes in different places.
         members = [write(k, schedule, apart=True) for k in bundle.members]
     if not _alike(members):
         raise ValueError(f"{bundle.name}: members of a bundle differ in more than sizes")
@@ -50,13 +50,13 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
         lines.append(f"{argument.name} = tl.multiple_of({address}.to({kind}), {ALIGNMENT})")
     for place, argument in enumerate(a for a in first.arguments if a.role == "size"):
         entry = _entry("sizes", sizes.shape[1], place)
-        # A known multiple of 16 lets loads be made as vectors, as for a plain kernel.
+        # If all are multiples of 16, loads can be vectors, as in a plain kernel.
         aligned = (sizes[:, place] % 16 == 0).all()
         lines.append(f"{argument.name} = {f'tl.multiple_of({entry}, 16)' if aligned else entry}")
     scalars, which = _scalars(bundle, first, lines)
     if first.checks:
         lines.append(f"errors = errors + member * {len(first.checks)}")
-    lines += first.lines[1:]  # all but the look-up of the program's number
+    lines += first.lines[1:]  # all but the line with the program's number
 
     grids = np.array([m.grid for m in members])
     starts = np.concatenate([[0], np.cumsum(grids)[:-1]])
@@ -90,7 +90,7 @@ def emit_bundle(bundle: Bundle, schedule: Schedule, write: Callable[..., Emitted
 def _scalars(
     bundle: Bundle, first: Emitted, lines: list[str]
 ) -> tuple[list[Argument], list[Argument]]:
-    """The bundle's numbers as parameters, and a table of which of them a member takes, if any."""
+    """The bundle's numbers as parameters, and a table of each member's numbers, if it needs one."""
     slots = [s.slot for s in bundle.scalars]
     places = np.array([[slots.index(s.slot) for s in k.scalars] for k in bundle.members], np.int32)
     types: dict[int, str] = {}
@@ -123,7 +123,7 @@ def _entry(table: str, width: int, place: int) -> str:
 
 
 def _addresses(bundle: Bundle) -> tuple[int, ...]:
-    """Where each entry of the pointer table is found among the bundle's outputs and inputs."""
+    """For each entry of the pointer table, its place among the bundle's outputs and inputs."""
     output = 0
     place: list[int] = []
     entry = len(bundle.outputs)

@@ -1,7 +1,7 @@
-"""Operands of contractions through tensor descriptors, by which hardware copies whole tiles.
+"""Tensor descriptors: the hardware copies whole tiles of a contraction's operands.
 
 On NVIDIA's GPUs from sm_90 on this is the tensor memory accelerator (TMA): one thread asks for a
-tile, addresses and bounds take no registers, and what lies outside of the matrix reads as zeros.
+tile, addresses and bounds take no registers, and elements outside of the matrix read as zeros.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Descriptors:
         self._made: dict[tuple[int, str], str] = {}
 
     def load(self, dot: Dot, loop: Block, side: str) -> str | None:
-        """A tile of the operand of which `side` (m or n) is a dimension, by a line in `loop`; None
+        """A tile of the operand that has `side` (m or n) as a dimension, by a line in `loop`; None
         if it is no matrix."""
         found = matrix(dot, self.role, side)
         if found is None:

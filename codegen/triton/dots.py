@@ -1,7 +1,7 @@
 """Contractions: tiles of M by N, summed over steps along K.
 
-The parallel axes that only `a` mentions form M, those of `b` alone N, the others are batches, one
-point of which belongs to a program. Operands and epilogue are ordinary expressions, so a
+The parallel axes that only `a` mentions form M, those that only `b` mentions N; the others are
+batches, and a program has one point of them. Operands and epilogue are ordinary expressions, so a
 convolution is a contraction whose operands are loaded through divisions and guards.
 """
 
@@ -25,7 +25,7 @@ from .values import evaluate, unsupported, write
 ROWS = Rows("m", "n")
 OUT = ROWS.tile
 CUT = {2: "tw_halves", 4: "tw_quarters", 8: "tw_eighths"}
-"""What cuts a tile in so many parts along N."""
+"""The function that cuts a tile in so many parts along N."""
 
 
 def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
@@ -88,7 +88,7 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     if role.has_segments_of_rows:
         constexprs["SEGMENTS"] = segments(role)
     if schedule.persistent:
-        # One loop for the compiler, which so loads for the next tile while one is stored.
+        # One loop for the compiler, which then loads the next tile while it stores one.
         count = "tiles_m * tiles_n * batches" if role.batch else "tiles_m * tiles_n"
         block.loop(f"for work in tl.range(pid, {count}, PROGRAMS, flatten=True)", place)
         grid = constexprs["PROGRAMS"] = min(grid, schedule.persistent)
@@ -96,14 +96,14 @@ def dots(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
 
 
 def _store(scope: Scope, found: Sequence[Dot], sums: Sequence[Ref]) -> None:
-    """All that is done with the sums."""
+    """Writes the epilogue: all that uses the sums."""
     of = {id(dot): acc for dot, acc in zip(found, sums)}
 
     def fold(_: Scope, value: Value, guards: Guards) -> Ref:
         # Guards mask loads of the epilogue; the contraction itself is computed everywhere.
         if isinstance(value, Dot):
             return of[id(value)]
-        if isinstance(value, Reduce):  # made once a row, of what the scope of all columns has
+        if isinstance(value, Reduce):  # made once a row, from values in the scope of all columns
             return fold_rows(scope, ROWS, value, guards)
         raise unsupported(scope, value)
 
@@ -114,7 +114,7 @@ def _store(scope: Scope, found: Sequence[Dot], sums: Sequence[Ref]) -> None:
 def _store_parts(
     root: Scope, found: Sequence[Dot], sums: Sequence[Ref], schedule: Schedule
 ) -> None:
-    """The same for one part of a tile's columns after another, in a loop that is unrolled."""
+    """Writes the epilogue for one part of a tile's columns after another, in an unrolled loop."""
     assert root.parent is not None
     block, columns = Block(), root.tiles["n"]
     parts = [root.assign("parts", f"{CUT[schedule.parts]}({acc.text})", OUT) for acc in sums]
@@ -138,7 +138,7 @@ def _tiles(
 ) -> tuple[Scope, int]:
     """The place of a tile: groups of GROUP_M tiles along M are walked through column by column.
 
-    What doesn't depend on columns has a scope of its own.
+    Values that don't depend on columns have a scope of their own.
     """
     rows, columns, batches = points(role.m), points(role.n), points(role.batch)
     n_m, n_n = body.sizes.extent("m", rows), body.sizes.extent("n", columns)
@@ -179,7 +179,7 @@ def _tiles(
 def _tile(
     block: Block, name: str, axes: tuple[Axis, ...], place: int, size: str, extent: str, ends: bool
 ) -> Tile:
-    """A tile whose variable is written; its mask too, unless its blocks end where the axes do."""
+    """A tile whose variable is written, and its mask unless its blocks end where the axes do."""
     ok = f"{name}_ok" if ends else None
     if ok:
         block.add(f"{ok} = {name} < {extent}")
@@ -187,8 +187,8 @@ def _tile(
 
 
 def _scales(dot: Dot, loop: Block, root: Scope, schedule: Schedule) -> list[str]:
-    """The factors of a step's terms, which are the same for all of them. So Hopper's short sums of
-    float8 are those of a step, and these are added up in float32."""
+    """The factors of a step's terms, the same for all of its terms. So Hopper's short sums of
+    float8 are those of one step, and steps are added up in float32."""
     *outer, inner = dot.over
     if inner.extent % schedule.block_k:
         name = root.body.kernel.name
@@ -205,7 +205,7 @@ def _length(body: Body, role: Roles) -> str:
 
 def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool, native: bool) -> str:
     if not dot.input_dtype.is_floating_point or dot.input_dtype.itemsize == 8:
-        # No tensor core takes these.
+        # No tensor core takes these types.
         text = f"tl.sum({a}[:, :, None] * {b}[None, :, :], axis=1)"
         return (
             f"{acc} + {text}"
@@ -214,6 +214,6 @@ def _product(dot: Dot, acc: str, a: str, b: str, tf32: bool, native: bool) -> st
         )
     more = precision(dot, tf32)
     if native and not dot.fast:
-        # Hopper's sums of float8 keep 14 bits: those of a block are added to others in float32.
+        # Hopper's sums of float8 keep 14 bits, so the sums of each block are added in float32.
         more = ", max_num_imprecise_acc=BLOCK_K"
     return f"tl.dot({a}, {b}, {acc}{more})"

@@ -1,4 +1,4 @@
-"""What the Triton emitter hands on: source text, and what one launch passes to it."""
+"""The results of the Triton emitter: source text, and the arguments of a launch."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ POINTER = {
     "float32": "*fp32",
     "float64": "*fp64",
 }
-"""Pointer types as Triton's signatures spell them. A bool is a byte in memory, and so is a float8:
-not every GPU knows its type."""
+"""Pointer types as Triton's signatures spell them. Bools are bytes in memory, and so are float8,
+since not every GPU knows their types."""
 
 
 _NUMBERS = ("scalar", "number", "matrix")
-"""Roles of arguments of which the compiler is told no divisor."""
+"""The roles of arguments for which the compiler is told no divisor."""
 
 ALIGNMENT = "ALIGNMENT"
-"""The constexpr of a bundle that says what the addresses in its table are multiples of."""
+"""The constexpr of a bundle: the addresses in its table are multiples of it."""
 
 
 def scalar_type(dtype: DType) -> str:
@@ -57,7 +57,7 @@ def scalar_type(dtype: DType) -> str:
 class Argument:
     """One parameter of the generated function that is passed at launch.
 
-    role says what is passed:
+    role tells what is passed:
         buffer    the buffer number `value` among the kernel's outputs followed by its inputs
         place     the address `value[1]` bytes into the buffer number `value[0]`
         matrix    a tensor descriptor of the buffer number `value[0]` as a matrix of `value[1]` rows
@@ -79,23 +79,23 @@ class Argument:
 
 @dataclass(frozen=True, eq=False)
 class Emitted:
-    """A kernel as Triton source, with what is needed to compile and to launch it.
+    """A kernel as Triton source, and all that compiling and launching it takes.
 
     name: the function's name in the source.
     body: the source without its opening comment; kernels of equal structure have equal bodies.
     lines: the statements of the function.
     header: the opening comment, with the user's lines.
     arguments: in the order of the function's parameters, before the constexprs.
-    constexprs: block sizes by parameter name; of a user's kernel whatever it takes.
+    constexprs: block sizes by parameter name; for a user's kernel, its own constexprs.
     grid: programs to launch, along up to three axes.
-    checks: positions read at run time. Word i of the errors array stays 0, or becomes
+    checks: the positions read at run time. Word i of the errors array stays 0, or becomes
         2 * position + 1 for a position that checks[i] does not allow.
     aligned: whether all buffers are at multiples of 16 bytes.
     plain: the same kernel without tensor descriptors, whose memory has to be aligned.
     function: the triton.JITFunction of a kernel that the user wrote.
     contracts: whether the compiler may fuse a product and a sum into one operation. It may in
-        attention, which is one op to the user, and in the user's own kernels. Elsewhere the bits of
-        a value would depend on the kernel that computes it.
+        attention, which is one op to the user, and in the user's own kernels. Elsewhere a value's
+        bits would depend on the kernel that computes it.
     """
 
     name: str
@@ -125,9 +125,9 @@ class Emitted:
 
     @cached_property
     def sha(self) -> str:
-        """The hash of the code, whoever's lines it came from."""
+        """The hash of the code, independent of the user's lines."""
         if self.function is not None:
-            return str(self.function.cache_key)  # also of the functions that it calls
+            return str(self.function.cache_key)  # covers the functions that it calls
         return hashlib.sha256(self.body.encode()).hexdigest()[:32]
 
     @property
@@ -138,11 +138,11 @@ class Emitted:
 
     @property
     def divisible(self) -> dict[str, int]:
-        """What parameters are multiples of: 16 for addresses (memory is allocated so), and 16, 8
-        or 4 for sizes; the others are not listed.
+        """Divisors of parameters: 16 for addresses (memory is allocated so), and 16, 8 or 4 for
+        sizes; other parameters are not listed.
 
-        The compiler needs both to make vector loads: a size it knows nothing of leaves a mask that
-        may cut through a vector. Eight halves are a vector, and so are four floats.
+        The compiler needs both to make vector loads: a size without a known divisor leaves a mask
+        that may cut through a vector. Eight halves are a vector, and so are four floats.
         """
         found = {}
         for each in self.arguments:
@@ -158,7 +158,7 @@ class Emitted:
         return found
 
     def failure(self, error: Exception) -> RuntimeError:
-        """What to raise for an error of a user's kernel."""
+        """The error to raise when a user's kernel raises `error`."""
         where = self.header.strip("# \n")
         return RuntimeError(f"kernel {self.name} ({where}): {type(error).__name__}: {error}")
 
@@ -180,7 +180,7 @@ def failed(check: Check, word: int) -> Exception:
 def source(
     name: str, arguments: tuple[Argument, ...], constexprs: dict[str, int], lines: list[str]
 ) -> str:
-    """The module: imports, the functions of the prelude that are used, the kernel."""
+    """The module: imports, the functions of the prelude that the kernel uses, the kernel."""
     parameters = [a.name for a in arguments] + [f"{c}: tl.constexpr" for c in constexprs]
     text = "\n".join(
         [

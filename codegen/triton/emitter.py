@@ -26,7 +26,7 @@ PID = "pid = tl.program_id(0)"
 def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
     """The kernel as source text, with the arguments and the grid of a launch.
 
-    Sizes are arguments: only ranks, dtypes, 0 and 1, small windows and block sizes are in the text.
+    Sizes are arguments. The text holds only ranks, dtypes, 0 and 1, small windows and block sizes.
     """
     if isinstance(kernel, Bundle):
         return emit_bundle(kernel, schedule, emit_kernel)

@@ -1,4 +1,4 @@
-"""Folds of the rows of a tile: what lies beyond the end of a row is made neutral first."""
+"""Folds of a tile's rows: elements beyond the end of a row are made neutral first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .values import evaluate, is_zero
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The names of a tile's two dimensions: rows lie one below the other, each along the second."""
+    """The names of a tile's two dimensions: rows lie one below the other, along the second one."""
 
     down: str
     along: str
@@ -28,7 +28,7 @@ class Rows:
 
     @property
     def line(self) -> frozenset[str]:
-        """What has one element for each row."""
+        """The tiles of values with one element for each row."""
         return frozenset({self.down})
 
 
@@ -41,7 +41,7 @@ COMBINE = {
 
 
 def fold_rows(scope: Scope, rows: Rows, value: Reduce, guards: Guards) -> Ref:
-    """The fold of whole rows, which `scope` has a tile of."""
+    """The fold of whole rows, of which `scope` has a tile."""
     value = as_logic(value)
     arg = evaluate(scope, value.arg, guards)
     text = scope.spread(arg, rows.tile, tl_type(value.arg.dtype))
@@ -51,7 +51,7 @@ def fold_rows(scope: Scope, rows: Rows, value: Reduce, guards: Guards) -> Ref:
 
 
 def as_logic(value: Reduce) -> Reduce:
-    """Sums, products and extrema of bools are any and all."""
+    """Turns sums, products and extrema of bools into any and all."""
     if value.dtype.category != BOOL:
         return value
     return replace(value, op=_LOGIC.get(value.op, value.op))
@@ -66,7 +66,7 @@ _LOGIC = {
 
 
 def masked(scope: Scope, rows: Rows, value: Reduce, arg: str) -> str:
-    """The argument with what lies beyond the row made neutral."""
+    """The argument with neutral elements beyond the end of the row."""
     ok = scope.tiles[rows.along].ok
     if ok is None or (value.op is Fold.SUM and _loads_zero(scope, rows, value)):
         return arg
@@ -78,7 +78,7 @@ def masked(scope: Scope, rows: Rows, value: Reduce, arg: str) -> str:
 
 
 def _loads_zero(scope: Scope, rows: Rows, value: Reduce) -> bool:
-    """Whether the argument is 0 already where the row ends."""
+    """Whether the argument is already 0 beyond the end of the row."""
     arg = value.arg
     while isinstance(arg, Guard) and is_zero(arg.outside):
         arg = arg.inside
@@ -100,7 +100,7 @@ def neutral(op: Fold, dtype: DType) -> str:
 
 
 def combined(op: Fold, total: str, part: str, axis: int, kind: str) -> str:
-    """A fold of `part` along an axis, on top of `total`."""
+    """The fold of `part` along an axis, combined with `total`."""
     if op is Fold.SUM:
         return f"{total} + tl.sum({part}, axis={axis}).to({kind})"
     return f"{COMBINE[op]}({total}, tl.reduce({part}, {axis}, {COMBINE[op]}))"
@@ -120,18 +120,18 @@ def folded(value: Reduce, text: str) -> str:
 
 
 def candidates(scope: Scope, rows: Rows, value: Reduce, arg: str) -> tuple[str, str]:
-    """Values and positions of a tile, those beyond the row beaten by any other."""
+    """Values and positions of a tile; any element beats those beyond the row."""
     ok, best = scope.tiles[rows.along].ok, arg
     if ok is not None:
         worst = neutral(value.op, value.arg.dtype)
         best = scope.assign("best", f"tl.where({ok}, {arg}, {worst})", rows.tile).text
-    # The row's own positions are below those beyond it, which decides ties.
+    # A row's own positions are below those beyond its end, which decides ties.
     text = f"tl.broadcast_to({rows.along}, {scope.shape(rows.tile)})"
     return best, scope.assign("where", text, rows.tile).text
 
 
 def pick(scope: Scope, rows: Rows, value: Reduce, best: str, at: str) -> Ref:
-    """The position of each row's best one."""
+    """The position of each row's best element."""
     name = scope.body.names.fresh(value.op.value)
     combine = f"tw_{value.op.value}"
     scope.block.add(f"_, {name} = tl.reduce(({best}, {at}), 1, {combine}, keep_dims=True)")

@@ -1,8 +1,8 @@
-"""Merging: a row is two runs in order, and a program finds a piece of what both make together.
+"""Merging: a row is two sorted runs, and a program finds one piece of the merged row.
 
-Where a piece begins in either run is found by bisection (merge path: Odeh, Green, Mwassi, Shmueli,
-Birk, "Merge Path - Parallel Merging Made Simple", 2012). Its elements, those of one run forwards
-and those of the other one backwards, are bitonic, so that a network brings them in order.
+Bisection finds where a piece begins in each run (merge path: Odeh, Green, Mwassi, Shmueli, Birk,
+"Merge Path - Parallel Merging Made Simple", 2012). The elements of one run forwards, followed by
+those of the other run backwards, are bitonic, so a network brings them in order.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _merged(scope: Scope, value: Value, guards: Guards) -> Ref:
 
 
 def _row(scope: Scope, value: Value, along: Axis) -> str:
-    """Where a row begins in memory."""
+    """The place in memory where a row begins."""
     if isinstance(value, Load) and value.offset.is_affine and value.offset.coefficient(along) == 1:
         rest = tuple((a, c) for a, c in value.offset.terms if a is not along)
         first = scope.index(Index(rest, value.offset.const))

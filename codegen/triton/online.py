@@ -1,9 +1,9 @@
-"""Sums relative to what their own pass over a row gives, so that a long one is read once for both.
+"""Sums relative to a number that the same pass over a row gives, so that long rows are read once.
 
-Of exponentials: each place of a tile has the largest element it has met, and their sum relative to
-it, which is scaled when a larger one comes: of the two exponentials one is always of 0.
-Of squares: each place has the mean of what it has met, and the sum of squares of distances from it.
-At the end all are brought to the row's own shift.
+For exponentials, each place of a tile has the largest element it has met, and the sum relative to
+it. When a larger element comes, the sum is scaled; one of the two exponentials is always of 0.
+For squares, each place has the mean of the elements it has met, and the sum of squared distances
+from it. At the end all places are brought to the row's own shift.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def online(
     guards: Guards,
     tops: Mapping[tuple[int, Guards], str],
 ) -> Exponentials | Squares:
-    """A sum on its way: what it is at each place is written to a loop's step.
+    """A sum that is being made: its value at each place is written to the step of a loop.
 
     tops: the variables of the running maxima of this loop, already brought up to date.
     """
@@ -56,7 +56,7 @@ class Exponentials:
         x = scope.spread(evaluate(scope, found.of, guards), _ROWS.tile, kind)
         x = scope.assign("x", f'tl.where(r_ok, {x}, -float("inf"))', _ROWS.tile).text
         gap = scope.assign("gap", f"{x} - {self.top}", _ROWS.tile).text
-        # Of two infinities the gap would be NaN.
+        # The gap of two infinities would be NaN.
         less = f"tl.where({x} == {self.top}, 1.0, tl.exp(-tl.abs({gap})))"
         less = scope.assign("less", less, _ROWS.tile).text
         scaled = f"tl.where({gap} > 0, {self.total} * {less} + 1.0, {self.total} + {less})"
@@ -86,7 +86,7 @@ class Squares:
         scope.block.add(f"{self.total} += {gap} * ({gap} - {step})")
 
     def finish(self, root: Scope, length: str) -> Ref:
-        """The sum over all places, written behind the loop: each has its own mean of its count."""
+        """The sum over all places, written behind the loop. Each has its own count and mean."""
         shift = evaluate(root, self.shift, self.guards)
         count = f"(({length} - tl.arange(0, BLOCK_R)[None, :] + BLOCK_R - 1) // BLOCK_R)"
         gap = root.assign("gap", f"{self.mean} - {shift.text}", _ROWS.tile).text

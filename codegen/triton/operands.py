@@ -15,15 +15,15 @@ from .values import evaluate, guarded, is_zero, load
 
 
 def half_type(dtype: DType) -> str | None:
-    """The 16-bit type in which tensor cores take a dtype, float16 for float8, which it holds
-    exactly; None for one that is not converted."""
+    """The 16-bit type in which tensor cores take a dtype: float16 for float8, which it holds
+    exactly. None for a dtype that is not converted."""
     if dtype in FLOAT8:
         return "tl.float16"
     return TL[dtype.name] if dtype.itemsize == 2 else None
 
 
 def is_native(dot: Dot, schedule: Schedule) -> bool:
-    """Whether a product is one of float8 on tensor cores: both operands lie so in memory."""
+    """Whether tensor cores multiply a product's float8 as it is: both operands lie so in memory."""
     if not schedule.float8 or dot.input_dtype not in FLOAT8:
         return False
     cores = (_core(v) for v in (dot.a, dot.b))
@@ -31,7 +31,7 @@ def is_native(dot: Dot, schedule: Schedule) -> bool:
 
 
 def _core(value: Value) -> Value:
-    """What is read or computed where an operand isn't 0."""
+    """The value of an operand where it isn't a constant 0."""
     return value.inside if isinstance(value, Guard) and is_zero(value.outside) else value
 
 
@@ -46,12 +46,12 @@ def operand(
 ) -> str:
     """A tile of an operand in the type it is multiplied in, 0 beyond the ends of `padded`.
 
-    native: whether float8 is, otherwise it is converted.
+    native: whether float8 stays as it is; otherwise it is converted.
     """
     half, core = half_type(dtype), _core(value)
     fed = native if dtype in FLOAT8 else half is not None
     if fed and isinstance(core, Load) and (native or core.buffer.dtype is dtype):
-        # Fed as it is stored: a conversion between memory and tensor core would cost a copy.
+        # Passed on as it is stored: a conversion between memory and tensor core would cost a copy.
         if isinstance(value, Guard):
             ref = guarded(scope, value, (), raw=True)
         else:
@@ -82,7 +82,7 @@ def _ends_in_zeros(scope: Scope, value: Value, tile: Tile) -> bool:
 
 
 def precision(dot: Dot, tf32: bool) -> str:
-    """The argument of tl.dot that says to how many bits float32 is rounded before."""
+    """The argument of tl.dot that says to how many bits float32 factors are rounded."""
     if dot.input_dtype.itemsize != 4:
         return ""
     return f', input_precision="{"tf32" if tf32 else "ieee"}"'

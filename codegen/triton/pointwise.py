@@ -17,9 +17,9 @@ def pointwise(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, i
 
 
 def update(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
-    """Parallel points side by side, the reduction axes one position after another.
+    """Writes an update: parallel points side by side, reduction axes one position after another.
 
-    So what several positions write to one place arrives in a fixed order, without atomics.
+    So values that meet at one place arrive in a fixed order, without atomics.
     """
     kernel = body.kernel
     scope, grid = _points(body, block, schedule)
@@ -34,7 +34,7 @@ def update(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int]
     for store in kernel.stores:
         _combine(inner, store)
     if axes:
-        # The next position may meet what another thread wrote for this one.
+        # The next position may meet an element that another thread wrote at this one.
         loop.add("tl.debug_barrier()")
         block.loop(f"for step in range(0, {extent})", loop)
     return {"BLOCK_P": schedule.block}, grid

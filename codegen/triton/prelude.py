@@ -1,6 +1,6 @@
-"""Which of the functions named tw_* a kernel needs, as source text.
+"""The functions named tw_* that a kernel needs, as source text.
 
-They are kept as ordinary Python in `functions.py` and `special.py`, which are read here and never
+They are ordinary Python in `functions.py` and `special.py`. These files are read here and never
 imported: emitting a kernel doesn't need Triton, and a kernel's file holds all that it calls.
 """
 

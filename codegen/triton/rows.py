@@ -1,9 +1,9 @@
 """Kernels with reductions: a program takes some points of the parallel axes, with their rows.
 
-Where a row fits into one tile, everything is computed from one load of it. Otherwise there is one
-loop along the row for each stage of reductions and, if stores at full level need the last of them,
-one more for the stores. A sum of exponentials is made in the loop of the maximum beside it, one of
-squares in that of the mean (`online.py`).
+If a row fits into one tile, everything is computed from one load of it. Otherwise each stage of
+reductions has one loop along the row and, if stores at full level need the last stage, the stores
+have one more. The loop of a maximum also makes the sum of exponentials beside it, the loop of a
+mean the sum of squares (`online.py`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROWS = Rows("p", "r")
 def rows(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
     """Writes the kernel; returns its constexprs and the number of programs."""
     kernel = body.kernel
-    if kernel.ordered:  # which takes whole rows
+    if kernel.ordered:  # a sort takes whole rows
         whole = power_of_two(points(kernel.reduction))
         schedule = replace(schedule, block_r=whole, looped=False)
     count = points(kernel.parallel)
@@ -65,7 +65,7 @@ def _row_tile(body: Body) -> Tile:
 
 
 def _length(body: Body) -> str:
-    """The length of a row. Short ones, as of convolution windows, are part of the text."""
+    """The length of a row. Short lengths, as of convolution windows, are part of the text."""
     length = points(body.kernel.reduction)
     return str(length) if length <= 16 else body.sizes.extent("r", length)
 
@@ -111,7 +111,7 @@ def _looped(body: Body, root: Scope) -> None:
         found = list(_reductions(root, kernel.stores, depth))
         stage = [each for each in found if analysis.online(each[0]) is None]
         beside = [each for each in found if each not in stage]
-        beside.sort(key=lambda each: kernel.values.index(each[0]))  # one may be relative to another
+        beside.sort(key=lambda each: kernel.values.index(each[0]))  # one may need another one
         loop = Block()
         loop.add("r = start + tl.arange(0, BLOCK_R)[None, :]")
         loop.add(f"r_ok = r < {_length(body)}")
@@ -175,7 +175,7 @@ def _reductions(
 
 
 def _row_guards(root: Scope, value: Guard, guards: Guards) -> Guards:
-    """`guards` with those conditions of `value` that are about parallel axes only."""
+    """`guards` with the conditions of `value` that only mention parallel axes."""
     own = set(root.body.kernel.reduction)
     known = [c for c in value.conditions if not root.body.analysis.index_axes(c.index) & own]
     return root.guard(known, guards)
@@ -188,7 +188,7 @@ def _in_loop(scope: Scope, value: Value, guards: Guards) -> Ref:
 
 
 def _running(scope: Scope, value: Scan, guards: Guards) -> Ref:
-    """One step of a scan, with what came before carried from step to step."""
+    """One step of a scan; the result so far is carried from step to step."""
     assert scope.parent is not None
     kind = tl_type(value.dtype)
     start = neutral(value.op, value.dtype)
@@ -212,7 +212,7 @@ _STEP = {
 
 
 def _accumulate(root: Scope, scope: Scope, value: Reduce, guards: Guards) -> tuple[str, str]:
-    """One step of a reduction, kept apart for each place in the tile until the loop is done."""
+    """One step of a reduction, separate for each place in the tile until the loop is done."""
     value = as_logic(value)
     kind = tl_type(value.arg.dtype if value.op.picks else value.dtype)
     shape = "(BLOCK_P, BLOCK_R)"

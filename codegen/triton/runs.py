@@ -1,7 +1,7 @@
 """Grouped updates: values for one place are neighbours, and a program takes whole groups of them.
 
-A tile has one row for each update. The rows where a group begins are at work: each walks along its
-group, some values at a time, and writes what they make of the element.
+A tile has one row for each update. Only the first row of each group works: it walks along its
+group, some values at a time, and writes the result to the element.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def runs(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     _, other = _group(root, block, store, "h", "BLOCK_J", "j_ok")
     block.add(f"j_ok = j_ok & ({at_edge} | ({mine} != {other}))")
     if store.mode == "set":
-        write(here, [store])  # the last one of a group
+        write(here, [store])  # the last value of a group
     else:
         _walk(root, here, store, mine)
     constexprs = {
@@ -57,8 +57,8 @@ def runs(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
 def _group(
     root: Scope, block: Block, store: Store, name: str, length: str, ok: str
 ) -> tuple[Scope, str]:
-    """A scope at the updates `name`, and what tells their groups apart: the part of the offset that
-    doesn't depend on columns."""
+    """A scope at the updates `name`, and the text that tells their groups apart: the part of the
+    offset that doesn't depend on columns."""
     body = root.body
     columns = set(body.kernel.parallel)
     scope = Scope(body, block, [Tile(name, body.kernel.reduction, 0, length, ok)], root)
@@ -72,7 +72,7 @@ def _group(
 
 
 def _walk(root: Scope, here: Scope, store: Store, mine: str) -> None:
-    """Combines the values of each group with the element they are for."""
+    """Combines the values of each group with their element."""
     block = root.block
     assert store.mode is not None
     op = UPDATES[store.mode]

@@ -1,9 +1,9 @@
-"""Tiles and scopes: where in the generated text a value is written, and with which shape.
+"""Tiles and scopes: the place in the generated text where a value is written, and its shape.
 
-A tile is one dimension of the block that a program works on; it stands for a group of axes, run
-through by one linear position that is split by division where an index needs a single axis. A
+A tile is one dimension of the block that a program works on. It stands for a group of axes: one
+linear position runs through them, and is split by division where an index needs a single axis. A
 scope is a stretch of the text, the function's body or the body of a loop in it. A value is written
-in the outermost scope that has all its tiles, as a tensor that is 1 long along the others.
+in the outermost scope that has all its tiles, as a tensor of size 1 along the others.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .emitted import Argument
 from .sizes import Sizes
 from .text import Block, Names, grouped, is_name, product
 
-_LITERAL_DIVISOR = 8  # a division by a small constant is a multiplication; larger ones are shapes
+_LITERAL_DIVISOR = 8  # division by a small constant becomes multiplication; larger ones are shapes
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A group of axes run through by the variable `name`.
+    """A group of axes that the variable `name` runs through.
 
     place: the dimension it lies along, None for a scalar. block: its length there.
     ok: the variable that says which positions exist, None where all do.
@@ -60,7 +60,8 @@ Guards = tuple[Mask, ...]
 
 @dataclass
 class Body:
-    """What all scopes of a kernel share. evaluate: writes a value where it is not there yet."""
+    """The state that all scopes of a kernel share. evaluate: writes a value that isn't there
+    yet."""
 
     kernel: Kernel
     rank: int
@@ -77,9 +78,9 @@ class Body:
         self.buffers = {b: f"out{i}" for i, b in enumerate(self.kernel.outputs)}
         self.buffers |= {b: f"in{i}" for i, b in enumerate(self.kernel.inputs)}
         self.scalars = {s.slot: f"x{i}" for i, s in enumerate(self.kernel.scalars)}
-        # 32-bit arithmetic unless a position may not fit. Tiles reach a little over the end.
+        # 32-bit arithmetic unless a position may not fit. Tiles reach a little beyond the end.
         largest = max((b.size for b in self.buffers), default=0)
-        # The axes of a group are run through as one, but those of a chain of folds.
+        # The axes of a group are run through as one, except those of a chain of folds.
         for group in (self.kernel.parallel, *self.kernel.folded):
             largest = max(largest, math.prod(a.extent for a in group))
         for value in self.kernel.values:
@@ -88,7 +89,7 @@ class Body:
 
 
 def _magnitude(index: Index) -> int:
-    """A bound of all that is met on the way to the value of `index`."""
+    """A bound of all intermediate values on the way to the value of `index`."""
     total = abs(index.const)
     for atom, coefficient in index.terms:
         if isinstance(atom, Axis):
@@ -102,7 +103,7 @@ def _magnitude(index: Index) -> int:
 
 
 class Scope:
-    """A stretch of text with the tiles that exist in it."""
+    """A stretch of text, with the tiles that exist in it."""
 
     def __init__(
         self, body: Body, block: Block, tiles: Iterable[Tile], parent: Scope | None = None
@@ -151,7 +152,7 @@ class Scope:
         return frozenset(t for t in tiles if self.tiles[t].place is not None)
 
     def spread(self, ref: Ref, tiles: frozenset[str], dtype: str) -> str:
-        """`ref` as a tensor that has its full length along all of `tiles`."""
+        """`ref` as a tensor with its full length along all of `tiles`."""
         if ref.tiles >= tiles:
             return ref.text
         shape = self.shape(ref.tiles | tiles)
@@ -223,14 +224,14 @@ class Scope:
             parts.append((offset.startswith("-"), offset.lstrip("-")))
         if not parts:
             return Ref("0", is_literal=True)
-        parts.sort(key=lambda part: part[0])  # a sum that begins with a minus reads badly
+        parts.sort(key=lambda part: part[0])  # a sum reads badly if it begins with a minus
         text = ("-" if parts[0][0] else "") + parts[0][1]
         for negative, part in parts[1:]:
             text += f" {'-' if negative else '+'} {part}"
         return self.named("i", Ref(text, tiles, is_literal=text.lstrip("-").isdigit()))
 
     def _tile_terms(self, tile: Tile, coefficients: dict[Axis, int]) -> list[tuple[Ref, int]]:
-        """The axes of `tile` in an index; neighbours laid out one in the other stay together."""
+        """The axes of `tile` in an index; nested neighbours stay together."""
         out: list[tuple[Ref, int]] = []
         last = len(tile.axes) - 1
         while last >= 0:
@@ -275,7 +276,7 @@ class Scope:
         )
 
     def position(self, atom: Data, guards: Guards) -> tuple[Ref, Ref]:
-        """A position read at run time: as it is, and brought into range."""
+        """A position read at run time: (as it was read, brought into range)."""
         home = self.home(self.needs(atom.value, guards))
         key = ("position", id(atom.value), atom.size, guards)
         pair = ("raw", *key)
@@ -301,7 +302,7 @@ class Scope:
     # -- guards and targets of stores
 
     def guard(self, conditions: Iterable[Condition], guards: Guards) -> Guards:
-        """`guards` with those of `conditions` added that can fail."""
+        """`guards` with those of `conditions` that can fail."""
         sizes = self.body.sizes
         for condition in conditions:
             low, high = condition.index.bounds()
@@ -324,7 +325,7 @@ class Scope:
         return guards
 
     def target(self, store: Store, tiles: frozenset[str]) -> tuple[str, str]:
-        """Pointer and mask argument of the store of a value that has `tiles`."""
+        """The pointer and the mask argument for storing a value that has `tiles`."""
         analysis = self.body.analysis
         offset = self.index(store.offset)
         needs = self.tile_names(analysis.index_axes(store.offset))

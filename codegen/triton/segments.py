@@ -1,10 +1,10 @@
-"""Products in segments: which rows, and which part of a sum, a program's tile takes is data.
+"""Products in segments: the rows of a program's tile, and its part of a sum, are data.
 
-Tiles of rows begin where segments do, so that a tile lies in one of them. How many tiles a segment
-has isn't known before the launch. But segment i, of the rows first to stop, has no more than
-stop // BLOCK_M - first // BLOCK_M + 1. So those from number first // BLOCK_M + i on can be its own,
-and a program finds its segment by counting those whose tiles are over. The rows behind the last
-segment are one more, without a sum. A program or two of a segment may find nothing left to do.
+Tiles of rows begin where segments do, so that a tile lies in one segment. The number of a segment's
+tiles isn't known before the launch. But segment i, with the rows first to stop, has no more than
+stop // BLOCK_M - first // BLOCK_M + 1. So its tiles can begin at number first // BLOCK_M + i, and a
+program finds its segment by counting the segments whose tiles are over. The rows behind the last
+segment count as one more, without a sum. A program or two of a segment may have nothing to do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .values import evaluate
 
 
 def count_tiles(body: Body, role: Roles, rows: str) -> str:
-    """How many tiles of rows there may be at most, see `Roles.row_tiles`."""
+    """The most tiles of rows that there may be, see `Roles.row_tiles`."""
     assert role.group is not None
     return f"{rows} // BLOCK_M + {body.sizes.extent('segment', role.group.extent)} + 1"
 
@@ -26,8 +26,8 @@ def count_tiles(body: Body, role: Roles, rows: str) -> str:
 def place_rows(
     body: Body, block: Block, role: Roles, segment: Segment, rows: str, length: str
 ) -> Tile:
-    """The tile of the program's segment, given `tile_m`; `first_m`, the `end` of its rows, and
-    `length`, how much it sums, are written too."""
+    """The tile of the program's segment, given `tile_m`. Also writes `first_m`, the `end` of its
+    rows, and `length`, the places of K that it sums."""
     assert role.group is not None
     groups = body.sizes.extent("segment", role.group.extent)
     mask = "s_ok" if role.group.extent != segments(role) else None
@@ -53,7 +53,7 @@ def place_rows(
 
 
 def bounds(body: Body, scope: Scope, segment: Segment) -> None:
-    """Writes `first` and `stop`, those of the program's segment."""
+    """Writes `first` and `stop` of the program's segment."""
     for name, value in (("first", segment.first), ("stop", segment.stop)):
         scope.block.add(f"{name} = {evaluate(scope, value).text}.to({body.sizes.tl_type})")
 

@@ -10,8 +10,8 @@ class Sizes:
     are then computed once. The extent of a tile has its own, because a batch that happens to be as
     long as a row must not change the text.
 
-    apart: every integer has an argument of its own, so that the text depends on no number but 0
-        and 1. What the members of a bundle need if their sizes coincide in different ways.
+    apart: whether every integer has an argument of its own, so that the text depends on no number
+        but 0 and 1. The members of a bundle need that if their sizes coincide in different ways.
     """
 
     def __init__(self, apart: bool = False) -> None:

@@ -53,7 +53,7 @@ def identifier(name: str) -> str:
 
 
 class Names:
-    """Names that are not taken yet."""
+    """Names that are still free."""
 
     def __init__(self) -> None:
         self._count: dict[str, int] = {}
@@ -77,7 +77,7 @@ def literal(value: Any, dtype: DType) -> str:
         return 'float("inf")' if number > 0 else '-float("inf")'
     if dtype.name == "float64":
         return repr(number)
-    short = str(dtype.np.type(value).astype("float32"))  # the shortest that rounds to it
+    short = str(dtype.np.type(value).astype("float32"))  # the shortest text that rounds to it
     return short if any(c in short for c in ".en") else short + ".0"
 
 

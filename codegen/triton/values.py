@@ -1,4 +1,4 @@
-"""Scalar expressions as Triton text: how each kind of value of the kernel IR is written."""
+"""Values of the kernel IR as Triton text, one form for each kind."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def _chain(scope: Scope, value: Value, guards: Guards) -> list[Value]:
 
 
 def relevant(scope: Scope, value: Value, guards: Guards) -> Guards:
-    """The guards that matter to `value`: those of memory that is read for it."""
+    """The guards that matter to `value`, because it reads memory."""
     if not scope.body.analysis.reads(value):
         return ()
     if isinstance(value, (Reduce, Scan, Dot)):
-        # Its reduction axes are its own, not those of the point where it is guarded.
+        # Its reduction axes are its own, not those of the guarded point.
         return tuple(g for g in guards if not g.needs & scope.reducing())
     return guards
 
 
 def _find(scope: Scope, value: Value, guards: Guards) -> Ref | None:
-    """`value` if it was written, under these guards or under fewer."""
+    """The text of `value`, if it was written under these guards or under fewer."""
     guards = relevant(scope, value, guards)
     for count in range(len(guards) + 1):
         some = guards[:count]
@@ -129,8 +129,8 @@ def unsupported(scope: Scope, value: Value) -> NotImplementedError:
 def load(
     scope: Scope, value: Load, guards: Guards, raw: bool = False
 ) -> tuple[str, frozenset[str]]:
-    """The text of a load in its buffer's type; 0 where it is masked. Of float8 these are bits, or
-    numbers (`raw`) on GPUs that know its type."""
+    """The text of a load in its buffer's type, 0 where it is masked. Float8 is loaded as bits; or
+    as numbers (`raw`), on GPUs that know its type."""
     offset = scope.index(value.offset, guards)
     tiles = offset.tiles.union(*(g.tiles for g in guards))
     masks = [*scope.ok(offset.tiles), *(g.name for g in guards)]
@@ -146,14 +146,14 @@ def load(
 
 
 def _numbers(scope: Scope, base: str, dtype: DType) -> str:
-    """A buffer of float8 as memory of numbers."""
+    """A buffer of float8, seen as memory of numbers instead of bits."""
     kind = "tl.float8e4nv" if dtype is float8_e4m3fn else "tl.float8e5"
     text = f"{base}.to(tl.pointer_type({kind}), bitcast=True)"
     return scope.home(frozenset()).named("numbers", Ref(text)).text
 
 
 def widened(text: str, stored: DType, dtype: DType) -> str:
-    """What was loaded, in the type it is computed with."""
+    """A loaded value in the type it is computed with."""
     if stored.category == BOOL:
         return f"{text} != 0"
     if stored in FLOAT8:
@@ -164,7 +164,7 @@ def widened(text: str, stored: DType, dtype: DType) -> str:
 
 
 def narrowed(text: str, stored: DType) -> str:
-    """A float32 as it is in memory."""
+    """A float32 in the form of memory."""
     if stored in FLOAT8:
         return f"tw_to_{stored.name}({text})"
     return f"{text}.to({TL[stored.name]})"
@@ -216,7 +216,7 @@ def _cast(text: str, value: Apply, bits: bool) -> str:
 
 
 def _stored(value: Value) -> DType:
-    """The type of a value before it was widened."""
+    """The type that a value had before it was widened."""
     if isinstance(value, Load):
         return value.buffer.dtype
     if isinstance(value, Apply) and value.target is not None:
@@ -225,7 +225,7 @@ def _stored(value: Value) -> DType:
 
 
 def guarded(scope: Scope, value: Guard, guards: Guards, raw: bool = False) -> Ref:
-    """A value that exists where conditions hold; `raw` leaves what is loaded in its stored type."""
+    """A value under conditions. raw: whether a loaded value keeps the type of memory."""
     inner = scope.guard(value.conditions, guards)
     added = [g for g in inner if g not in guards]
     if raw and isinstance(value.inside, Load):
@@ -254,7 +254,7 @@ def is_zero(value: Value) -> bool:
 
 
 def write(scope: Scope, stores: Iterable[Store]) -> None:
-    """Writes `stores`, after all that they store: one may overwrite what another one reads."""
+    """Writes `stores` after all values that they store: one may overwrite what another reads."""
     values = [(s, evaluate(scope, s.value)) for s in stores]
     targets = [(*scope.target(s, v.tiles), _stored_text(v, s)) for s, v in values]
     for address, mask, text in targets:
@@ -262,7 +262,7 @@ def write(scope: Scope, stores: Iterable[Store]) -> None:
 
 
 def _stored_text(ref: Ref, store: Store) -> str:
-    """`ref` as it is stored: float8 as its bits; of what else is computed tl.store takes care."""
+    """`ref` as it is stored: float8 as its bits; tl.store converts all other types."""
     if store.buffer.dtype in FLOAT8:
         return narrowed(typed(ref, store.value.dtype), store.buffer.dtype)
     return ref.text

@@ -6,7 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
@@ -16,7 +16,7 @@ from .. import devices, recording
 from ..autograd.modes import within
 from ..recording import threads
 from ..recording.epoch import Handle, clock
-from .casts import LISTS, Casts, is_cast
+from .casts import KINDS, Casts, is_cast
 
 _defaults: dict[str, DType] = {
     "cuda": dtypes.float16,
@@ -28,7 +28,7 @@ _HALF = (dtypes.float16, dtypes.bfloat16)
 
 def is_autocast_available(device_type: str) -> bool:
     """Whether autocast knows the kind of device."""
-    return device_type in LISTS
+    return device_type in KINDS
 
 
 def _kind(device_type: Any) -> str:
@@ -36,10 +36,10 @@ def _kind(device_type: Any) -> str:
         raise ValueError(
             f"Expected `device_type` of type `str`, got: `{type(device_type)}`{at_user_line()}"
         )
-    if device_type not in LISTS:
+    if device_type not in KINDS:
         raise RuntimeError(
             f"User specified an unsupported autocast device_type '{device_type}'; there are "
-            f"{', '.join(LISTS)}{at_user_line()}"
+            f"{', '.join(KINDS)}{at_user_line()}"
         )
     return device_type
 
@@ -93,6 +93,9 @@ def _set(kind: str, dtype: DType | None) -> None:
     recording.set_casts(Casts(tuple(sorted(before.items()))) if before else None)
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
 class autocast:
     """A context, or a decorator of functions, in which calls on tensors of a kind of device run in
     the dtype that suits them: products and convolutions in `dtype`, sums and losses in float32.
@@ -138,7 +141,7 @@ class autocast:
     def __exit__(self, *exc: object) -> None:
         recording.set_casts(self._before.pop())
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         return within(self, function)
 
 
@@ -151,6 +154,16 @@ def _mode(casts: Casts | None) -> Iterator[None]:
         yield
     finally:
         recording.set_casts(before)
+
+
+@overload
+def custom_fwd(fwd: F, *, device_type: str, cast_inputs: DType | None = None) -> F: ...
+
+
+@overload
+def custom_fwd(
+    fwd: None = None, *, device_type: str, cast_inputs: DType | None = None
+) -> Callable[[F], F]: ...
 
 
 def custom_fwd(
@@ -180,6 +193,14 @@ def custom_fwd(
             return fwd(ctx, *cast[0], **cast[1])
 
     return forward
+
+
+@overload
+def custom_bwd(bwd: F, *, device_type: str) -> F: ...
+
+
+@overload
+def custom_bwd(bwd: None = None, *, device_type: str) -> Callable[[F], F]: ...
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Any:

@@ -1,4 +1,4 @@
-"""What autocast does to the operands of a call: PyTorch's lists of ops, by the kind of device.
+"""What autocast does to the operands of a call: what its builder's declaration says.
 
 https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
 """
@@ -15,54 +15,10 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..functions.promotion import to
-from ..recording.names import name_of
+from ..recording.builders import Cast, facts, name_of
 
-
-@dataclass(frozen=True)
-class Lists:
-    """Names of calls whose floating operands (other than float64) are cast: to the dtype of the
-    mode, to float32, to the widest among them, or to that of the first; and those that are an
-    error."""
-
-    lower: frozenset[str]
-    float32: frozenset[str]
-    widest: frozenset[str] = frozenset()
-    first: frozenset[str] = frozenset()
-    refused: frozenset[str] = frozenset()
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_PRODUCTS = _names(
-    "matmul einsum linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d "
-    "addmm baddbmm addbmm scaled_dot_product_attention multi_head prelu"
-)
-_LOSSES = _names(
-    "cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss kl poisson bce_logits "
-    "hinge_embedding margin_ranking soft_margin multi_margin multilabel_margin"
-)
-LISTS = {
-    "cuda": Lists(
-        lower=_PRODUCTS | _names("mv addmv addr rnn_layer rnn_cell"),
-        float32=_LOSSES
-        | _names(
-            "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow "
-            "softplus softmax softmin log_softmax layer_norm rms_norm group_norm norm "
-            "cosine_similarity cumprod cumsum prod sum logsumexp interpolate normalize"
-        ),
-        widest=_names("atan2 bilinear dot tensordot cat stack index_put scatter"),
-        refused=_names("bce"),
-    ),
-    "cpu": Lists(
-        lower=_PRODUCTS | _names("rnn_layer"),
-        float32=_LOSSES | _names("bce prod avg_pool3d adaptive_avg_pool3d max_pool3d"),
-        widest=_names("cat stack index_copy"),
-        first=_names("rnn_cell"),
-    ),
-}
-LISTS["interpret"] = LISTS["cuda"]
+# The kinds of devices, and the one that declarations name for each.
+KINDS = {"cpu": "cpu", "cuda": "cuda", "interpret": "cuda"}
 
 
 @dataclass(frozen=True)
@@ -76,39 +32,45 @@ class Casts:
         return dict(self.dtypes).get(kind)
 
     def __call__(self, build: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
-        """The arguments of a call, of which the nodes are cast as the lists say."""
+        """The arguments of a call, its nodes cast as the builder is declared."""
         lower = self.dtype(kind := _kind(args))
-        if lower is None:
+        cast = None if lower is None else cast_of(build, kind)
+        if lower is None or cast in (None, Cast.LOWER_BEFORE):
             return list(args)
-        name, lists = name_of(build), LISTS[kind]
-        if name in lists.lower:
-            target = lower
-        elif name in lists.float32:
-            target = dtypes.float32
-        elif name in lists.widest:
-            found = [a.dtype for a in args if is_cast(a)]
-            target = dtypes.float32 if dtypes.float32 in found else lower
-            if all(d is found[0] for d in found):
-                return list(args)
-        elif name in lists.first:
-            target = next(a.dtype for a in args if is_cast(a))
-        elif name in lists.refused:
+        found = [a.dtype for a in args if is_cast(a)]
+        if cast is Cast.REFUSED:
             raise RuntimeError(
-                f"{name}: binary_cross_entropy and BCELoss are unsafe to autocast. Give scores "
-                "instead of probabilities to binary_cross_entropy_with_logits or "
+                f"{name_of(build)}: binary_cross_entropy and BCELoss are unsafe to autocast. Give "
+                "scores instead of probabilities to binary_cross_entropy_with_logits or "
                 f"BCEWithLogitsLoss, which are safe{at_user_line()}"
             )
-        else:
+        if not found:
             return list(args)
+        if cast is Cast.LOWER:
+            target = lower
+        elif cast is Cast.FLOAT32:
+            target = dtypes.float32
+        elif cast is Cast.FIRST:
+            target = found[0]
+        elif all(d is found[0] for d in found):
+            return list(args)
+        else:
+            target = dtypes.float32 if dtypes.float32 in found else lower
         return [to(a, target) if is_cast(a) else a for a in args]
 
-    def lowered(self, name: str, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """The tensors that `name` is given, cast if it is on the first list."""
+    def lowered(self, build: Callable[..., Any], tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """The tensors that a builder is about to be given, cast if its declaration says so."""
         kind = tensors[0].device.type
         lower = self.dtype(kind)
-        if lower is None or name not in LISTS[kind].lower:
+        if lower is None or cast_of(build, kind) is not Cast.LOWER_BEFORE:
             return tuple(tensors)
         return tuple(t.to(lower) if is_cast(t) else t for t in tensors)
+
+
+def cast_of(build: Callable[..., Any], kind: str) -> Cast | None:
+    """What autocast does to calls of a builder on a kind of device."""
+    known = facts(build)
+    return None if known is None else known.casts.get(KINDS[kind])
 
 
 def _kind(args: Sequence[Any]) -> str:

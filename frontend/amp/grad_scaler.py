@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from .. import devices
 from .._tensor import Tensor
 from ..autograd import no_grad
 from ..functions import creation
+
+if TYPE_CHECKING:
+    from ..optim.optimizer import Optimizer
 
 
 class _Stage(Enum):
@@ -88,7 +91,7 @@ class GradScaler:
             return map(self.scale, outputs)
         raise ValueError("outputs must be a Tensor or an iterable of Tensors")
 
-    def unscale_(self, optimizer: Any) -> None:
+    def unscale_(self, optimizer: Optimizer) -> None:
         """Divide the gradients of the optimizer's parameters by the scale, to clip them, say."""
         if not self._enabled:
             return
@@ -122,7 +125,7 @@ class GradScaler:
                 p.grad.mul_(inverse[p.device])
         return found
 
-    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(*args)`, unless a gradient is infinite or NaN; the result of it."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
@@ -143,7 +146,7 @@ class GradScaler:
         step.stage = _Stage.STEPPED
         return result
 
-    def update(self, new_scale: Any = None) -> None:
+    def update(self, new_scale: float | Tensor | None = None) -> None:
         """Set the scale for the next step: smaller after an overflow, larger after many steps
         without one, or `new_scale`."""
         if not self._enabled:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -12,6 +13,9 @@ from .. import recording
 from ..recording import Handle, resolve
 from .engine import call_hooks, gradients
 from .hooks import one_pass
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -75,12 +79,12 @@ def _roots(outputs: Any, given: Any, create_graph: bool) -> list[tuple[Any, Node
 
 
 def backward(
-    tensors: Any,
-    grad_tensors: Any = None,
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
-    grad_variables: Any = None,
-    inputs: Any = None,
+    grad_variables: Tensor | Sequence[Tensor | None] | None = None,
+    inputs: Tensor | Sequence[Tensor] | None = None,
 ) -> None:
     """Add the gradient of `tensors` with respect to each leaf to the leaf's `.grad`."""
     recording.claim()
@@ -126,16 +130,16 @@ def _accumulate(t: Any, node: Node, create_graph: bool) -> None:
 
 
 def grad(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any = None,
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Tensor, ...]:
     """The gradients of (the sum of) `outputs` with respect to `inputs`, one each."""
     if is_grads_batched:
         raise NotImplementedError(

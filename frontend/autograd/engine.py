@@ -8,7 +8,7 @@ entered once with its whole gradient.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -30,6 +30,9 @@ from ..recording.histories import (
 )
 from ..recording.keeping import saves
 from . import anomaly
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 TWICE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -126,12 +129,12 @@ class _Pass:
         self.used: list[History] = []
         self.needed: dict[History, bool] = {}
 
-    def add(self, t: Any, g: Node) -> None:
+    def add(self, t: Tensor, g: Node) -> None:
         if self.wanted is None or id(t) in self.wanted:
             before = self.found.get(id(t))
             self.found[id(t)] = (t, g if before is None else before[1] + g)
 
-    def arrive(self, target: Any, g: Node) -> None:
+    def arrive(self, target: Tensor, g: Node) -> None:
         """A gradient has reached a leaf tensor, or a tensor of an earlier epoch."""
         if isinstance(target, History):
             before = self.pending.get(target)

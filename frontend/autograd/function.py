@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -16,8 +16,14 @@ from tilewright.ir.shape import Size
 from .. import recording
 from ..recording import Handle, resolve, threads, wrap
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
-class Context:
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class FunctionCtx:
     """What `forward` leaves for `backward`."""
 
     def __init__(self) -> None:
@@ -30,7 +36,7 @@ class Context:
         self._outputs: dict[int, int] = {}  # id of a saved output -> its place among the outputs
         self._token: Node | None = None  # the call's node while `backward` runs
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
         for t in tensors:
             if t is not None and not isinstance(t, Handle):
                 raise TypeError(
@@ -41,7 +47,7 @@ class Context:
         self._versions = [None if t is None else t._version for t in tensors]
 
     @property
-    def saved_tensors(self) -> tuple[Any, ...]:
+    def saved_tensors(self) -> tuple[Tensor, ...]:
         for t, version in zip(self.saved, self._versions, strict=True):
             if t is not None and t._version != version:
                 raise RuntimeError(
@@ -57,10 +63,10 @@ class Context:
             return t
         return wrap(function_output(self._token, resolve(t), place))
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
         self.nondifferentiable = tensors
 
-    def mark_dirty(self, *tensors: Any) -> None:
+    def mark_dirty(self, *tensors: Tensor) -> None:
         self.dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -80,11 +86,11 @@ class Function:
         )
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
         raise NotImplementedError("setup_context is not implemented")
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(*args: Any, **options: Any) -> Any:
         raise NotImplementedError(
             "You must implement either the backward or vjp method for your custom "
             "autograd.Function to use it with backward mode AD."
@@ -94,7 +100,7 @@ class Function:
     @threads.gives_way
     def apply(cls, *args: Any) -> Any:
         """Run `forward` without recording it, and take `backward` for its derivative."""
-        ctx = Context()
+        ctx = FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Handle) and a.requires_grad for a in args)
         with recording.grad_mode(False):
             if cls.setup_context is not Function.setup_context:
@@ -107,7 +113,7 @@ class Function:
         return _connect(cls, ctx, args, output)
 
 
-def _connect(cls: type[Function], ctx: Context, args: Sequence[Any], output: Any) -> Any:
+def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], output: Any) -> Any:
     outputs = output if isinstance(output, tuple) else (output,)
     inputs = [a for a in args if isinstance(a, Handle)]
     differentiable = [
@@ -144,7 +150,7 @@ def _connect(cls: type[Function], ctx: Context, args: Sequence[Any], output: Any
 
 def _backward_of(
     cls: type[Function],
-    ctx: Context,
+    ctx: FunctionCtx,
     args: Sequence[Any],
     inputs: Sequence[Any],
     outputs: Sequence[Any],
@@ -210,7 +216,7 @@ def _call_vjp(g: Node, out: Node, *args: Any):
     return tuple(run(found, out))
 
 
-def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+def once_differentiable(backward: F) -> F:
     """A decorator of `backward`: its results can't be differentiated again."""
 
     @functools.wraps(backward)
@@ -227,7 +233,7 @@ def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
         out = tuple(wrap(_once(resolve(g), *nodes)) if isinstance(g, Handle) else g for g in given)
         return out if isinstance(result, tuple) else out[0]
 
-    return once
+    return once  # type: ignore[return-value]
 
 
 def _once_vjp(g: Node, out: Node, *operands: Node) -> Any:

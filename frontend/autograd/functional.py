@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..recording import Handle
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 def _tupled(value: Any) -> tuple[tuple[Any, ...], bool]:
@@ -46,7 +49,7 @@ def _gradients(outputs: Any, inputs: Any, seeds: Any, create_graph: bool) -> tup
 
 def jacobian(
     func: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | tuple[Tensor, ...],
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
@@ -87,7 +90,7 @@ def _scalar(outputs: tuple[Any, ...], several: bool) -> Any:
 
 def hessian(
     func: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | tuple[Tensor, ...],
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
@@ -107,8 +110,8 @@ def hessian(
 
 def vjp(
     func: Callable[..., Any],
-    inputs: Any,
-    v: Any = None,
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
     create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:
@@ -131,8 +134,8 @@ def vjp(
 
 def jvp(
     func: Callable[..., Any],
-    inputs: Any,
-    v: Any = None,
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
     create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:
@@ -156,8 +159,8 @@ def jvp(
 
 def vhp(
     func: Callable[..., Any],
-    inputs: Any,
-    v: Any = None,
+    inputs: Tensor | tuple[Tensor, ...],
+    v: Tensor | tuple[Tensor, ...] | None = None,
     create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Any, Any]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 
 from .. import recording
 from ..recording import views
+from ..recording.builders import builder, camel, facts
 from ..recording.histories import History
-from ..recording.names import _BUILDERS, name_of
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 class GradFn:
@@ -34,8 +37,8 @@ class GradFn:
 
     def name(self) -> str:
         if self._view is not None:
-            return f"{_camel(self._view.name)}Backward0"
-        return f"{_stem(self._node)}Backward{_overload(self._node)}"
+            return f"{camel(self._view.name)}Backward0"
+        return _name(self._node)
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
@@ -57,7 +60,7 @@ class GradFn:
 class AccumulateGrad(GradFn):
     """The end of a gradient's way: a leaf's `.grad`."""
 
-    def __init__(self, variable: Any):
+    def __init__(self, variable: Tensor):
         self.variable = variable
 
     def name(self) -> str:
@@ -68,69 +71,17 @@ class AccumulateGrad(GradFn):
         return ()
 
 
-_NAMES = {
-    "Matmul": "Mm",
-    "Detach": "Copy",
-    "WithValue": "Copy",
-    "FunctionOutput": "Function",
-    "Repeat": "Repeat",
-    "CopiedValue": "ToCopy",
-    "To": "ToCopy",
-    "Cast": "ToCopy",
-    "Identity": "Clone",
-    "Norm": "LinalgVectorNorm",
-    "MaxAlong": "Max",
-    "MinAlong": "Min",
-    "GatherDim": "Gather",
-    "Put": "IndexPut",
-    "SetStorage": "CopySlices",
-    "ClampLow": "Clamp",
-    "ClampHigh": "Clamp",
-}
-
-
-def _camel(name: str) -> str:
-    return "".join(w[:1].upper() + w[1:] for w in name.strip("_").split("_"))
-
-
-def _stem(node: Node) -> str:
-    build = node.memo.get("call", (None,))[0]
-    if build is None:
-        name = node.op.name
-    elif isinstance(build, views.View):
-        name = build.name
-    else:
-        name = name_of(build)
-        if name in ("build", "<lambda>", ""):
-            name = node.op.name
-    stem = _camel(name)
-    if stem == "Var" and node.memo["call"][1][-1]:
-        return "Std"
-    if stem in ("Matmul",):
-        return _product(node)
-    return _NAMES.get(stem, stem)
-
-
-def _product(node: Node) -> str:
-    """PyTorch's name of the kernel that a matmul of these ranks calls."""
-    _, args = node.memo.get("call", (None, node.operands))
-    ranks = tuple(a.rank for a in args if isinstance(a, Node))
-    names: dict[tuple[int, ...], str]
-    names = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (1, 2): "Squeeze", (3, 3): "Bmm"}
-    return names.get(ranks, "UnsafeView")
-
-
-def _overload(node: Node) -> int:
-    """PyTorch numbers the forms of a function: with dims or without, tensor or number."""
+def _name(node: Node) -> str:
+    """As the builder that made a node is declared; of a node without a call, its op."""
     build, args = node.memo.get("call", (None, ()))
-    name = getattr(build, "__name__", "").strip("_")
-    if name in ("sum", "mean", "prod"):
-        return int(args[1] is not None)
-    if name in ("amax_all", "amin_all"):
-        return 1
-    if _BUILDERS.get(build) == "pow":
-        number = [a.op.name in ("constant", "scalar") and not a.shape for a in args]
-        return 0 if number[1] else 1
-    if _BUILDERS.get(build) == "squeeze":
-        return 0
-    return 0
+    if isinstance(build, views.View):
+        return f"{camel(build.name)}Backward0"
+    known = facts(build)
+    if known is None:
+        known, args = facts(node.op), node.operands
+    return f"{camel(node.op.name)}Backward0" if known is None else known.grad_fn(args)
+
+
+# Nodes that autograd makes itself.
+builder("copy_", gradient="CopyBackward0")(ops.detach)
+builder("copy_", gradient="CopyBackward0")(ops.with_value)

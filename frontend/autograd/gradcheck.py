@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..recording import Handle
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 class GradcheckError(RuntimeError):
@@ -53,7 +56,7 @@ def _numerical(
 
 def gradcheck(
     func: Callable[..., Any],
-    inputs: Any,
+    inputs: Tensor | Sequence[Tensor],
     *,
     eps: float = 1e-6,
     atol: float = 1e-5,
@@ -106,11 +109,13 @@ def _jacobians(
     ]
 
 
-def gradgradcheck(func: Callable[..., Any], inputs: Any, **options: Any) -> bool:
+def gradgradcheck(
+    func: Callable[..., Any], inputs: Tensor | Sequence[Tensor], **options: Any
+) -> bool:
     """Whether the second derivatives of `func` agree with differences of the first."""
     from .api import grad
 
-    args = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
+    args: list[Any] = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     wanted = [i for i, a in enumerate(args) if isinstance(a, Handle) and a.requires_grad]
 
     def first(*given: Any) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
 from ..recording import Handle
 from .hooks import RemovableHandle, at_end, register
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 __all__ = ["increment_version", "register_multi_grad_hook"]
 
@@ -55,7 +58,7 @@ def register_multi_grad_hook(
     return _Handles([register(t, hook(i)) for i, t in enumerate(tensors)])
 
 
-def increment_version(tensor: Any) -> None:
+def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     """Count a write in place to a tensor, or to each of several, that was made unseen."""
     for t in (tensor,) if isinstance(tensor, Handle) else tensor:
         (t._storage or t)._changes += 1

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -14,6 +14,9 @@ from tilewright.ir.location import at_user_line
 from .. import recording
 from ..recording.histories import History
 from .engine import RETAINED, _no_twin
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 _ids = itertools.count()
 at_end: list[Callable[[bool], None]] = []
@@ -56,7 +59,7 @@ class RemovableHandle:
 
 
 def add_hook(
-    hook: Any, hooks: dict[int, Any], *marks: dict[int, Any], prepend: bool = False
+    hook: Callable[..., Any], hooks: dict[int, Any], *marks: dict[int, Any], prepend: bool = False
 ) -> RemovableHandle:
     """Put `hook` at the end (or the beginning) of `hooks`, and True for it into each of `marks`."""
     handle = RemovableHandle(hooks, *marks)
@@ -101,7 +104,7 @@ def _watch(t: Any) -> None:
         all_hooks.append(t._hooks)
 
 
-def register(t: Any, hook: Callable[[Any], Any]) -> RemovableHandle:
+def register(t: Tensor, hook: Callable[[Any], Any]) -> RemovableHandle:
     """Call `hook(grad)` when the gradient of `t` is known; a tensor it returns takes its place."""
     if not t.requires_grad:
         raise RuntimeError(
@@ -115,7 +118,7 @@ def register(t: Any, hook: Callable[[Any], Any]) -> RemovableHandle:
     return handle
 
 
-def register_post_accumulate(t: Any, hook: Callable[[Any], Any]) -> RemovableHandle:
+def register_post_accumulate(t: Tensor, hook: Callable[[Any], Any]) -> RemovableHandle:
     """Call `hook(t)` after a backward pass has added to the `.grad` of leaf `t`."""
     if not t.requires_grad or not t.is_leaf:
         raise RuntimeError(
@@ -126,7 +129,7 @@ def register_post_accumulate(t: Any, hook: Callable[[Any], Any]) -> RemovableHan
     return add_hook(hook, t._post_hooks)
 
 
-def keep_grad(t: Any) -> None:
+def keep_grad(t: Tensor) -> None:
     """Keep the gradient of non-leaf `t` in `t.grad`."""
     if not t.requires_grad:
         raise RuntimeError(

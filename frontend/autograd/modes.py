@@ -6,10 +6,15 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .. import recording
 from ..recording import threads
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
@@ -17,7 +22,7 @@ def is_grad_enabled() -> bool:
     return recording.is_grad_enabled()
 
 
-def within(mode: AbstractContextManager[Any], function: Callable[..., Any]) -> Callable[..., Any]:
+def within(mode: AbstractContextManager[Any], function: F) -> F:
     """`function` in a mode that can be entered again and again; of a generator each of its steps,
     but not what is done between them."""
     if inspect.isgeneratorfunction(function):
@@ -35,7 +40,7 @@ def within(mode: AbstractContextManager[Any], function: Callable[..., Any]) -> C
                         return end.value
                 yield value
 
-        return generate
+        return generate  # type: ignore[return-value]
 
     @functools.wraps(function)
     @threads.gives_way
@@ -43,7 +48,7 @@ def within(mode: AbstractContextManager[Any], function: Callable[..., Any]) -> C
         with mode:
             return function(*args, **options)
 
-    return call
+    return call  # type: ignore[return-value]
 
 
 class _Mode:
@@ -61,7 +66,7 @@ class _Mode:
     def __exit__(self, *exc: object) -> None:
         recording.set_grad_enabled(self.before.pop())
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         return within(self, function)
 
 
@@ -70,6 +75,12 @@ class no_grad(_Mode):
 
     def __init__(self) -> None:
         super().__init__(False)
+
+    @overload
+    def __new__(cls, function: None = None) -> Self: ...
+
+    @overload
+    def __new__(cls, function: F) -> F: ...  # type: ignore[misc]
 
     def __new__(cls, function: Any = None) -> Any:
         # Used as a decorator without parentheses.
@@ -107,6 +118,6 @@ class set_grad_enabled(_Mode):
         recording.set_grad_enabled(self.enabled)
         return self
 
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self, function: F) -> F:
         recording.set_grad_enabled(self.outer)
         return super().__call__(function)

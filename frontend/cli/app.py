@@ -127,7 +127,8 @@ def explain(
 
 
 def _draw(report: Report, top: int, path: Path, drawn: Drawn, target: str | None) -> None:
-    """The busiest plans in files of their own: after the first with a number before the ending."""
+    """Write each of the busiest plans to its own file. From the second on, names get a number
+    before the ending."""
     from .. import inspection
 
     if not report.plans:
@@ -170,7 +171,7 @@ def export(
     from .target import model_of
 
     model, args = model_of(target, inputs, weights)
-    # A RuntimeError is most often that of an op whose operands don't fit, which names the line.
+    # A RuntimeError usually comes from an op whose operands don't fit. It names the line.
     with user_errors(RuntimeError, ImportError, ValueError, TypeError, status=1):
         dynamic: Any = None
         if dynamic_batch:
@@ -219,7 +220,7 @@ def compile_(
 
 
 def _tell(output: Path, lines: Sequence[str]) -> None:
-    """Tell what was written: on stderr if the file itself may have gone to stdout."""
+    """Report the written file, on stderr if the file itself may be stdout."""
     to = sys.stdout if is_plain(output) else sys.stderr
     print(f"wrote {output}: " + "\n".join(lines), file=to)
 
@@ -269,7 +270,7 @@ def env(
     state = "" if cache["on"] else " (off: TW_CACHE=0)"
     size = f"{cache['entries']} entries, {cache['bytes'] / 1e6:.1f} MB"
     table.add_row("cache", f"{cache['folder']}{state}, {size}")
-    # Where nobody looks at a terminal, a line stays a line.
+    # Off a terminal, lines aren't wrapped.
     width = None if sys.stdout.isatty() else 1000
     Console(width=width, highlight=False).print(table)
 

@@ -1,4 +1,4 @@
-"""What `tilewright env` tells."""
+"""The facts that `tilewright env` shows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _version(package: str) -> str | None:
 def _describe(name: str) -> str:
     try:
         device = devices.get(name)
-    except Exception as error:  # one that can't start is worth telling of, not a reason to stop
+    except Exception as error:  # report a device that can't start
         return f"not usable: {error}"
     return (type(device).__doc__ or type(device).__name__).strip().splitlines()[0]
 

@@ -1,4 +1,4 @@
-"""Mistakes of the user's: one line, no traceback."""
+"""User errors: one line without a traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fail(message: object, status: int = 2) -> NoReturn:
 
 @contextmanager
 def user_errors(*kinds: type[Exception], status: int = 2) -> Iterator[None]:
-    """Inside, exceptions of these kinds end the program with their message."""
+    """Let exceptions of these kinds inside the block end the program with their message."""
     try:
         yield
     except kinds as error:

@@ -1,4 +1,4 @@
-"""Running a script as `python SCRIPT ARGS` does."""
+"""Run a script as `python SCRIPT ARGS` does."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def script_file(path: Path) -> Path:
 
 
 def run_script(path: Path, args: Sequence[str]) -> int:
-    """Runs the file as __main__ with `torch` meaning tilewright; returns its exit status.
+    """Run the file as __main__ with `torch` meaning tilewright. Returns its exit status.
 
-    What it raises is printed as Python prints it, beginning at the script's own first line.
+    Its errors are printed as Python prints them, from the script's own first frame on.
     """
-    # Python gives __file__ and tracebacks the whole path, sys.argv what was typed.
+    # As in Python, __file__ and tracebacks have the absolute path, sys.argv the typed one.
     file = os.path.abspath(path)
     try:
         with torch_means_tilewright():
@@ -69,7 +69,7 @@ def _status(code: object) -> int:
 
 
 def _from_script(traceback: TracebackType | None, path: str) -> TracebackType | None:
-    """The traceback without what called the script; none of it for an error in its syntax."""
+    """The traceback from the script's first frame on; None for a syntax error in the script."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename != path:
         traceback = traceback.tb_next
     return traceback

@@ -20,9 +20,9 @@ from .torch_names import torch_means_tilewright
 
 
 def find_object(text: str) -> Any:
-    """The object at MODULE:OBJECT; MODULE is importable from here, or the path of a .py file.
+    """The object at MODULE:OBJECT. MODULE is importable from here, or the path of a .py file.
 
-    ValueError, in words for the user, if there is none.
+    ValueError with a message for the user if there is none.
     """
     module_name, colon, attributes = text.rpartition(":")
     if not colon or not module_name or not attributes:
@@ -59,7 +59,7 @@ def _module(name: str) -> Any:
 
 
 def as_model(found: Any, text: str) -> Any:
-    """A module or function to export: a class of modules, or a function without arguments, is
+    """A module or function to export. A class of modules, or a function without arguments, is
     called first."""
     if isinstance(found, nn.Module):
         return found
@@ -102,8 +102,8 @@ def parse_input(text: str) -> Any:
 def model_of(
     source: str, inputs: list[str], weights: Path | None, device: str = ""
 ) -> tuple[Any, tuple[Any, ...]]:
-    """The model at MODULE:OBJECT or in a .onnx file with its weights loaded, and tensors for its
-    inputs; on `device`, or the default one."""
+    """(model, input tensors) on `device`, or on the default one. The model comes from MODULE:OBJECT
+    or a .onnx file, and its weights from `weights`."""
     from .. import onnx, serialization
 
     kinds = ValueError, RuntimeError, OSError, ImportError

@@ -1,4 +1,4 @@
-"""`import torch` and `import torch.nn as nn` give tilewright's modules."""
+"""Imports of `torch` and its modules, such as `torch.nn`, as tilewright's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = "tilewright"
 
 
 class TorchFinder(importlib.abc.MetaPathFinder):
-    """Answers for `torch` and all below it, before any installed PyTorch does."""
+    """Finds `torch` and its modules before any installed PyTorch."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -30,17 +30,24 @@ class TorchFinder(importlib.abc.MetaPathFinder):
             found = None
         if found is None and not _is_import(sys._getframe(1)):
             return None
-        if found is None:
+        if found is None or not _is_public(rest):
             raise ModuleNotFoundError(
-                f"No module named {fullname!r}: tilewright, which stands in for torch here, has "
-                f"no {name}",
+                f"No module named {fullname!r}: tilewright, which stands in for torch here, "
+                "doesn't have it",
                 name=fullname,
             )
         return ModuleSpec(fullname, _Alias(name), is_package=True)
 
 
+def _is_public(rest: str) -> bool:
+    """Whether a module below torch is for programs to name: our own rooms are not."""
+    from ..publish import MODULES
+
+    return not rest or rest.partition(".")[0] in MODULES
+
+
 def _is_import(frame: FrameType | None) -> bool:
-    """Whether an import asks, and not importlib.util.find_spec, for which None is an answer."""
+    """Whether an import calls the finder, and not importlib.util.find_spec, which accepts None."""
     above = frame and frame.f_back
     return above is not None and above.f_code.co_name == "_find_and_load_unlocked"
 
@@ -63,7 +70,7 @@ class _Alias(importlib.abc.Loader):
 
 @contextmanager
 def torch_means_tilewright() -> Iterator[None]:
-    """Inside the block `torch` is tilewright; what was imported stays so in sys.modules."""
+    """Make `torch` mean tilewright inside the block. Modules imported there stay in sys.modules."""
     already = sys.modules.get("torch")
     if already is not None and not already.__name__.startswith(OURS):
         raise RuntimeError("PyTorch itself is already imported in this process")

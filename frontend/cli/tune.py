@@ -31,7 +31,7 @@ class Effort(str, enum.Enum):
 
 
 class _Group(TyperGroup):
-    """Whatever isn't a command of its own is something to tune."""
+    """Takes any argument that isn't a command as a target to tune."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "--help"):
@@ -135,7 +135,7 @@ def _work(
     device: str,
     target: str | None,
 ) -> list[Launched]:
-    """What TARGET launches."""
+    """The kernels that TARGET launches."""
     from ..tuning import families, work
     from .target import is_onnx, model_of
 
@@ -199,7 +199,7 @@ def _rank(work: Sequence[Launched], target: str, effort: str, as_json: bool) -> 
         found = [
             rank(engine, database, each.kernel, effort, each.family)
             for each in work
-            if not isinstance(each.kernel, Autotuned)  # which no model ranks
+            if not isinstance(each.kernel, Autotuned)  # no cost model ranks these
         ]
     if as_json:
         print(json.dumps({"target": target, "kernels": [ranking_data(r) for r in found]}, indent=2))
@@ -347,7 +347,7 @@ def _data(record: Record) -> dict[str, Any]:
 
 
 def _seconds(text: str) -> float | None:
-    """30s, 5m, 1h or a number of seconds."""
+    """Seconds in a text such as 30s, 5m, 1h or a plain number; None for an empty text."""
     if not text:
         return None
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -369,5 +369,5 @@ def _check_plots() -> None:
 
 
 def _print(table: Any) -> None:
-    # Where nobody looks at a terminal, a line stays a line.
+    # Off a terminal, lines are wrapped late.
     Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)

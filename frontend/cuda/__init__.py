@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices as runtime
@@ -52,6 +53,10 @@ from .streams import (
     set_stream,
     stream,
 )
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import DeviceLike
 
 __all__ = [
     "CUDAGraph",
@@ -137,7 +142,7 @@ def current_device() -> int:
     return devices.current_cuda()
 
 
-def set_device(device: Any) -> None:
+def set_device(device: DeviceLike) -> None:
     """Let "cuda" mean another device in this thread; a negative number changes nothing."""
     number = number_of(device, exists=False)
     if number >= 0:
@@ -147,7 +152,7 @@ def set_device(device: Any) -> None:
 class device:
     """Let "cuda" mean another device inside the block; None and negative numbers change nothing."""
 
-    def __init__(self, device: Any):
+    def __init__(self, device: DeviceLike | None):
         self.idx = -1 if device is None else number_of(device, exists=False)
 
     def __enter__(self) -> None:
@@ -161,11 +166,11 @@ class device:
 class device_of(device):
     """As `device`, for that of a tensor; nothing for one that isn't on a GPU."""
 
-    def __init__(self, obj: Any):
+    def __init__(self, obj: Tensor):
         super().__init__(obj.device if obj.is_cuda else None)
 
 
-def synchronize(device: Any = None) -> None:
+def synchronize(device: DeviceLike | None = None) -> None:
     """Computes what is pending, and waits for all work of a device."""
     found = runtime.get(f"cuda:{number_of(device)}")
     recording.flush()
@@ -175,18 +180,18 @@ def synchronize(device: Any = None) -> None:
 # ---- what the device is ----------------------------------------------------------------------
 
 
-def get_device_properties(device: Any = None) -> Any:
+def get_device_properties(device: DeviceLike | None = None) -> Any:
     """name, major, minor, total_memory, multi_processor_count and more, as attributes."""
     from tilewright.runtime.cuda import context
 
     return context.properties(number_of(device))
 
 
-def get_device_name(device: Any = None) -> str:
+def get_device_name(device: DeviceLike | None = None) -> str:
     return get_device_properties(device).name
 
 
-def get_device_capability(device: Any = None) -> tuple[int, int]:
+def get_device_capability(device: DeviceLike | None = None) -> tuple[int, int]:
     """The compute capability, such as (9, 0)."""
     found = get_device_properties(device)
     return found.major, found.minor
@@ -202,7 +207,7 @@ def is_tf32_supported() -> bool:
     return is_available() and get_device_capability()[0] >= 8
 
 
-def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
     """Whether one device reads the memory of another. Copies between any two are made anyway."""
     from tilewright.runtime.cuda import context
 
@@ -240,11 +245,11 @@ def initial_seed() -> int:
     return generator.initial_seed()
 
 
-def get_rng_state(device: Any = "cuda") -> Any:
+def get_rng_state(device: DeviceLike | None = "cuda") -> Tensor:
     return generator.get_rng_state()
 
 
-def set_rng_state(new_state: Any, device: Any = "cuda") -> None:
+def set_rng_state(new_state: Tensor, device: DeviceLike | None = "cuda") -> None:
     generator.set_rng_state(new_state)
 
 
@@ -253,7 +258,7 @@ def get_rng_state_all() -> list[Any]:
     return [get_rng_state() for _ in range(device_count())]
 
 
-def set_rng_state_all(new_states: Any) -> None:
+def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
     """Go on from states of `get_rng_state_all`."""
     for state in list(new_states)[:1]:
         set_rng_state(state)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
@@ -26,6 +26,9 @@ from ..nn import Module
 from ..recording.epoch import Handle, clock
 from ..replay import capture
 from .streams import StreamContext
+
+if TYPE_CHECKING:
+    from ..cuda.streams import Stream
 
 __all__ = [
     "CUDAGraph",
@@ -146,7 +149,7 @@ class graph:
         self,
         cuda_graph: CUDAGraph,
         pool: tuple[int, int] | None = None,
-        stream: Any = None,
+        stream: Stream | None = None,
         capture_error_mode: str = "global",
         **_: Any,
     ):

@@ -3,13 +3,16 @@ it was called."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices as runtime
 
 from .. import recording
 from .numbering import number_of, runtime_of
+
+if TYPE_CHECKING:
+    from ..types import DeviceLike
 
 _SMALL = 1 << 20
 """Bytes up to which PyTorch calls an allocation small."""
@@ -20,12 +23,12 @@ def _pool(device: Any) -> Any:
     return runtime_of(device).pool
 
 
-def memory_allocated(device: Any = None) -> int:
+def memory_allocated(device: DeviceLike | None = None) -> int:
     """Bytes of tensors, and of the temporaries of their computation; 0 without a GPU."""
     return _pool(device).in_use if runtime.cuda_count() else 0
 
 
-def max_memory_allocated(device: Any = None) -> int:
+def max_memory_allocated(device: DeviceLike | None = None) -> int:
     """The most there was of that since the start, or since `reset_peak_memory_stats`."""
     if not runtime.cuda_count():
         return 0
@@ -34,19 +37,19 @@ def max_memory_allocated(device: Any = None) -> int:
     return pool.peak
 
 
-def memory_reserved(device: Any = None) -> int:
+def memory_reserved(device: DeviceLike | None = None) -> int:
     """Bytes that were taken from the system, in use or kept for later; 0 without a GPU."""
     return _pool(device).reserved if runtime.cuda_count() else 0
 
 
-def max_memory_reserved(device: Any = None) -> int:
+def max_memory_reserved(device: DeviceLike | None = None) -> int:
     return _pool(device).reserved_peak if runtime.cuda_count() else 0
 
 
 memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 
 
-def reset_peak_memory_stats(device: Any = None) -> None:
+def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:
     """Let the peaks count from now on."""
     _pool(device).reset_peak()
 
@@ -54,7 +57,7 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
-def reset_accumulated_memory_stats(device: Any = None) -> None:
+def reset_accumulated_memory_stats(device: DeviceLike | None = None) -> None:
     """Let the counts of `memory_stats` that only grow begin at 0."""
     _pool(device).statistics.clear()
 
@@ -64,12 +67,12 @@ def get_allocator_backend() -> str:
     return "cudaMallocAsync"
 
 
-def mem_get_info(device: Any = None) -> tuple[int, int]:
+def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
     """(free, total) bytes of the GPU, with all processes counted."""
     return _pool(device).system()
 
 
-def device_memory_used(device: Any = None) -> int:
+def device_memory_used(device: DeviceLike | None = None) -> int:
     """Bytes of the GPU that are taken, by whatever process."""
     free, total = mem_get_info(device)
     return total - free
@@ -83,7 +86,7 @@ def empty_cache() -> None:
             runtime_of(name).pool.trim()
 
 
-def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
     """Allocate no more than this part of a GPU's memory: more is an OutOfMemoryError."""
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1{at_user_line()}")
@@ -91,13 +94,13 @@ def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None
     pool.limit = int(fraction * pool.system()[1])
 
 
-def get_per_process_memory_fraction(device: Any = None) -> float:
+def get_per_process_memory_fraction(device: DeviceLike | None = None) -> float:
     """The part of a GPU's memory that may be allocated, 1 by default."""
     pool = _pool(device)
     return 1.0 if pool.limit is None else pool.limit / pool.system()[1]
 
 
-def memory_stats(device: Any = None) -> dict[str, int]:
+def memory_stats(device: DeviceLike | None = None) -> dict[str, int]:
     """Counts and bytes by PyTorch's names; empty without a GPU."""
     if not runtime.cuda_count():
         return {}
@@ -116,7 +119,7 @@ def memory_stats(device: Any = None) -> dict[str, int]:
     }
 
 
-def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
+def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, Any]:
     """`memory_stats` with a dictionary for each part of a name."""
     out: dict[str, Any] = {}
     for name, value in memory_stats(device).items():
@@ -166,7 +169,7 @@ def _segment(number: int, address: int, size: int, stream: int, used: bool) -> d
     }
 
 
-def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) -> str:
     """A table for people: totals, and what is allocated, by dtype and shape."""
     from tilewright.runtime.cuda.memory import show
 

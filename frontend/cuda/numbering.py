@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices as runtime
 
 from .. import devices
 
+if TYPE_CHECKING:
+    from ..types import DeviceLike
 
-def number_of(device: Any, exists: bool = True) -> int:
+
+def number_of(device: DeviceLike | None, exists: bool = True) -> int:
     """The number of the GPU that an int, a string or a torch.device names; None is the current one.
 
     exists: whether it must be there. ValueError for a device that is no GPU.
@@ -29,6 +32,6 @@ def number_of(device: Any, exists: bool = True) -> int:
     return number
 
 
-def runtime_of(device: Any) -> Any:
+def runtime_of(device: DeviceLike | None) -> Any:
     """The runtime's device for what a caller names."""
     return runtime.get(f"cuda:{number_of(device)}")

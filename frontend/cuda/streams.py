@@ -9,7 +9,7 @@ right, and so are those that forget to.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices as runtime
@@ -19,11 +19,14 @@ from ..devices import device as Device
 from ..recording import threads
 from .numbering import runtime_of
 
+if TYPE_CHECKING:
+    from ..types import DeviceLike
+
 
 class Stream:
     """A stream of a device. cuda_stream: its handle in the driver. priority: lower goes first."""
 
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any):
+    def __init__(self, device: DeviceLike | None = None, priority: int = 0, **_: Any):
         from tilewright.runtime.cuda import context
 
         recording.claim()
@@ -117,7 +120,7 @@ class ExternalStream(Stream):
     computed in it, and the memory that is kept of theirs (`torch.cuda.empty_cache` gives it
     back)."""
 
-    def __init__(self, stream_ptr: int, device: Any = None):
+    def __init__(self, stream_ptr: int, device: DeviceLike | None = None):
         from tilewright.runtime.cuda import context
 
         self._runtime = runtime_of(device)
@@ -125,7 +128,7 @@ class ExternalStream(Stream):
         self.priority = 0
 
 
-def get_stream_from_external(data_ptr: int, device: Any = None) -> ExternalStream:
+def get_stream_from_external(data_ptr: int, device: DeviceLike | None = None) -> ExternalStream:
     """A stream that another library made; see `ExternalStream`."""
     return ExternalStream(data_ptr, device)
 
@@ -199,14 +202,14 @@ class Event:
         return f"<torch.cuda.Event {handle:#x}>"
 
 
-def current_stream(device: Any = None) -> Stream:
+def current_stream(device: DeviceLike | None = None) -> Stream:
     """The stream that a device's work goes to, as far as this thread gives it any."""
     recording.claim()
     found = runtime_of(device)
     return Stream._around(found, found.context.current)
 
 
-def default_stream(device: Any = None) -> Stream:
+def default_stream(device: DeviceLike | None = None) -> Stream:
     return Stream._around(runtime_of(device), None)
 
 

@@ -1,1 +1,1 @@
-"""Tensors and the world outside: arrays, copies, pinned memory, printed text."""
+"""Exchange with the outside: arrays, copies, pinned memory, printed text."""

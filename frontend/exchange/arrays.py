@@ -1,4 +1,4 @@
-"""Values in and out: arrays that look at a tensor's memory, DLPack, pickles and copies."""
+"""Values in and out: arrays that share a tensor's memory, and DLPack."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ from ..recording.flushing import value_of
 
 
 def array_of(t: Any) -> np.ndarray:
-    """The values as an array that must not be written: computed first, copied from a device."""
+    """The values as an array that must not be written to. They are computed first, and copied from
+    a device."""
     clock.effects += 1
     if t._node is not None:
         recording.end_step()
-    if t._node is not None:  # the epoch is held: this value alone
+    if t._node is not None:  # the epoch is held: compute this value alone
         name = t._meta()[2]
         return devices.get(name).to_numpy(value_of(t._node))
     state = t if t._storage is None else t._storage
     if state._node is not None or state._buffer is None:
         recording.end_step()
-    if clock.capturing and state._node is None:  # at rest, it can be read unless it is a GPU's
+    if clock.capturing and state._node is None:  # unreadable only if it is a GPU's
         recording.resolve(t)
     if state._node is not None:
         name = t._meta()[2]
@@ -43,7 +44,9 @@ def array_of(t: Any) -> np.ndarray:
     if t._chain is None:
         return device.to_numpy(buffer)
     sizes, strides, offset = shapes.layout_of(t)
-    if not isinstance(buffer, np.ndarray):  # of a GPU's memory only what the view spans
+    if not isinstance(
+        buffer, np.ndarray
+    ):  # copy only the part of a GPU's memory that the view spans
         span = 1 + sum((n - 1) * s for n, s in zip(sizes, strides)) if 0 not in sizes else 0
         return strided(device.to_numpy(device.part(buffer, offset, (span,))), sizes, strides)
     array = device.to_numpy(buffer)
@@ -53,19 +56,19 @@ def array_of(t: Any) -> np.ndarray:
 
 
 def strided(flat: np.ndarray, sizes: Sequence[int], strides: Sequence[int]) -> np.ndarray:
-    """A view of contiguous memory; strides are in elements. NumPy's as_strided does not know the
+    """A view of contiguous memory, with strides in elements. NumPy's as_strided doesn't know the
     dtypes of ml_dtypes."""
     steps = [s * flat.itemsize for s in strides]
     return np.ndarray(sizes, flat.dtype, flat, strides=steps)
 
 
 def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
-    """The view of an array that is not contiguous (one shared with NumPy)."""
+    """A view, by a chain, of an array that isn't contiguous (one shared with NumPy)."""
     for kind, attrs in chain.links:
         strides = tuple(s // array.itemsize for s in array.strides)
         found = kind.layout((array.shape, strides, 0), *attrs)
         if found is None:
-            # No strides describe it; nobody can write through what is only read here.
+            # Strides can't express it. A copy is enough, as the result is only read.
             array = np.ascontiguousarray(array)
             found = kind.layout((array.shape, contiguous_strides(array.shape), 0), *attrs)
             assert found is not None, "of what is contiguous there are strides"
@@ -77,13 +80,13 @@ def _through_chain(array: np.ndarray, chain: views.Chain) -> np.ndarray:
 
 
 class _Window:
-    """Memory handed to NumPy. The arrays made of it keep it alive, so it tells when they are
+    """Memory handed to NumPy. Its arrays keep this object alive, so its end shows that they are
     gone."""
 
     def __init__(
         self, array: np.ndarray, start: int | None = None, shape: Any = None, strides: Any = None
     ):
-        # The dtypes of ml_dtypes have no name in the interface.
+        # The array interface has no names for the dtypes of ml_dtypes.
         plain = array.view(f"u{array.itemsize}") if is_added(array.dtype) else array
         interface = dict(plain.__array_interface__)
         interface["data"] = (interface["data"][0] if start is None else start, False)
@@ -96,20 +99,21 @@ class _Window:
 def export(t: Any) -> np.ndarray:
     """An array that shares the memory of `t`, which is on the host.
 
-    Where the epoch is held (in hooks and backward functions) what is pending is copied instead.
+    Where the epoch is held (in hooks and backward functions), a pending value is copied instead.
     """
     recording.flush()
     array_of(t)
     state = t if t._storage is None else t._storage
     if state._node is not None:
-        return np.array(array_of(t))  # of a gradient in a hook, say: it has no memory yet
+        return np.array(array_of(t))  # it has no memory yet, as a gradient in a hook
     shared = state._shared
     if shared is not None and shared.exported is None:
         return array_of(t)
     window = None if shared is None else shared.exported()
     if window is None:
         memory = state._buffer
-        # Held by `memory`, the state and the argument: others would see what is written to it.
+        # Three references are ours: `memory`, the state and the argument. Any other holder would
+        # see writes.
         if getrefcount(memory) > 3 or memory.base is not None:
             state._buffer = memory = np.array(memory, order="C")
         window = _Window(memory)
@@ -136,7 +140,7 @@ def from_dlpack(source: Any) -> Any:
             f"{at_user_line()}"
         )
     array = np.from_dlpack(source)
-    if not array.flags.writeable:  # says a producer of the old protocol, which can't know
+    if not array.flags.writeable:  # the old protocol can't tell and says so always
         window = _Window(array)
         array = np.asarray(window)
     return from_numpy(array)

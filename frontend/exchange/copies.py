@@ -1,4 +1,4 @@
-"""Copies of tensors and what pickles hold: memory that is shared stays shared."""
+"""Copies and pickles of tensors. Shared memory stays shared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def copied(t: Any) -> tuple[Any, DType, str]:
 
 
 def deep_copied(t: Any, memo: dict[int, Any]) -> Any:
-    """A copy of leaf `t`; tensors that share memory share it in their copies too."""
+    """A copy of leaf `t`. Copies of tensors that share memory share memory too."""
     if t._storage is None:
         out = recording.blank()
         out._buffer, *rest = copied(t)
@@ -60,7 +60,8 @@ def _looking(storage: Storage, chain: views.Chain | None, aval: Any) -> Any:
 
 
 def reduced(t: Any) -> tuple[Any, ...]:
-    """How `t` is pickled. What shares memory in one pickle shares it when unpickled."""
+    """The pickled form of `t`. Tensors of one pickle that share memory share it again when
+    loaded."""
     wants = t.requires_grad and t.is_leaf
     if t._storage is None:
         array = np.array(t.detach().cpu()._array(), order="C")
@@ -74,13 +75,13 @@ def reduced_storage(storage: Storage) -> tuple[Any, ...]:
     return rebuild_storage, _contents(storage)
 
 
-copyreg.pickle(Storage, reduced_storage)  # the layer of recording knows no files
+copyreg.pickle(Storage, reduced_storage)  # recording itself knows nothing of files
 
 
 def rebuild_view(
     storage: Storage, chain: views.Chain | None, aval: Any, requires_grad: bool, cls: type
 ) -> Any:
-    """The unpickled form of a tensor that shares its memory."""
+    """Unpickle a tensor that shares its memory."""
     t = _looking(storage, chain, aval)
     if cls is not epoch.tensor_type:
         t = t.as_subclass(cls)
@@ -88,7 +89,7 @@ def rebuild_view(
 
 
 def rebuild(array: np.ndarray, dtype: DType, device: str, requires_grad: bool, cls: type) -> Any:
-    """The unpickled form of a tensor that is all of its memory."""
+    """Unpickle a tensor with memory of its own."""
     from ..functions import creation
 
     t = creation.tensor(array, dtype=dtype, device=device)

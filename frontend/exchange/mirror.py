@@ -1,4 +1,4 @@
-"""Dictionaries that copy their writes to another one."""
+"""Mirror: a dictionary that repeats its writes in another one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Mirror(dict[str, Any]):
-    """A dictionary of its own, whose writes are repeated in `_other()`, if there is one."""
+    """A dictionary that repeats its writes in `_other()`, if that isn't None."""
 
     __slots__ = ()
 

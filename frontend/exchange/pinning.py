@@ -1,4 +1,4 @@
-"""Tensors in pinned memory, for copies to a GPU that the host doesn't take part in."""
+"""Tensors in pinned memory, which a GPU copies without the host."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import arrays
 
 
 def pinned(t: Any) -> Any:
-    """A copy of `t` in pinned memory; `t` if it is there, or if there is no GPU."""
+    """A copy of `t` in pinned memory; `t` itself if it is pinned or there is no GPU."""
     if t.device.type != "cpu":
         raise RuntimeError(
             f"cannot pin '{t.type()}': only dense CPU tensors can be pinned{at_user_line()}"
@@ -41,15 +41,15 @@ def is_pinned(t: Any) -> bool:
 
 
 def all_pinned(batch: Any) -> Any:
-    """A batch with its tensors pinned, in tuples, lists and dicts too; an object that has a method
-    `pin_memory` is asked for it."""
+    """Pin the tensors of a batch, also inside tuples, lists and dicts. Of other objects the method
+    `pin_memory` is called, if there is one."""
     if isinstance(batch, Handle):
         return pinned(batch)
     if isinstance(batch, Mapping):
         items = {k: all_pinned(v) for k, v in batch.items()}
         if not isinstance(batch, MutableMapping):
             return type(batch)(items)  # type: ignore[call-arg]
-        out = copy.copy(batch)  # what a defaultdict makes its values of is kept
+        out = copy.copy(batch)  # keeps a defaultdict's factory
         out.update(items)
         return out
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):

@@ -1,4 +1,4 @@
-"""How tensors print: PyTorch's format and rules."""
+"""Printed tensors, by PyTorch's format and rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Digits, size limits and line width of printed tensors; profiles 'default', 'short',
+    """Set digits, size limits and line width of printed tensors. Profiles: 'default', 'short',
     'full'."""
     profiles = {
         "default": (4, 1000, 3, 80),
@@ -113,7 +113,7 @@ def _rows(values: np.ndarray, format: _Formatter, indent: int, summarize: bool) 
 
 
 def _summary(values: np.ndarray) -> np.ndarray:
-    """The elements that are printed, for the choice of the format."""
+    """The elements that are printed. The format depends on them."""
     edge = OPTIONS.edgeitems
     for axis, size in enumerate(values.shape):
         if size > 2 * edge:

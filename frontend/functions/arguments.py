@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,13 +19,16 @@ from .promotion import (
     can_cast,
 )
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
 
 def truth(x: Node) -> Node:
     """Whether each element is nonzero."""
     return x if x.dtype is dtypes.bool_ else ops.ne(x, ops.constant(0, x.dtype))
 
 
-def as_handle(value: Any, like: Handle | None = None, wide: bool = False) -> Any:
+def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
     """`value` as a tensor: itself, or a number as a 0-d tensor of `like`'s dtype.
 
     wide: of float32 where `like` is of a half type.
@@ -55,7 +58,7 @@ def as_handle(value: Any, like: Handle | None = None, wide: bool = False) -> Any
     return recording.wrap(found)
 
 
-def into(out: Any, result: Any) -> Any:
+def into(out: Tensor | None, result: Any) -> Any:
     """Write `result` into `out` if one was given; returns what the call returns."""
     if out is None:
         return result

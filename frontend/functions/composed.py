@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
+from .. import return_types
 from ..recording import record
+from ..recording.builders import builder
 from .arguments import as_handle, into
-from .promotion import FLOATING, floating, promoted, to
+from .call import binary, public, unary, without_operator
+from .promotion import floating, promoted, to
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..return_types import Parts
+    from ..types import Number
 
 
 def _full(value: Any, like: Node) -> Node:
@@ -61,9 +69,6 @@ def _infinite(positive: bool) -> Any:
     return build
 
 
-_isposinf, _isneginf = _infinite(True), _infinite(False)
-
-
 def _isreal(x: Node) -> Node:
     return ops.expand(ops.constant(True, dtypes.bool_, x.device), x.shape)
 
@@ -95,24 +100,21 @@ def _ldexp(x: Node, exponent: Node) -> Node:
     return x * ops.pow(_full(2, exponent), exponent)
 
 
-UNARY = {
-    "sinc": _sinc,
-    "signbit": _signbit,
-    "isposinf": _isposinf,
-    "isneginf": _isneginf,
-    "isreal": _isreal,
-}
-FLOATING.update((_xlogy, _float_power))
-BINARY = {
-    "logaddexp": _logaddexp,
-    "logaddexp2": _logaddexp2,
-    "xlogy": _xlogy,
-    "heaviside": _heaviside,
-    "float_power": _float_power,
-    "ldexp": _ldexp,
-}
+sinc = unary("sinc", _sinc)
+signbit = unary("signbit", _signbit, in_place=False)
+isposinf = unary("isposinf", _infinite(True), in_place=False)
+isneginf = unary("isneginf", _infinite(False), in_place=False)
+isreal = unary("isreal", _isreal, in_place=False)
+
+logaddexp = binary("logaddexp", _logaddexp, numbers=False, in_place=False)
+logaddexp2 = binary("logaddexp2", _logaddexp2, numbers=False, in_place=False)
+xlogy = binary("xlogy", _xlogy, in_place_function=True, floats=True)
+heaviside = binary("heaviside", _heaviside, numbers=False)
+float_power = binary("float_power", _float_power, floats=True)
+ldexp = binary("ldexp", _ldexp, numbers=False, in_place_function=True)
 
 
+@builder("logit")
 def _logit(x: Node, eps: float | None) -> Node:
     x = floating(x)
     if eps is not None:
@@ -121,39 +123,85 @@ def _logit(x: Node, eps: float | None) -> Node:
     return ops.log(x / (1 - x))
 
 
-def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
+@public("logit", in_place=True, in_place_function=True)
+def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
     """log(x / (1 - x)), of x limited to [eps, 1 - eps]."""
     return into(out, record(_logit, input, None if eps is None else float(eps)))
 
 
-def rsub(input: Any, other: Any, *, alpha: float = 1) -> Any:
+@public("rsub", method=False)
+def rsub(input: Tensor, other: Number | Tensor, *, alpha: float = 1) -> Tensor:
     """other - alpha * input."""
     return other - (input if alpha == 1 else input * alpha)
 
 
-def clamp_min(input: Any, min: Any) -> Any:
+@public("clamp_min", in_place=True, in_place_function=True)
+def clamp_min(input: Tensor, min: Number | Tensor) -> Tensor:
     return input.clamp(min=min)
 
 
-def clamp_max(input: Any, max: Any) -> Any:
+@public("clamp_max", in_place=True, in_place_function=True)
+def clamp_max(input: Tensor, max: Number | Tensor) -> Tensor:
     return input.clamp(max=max)
 
 
-def polygamma(n: int, input: Any) -> Any:
+def _polygamma_of(self: Tensor, n: int) -> Tensor:
+    return polygamma(n, self)
+
+
+@public("polygamma", method=_polygamma_of, unexportable=without_operator(ops.zeta))
+def polygamma(n: int, input: Tensor) -> Tensor:
     """The n-th derivative of digamma."""
     if n < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n.{at_user_line()}")
     return record(_polygamma, input, int(n))
 
 
+@builder("polygamma")
 def _polygamma(x: Node, n: int) -> Node:
     return ops.polygamma(n, floating(x))
 
 
+@builder("fill")
 def _fill(x: Node, value: Node) -> Node:
     return ops.expand(to(value, x.dtype), x.shape)
 
 
-def fill(input: Any, value: Any) -> Any:
+@public("fill", method=False)
+def fill(input: Tensor, value: Number | Tensor) -> Tensor:
     """A tensor like `input`, filled."""
     return record(_fill, input, as_handle(value, input))
+
+
+def _frexp(x: Node) -> tuple[Node, Node]:
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(f"torch.frexp() only supports floating-point dtypes{at_user_line()}")
+    wide = to(x, dtypes.float64 if x.dtype is dtypes.float64 else dtypes.float32)
+    whole, digits, most = (
+        (dtypes.int64, 52, 0x7FF) if wide.dtype is dtypes.float64 else (dtypes.int32, 23, 0xFF)
+    )
+    bias = most // 2
+    # A subnormal number has leading zeros: multiply it by a power of two first.
+    tiny = ops.bitwise_and(ops.abs(wide) < 2.0 ** (1 - bias), ops.ne(wide, _full(0, wide)))
+    wide = ops.where(tiny, wide * 2.0**digits, wide)
+    bits = ops.bitcast(wide, whole)
+    shift = _full(digits, bits)
+    stored = ops.bitwise_and(ops.shift_right(bits, shift), _full(most, bits))
+    plain = ops.bitwise_and(stored > 0, stored < most)  # not zero, infinite or NaN
+    exponent = ops.where(plain, stored - (bias - 1), _full(0, bits))
+    # 2 ** -exponent in two factors, of which each is a normal number.
+    half = ops.shift_right(exponent, _full(1, bits))
+    for part in (half, exponent - half):
+        wide = wide * ops.bitcast(ops.shift_left(bias - part, shift), wide.dtype)
+    shifted = ops.where(tiny, exponent - digits, exponent)
+    return to(wide, x.dtype), to(shifted, dtypes.int32)
+
+
+@public("frexp", _frexp)
+def frexp(input: Tensor) -> Parts:
+    """(mantissa, exponent) such that input = mantissa * 2**exponent and 0.5 <= |mantissa| < 1.
+
+    The exponent is int32. Zeros, infinities and NaN are their own mantissa, with exponent 0. The
+    gradient is that of the mantissa.
+    """
+    return return_types.frexp(*record(_frexp, input))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +21,15 @@ from tilewright.runtime import devices
 from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, SharedMemory, record_fallible
+from ..recording.builders import builder
 from .arguments import sizes
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import DeviceLike, Number
 
-def from_buffer(buffer: Any, dtype: DType, device: str = "cpu") -> Any:
+
+def from_buffer(buffer: Any, dtype: DType, device: str = "cpu") -> Tensor:
     """A tensor that owns `buffer`, contiguous memory of `device`."""
     t = recording.blank()
     t._buffer = buffer
@@ -37,7 +43,7 @@ def _upload(array: np.ndarray, dtype: DType, device: str) -> Any:
     return from_buffer(array, dtype)
 
 
-def beside(array: np.ndarray, like: Any) -> Any:
+def beside(array: np.ndarray, like: Tensor) -> Tensor:
     """The array, which nobody else holds, as a tensor on the device of `like`."""
     device = like._meta()[2]
     array = np.ascontiguousarray(array).reshape(array.shape)
@@ -48,10 +54,10 @@ def tensor(
     data: Any,
     *,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """A new tensor with a copy of `data`: numbers, nested sequences, arrays or tensors.
 
     Python floats become the default dtype, ints int64, bools bool. pin_memory: see
@@ -81,7 +87,7 @@ def tensor(
     return finished(t, requires_grad, pin_memory)
 
 
-def finished(t: Any, requires_grad: bool, pin_memory: bool = False) -> Any:
+def finished(t: Tensor, requires_grad: bool, pin_memory: bool = False) -> Tensor:
     """A new tensor with the options that all factories have."""
     t = t.pin_memory() if pin_memory else t
     return t.requires_grad_() if requires_grad else t
@@ -176,7 +182,7 @@ def _dtypes_in(data: Any) -> set[DType]:
 _PLAIN = {bool, int, float}
 
 
-def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Any:
+def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike | None = None) -> Tensor:
     """`data` as a tensor, without a copy where it already is one (or an array of that dtype)."""
     if isinstance(data, Handle):
         return data.to(device=device or data.device, dtype=recording.named_dtype(dtype, data.dtype))
@@ -191,7 +197,7 @@ def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Any:
 asarray = as_tensor
 
 
-def from_numpy(array: Any) -> Any:
+def from_numpy(array: np.ndarray) -> Tensor:
     """A tensor that shares the memory of `array`: each sees what the other writes."""
     if not isinstance(array, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(array).__name__}){at_user_line()}")
@@ -210,7 +216,7 @@ def from_numpy(array: Any) -> Any:
     return t
 
 
-def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -> Any:
+def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -> Tensor:
     """A 1-d tensor over the memory of a buffer object."""
     return from_numpy(
         np.frombuffer(buffer, dtype=recording.named_dtype(dtype).np, count=count, offset=offset)
@@ -226,13 +232,13 @@ def _full(value: Node, shape: tuple[int, ...]) -> Node:
 
 def filled(
     shape: Any,
-    value: Any,
+    value: Number | Tensor,
     dtype: DType | None,
-    device: Any,
+    device: DeviceLike | None,
     requires_grad: bool = False,
     pin_memory: bool = False,
     site: Any = None,
-) -> Any:
+) -> Tensor:
     """site: what calls, where the value may change from call to call."""
     t = recording.wrap(_filled(shape, value, dtype, device, site))
     return finished(t, requires_grad, pin_memory)
@@ -258,14 +264,14 @@ def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any 
 
 
 def full(
-    size: Any,
-    fill_value: Any,
+    size: int | Sequence[int],
+    fill_value: Number | Tensor,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """A tensor of shape `size` filled with one value."""
     if isinstance(fill_value, Handle):
         fill_value = fill_value.item()
@@ -273,40 +279,40 @@ def full(
 
 
 def zeros(
-    *args: Any,
-    size: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    *args: int | Sequence[int],
+    size: Sequence[int] | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """Zeros of shape `size`."""
     dtype = recording.named_dtype(dtype)
     return filled(sizes(args, size), 0, dtype, device, requires_grad, pin_memory)
 
 
 def ones(
-    *args: Any,
-    size: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    *args: int | Sequence[int],
+    size: Sequence[int] | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """Ones of shape `size`."""
     dtype = recording.named_dtype(dtype)
     return filled(sizes(args, size), 1, dtype, device, requires_grad, pin_memory)
 
 
 def empty(
-    *args: Any,
-    size: Any = None,
-    dtype: Any = None,
-    device: Any = None,
+    *args: int | Sequence[int],
+    size: Sequence[int] | None = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
-    memory_format: Any = None,
+    memory_format: str | None = None,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """A tensor whose contents don't matter. They are zeros, so that runs are reproducible, for all
     but a kernel of the user's: that gets memory which nothing was written to."""
     node = _filled(sizes(args, size), 0, recording.named_dtype(dtype), device)
@@ -341,14 +347,14 @@ zeros_like, ones_like = _like(0), _like(1)
 
 
 def empty_like(
-    input: Any,
+    input: Tensor,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
-    memory_format: Any = None,
+    memory_format: str | None = None,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """`empty` of the shape, dtype and device of `input` (unless others are named)."""
     return empty(
         tuple(input.shape),
@@ -360,14 +366,14 @@ def empty_like(
 
 
 def full_like(
-    input: Any,
-    fill_value: Any,
+    input: Tensor,
+    fill_value: Number | Tensor,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     if isinstance(fill_value, Handle):
         fill_value = fill_value.item()  # type: ignore[attr-defined]
     return filled(
@@ -386,15 +392,15 @@ def _arange(start: Node, step: Node, count: int) -> Node:
 
 
 def arange(
-    start: Any = None,
-    end: Any = None,
-    step: Any = 1,
+    start: Number | Tensor | None = None,
+    end: Number | Tensor | None = None,
+    step: Number | Tensor = 1,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """start, start + step, … below `end`; int64 if all three are ints."""
     if end is None:
         start, end = None, start
@@ -434,15 +440,15 @@ def _count(name: str, what: str, given: Any) -> int:
 
 
 def linspace(
-    start: Any,
-    end: Any,
+    start: Number | Tensor,
+    end: Number | Tensor,
     steps: int,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
     dtype = recording.named_dtype(dtype)
     steps = _count("linspace", "steps", steps)
@@ -457,11 +463,11 @@ def logspace(
     steps: int,
     base: float = 10.0,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """`steps` numbers from base^start to base^end, whose logarithms are evenly spaced."""
     dtype = recording.named_dtype(dtype)
     steps = _count("logspace", "steps", steps)
@@ -474,11 +480,11 @@ def eye(
     n: int,
     m: int | None = None,
     *,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """The identity matrix of n rows and m columns."""
     dtype = recording.named_dtype(dtype)
     n, m = _count("eye", "n", n), None if m is None else _count("eye", "m", m)
@@ -486,17 +492,20 @@ def eye(
     return finished(t, requires_grad, pin_memory)
 
 
-def scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **options: Any) -> Any:
+def scalar_tensor(
+    s: Number, *, dtype: DType | None = None, device: DeviceLike | None = None, **options: Any
+) -> Tensor:
     return tensor(s, dtype=recording.named_dtype(dtype), device=device, **options)
 
 
+@builder("one_hot")
 def _one_hot(index: Node, classes: int) -> Node:
     index = ops.checked(ops.cast(index, dtypes.int64), classes, index.rank, "one-hot")
     line = ops.reshape(ops.iota(classes), (1,) * index.rank + (classes,))
     return ops.cast(ops.eq(ops.unsqueeze(index, index.rank), line), dtypes.int64)
 
 
-def one_hot(tensor: Any, num_classes: int = -1) -> Any:
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 one-hot rows of the class indices in `tensor`, which are int64."""
     if tensor.dtype is not dtypes.int64:
         raise RuntimeError(

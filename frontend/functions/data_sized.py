@@ -7,7 +7,7 @@ order there, and only their number comes to the host.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -16,9 +16,13 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
 from . import joining, shapes
+from .call import public
 from .creation import arange, beside, ones, zeros
 from .searching import searchsorted
 from .sorting import cumsum, sort
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 def _is_read(t: Any) -> bool:
@@ -29,7 +33,7 @@ def _is_read(t: Any) -> bool:
 # ---- places ----------------------------------------------------------------------------------
 
 
-def places(mask: Any) -> Any:
+def places(mask: Tensor) -> Any:
     """int64, 1-d: where a mask of one dimension holds, in order."""
     if _is_read(mask):
         return beside(np.flatnonzero(mask.detach()._array()), mask)
@@ -40,7 +44,7 @@ def places(mask: Any) -> Any:
     return searchsorted(rank, arange(1, count + 1, device=mask.device))
 
 
-def repeated(counts: Any, total: int | None = None) -> Any:
+def repeated(counts: Tensor, total: int | None = None) -> Tensor:
     """int64, 1-d: each place of `counts` as often as it says. total: their sum, if it is known."""
     ends = cumsum(counts, 0)
     if total is None:
@@ -52,7 +56,16 @@ def repeated(counts: Any, total: int | None = None) -> Any:
     return searchsorted(ends, arange(total, device=counts.device), right=True)
 
 
-def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[False] = False) -> Tensor: ...
+
+
+@overload
+def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
+
+
+@public("nonzero")
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Positions of the nonzero elements, a row each; or a tensor of them for each dimension."""
     shape = input.shape or (1,)
     if _is_read(input):
@@ -69,15 +82,37 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     return joining.stack(found, -1)
 
 
-def argwhere(input: Any) -> Any:
+@public("argwhere")
+def argwhere(input: Tensor) -> Tensor:
     return nonzero(input)
 
 
 # ---- values that differ ----------------------------------------------------------------------
 
 
+@overload
 def unique(
-    input: Any,
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: Literal[False] = False,
+    return_counts: Literal[False] = False,
+    dim: int | None = None,
+) -> Tensor: ...
+
+
+@overload
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any: ...
+
+
+@public("unique")
+def unique(
+    input: Tensor,
     sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -100,11 +135,17 @@ def unique(
             )
         if not _is_read(input):
             return _chosen(_unique_slices(input.detach(), dim), return_inverse, return_counts)
-    values, inverse, counts = np.unique(
-        input.detach()._array(), return_inverse=True, return_counts=True, axis=dim, equal_nan=False
+    arrays = list(
+        np.unique(
+            input.detach()._array(),
+            return_inverse=True,
+            return_counts=True,
+            axis=dim,
+            equal_nan=False,
+        )
     )
-    inverse = inverse.reshape(input.shape if dim is None else -1)
-    found = [beside(each, input) for each in (values, inverse, counts)]
+    arrays[1] = arrays[1].reshape(input.shape if dim is None else -1)
+    found = [beside(each, input) for each in arrays]
     return _chosen(found, return_inverse, return_counts)
 
 
@@ -139,8 +180,24 @@ def _dense_ranks(columns: Any) -> Any:
     )
 
 
+@overload
 def unique_consecutive(
-    input: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    input: Tensor,
+    return_inverse: Literal[False] = False,
+    return_counts: Literal[False] = False,
+    dim: int | None = None,
+) -> Tensor: ...
+
+
+@overload
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any: ...
+
+
+@public("unique_consecutive")
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The elements (or slices along `dim`) without those equal to the one before."""
     if dim is None and not _is_read(input):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -11,10 +11,10 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
 
-from .. import recording
 from ..recording import Handle, record
-from ..recording.names import named
+from ..recording.builders import FLOAT32, WIDEST, builder
 from .arguments import as_handle, into, truth
+from .call import arithmetic, binary, public, unary, without_operator
 from .promotion import (
     beside,
     floating,
@@ -26,41 +26,11 @@ from .promotion import (
     to,
 )
 
-# ---- one operand -----------------------------------------------------------------------------
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import Number
 
-UNARY_FLOAT = {
-    name: on_float(getattr(ops, name))
-    for name in [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sqrt",
-        "rsqrt",
-        "reciprocal",
-        "sin",
-        "cos",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "acosh",
-        "atanh",
-        "sigmoid",
-        "erf",
-        "erfc",
-        "erfinv",
-        "lgamma",
-        "digamma",
-    ]
-}
+# ---- one operand -----------------------------------------------------------------------------
 
 
 def _abs(x: Node) -> Node:
@@ -124,47 +94,68 @@ def _invert(x: Node) -> Node:
     return ops.logical_not(x) if x.dtype is dtypes.bool_ else ops.bitwise_not(x)
 
 
-UNARY = {
-    **UNARY_FLOAT,
-    "abs": _abs,
-    "neg": _neg,
-    "sign": _sign,
-    "floor": _rounding(ops.floor),
-    "ceil": _rounding(ops.ceil),
-    "round": _rounding(ops.round),
-    "trunc": _rounding(ops.trunc),
-    "frac": _frac,
-    "square": _square,
-    "relu": ops.relu,
-    "isnan": _isnan,
-    "isinf": _isinf,
-    "isfinite": _isfinite,
-    "logical_not": _logical_not,
-    "bitwise_not": _invert,
-    "deg2rad": _deg2rad,
-    "rad2deg": _rad2deg,
-}
-ALIASES = {
-    "absolute": "abs",
-    "negative": "neg",
-    "arcsin": "asin",
-    "arccos": "acos",
-    "arctan": "atan",
-    "arcsinh": "asinh",
-    "arccosh": "acosh",
-    "arctanh": "atanh",
-    "fix": "trunc",
-    "sgn": "sign",
-    "multiply": "mul",
-    "divide": "div",
-    "true_divide": "div",
-    "subtract": "sub",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "less": "lt",
-    "less_equal": "le",
-    "not_equal": "ne",
-}
+ON_A_GPU = {"cuda": FLOAT32}  # autocast is more careful there
+
+exp = unary("exp", on_float(ops.exp), casts=ON_A_GPU)
+exp2 = unary("exp2", on_float(ops.exp2))
+expm1 = unary("expm1", on_float(ops.expm1), casts=ON_A_GPU)
+log = unary("log", on_float(ops.log), casts=ON_A_GPU)
+log2 = unary("log2", on_float(ops.log2), casts=ON_A_GPU)
+log10 = unary("log10", on_float(ops.log10), casts=ON_A_GPU)
+log1p = unary("log1p", on_float(ops.log1p), casts=ON_A_GPU)
+sqrt = unary("sqrt", on_float(ops.sqrt))
+rsqrt = unary("rsqrt", on_float(ops.rsqrt), casts=ON_A_GPU)
+reciprocal = unary("reciprocal", on_float(ops.reciprocal), casts=ON_A_GPU)
+sin = unary("sin", on_float(ops.sin))
+cos = unary("cos", on_float(ops.cos))
+tan = unary("tan", on_float(ops.tan), casts=ON_A_GPU)
+asin = unary("asin", on_float(ops.asin), casts=ON_A_GPU, aliases=("arcsin",))
+acos = unary("acos", on_float(ops.acos), casts=ON_A_GPU, aliases=("arccos",))
+atan = unary("atan", on_float(ops.atan), aliases=("arctan",))
+sinh = unary("sinh", on_float(ops.sinh), casts=ON_A_GPU)
+cosh = unary("cosh", on_float(ops.cosh), casts=ON_A_GPU)
+tanh = unary("tanh", on_float(ops.tanh))
+asinh = unary("asinh", on_float(ops.asinh), aliases=("arcsinh",))
+acosh = unary("acosh", on_float(ops.acosh), aliases=("arccosh",))
+atanh = unary("atanh", on_float(ops.atanh), aliases=("arctanh",))
+sigmoid = unary("sigmoid", on_float(ops.sigmoid))
+erf = unary("erf", on_float(ops.erf))
+erfc = unary("erfc", on_float(ops.erfc))
+erfinv = unary(
+    "erfinv",
+    on_float(ops.erfinv),
+    casts=ON_A_GPU,
+    in_place_function=False,
+    unexportable=without_operator(ops.erfinv),
+)
+lgamma = unary(
+    "lgamma",
+    on_float(ops.lgamma),
+    in_place_function=False,
+    unexportable=without_operator(ops.lgamma),
+)
+digamma = unary(
+    "digamma",
+    on_float(ops.digamma),
+    in_place_function=False,
+    unexportable=without_operator(ops.digamma),
+)
+abs = unary("abs", _abs, operator="abs", aliases=("absolute",))
+neg = unary("neg", _neg, operator="neg", aliases=("negative",))
+sign = unary("sign", _sign, in_place_function=False, aliases=("sgn",))
+floor = unary("floor", _rounding(ops.floor))
+ceil = unary("ceil", _rounding(ops.ceil))
+trunc = unary("trunc", _rounding(ops.trunc), aliases=("fix",))
+frac = unary("frac", _frac)
+square = unary("square", _square)
+relu = unary("relu", ops.relu)
+isnan = unary("isnan", _isnan, in_place=False)
+isinf = unary("isinf", _isinf, in_place=False)
+isfinite = unary("isfinite", _isfinite, in_place=False)
+logical_not = unary("logical_not", _logical_not, in_place_function=False)
+bitwise_not = unary("bitwise_not", _invert, operator="invert", in_place_function=False)
+deg2rad = unary("deg2rad", _deg2rad)
+rad2deg = unary("rad2deg", _rad2deg)
 
 # ---- two operands ----------------------------------------------------------------------------
 
@@ -243,54 +234,50 @@ def _hypot(a: Node, b: Node) -> Node:
     return ops.where(infinite, ops.full_like(high, math.inf), length)
 
 
-# `2 / x` is x.reciprocal() * 2 in PyTorch: autocast treats it as that.
-quotient_of_number = promoting_float(ops.div)
-named(quotient_of_number, "reciprocal")
+def _of_power(args: Any) -> str:
+    """PyTorch numbers the forms of pow: the exponent is a number, or a tensor."""
+    _, exponent = args
+    is_number = exponent.op.kind is Kind.CONSTANT or exponent.op is ops.scalar
+    return f"PowBackward{0 if is_number and not exponent.shape else 1}"
 
-BINARY = {
-    "add": _add,
-    "sub": _sub,
-    "mul": _mul,
-    "div": promoting_float(ops.div),
-    "floor_divide": promoting(ops.floor_divide),
-    "remainder": promoting(ops.remainder),
-    "fmod": promoting(ops.fmod),
-    "pow": _pow,
-    "atan2": promoting_float(ops.atan2),
-    "copysign": promoting_float(ops.copysign),
-    "maximum": promoting(ops.maximum),
-    "minimum": promoting(ops.minimum),
-    "fmax": _fmax,
-    "fmin": _fmin,
-    "hypot": _hypot,
-    "eq": promoting(ops.eq),
-    "ne": promoting(ops.ne),
-    "lt": promoting(ops.lt),
-    "le": promoting(ops.le),
-    "gt": promoting(ops.gt),
-    "ge": promoting(ops.ge),
-    "logical_and": _logical(ops.bitwise_and),
-    "logical_or": _logical(ops.bitwise_or),
-    "logical_xor": _logical(ops.bitwise_xor),
-    "bitwise_and": promoting(ops.bitwise_and),
-    "bitwise_or": promoting(ops.bitwise_or),
-    "bitwise_xor": promoting(ops.bitwise_xor),
-    "bitwise_left_shift": promoting(ops.shift_left),
-    "bitwise_right_shift": promoting(ops.shift_right),
-}
 
-recording.scaling_builds.update((_mul, BINARY["div"]))
-
-# Those that take no numbers, only tensors.
-OF_TENSORS = frozenset(
-    "atan2 maximum minimum fmax fmin hypot logical_and logical_or logical_xor".split()
+mul = binary("mul", _mul, operator="mul", widens=True, aliases=("multiply",))
+floor_divide = binary("floor_divide", promoting(ops.floor_divide), operator="floordiv")
+remainder = binary("remainder", promoting(ops.remainder), operator="mod")
+fmod = binary("fmod", promoting(ops.fmod))
+pow = binary("pow", _pow, operator="pow", casts=ON_A_GPU, gradient=_of_power)
+atan2 = binary(
+    "atan2", promoting_float(ops.atan2), numbers=False, casts={"cuda": WIDEST}, floats=True
 )
+copysign = binary("copysign", promoting_float(ops.copysign), floats=True)
+maximum = binary("maximum", promoting(ops.maximum), numbers=False, in_place=False)
+minimum = binary("minimum", promoting(ops.minimum), numbers=False, in_place=False)
+fmax = binary("fmax", _fmax, numbers=False, in_place=False)
+fmin = binary("fmin", _fmin, numbers=False, in_place=False)
+hypot = binary("hypot", _hypot, numbers=False)
+eq = binary("eq", promoting(ops.eq), compares="eq")
+ne = binary("ne", promoting(ops.ne), compares="ne", aliases=("not_equal",))
+lt = binary("lt", promoting(ops.lt), compares="lt", aliases=("less",))
+le = binary("le", promoting(ops.le), compares="le", aliases=("less_equal",))
+gt = binary("gt", promoting(ops.gt), compares="gt", aliases=("greater",))
+ge = binary("ge", promoting(ops.ge), compares="ge", aliases=("greater_equal",))
+logical_and = binary("logical_and", _logical(ops.bitwise_and), numbers=False)
+logical_or = binary("logical_or", _logical(ops.bitwise_or), numbers=False)
+logical_xor = binary("logical_xor", _logical(ops.bitwise_xor), numbers=False)
+bitwise_and = binary("bitwise_and", promoting(ops.bitwise_and), operator="and")
+bitwise_or = binary("bitwise_or", promoting(ops.bitwise_or), operator="or")
+bitwise_xor = binary("bitwise_xor", promoting(ops.bitwise_xor), operator="xor")
+bitwise_left_shift = binary("bitwise_left_shift", promoting(ops.shift_left), operator="lshift")
+bitwise_right_shift = binary("bitwise_right_shift", promoting(ops.shift_right), operator="rshift")
 
 
 # ---- functions with options ------------------------------------------------------------------
 
 
-def add(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Any:
+@public("add", _add, in_place=True, operators=arithmetic("add", _add))
+def add(
+    input: Tensor, other: Number | Tensor, *, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
     """input + alpha * other."""
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_add_scaled, input, other, as_handle(alpha, other, wide=True)))
@@ -303,10 +290,12 @@ def _are_floats(*given: Any) -> bool:
     return all(isinstance(t, Handle) and t.dtype.is_floating_point for t in given)
 
 
+@builder("add")
 def _add_scaled(a: Node, b: Node, alpha: Node) -> Node:
     return _add(a, b * to(alpha, b.dtype))
 
 
+@builder("sub")
 def _sub_scaled(a: Node, b: Node, alpha: Node) -> Node:
     return _sub(a, b * to(alpha, b.dtype))
 
@@ -328,7 +317,10 @@ def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     return result
 
 
-def sub(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Any:
+@public("sub", _sub, in_place=True, operators=arithmetic("sub", _sub), aliases=("subtract",))
+def sub(
+    input: Tensor, other: Number | Tensor, *, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
     """input - alpha * other."""
     if alpha != 1 and _are_floats(input, other):
         return into(out, record(_sub_scaled, input, other, as_handle(alpha, other, wide=True)))
@@ -337,7 +329,26 @@ def sub(input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> Any:
     return into(out, input - other)
 
 
-def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = None) -> Any:
+_div = builder("div", floats=True, widens=True)(promoting_float(ops.div))
+# `2 / x` is x.reciprocal() * 2 in PyTorch: autocast treats it as that.
+_number_by = builder("reciprocal", gradient="MulBackward0", casts=ON_A_GPU, floats=True)(
+    promoting_float(ops.div)
+)
+
+
+@public(
+    "div",
+    in_place=True,
+    operators=arithmetic("truediv", _div, _number_by),
+    aliases=("divide", "true_divide"),
+)
+def div(
+    input: Tensor,
+    other: Number | Tensor,
+    *,
+    rounding_mode: str | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """input / other; rounding_mode None, 'trunc' or 'floor'."""
     if rounding_mode is None:
         return into(out, input / other)
@@ -351,6 +362,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None, out: Any = 
     return into(out, record(_div_trunc, as_handle(input), as_handle(other, input)))
 
 
+@builder("div")
 def _div_trunc(a: Node, b: Node) -> Node:
     a, b = promoted(a, b)
     if a.dtype.is_floating_point:
@@ -361,15 +373,26 @@ def _div_trunc(a: Node, b: Node) -> Node:
     return quotient + to(differs, a.dtype)
 
 
-def round(input: Any, *, decimals: int = 0, out: Any = None) -> Any:
+_round = builder("round")(_rounding(ops.round))
+
+
+@public("round", in_place=True, in_place_function=True)
+def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """Nearest integer, halves to even; or the nearest multiple of 10**-decimals."""
     if decimals == 0:
-        return into(out, record(UNARY["round"], input))
+        return into(out, record(_round, input))
     factor = 10.0**decimals
-    return into(out, record(UNARY["round"], input * factor) / factor)
+    return into(out, record(_round, input * factor) / factor)
 
 
-def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> Any:
+@public("clamp", in_place=True, in_place_function=True, aliases=("clip",))
+def clamp(
+    input: Tensor,
+    min: Number | Tensor | None = None,
+    max: Number | Tensor | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Elements limited to [min, max]; each bound is a number, a tensor or None."""
     if min is None and max is None:
         raise RuntimeError(
@@ -383,12 +406,14 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> A
     return into(out, result)
 
 
+@builder("clamp")
 def _clamp_low(x: Node, low: Node) -> Node:
     x, low = promoted(x, low)
     # As in PyTorch the gradient passes where the bound is met exactly.
     return ops.where(x < low, ops.expand(low, _like(x, low)), ops.expand(x, _like(x, low)))
 
 
+@builder("clamp")
 def _clamp_high(x: Node, high: Node) -> Node:
     x, high = promoted(x, high)
     return ops.where(x > high, ops.expand(high, _like(x, high)), ops.expand(x, _like(x, high)))
@@ -400,22 +425,26 @@ def _like(a: Node, b: Node) -> tuple[int, ...]:
     return broadcast(a.shape, b.shape)
 
 
-def lerp(input: Any, end: Any, weight: Any) -> Any:
+@public("lerp", in_place=True)
+def lerp(input: Tensor, end: Tensor, weight: Number | Tensor) -> Tensor:
     """input + weight * (end - input)."""
     return record(_lerp, input, end, as_handle(weight, input, wide=True))
 
 
+@builder("lerp")
 def _lerp(a: Node, b: Node, weight: Node) -> Node:
     dtype = result_dtype(a, b)
     a, b, weight = (to(n, dtype) for n in beside(a, b, weight))
     return a + weight * (b - a)
 
 
-def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+@public("addcmul", in_place=True)
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     return record(_addcmul, input, tensor1, tensor2, as_handle(value, input, wide=True))
 
 
+@builder("addcmul")
 def _addcmul(x: Node, a: Node, b: Node, value: Node) -> Node:
     return _plus_scaled(_mul, x, a, b, value)
 
@@ -426,7 +455,8 @@ def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
     return _add(x, _mul(term, to(value, term.dtype) if term.dtype.is_floating_point else value))
 
 
-def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
+@public("addcdiv", in_place=True)
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
     """input + value * tensor1 / tensor2."""
     if not (tensor1.dtype.is_floating_point or tensor2.dtype.is_floating_point):
         raise RuntimeError(
@@ -436,11 +466,15 @@ def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Any:
     return record(_addcdiv, input, tensor1, tensor2, as_handle(value, input, wide=True))
 
 
+@builder("addcdiv")
 def _addcdiv(x: Node, a: Node, b: Node, value: Node) -> Node:
-    return _plus_scaled(BINARY["div"], x, a, b, value)
+    return _plus_scaled(_div, x, a, b, value)
 
 
-def nan_to_num(input: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+@public("nan_to_num", in_place=True, in_place_function=True)
+def nan_to_num(
+    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
     """NaN and infinities replaced by finite numbers (by default 0 and the largest finite ones)."""
     if not input.dtype.is_floating_point:
         return input.clone()
@@ -452,6 +486,7 @@ def nan_to_num(input: Any, nan: float = 0.0, posinf: Any = None, neginf: Any = N
     return record(_nan_to_num, input, as_handle(float(nan), input), high, low)
 
 
+@builder("nan_to_num")
 def _nan_to_num(x: Node, nan: Node, high: Node, low: Node) -> Node:
     def value(v: Node) -> Node:
         return ops.expand(to(v, x.dtype), x.shape)
@@ -461,18 +496,22 @@ def _nan_to_num(x: Node, nan: Node, high: Node, low: Node) -> Node:
     return ops.where(ops.isnan(x), value(nan), finite)
 
 
+@public("isclose")
 def isclose(
-    input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Any:
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
     """|input - other| <= atol + rtol * |other|, elementwise."""
     return record(_isclose, input, other, float(rtol), float(atol), bool(equal_nan))
 
 
+@builder("isclose")
 def _isclose(a: Node, b: Node, rtol: float, atol: float, equal_nan: bool) -> Node:
     a, b = promoted(a, b)
     equal = ops.eq(a, b)
     if equal_nan and a.dtype.is_floating_point:
         equal = ops.bitwise_or(equal, ops.bitwise_and(ops.isnan(a), ops.isnan(b)))
+    if rtol == atol == 0:
+        return equal
     a, b = floating(a), floating(b)
     error = ops.abs(a - b)
     near = ops.bitwise_and(error <= ops.abs(b) * rtol + atol, ops.isfinite(error))

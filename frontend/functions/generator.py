@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from .. import recording
 from ..devices import device as Device
 from ..recording.epoch import clock, drawn, scalars
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import DeviceLike
+
 _DEFAULT_SEED = 67280421310721  # of a new Generator, as in PyTorch
 _WORD = 1 << 64
 
@@ -28,7 +32,7 @@ _WORD = 1 << 64
 class Generator:
     """A stream of random numbers: a seed, and how many draws were made of it."""
 
-    def __init__(self, device: Any = "cpu"):
+    def __init__(self, device: DeviceLike | None = "cpu"):
         self.device = Device(device)
         self._seed = _DEFAULT_SEED
         self._offset = 0
@@ -52,14 +56,14 @@ class Generator:
     def initial_seed(self) -> int:
         return self._seed
 
-    def get_state(self) -> Any:
+    def get_state(self) -> Tensor:
         """The seed and the offset, as 16 bytes."""
         from ..functions import creation
 
         state = np.array([self._seed, self._offset], dtype="<u8").view(np.uint8)
         return creation.tensor(state)
 
-    def set_state(self, new_state: Any) -> Generator:
+    def set_state(self, new_state: Tensor) -> Generator:
         """Go on from where `get_state` was called."""
         state = np.asarray(new_state.detach().cpu()._array())
         if state.dtype != np.uint8 or state.size != 16:
@@ -115,12 +119,12 @@ def initial_seed() -> int:
     return default_generator.initial_seed()
 
 
-def get_rng_state() -> Any:
+def get_rng_state() -> Tensor:
     """The state of the default generator."""
     return default_generator.get_state()
 
 
-def set_rng_state(new_state: Any) -> None:
+def set_rng_state(new_state: Tensor) -> None:
     """Go on from where `get_rng_state` was called."""
     default_generator.set_state(new_state)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -17,10 +17,12 @@ from tilewright.ir.shape import broadcast, normalize_axis
 
 from .. import recording
 from ..recording import Handle, assign, record, record_fallible
+from ..recording.builders import WIDEST, builder
 from . import shapes
 from .arguments import as_handle, into, truth
+from .call import public
 from .creation import from_buffer
-from .data_sized import nonzero
+from .data_sized import nonzero, repeated
 from .parts import select, slice_dim
 from .promotion import (
     promoted,
@@ -28,8 +30,12 @@ from .promotion import (
 )
 from .shapes import reshape
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import Number
 
-def getitem(t: Any, key: Any) -> Any:
+
+def getitem(t: Tensor, key: Any) -> Tensor:
     """t[key]: ints, slices, None, ... and bool give views; tensors, arrays and lists copies."""
     if type(key) is int:
         return select(t, 0, key)
@@ -49,7 +55,7 @@ def getitem(t: Any, key: Any) -> Any:
     return shapes.alias(t) if base is t else base
 
 
-def setitem(t: Any, key: Any, value: Any) -> None:
+def setitem(t: Tensor, key: Any, value: Any) -> None:
     """t[key] = value."""
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
         raise TypeError(
@@ -76,6 +82,7 @@ def setitem(t: Any, key: Any, value: Any) -> None:
     recording.settle()  # so that op by op an error is raised here
 
 
+@builder("copy_", gradient="CopySlices")
 def _fit(value: Node, shape: tuple[int, ...], dtype: dtypes.DType) -> Node:
     lead = value.rank - len(shape)
     if lead > 0 and all(s == 1 for s in value.shape[:lead]):
@@ -224,6 +231,7 @@ def positions(index: Node, size: int, axis: int, failure: str) -> Node:
     return ops.checked(to(index, dtypes.int64), size, axis, failure)
 
 
+@builder("index")
 def _index(x: Node, *args: Any) -> Node:
     *indices, axis = args
     return ops.gather(x, *_positions(x, indices, axis), axis)
@@ -269,6 +277,7 @@ def _check_now(index: np.ndarray, size: int, axis: int, failure: Failure) -> Non
         raise failure.at(shown, axis, size, format_location(user_location()))
 
 
+@builder("index_put")
 def _put(x: Node, value: Node, *args: Any) -> Node:
     *indices, axis, mode = args
     where = _positions(x, indices, axis)
@@ -302,7 +311,8 @@ def _check_vector(name: str, index: Node) -> None:
         raise IndexError(f"{name}(): Index is supposed to be a vector{at_user_line()}")
 
 
-def index_select(input: Any, dim: int, index: Any) -> Any:
+@public("index_select", _index_select)
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices `index` (1-d) of dimension `dim`."""
     if input.dim() and index.dim() == 1 and _is_shared(input):
         return _picked(input, [index], normalize_axis(int(dim), input.dim()), "row")
@@ -330,12 +340,14 @@ def _elements(index: Node, x: Node, axis: int) -> Node:
     return positions(index, x.shape[axis] if x.rank else 1, axis, "element")
 
 
-def gather(input: Any, dim: int, index: Any) -> Any:
+@public("gather", _gather_dim)
+def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """out[i][j][k] = input[i][index[i][j][k]][k] (for dim 1)."""
     return record_fallible(_gather_dim, input, int(dim), index)
 
 
-def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
+@public("take_along_dim")
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """`gather` along `dim` of what is broadcast in the other dimensions; of the flattened tensors
     without `dim`."""
     if dim is None:
@@ -365,13 +377,15 @@ def take_along_dim(input: Any, indices: Any, dim: int | None = None) -> Any:
     return record(_take_along, source, axis, shapes.expand(indices, shape))
 
 
+@builder("take_along_dim")
 def _take_along(x: Node, dim: int, index: Node) -> Node:
     """PyTorch takes these positions modulo the size: none is out of range."""
     size = x.shape[normalize_axis(dim, x.rank)] if x.rank else 1
     return _gather_dim(x, dim, ops.remainder(index, ops.full_like(index, max(size, 1))))
 
 
-def take(input: Any, index: Any) -> Any:
+@public("take")
+def take(input: Tensor, index: Tensor) -> Tensor:
     """Elements of the flattened input."""
     return getitem(shapes.reshape(input, -1), index)
 
@@ -401,23 +415,32 @@ _REDUCTIONS = {
 }
 
 
+@public("scatter", _scatter, in_place=True, casts={"cuda": WIDEST})
 def scatter(
-    input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
-) -> Any:
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Number | Tensor | None = None,
+    *,
+    value: Number | Tensor | None = None,
+    reduce: str | None = None,
+) -> Tensor:
     """A copy of `input` with out[i][index[i][j]] = src[i][j] (for dim 1)."""
     mode = "set" if reduce is None else _REDUCTIONS[reduce]
     source = as_handle(value if src is None else src, input)
     return record_fallible(_scatter, input, int(dim), index, source, mode)
 
 
-def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
+@public("scatter_add", in_place=True)
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with src added at the places that `index` names."""
     return record_fallible(_scatter, input, int(dim), index, src, "add")
 
 
+@public("scatter_reduce", in_place=True)
 def scatter_reduce(
-    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
-) -> Any:
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
+) -> Tensor:
     """As `scatter`, with "sum", "prod", "amax", "amin" of what meets at a place."""
     if reduce == "mean" or not include_self:
         raise NotImplementedError(
@@ -449,7 +472,7 @@ def _check_source(name: str, source: Node, shape: tuple[int, ...], axis: int) ->
         )
 
 
-def _index_put(name: str, mode: str, failure: str) -> Callable[..., Node]:
+def _at_rows(name: str, mode: str, failure: str) -> Callable[..., Node]:
     def build(x: Node, dim: int, index: Node, source: Node) -> Node:
         axis = normalize_axis(dim, x.rank)
         _check_vector(name, index)
@@ -464,27 +487,40 @@ def _index_put(name: str, mode: str, failure: str) -> Callable[..., Node]:
     return build
 
 
-_index_add = _index_put("index_add", "add", "element")
-_index_copy = _index_put("index_copy", "set", "position")
-_index_fill = _index_put("index_fill", "set", "index")
+_index_add = _at_rows("index_add", "add", "element")
+_index_copy = _at_rows("index_copy", "set", "position")
+_index_fill = _at_rows("index_fill", "set", "index")
 
 
-def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
+@public("index_add", _index_add, in_place=True)
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
     """A copy of `input` with alpha * source added to the slices `index` of `dim`."""
-    source = source if alpha == 1 else source * alpha
+    if alpha != 1:
+        source = source * alpha
     return record_fallible(_index_add, input, int(dim), index, source)
 
 
-def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
+@public("index_copy", _index_copy, in_place=True, casts={"cpu": WIDEST})
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices `index` of `dim` replaced."""
     return record_fallible(_index_copy, input, int(dim), index, source)
 
 
-def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+@public("index_fill", _index_fill, in_place=True)
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Number | Tensor) -> Tensor:
     return record_fallible(_index_fill, input, int(dim), index, as_handle(value, input))
 
 
-def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+def _index_put(x: Node, value: Node, *args: Any) -> Node:
+    return _put(x, value, *args)
+
+
+@public("index_put", _index_put, in_place=True, in_place_function=True, casts={"cuda": WIDEST})
+def index_put(
+    input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
+) -> Tensor:
     """A copy of `input` with input[indices] = values (added if `accumulate`)."""
     for i, index in enumerate(indices):
         if not isinstance(index, Handle):
@@ -493,9 +529,9 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
                 f"{at_user_line()}"
             )
     base, advanced = _basic(input, tuple(indices))
-    permuted, index, axis, _ = _prepare(base, advanced)
+    permuted, found, axis, _ = _prepare(base, advanced)
     return record_fallible(
-        _put, permuted, as_handle(values, input), *index, axis, "add" if accumulate else "set"
+        _index_put, permuted, as_handle(values, input), *found, axis, "add" if accumulate else "set"
     )
 
 
@@ -511,18 +547,21 @@ def _masked_fill(x: Node, mask: Node, value: Node) -> Node:
     )
 
 
-def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+@public("masked_fill", _masked_fill, in_place=True)
+def masked_fill(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     """`input` with `value` where `mask` holds."""
     return record(_masked_fill, input, mask, as_handle(value, input))
 
 
-def masked_select(input: Any, mask: Any) -> Any:
+@public("masked_select")
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where `mask` holds, 1-d (their number is data: the mask is read)."""
     shape = broadcast(input.shape, mask.shape)
     return getitem(shapes.expand(input, shape), shapes.expand(mask, shape))
 
 
-def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
+@public("masked_scatter", in_place=True)
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """`input` with the first elements of `source`, in order, where `mask` holds."""
     if source.dtype is not input.dtype:
         raise RuntimeError(
@@ -541,16 +580,6 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     return result
 
 
-def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
-    """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
-    if input is None and other is None:
-        from .data_sized import nonzero
-
-        return nonzero(condition, as_tuple=True)
-    like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None
-    return into(out, record(_where, condition, as_handle(input, like), as_handle(other, like)))
-
-
 def _where(condition: Node, a: Node, b: Node) -> Node:
     if condition.dtype not in (dtypes.bool_, dtypes.uint8):
         raise RuntimeError(
@@ -561,23 +590,54 @@ def _where(condition: Node, a: Node, b: Node) -> Node:
     return ops.where(truth(condition), a, b)
 
 
+def _where_of(self: Tensor, condition: Tensor, other: Number | Tensor) -> Tensor:
+    return where(condition, self, other)
+
+
+@overload
+def where(
+    condition: Tensor, input: Number | Tensor, other: Number | Tensor, *, out: Tensor | None = None
+) -> Tensor: ...
+
+
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+
+
+@public("where", _where, method=_where_of)
+def where(
+    condition: Tensor,
+    input: Number | Tensor | None = None,
+    other: Number | Tensor | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Any:
+    """`input` where `condition` holds, else `other`; with one argument, `nonzero` as a tuple."""
+    if input is None and other is None:
+        return nonzero(condition, as_tuple=True)
+    like = input if isinstance(input, Handle) else other if isinstance(other, Handle) else None
+    return into(out, record(_where, condition, as_handle(input, like), as_handle(other, like)))
+
+
 def _repeat_interleave(x: Node, times: int, axis: int) -> Node:
     wide = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
     spread = ops.expand(ops.unsqueeze(x, axis + 1), wide)
     return ops.reshape(spread, (*x.shape[:axis], x.shape[axis] * times, *x.shape[axis + 1 :]))
 
 
+@public("repeat_interleave", _repeat_interleave)
 def repeat_interleave(
-    input: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
-) -> Any:
+    input: Tensor,
+    repeats: int | Tensor | None = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
+) -> Tensor:
     """Each element of `dim` repeated; `repeats` is a number, or a tensor with one a place.
 
     output_size: the sum of `repeats`, for who knows it; otherwise it is read. Without `repeats`,
     `input` has them, and the places they stand at are repeated.
     """
-    from .data_sized import repeated
-    from .indexing import index_select
-
     if repeats is None:
         return repeated(input, output_size)
     if dim is None:

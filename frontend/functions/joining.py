@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +14,18 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, record
+from ..recording.builders import WIDEST, builder
 from .arguments import into, sizes
+from .call import public
 from .parts import tensor_split
 from .promotion import result_dtype, to
 from .shapes import expand, flatten, reshape, transpose, unsqueeze
+
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
+    from .._tensor import Tensor
+    from ..types import DeviceLike
 
 # ---- joins -----------------------------------------------------------------------------------
 
@@ -50,7 +58,10 @@ def _several(name: str, tensors: Any) -> tuple[Any, ...]:
     return tensors
 
 
-def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None, out: Any = None) -> Any:
+@public("cat", _cat, method=False, aliases=("concat", "concatenate"), casts=WIDEST)
+def cat(
+    tensors: Sequence[Tensor], dim: int = 0, *, axis: int | None = None, out: Tensor | None = None
+) -> Tensor:
     """`tensors` one after another along `dim` (or `axis`)."""
     dim = dim if axis is None else axis
     tensors = _several("cat", tensors)
@@ -74,7 +85,8 @@ def _stack(*args: Any) -> Node:
     return ops.cat([ops.unsqueeze(to(p, dtype), axis) for p in parts], axis)
 
 
-def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
+@public("stack", _stack, method=False, casts=WIDEST)
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """`tensors` of one shape along a new dimension `dim`."""
     tensors = _several("stack", tensors)
     if not tensors:
@@ -82,20 +94,24 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     return into(out, record(_stack, *tensors, operator.index(dim)))
 
 
-def hstack(tensors: Sequence[Any]) -> Any:
+@public("hstack", method=False)
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
     parts = [atleast_1d(x) for x in tensors]
     return cat(parts, 0 if parts[0].dim() == 1 else 1)
 
 
-def vstack(tensors: Sequence[Any]) -> Any:
+@public("vstack", method=False, aliases=("row_stack",))
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([atleast_2d(x) for x in tensors], 0)
 
 
-def atleast_1d(x: Any) -> Any:
+@public("atleast_1d", method=False)
+def atleast_1d(x: Tensor) -> Tensor:
     return reshape(x, 1) if x.dim() == 0 else x
 
 
-def atleast_2d(x: Any) -> Any:
+@public("atleast_2d", method=False)
+def atleast_2d(x: Tensor) -> Tensor:
     x = atleast_1d(x)
     return unsqueeze(x, 0) if x.dim() == 1 else x
 
@@ -109,16 +125,21 @@ def _flip(x: Node, dims: tuple[int, ...]) -> Node:
     return ops.flip(x, axes)
 
 
-def flip(input: Any, *args: Any, dims: Any = None) -> Any:
+@public("flip", _flip)
+def flip(
+    input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
     """The order reversed along `dims` (a copy, as in PyTorch)."""
     return record(_flip, input, sizes(args, dims))
 
 
-def fliplr(input: Any) -> Any:
+@public("fliplr")
+def fliplr(input: Tensor) -> Tensor:
     return flip(input, 1)
 
 
-def flipud(input: Any) -> Any:
+@public("flipud")
+def flipud(input: Tensor) -> Tensor:
     return flip(input, 0)
 
 
@@ -139,7 +160,8 @@ def _roll(x: Node, shifts: tuple[int, ...], dims: tuple[int, ...]) -> Node:
     return x
 
 
-def roll(input: Any, shifts: Any, dims: Any = ()) -> Any:
+@public("roll", _roll)
+def roll(input: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] = ()) -> Tensor:
     """Elements shifted along `dims`, wrapping around."""
     shifts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
     dims = (dims,) if isinstance(dims, int) else tuple(dims)
@@ -158,7 +180,10 @@ def _repeat(x: Node, times: tuple[int, ...]) -> Node:
     return ops.reshape(spread, [s * n for s, n in zip(shape, times, strict=True)])
 
 
-def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
+@public("repeat", _repeat, function=False)
+def repeat(
+    input: Tensor, *args: int | Sequence[int], repeats: int | Sequence[int] | None = None
+) -> Tensor:
     """The tensor tiled repeats[i] times along dimension i."""
     times = sizes(args, repeats)
     if len(times) < input.dim():
@@ -169,7 +194,10 @@ def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
     return record(_repeat, input, times)
 
 
-def tile(input: Any, *args: Any, dims: Any = None) -> Any:
+@public("tile")
+def tile(
+    input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
     times = sizes(args, dims)
     return repeat(input, (1,) * (input.dim() - len(times)) + times)
 
@@ -195,12 +223,14 @@ def _triangle(keep_lower: bool) -> Any:
 _tril, _triu = _triangle(True), _triangle(False)
 
 
-def tril(input: Any, diagonal: int = 0) -> Any:
+@public("tril", _tril, in_place=True)
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """The lower triangle of the last two dimensions; zero elsewhere."""
     return record(_tril, input, int(diagonal))
 
 
-def triu(input: Any, diagonal: int = 0) -> Any:
+@public("triu", _triu, in_place=True)
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """The upper triangle of the last two dimensions; zero elsewhere."""
     return record(_triu, input, int(diagonal))
 
@@ -213,15 +243,17 @@ def _diag(x: Node, offset: int) -> Node:
     return _diag_embed(x, offset, 0, 1)
 
 
-def diag(input: Any, diagonal: int = 0) -> Any:
+@public("diag", _diag)
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A vector as a diagonal matrix, or the diagonal of a matrix."""
     return record(_diag, input, int(diagonal))
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
+@public("meshgrid", method=False)
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Coordinate grids of 1-d tensors."""
     if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
-        tensors = tuple(tensors[0])
+        return meshgrid(*tensors[0], indexing=indexing)
     if indexing not in ("ij", "xy"):
         raise RuntimeError(
             f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
@@ -245,13 +277,15 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Any, ...]:
     return tuple(out)
 
 
-def cartesian_prod(*tensors: Any) -> Any:
+@public("cartesian_prod", method=False)
+def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of elements of 1-d tensors, one a row."""
     grids = [flatten(g) for g in meshgrid(*tensors)]
     return grids[0] if len(grids) == 1 else stack(grids, 1)
 
 
-def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+@public("combinations", method=False)
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
     """All choices of `r` elements of a 1-d tensor, in their order, one a row."""
     import itertools
 
@@ -266,28 +300,34 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     return input[tensor(places)]
 
 
-def atleast_3d(x: Any) -> Any:
+@public("atleast_3d", method=False)
+def atleast_3d(x: Tensor) -> Tensor:
     x = atleast_2d(x)
     return unsqueeze(x, -1) if x.dim() == 2 else x
 
 
-def dstack(tensors: Sequence[Any]) -> Any:
+@public("dstack", method=False)
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
     return cat([atleast_3d(x) for x in tensors], 2)
 
 
-def column_stack(tensors: Sequence[Any]) -> Any:
+@public("column_stack", method=False)
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     return hstack([reshape(x, -1, 1) if x.dim() <= 1 else x for x in tensors])
 
 
-def hsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+@public("hsplit")
+def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     return _split_at("hsplit", input, indices_or_sections, 0 if input.dim() == 1 else 1, 1)
 
 
-def vsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+@public("vsplit")
+def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     return _split_at("vsplit", input, indices_or_sections, 0, 2)
 
 
-def dsplit(input: Any, indices_or_sections: Any) -> tuple[Any, ...]:
+@public("dsplit")
+def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
     return _split_at("dsplit", input, indices_or_sections, 2, 3)
 
 
@@ -307,7 +347,8 @@ def _split_at(name: str, input: Any, where: Any, dim: int, least: int) -> tuple[
     return tensor_split(input, where, dim)
 
 
-def block_diag(*tensors: Any) -> Any:
+@public("block_diag", method=False)
+def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along a diagonal, zeros elsewhere."""
     from .creation import zeros
 
@@ -316,13 +357,14 @@ def block_diag(*tensors: Any) -> Any:
     rows, left = [], 0
     for b in blocks:
         n, m = b.shape
-        like = {"dtype": b.dtype, "device": b.device}
+        like: dict[str, Any] = {"dtype": b.dtype, "device": b.device}
         rows.append(cat([zeros(n, left, **like), b, zeros(n, width - left - m, **like)], 1))
         left += m
     return cat(rows, 0)
 
 
-def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+@public("rot90")
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """Turned by k quarters in the plane of `dims`, from the first towards the second."""
     if input.dim() < 2:
         raise RuntimeError(
@@ -344,13 +386,15 @@ def rot90(input: Any, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     return flip(transpose(input, a, b), b)
 
 
-def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+@public("diag_embed")
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The last dimension as diagonals of new matrices."""
     return record(
         _diag_embed, input, operator.index(offset), operator.index(dim1), operator.index(dim2)
     )
 
 
+@builder("diag_embed")
 def _diag_embed(x: Node, offset: int, dim1: int, dim2: int) -> Node:
     rank = x.rank + 1
     a, b = normalize_axis(dim1, rank), normalize_axis(dim2, rank)
@@ -366,7 +410,8 @@ def _diag_embed(x: Node, offset: int, dim1: int, dim2: int) -> Node:
     return ops.set_diagonal(zero, x, offset, a, b)
 
 
-def diagflat(input: Any, offset: int = 0) -> Any:
+@public("diagflat")
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """The flattened input as a diagonal matrix."""
     return diag(flatten(input), offset)
 
@@ -380,35 +425,49 @@ def _corners(row: int, col: int, offset: int, lower: bool, dtype: Any) -> Any:
     return tensor(np.stack(make(row, offset, col)).astype((dtype or int64).np))
 
 
+@public("tril_indices", method=False)
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
-) -> Any:
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
+) -> Tensor:
     """(row, column) of the elements of the lower triangle, in two rows."""
     return _corners(row, col, offset, True, dtype)
 
 
+@public("triu_indices", method=False)
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None
-) -> Any:
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
+) -> Tensor:
     """(row, column) of the elements of the upper triangle, in two rows."""
     return _corners(row, col, offset, False, dtype)
 
 
-def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+@public("select_scatter")
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """A copy with the slice `index` of `dim` replaced by `src`."""
     out = input.clone()
     out.select(dim, index).copy_(src)
     return out
 
 
+@public("slice_scatter")
 def slice_scatter(
-    input: Any,
-    src: Any,
+    input: Tensor,
+    src: Tensor,
     dim: int = 0,
     start: int | None = None,
     end: int | None = None,
     step: int = 1,
-) -> Any:
+) -> Tensor:
     """A copy with a slice of `dim` replaced by `src`."""
     out = input.clone()
     key = (slice(None),) * (dim % input.dim())
@@ -416,7 +475,10 @@ def slice_scatter(
     return out
 
 
-def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+@public("diagonal_scatter")
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
     """A copy with a diagonal replaced by `src`."""
     return record(
         _diagonal_scatter,
@@ -428,15 +490,17 @@ def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2:
     )
 
 
+@builder("diagonal_scatter")
 def _diagonal_scatter(x: Node, src: Node, offset: int, dim1: int, dim2: int) -> Node:
     a, b = normalize_axis(dim1, x.rank), normalize_axis(dim2, x.rank)
     return ops.set_diagonal(x, to(src, x.dtype), offset, a, b)
 
 
-def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+@public("unravel_index", method=False)
+def unravel_index(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
     """Positions in a flattened tensor as coordinates in `shape`."""
-    out = []
-    for size in reversed(tuple(shape)):
-        out.append(indices % size)
-        indices = indices // size
+    out: list[Tensor] = []
+    for n in reversed(shape):
+        out.append(indices % n)
+        indices = indices // n
     return tuple(reversed(out))

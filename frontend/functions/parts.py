@@ -5,15 +5,20 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
 from ..recording import Handle, cached_view, view, views
+from .call import public
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
-def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
+@public("narrow")
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` elements of dimension `dim` from `start` on."""
     if input.dim() == 0:
         raise RuntimeError(f"narrow() cannot be applied to a 0-dim tensor.{at_user_line()}")
@@ -35,7 +40,7 @@ def narrow(input: Any, dim: int, start: Any, length: int) -> Any:
 
 
 @cached_view
-def slice_dim(input: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+def slice_dim(input: Tensor, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
     return _sliced(input, views.SLICE, axis, start, stop, step)
 
 
@@ -46,8 +51,9 @@ def _sliced(t: Any, kind: views.View, axis: int, start: int, stop: int, step: in
     return view(t, kind, tuple(starts), tuple(stops), tuple(steps))
 
 
+@public("select")
 @cached_view
-def select(input: Any, dim: int, index: int) -> Any:
+def select(input: Tensor, dim: int, index: int) -> Tensor:
     """Element `index` of dimension `dim`, which is dropped."""
     if input.dim() == 0:
         raise IndexError(f"select() cannot be applied to a 0-dim tensor.{at_user_line()}")
@@ -66,8 +72,9 @@ def _row(t: Any, kind: views.View, axis: int, at: int) -> Any:
     return view(row, kind, (*t.shape[:axis], *t.shape[axis + 1 :]), (axis,))
 
 
+@public("unbind")
 @cached_view
-def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along `dim`."""
     if input.dim() == 0:
         raise IndexError(
@@ -77,8 +84,11 @@ def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     return tuple(_row(input, views.UNBIND, axis, i) for i in range(input.shape[axis]))
 
 
+@public("split")
 @cached_view
-def split(input: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+def split(
+    input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
     """Views of the given size(s) along `dim`."""
     if not isinstance(split_size_or_sections, int):
         return split_with_sizes(input, split_size_or_sections, dim)
@@ -101,8 +111,9 @@ def _even(t: Any, step: int, dim: int) -> tuple[int, list[int]]:
     return axis, [min(step, size - a) for a in range(0, size, step)] if size else [0]
 
 
+@public("split_with_sizes")
 @cached_view
-def split_with_sizes(input: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Views of these sizes along `dim`."""
     axis = _axis_of("split_with_sizes", input, dim)
     size, lengths = input.shape[axis], [int(s) for s in split_sizes]
@@ -126,8 +137,9 @@ def _parts(t: Any, kind: views.View, axis: int, lengths: Sequence[int]) -> tuple
     return tuple(_sliced(t, kind, axis, start, stop) for start, stop in bounds)
 
 
+@public("chunk")
 @cached_view
-def chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim` (the last may be smaller); of no elements
     as many as `chunks`."""
     axis, lengths = _nearly_even(input, chunks, dim)
@@ -146,8 +158,11 @@ def _nearly_even(t: Any, chunks: int, dim: int) -> tuple[int, list[int]]:
     return _even(t, -(-size // chunks), axis) if size else (axis, [0] * chunks)
 
 
+@public("tensor_split")
 @cached_view
-def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+def tensor_split(
+    input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
+) -> tuple[Tensor, ...]:
     """Views between the given indices along `dim`, or as many of nearly one size as are asked for.
 
     Either may be a tensor of integers.
@@ -171,11 +186,13 @@ def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[An
     return tuple(slice_dim(input, axis, a, max(a, b)) for a, b in itertools.pairwise(bounds))
 
 
-def unsafe_split(input: Any, split_size: int, dim: int = 0) -> tuple[Any, ...]:
+@public("unsafe_split")
+def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
     """As `split`, but each part may be written to in place where a gradient is at stake."""
     return _parts(input, views.SLICE, *_even(input, split_size, dim))
 
 
-def unsafe_chunk(input: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
+@public("unsafe_chunk")
+def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """As `chunk`, but each part may be written to in place where a gradient is at stake."""
     return _parts(input, views.SLICE, *_nearly_even(input, chunks, dim))

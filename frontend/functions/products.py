@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import int64
@@ -16,9 +16,14 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
 
 from ..recording import Handle, lowered, record
+from ..recording.builders import LOWER, LOWER_BEFORE, WIDEST
 from . import shapes
 from .arguments import as_handle, into
+from .call import public
 from .promotion import to
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 def _matmul(a: Node, b: Node) -> Node:
@@ -53,7 +58,32 @@ def _matmul(a: Node, b: Node) -> Node:
     return ops.squeeze(out, drop) if drop else out
 
 
-def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
+def _product_name(args: Sequence[Any]) -> str:
+    """PyTorch's name of the kernel that a matmul of these ranks calls."""
+    ranks = tuple(a.rank for a in args)
+    names = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (1, 2): "Squeeze", (3, 3): "Bmm"}
+    return f"{names.get(ranks, 'UnsafeView')}Backward0"
+
+
+def _matmul_by(self: Tensor, other: Tensor) -> Tensor:
+    return matmul(self, other)
+
+
+def _matmul_of(self: Tensor, other: Tensor) -> Tensor:
+    return matmul(other, self)
+
+
+@public(
+    "matmul",
+    _matmul,
+    casts=LOWER,
+    gradient=_product_name,
+    operators={
+        "__matmul__": _matmul_by,
+        "__rmatmul__": _matmul_of,
+    },
+)
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product, with PyTorch's rules for vectors and broadcast batches."""
     if out is not None and out.dtype is not input.dtype:
         raise RuntimeError(
@@ -82,12 +112,14 @@ def _ranks(name: str, input: Any, other: Any, a: int, b: int) -> None:
         )
 
 
-def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+@public("mm")
+def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     _ranks("mm", input, mat2, 2, 2)
     return matmul(input, mat2, out=out)
 
 
-def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
+@public("bmm")
+def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     _batches(input, mat2)
     return matmul(input, mat2, out=out)
 
@@ -100,30 +132,33 @@ def _batches(a: Any, b: Any) -> None:
         )
 
 
-def mv(input: Any, vec: Any) -> Any:
+@public("mv", _mv, casts={"cuda": LOWER}, gradient="MvBackward0")
+def mv(input: Tensor, vec: Tensor) -> Tensor:
     _ranks("mv", input, vec, 2, 1)
     return record(_mv, input, vec)
 
 
-def dot(input: Any, other: Any) -> Any:
+@public("dot", _dot, casts={"cuda": WIDEST}, gradient="DotBackward0")
+def dot(input: Tensor, other: Tensor) -> Tensor:
     """The inner product of two vectors."""
     _ranks("dot", input, other, 1, 1)
     return record(_dot, input, other)
 
 
-def outer(input: Any, vec2: Any) -> Any:
+@public("outer", aliases=("ger",))
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """The outer product of two vectors."""
     _ranks("outer", input, vec2, 1, 1)
     return input.unsqueeze(1) * vec2
 
 
-def _with_addend(op: Callable[..., Node]) -> Callable[..., Node]:
+def _with_addend(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
     """The builder of a product with an addend. Its operands come from `lowered`, after autocast."""
 
     def build(c: Node, a: Node, b: Node, beta: Any, alpha: Any) -> Node:
         if c.dtype is not b.dtype:
             raise RuntimeError(
-                f"{op.__name__}: expected an addend of the factors' dtype, got {c.dtype} and "
+                f"{name}: expected an addend of the factors' dtype, got {c.dtype} and "
                 f"{b.dtype}{at_user_line()}"
             )
         return op(c, a, b, beta, alpha)
@@ -131,8 +166,9 @@ def _with_addend(op: Callable[..., Node]) -> Callable[..., Node]:
     return build
 
 
-_addmm, _baddbmm = _with_addend(ops.addmm), _with_addend(ops.baddbmm)
-_addmv, _addr, _addbmm = map(_with_addend, (ops.addmv, ops.addr, ops.addbmm))
+_addmm, _baddbmm = _with_addend("addmm", ops.addmm), _with_addend("baddbmm", ops.baddbmm)
+_addmv, _addr = _with_addend("addmv", ops.addmv), _with_addend("addr", ops.addr)
+_addbmm = _with_addend("addbmm", ops.addbmm)
 
 
 def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
@@ -140,21 +176,28 @@ def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha:
     return record(build, c, a, b, *factors)
 
 
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+@public("addmm", _addmm, in_place=True, casts=LOWER_BEFORE)
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
     """beta * input + alpha * mat1 @ mat2."""
-    input, mat1, mat2 = lowered("addmm", input, mat1, mat2)
+    input, mat1, mat2 = lowered(_addmm, input, mat1, mat2)
     _ranks("mm", mat1, mat2, 2, 2)
     return _added(_addmm, input, mat1, mat2, beta, alpha)
 
 
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    input, batch1, batch2 = lowered("baddbmm", input, batch1, batch2)
+@public("baddbmm", _baddbmm, in_place=True, casts=LOWER_BEFORE)
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    input, batch1, batch2 = lowered(_baddbmm, input, batch1, batch2)
     _batches(batch1, batch2)
     return _added(_baddbmm, input, batch1, batch2, beta, alpha)
 
 
-def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    input, mat, vec = lowered("addmv", input, mat, vec)
+@public("addmv", _addmv, in_place=True, casts={"cuda": LOWER_BEFORE}, in_place_function=True)
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    input, mat, vec = lowered(_addmv, input, mat, vec)
     _ranks("mv", mat, vec, 2, 1)
     return _added(_addmv, input, mat, vec, beta, alpha)
 
@@ -293,7 +336,8 @@ def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, 
     return out, "".join(order)
 
 
-def einsum(*args: Any) -> Any:
+@public("einsum", _einsum, method=False, casts=LOWER)
+def einsum(*args: Any) -> Tensor:
     """Sums of products by index letters: einsum("ij,jk->ik", a, b), or by numbers:
     einsum(a, [0, 1], b, [1, 2], [0, 2])."""
     if len(args) < 2:
@@ -321,8 +365,11 @@ def _tensordot(a: Node, b: Node, equation: str) -> Node:
     return _einsum(a, b, equation)
 
 
-def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
+@public("tensordot", _tensordot, method=False, casts={"cuda": WIDEST})
+def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2) -> Tensor:
     """Sum of products over the given dimensions of `a` and `b`."""
+    first: Any
+    second: Any
     if isinstance(dims, int):
         first, second = list(range(a.dim() - dims, a.dim())), list(range(dims))
     else:
@@ -339,19 +386,21 @@ def tensordot(a: Any, b: Any, dims: Any = 2) -> Any:
 # ---- matrices made of others -----------------------------------------------------------------
 
 
-def inner(input: Any, other: Any) -> Any:
+@public("inner")
+def inner(input: Tensor, other: Tensor) -> Tensor:
     """Sums of products over the last dimensions."""
     if not input.dim() or not other.dim():
         return input * other
     return tensordot(input, other, ([-1], [-1]))
 
 
-def diagonal(A: Any, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """torch.diagonal of the last two dimensions."""
     return shapes.diagonal(A, offset, dim1, dim2)
 
 
-def trace(input: Any) -> Any:
+@public("trace")
+def trace(input: Tensor) -> Tensor:
     """The sum of the diagonal of a matrix."""
     if input.dim() != 2:
         raise RuntimeError(
@@ -360,7 +409,8 @@ def trace(input: Any) -> Any:
     return input.diagonal().sum()
 
 
-def kron(input: Any, other: Any) -> Any:
+@public("kron")
+def kron(input: Tensor, other: Tensor) -> Tensor:
     """Kronecker's product: each element of `input` times all of `other`."""
     rank = max(input.dim(), other.dim())
     a = input.reshape((1,) * (rank - input.dim()) + tuple(input.shape))
@@ -371,7 +421,8 @@ def kron(input: Any, other: Any) -> Any:
     return wide.reshape([m * n for m, n in zip(a.shape, b.shape, strict=True)])
 
 
-def cross(input: Any, other: Any, dim: int | None = None) -> Any:
+@public("cross")
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dimension of size 3: the first such one, unless named."""
     shape = broadcast(input.shape, other.shape)
     if dim is None:
@@ -386,7 +437,8 @@ def cross(input: Any, other: Any, dim: int | None = None) -> Any:
     return a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis)
 
 
-def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> Any:
+@public("cdist", method=False)
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """The p-distance of every row of `x1` to every row of `x2`."""
     if x1.shape[-1] != x2.shape[-1]:
         raise RuntimeError(
@@ -398,7 +450,8 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
     return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)
 
 
-def pdist(input: Any, p: float = 2.0) -> Any:
+@public("pdist", method=False)
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """The p-distance of every two rows of a matrix."""
     from .joining import triu_indices
 
@@ -406,25 +459,31 @@ def pdist(input: Any, p: float = 2.0) -> Any:
     return (input[i] - input[j]).norm(p, -1)
 
 
-def vdot(input: Any, other: Any) -> Any:
+@public("vdot")
+def vdot(input: Tensor, other: Tensor) -> Tensor:
     return dot(input, other)
 
 
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+@public("addr", _addr, in_place=True, casts={"cuda": LOWER_BEFORE})
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """beta * input + alpha * vec1 vec2^T."""
-    input, vec1, vec2 = lowered("addr", input, vec1, vec2)
+    input, vec1, vec2 = lowered(_addr, input, vec1, vec2)
     _ranks("outer", vec1, vec2, 1, 1)
     return _added(_addr, input, vec1, vec2, beta, alpha)
 
 
-def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+@public("addbmm", _addbmm, in_place=True, casts=LOWER_BEFORE)
+def addbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
     """beta * input + alpha * (the sum of the products of a batch)."""
-    input, batch1, batch2 = lowered("addbmm", input, batch1, batch2)
+    input, batch1, batch2 = lowered(_addbmm, input, batch1, batch2)
     _batches(batch1, batch2)
     return _added(_addbmm, input, batch1, batch2, beta, alpha)
 
 
-def chain_matmul(*matrices: Any, out: Any = None) -> Any:
+@public("chain_matmul", method=False)
+def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
     """The product of matrices, in the order that takes the fewest multiplications."""
     if not matrices:
         raise RuntimeError(f"chain_matmul(): Expected one or more matrices{at_user_line()}")
@@ -436,7 +495,7 @@ def chain_matmul(*matrices: Any, out: Any = None) -> Any:
     return into(out, matrices[0] if len(matrices) == 1 else multi_dot(matrices))
 
 
-def multi_dot(tensors: Sequence[Any], *, out: Any = None) -> Any:
+def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The product of two or more matrices, in the order that takes the fewest multiplications
     (Cormen et al., Introduction to Algorithms, 15.2).
 
@@ -496,7 +555,8 @@ def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
     return cuts
 
 
-def matrix_power(input: Any, n: int) -> Any:
+@public("matrix_power")
+def matrix_power(input: Tensor, n: int) -> Tensor:
     """The product of n copies of a square matrix."""
     if n < 0:
         raise NotImplementedError(
@@ -517,7 +577,8 @@ def matrix_power(input: Any, n: int) -> Any:
     return input.clone() if out is None or out is input else out
 
 
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+@public("vander", method=False)
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of a vector's elements, in columns."""
     from .creation import arange
 
@@ -527,7 +588,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     return x.unsqueeze(-1) ** powers
 
 
-def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
+@public("trapezoid", method=False, aliases=("trapz",))
+def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
     """The integral along `dim` by the trapezoidal rule."""
     size = y.shape[dim]
     high, low = y.narrow(dim, 1, size - 1), y.narrow(dim, 0, size - 1)
@@ -539,6 +601,3 @@ def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     if x.dim() == 1:
         width = width.reshape([-1 if i == dim % y.dim() else 1 for i in range(y.dim())])
     return ((high + low) * width).sum(dim) / 2
-
-
-trapz, ger = trapezoid, outer

@@ -86,13 +86,8 @@ def promoting(op: Callable[..., Node]) -> Callable[..., Node]:
     return build
 
 
-FLOATING = recording.floating_builds
-"""Builders whose result is a float also for integers: a number they take stays what it is, though
-the integers' dtype couldn't hold it."""
-
-
 def promoting_float(op: Callable[..., Node]) -> Callable[..., Node]:
-    """As `promoting`, and integers become floats."""
+    """As `promoting`, and integers become floats: to be declared with `floats=True`."""
 
     def build(a: Node, b: Node) -> Node:
         a, b = beside(a, b)
@@ -101,7 +96,6 @@ def promoting_float(op: Callable[..., Node]) -> Callable[..., Node]:
             dtype = recording.default_dtype()
         return op(to(a, dtype), to(b, dtype))
 
-    FLOATING.add(build)
     return build
 
 

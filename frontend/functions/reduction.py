@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -16,8 +16,15 @@ from tilewright.ir.shape import normalize_axes, normalize_axis
 
 from .. import return_types
 from ..recording import Handle, record
+from ..recording.builders import FLOAT32
 from .arguments import into, truth
+from .call import public
+from .elementwise import ON_A_GPU, maximum, minimum
 from .promotion import floating, to
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..return_types import Bounds, Indexed
 
 Dim = int | Sequence[int] | None
 
@@ -51,6 +58,11 @@ def _need_float(name: str, x: Node) -> None:
         )
 
 
+def _by_dim(name: str) -> Callable[[Sequence[Any]], str]:
+    """PyTorch numbers the forms of a reduction: over everything, or over `dim`."""
+    return lambda args: f"{name}Backward{int(args[1] is not None)}"
+
+
 def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     if dtype is None:
         dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
@@ -58,15 +70,16 @@ def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     return _finish(ops.sum(to(x, dtype), axes), axes, keepdim)
 
 
+@public("sum", _sum, casts=ON_A_GPU, gradient=_by_dim("Sum"))
 def sum(
-    input: Any,
+    input: Tensor,
     dim: Dim = None,
     keepdim: bool = False,
     *,
-    dtype: Any = None,
-    out: Any = None,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
     **named: Any,
-) -> Any:
+) -> Tensor:
     """Sum over `dim` (all by default). Integers and bools are summed as int64."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -80,9 +93,15 @@ def _prod(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     return _finish(ops.prod(to(x, dtype), axes), axes, keepdim)
 
 
+@public("prod", _prod, casts=FLOAT32, gradient=_by_dim("Prod"))
 def prod(
-    input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None, **named: Any
-) -> Any:
+    input: Tensor,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    **named: Any,
+) -> Tensor:
     """Product over `dim` (all by default). Integers and bools are multiplied as int64."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -101,15 +120,16 @@ def _mean(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     return _finish(ops.mean(x, axes), axes, keepdim)
 
 
+@public("mean", _mean, gradient=_by_dim("Mean"))
 def mean(
-    input: Any,
+    input: Tensor,
     dim: Dim = None,
     keepdim: bool = False,
     *,
-    dtype: Any = None,
-    out: Any = None,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
     **named: Any,
-) -> Any:
+) -> Tensor:
     """Arithmetic mean over `dim` (all by default)."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -122,6 +142,11 @@ def _var(x: Node, dim: Dim, correction: float, keepdim: bool, root: bool) -> Nod
     left = math.prod(x.shape[a] for a in axes) - correction
     take = ops.deviation if root else ops.variance
     return _finish(take(x, tuple(axes), left if left > 0 else 0.0), axes, keepdim)
+
+
+def _spread_name(args: Sequence[Any]) -> str:
+    *_, root = args
+    return "StdBackward0" if root else "VarBackward0"
 
 
 def _correction(unbiased: Any, correction: Any) -> float:
@@ -138,55 +163,59 @@ def _spread(input: Any, dim: Any, unbiased: Any, correction: Any, keepdim: bool,
     )
 
 
+@public("var", _var, gradient=_spread_name)
 def var(
-    input: Any,
-    dim: Any = None,
-    unbiased: Any = None,
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
+    correction: float | None = None,
     **named: Any,
-) -> Any:
+) -> Tensor:
     """Variance over `dim`, divided by N - correction (1 by default)."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     return _spread(input, dim, unbiased, correction, keepdim, False)
 
 
+@public("std")
 def std(
-    input: Any,
-    dim: Any = None,
-    unbiased: Any = None,
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
+    correction: float | None = None,
     **named: Any,
-) -> Any:
+) -> Tensor:
     """Standard deviation over `dim`: the root of `var`."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     return _spread(input, dim, unbiased, correction, keepdim, True)
 
 
+@public("var_mean", method=False)
 def var_mean(
-    input: Any,
-    dim: Any = None,
-    unbiased: Any = None,
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
-) -> Any:
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
+@public("std_mean", method=False)
 def std_mean(
-    input: Any,
-    dim: Any = None,
-    unbiased: Any = None,
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: Any = None,
-) -> Any:
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -200,14 +229,16 @@ def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
     return _finish(ops.min(x, axes), axes, keepdim)
 
 
-def amax(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
+@public("amax", _amax)
+def amax(input: Tensor, dim: Dim = (), keepdim: bool = False, **named: Any) -> Tensor:
     """Largest element over `dim`; ties share the gradient evenly."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     return record(_amax, input, _hashable(dim), bool(keepdim))
 
 
-def amin(input: Any, dim: Dim = (), keepdim: bool = False, **named: Any) -> Any:
+@public("amin", _amin)
+def amin(input: Tensor, dim: Dim = (), keepdim: bool = False, **named: Any) -> Tensor:
     """Smallest element over `dim`; ties share the gradient evenly."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -229,14 +260,16 @@ def _arg(op: Any) -> Any:
 _argmax, _argmin = _arg(ops.argmax), _arg(ops.argmin)
 
 
-def argmax(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
+@public("argmax", _argmax)
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, **named: Any) -> Tensor:
     """Position of the first largest element, along `dim` or in the flattened input."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     return record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
 
 
-def argmin(input: Any, dim: int | None = None, keepdim: bool = False, **named: Any) -> Any:
+@public("argmin", _argmin)
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, **named: Any) -> Tensor:
     """Position of the first smallest element, along `dim` or in the flattened input."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -267,37 +300,78 @@ def _some(name: str, input: Any) -> Any:
     return input
 
 
+@overload
+def max(input: Tensor) -> Tensor: ...
+
+
+@overload
+def max(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
+
+
+@overload
+def max(input: Tensor, dim: Tensor, /) -> Tensor: ...
+
+
+@overload
+def max(input: Tensor, *, other: Tensor) -> Tensor: ...
+
+
+@public("max", _max_along)
 def max(
-    input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: Tensor | None = None,
+    **named: Any,
 ) -> Any:
     """max(x): the largest element. max(x, dim): (values, indices). max(x, y): elementwise."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
-        from .elementwise import BINARY
-
-        return record(BINARY["maximum"], input, dim if other is None else other)
+        return maximum(input, dim if other is None else other)  # type: ignore[arg-type]
     if dim is None:
         return record(_amax, _some("max", input), None, False)
     return return_types.max(*record(_max_along, input, operator.index(dim), bool(keepdim)))
 
 
+@overload
+def min(input: Tensor) -> Tensor: ...
+
+
+@overload
+def min(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
+
+
+@overload
+def min(input: Tensor, dim: Tensor, /) -> Tensor: ...
+
+
+@overload
+def min(input: Tensor, *, other: Tensor) -> Tensor: ...
+
+
+@public("min", _min_along)
 def min(
-    input: Any, dim: Any = None, keepdim: bool = False, *, other: Any = None, **named: Any
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: Tensor | None = None,
+    **named: Any,
 ) -> Any:
     """min(x): the smallest element. min(x, dim): (values, indices). min(x, y): elementwise."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
-        from .elementwise import BINARY
-
-        return record(BINARY["minimum"], input, dim if other is None else other)
+        return minimum(input, dim if other is None else other)  # type: ignore[arg-type]
     if dim is None:
         return record(_amin, _some("min", input), None, False)
     return return_types.min(*record(_min_along, input, operator.index(dim), bool(keepdim)))
 
 
-def aminmax(input: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+@public("aminmax")
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Bounds:
     return return_types.aminmax(
         amin(input, () if dim is None else dim, keepdim),
         amax(input, () if dim is None else dim, keepdim),
@@ -316,14 +390,16 @@ def _truth_over(fold: Any) -> Any:
 _any, _all = _truth_over(ops.any), _truth_over(ops.all)
 
 
-def any(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
+@public("any", _any)
+def any(input: Tensor, dim: Dim = None, keepdim: bool = False, **named: Any) -> Tensor:
     """Whether some element over `dim` is nonzero."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     return record(_any, input, _hashable(dim), bool(keepdim))
 
 
-def all(input: Any, dim: Dim = None, keepdim: bool = False, **named: Any) -> Any:
+@public("all", _all)
+def all(input: Tensor, dim: Dim = None, keepdim: bool = False, **named: Any) -> Tensor:
     """Whether every element over `dim` is nonzero."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -336,7 +412,8 @@ def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
     return _finish(ops.logsumexp(x, axes), axes, keepdim)
 
 
-def logsumexp(input: Any, dim: Dim, keepdim: bool = False, **named: Any) -> Any:
+@public("logsumexp", _logsumexp, casts=ON_A_GPU)
+def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False, **named: Any) -> Tensor:
     """log(sum(exp(input))) over `dim`, without overflow."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
@@ -367,23 +444,33 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
     return _finish(result, axes, keepdim)
 
 
-def norm(input: Any, p: Any = "fro", dim: Dim = None, keepdim: bool = False) -> Any:
+@public("norm", _norm, casts=ON_A_GPU, gradient="LinalgVectorNormBackward0")
+def norm(
+    input: Tensor, p: float | str | None = "fro", dim: Dim = None, keepdim: bool = False
+) -> Tensor:
     """The p-norm of the elements over `dim`; 'fro' is 2."""
     power = 2.0 if p in ("fro", None) else float(p)
     return record(_norm, input, power, _hashable(dim), bool(keepdim))
 
 
-def count_nonzero(input: Any, dim: Dim = None) -> Any:
+@public("count_nonzero")
+def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
     """How many elements over `dim` are nonzero."""
     return sum(input != 0, dim)
 
 
-def nansum(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+@public("nansum")
+def nansum(
+    input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """Sum that takes NaN for zero."""
     return sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype)
 
 
-def nanmean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+@public("nanmean")
+def nanmean(
+    input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """Mean of the elements that aren't NaN."""
     if not input.dtype.is_floating_point:
         raise RuntimeError(
@@ -394,12 +481,20 @@ def nanmean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: Any = 
     return nansum(input, dim, keepdim, dtype=dtype) / count
 
 
-def dist(input: Any, other: Any, p: float = 2) -> Any:
+@public("dist")
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of the difference."""
     return norm(input - other, p)
 
 
-def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+@public("cov")
+def cov(
+    input: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Tensor:
     """The covariance matrix of variables in rows, observed in columns."""
     if fweights is not None or aweights is not None:
         raise NotImplementedError(f"cov: weights are not implemented{at_user_line()}")
@@ -410,7 +505,8 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     return (centered @ centered.t() / (freedom if freedom > 0 else 0)).squeeze()
 
 
-def corrcoef(input: Any) -> Any:
+@public("corrcoef")
+def corrcoef(input: Tensor) -> Tensor:
     """The matrix of correlations of variables in rows, observed in columns."""
     c = cov(input)
     if c.dim() == 0:

@@ -7,8 +7,8 @@ backend and in every run; they are not the bits PyTorch draws from that seed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -20,6 +20,7 @@ from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, record
 from .arguments import sizes
+from .call import public
 from .creation import finished
 from .generator import (
     Generator,
@@ -34,6 +35,10 @@ from .generator import (
     two_draws,
 )
 from .promotion import floating, to
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import DeviceLike
 
 __all__ = [
     "Generator",
@@ -78,16 +83,17 @@ def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
     return shape
 
 
+@public("rand", method=False)
 def rand(
-    *args: Any,
-    size: Any = None,
+    *args: int | Sequence[int],
+    size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
     **_: Any,
-) -> Any:
+) -> Tensor:
     """Uniform numbers in [0, 1), of shape `size`."""
     shape, dtype = _size("rand", args, size), _float_dtype("rand", dtype)
     where = device_module.resolve(device)
@@ -96,16 +102,17 @@ def rand(
     )
 
 
+@public("randn", method=False)
 def randn(
-    *args: Any,
-    size: Any = None,
+    *args: int | Sequence[int],
+    size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
     **_: Any,
-) -> Any:
+) -> Tensor:
     """Standard normal numbers, of shape `size`."""
     shape, dtype = _size("randn", args, size), _float_dtype("randn", dtype)
     where = device_module.resolve(device)
@@ -114,22 +121,23 @@ def randn(
     )
 
 
+@public("randint", method=False)
 def randint(
-    *args: Any,
+    *args: int | Sequence[int],
     low: int | None = None,
     high: int | None = None,
-    size: Any = None,
+    size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """Uniform integers in [low, high), of shape `size`; int64 by default.
 
     Called as randint(high, size) or randint(low, high, size).
     """
-    given = list(args)
+    given: list[Any] = list(args)
     if size is None:
         size = given.pop()
     bounds = [*given, *(v for v in (low, high) if v is not None)]
@@ -157,15 +165,16 @@ def _randperm(seed: Node, offset: Node, n: int, dtype: DType) -> Node:
     return to(ops.randperm(seed, offset, n), dtype)
 
 
+@public("randperm", method=False)
 def randperm(
     n: int,
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
-) -> Any:
+) -> Tensor:
     """A random permutation of 0, …, n - 1."""
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}{at_user_line()}")
@@ -185,17 +194,20 @@ def _like(input: Any, options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def rand_like(input: Any, **options: Any) -> Any:
+@public("rand_like", method=False)
+def rand_like(input: Tensor, **options: Any) -> Tensor:
     """Uniform numbers in [0, 1), of the shape, dtype and device of `input`."""
     return rand(input.shape, **_like(input, options))
 
 
-def randn_like(input: Any, **options: Any) -> Any:
+@public("randn_like", method=False)
+def randn_like(input: Tensor, **options: Any) -> Tensor:
     """Standard normal numbers, of the shape, dtype and device of `input`."""
     return randn(input.shape, **_like(input, options))
 
 
-def randint_like(input: Any, *bounds: Any, **options: Any) -> Any:
+@public("randint_like", method=False)
+def randint_like(input: Tensor, *bounds: Any, **options: Any) -> Tensor:
     """Uniform integers in [low, high) or [0, high), of the shape, dtype and device of `input`."""
     low, high = options.pop("low", None), options.pop("high", None)
     given = [*bounds, *(v for v in (low, high) if v is not None)]
@@ -221,9 +233,14 @@ def _probability(p: float) -> float:
     return float(p)
 
 
+@public("bernoulli")
 def bernoulli(
-    input: Any, p: float | None = None, *, generator: Generator | None = None, out: Any = None
-) -> Any:
+    input: Tensor,
+    p: float | None = None,
+    *,
+    generator: Generator | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """1 with the probability that each element of `input` tells (or `p` everywhere), else 0."""
     from .arguments import into
 
@@ -248,17 +265,18 @@ def _normal(seed: Node, first: Node, second: Node, *args: Any) -> Node:
     return z * scale + shift
 
 
+@public("normal", method=False)
 def normal(
-    mean: Any = 0.0,
-    std: Any = 1.0,
-    size: Any = None,
+    mean: float | Tensor = 0.0,
+    std: float | Tensor = 1.0,
+    size: Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
-    device: Any = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """Normal numbers of the given means and standard deviations, tensors or numbers.
 
     Of shape `size`, or that to which the tensors broadcast.
@@ -325,14 +343,15 @@ def _multinomial(seed: Node, offset: Node, p: Node, count: int, replacement: boo
     return ops.minimum(below(u, False), below(total, True))
 
 
+@public("multinomial")
 def multinomial(
-    input: Any,
+    input: Tensor,
     num_samples: int,
     replacement: bool = False,
     *,
     generator: Generator | None = None,
-    out: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+) -> Tensor:
     """`num_samples` class indices drawn from each row of weights (which need not sum to one)."""
     from .arguments import into
 
@@ -376,9 +395,15 @@ def _uniform(seed: Node, offset: Node, *args: Any) -> Node:
     return u * (high - low) + low
 
 
+@public("uniform_", function=False)
 def uniform_(
-    self: Any, from_: float = 0, to_: float = 1, *, generator: Any = None, **named: Any
-) -> Any:
+    self: Tensor,
+    from_: float = 0,
+    to_: float = 1,
+    *,
+    generator: Generator | None = None,
+    **named: Any,
+) -> Tensor:
     """Fill with uniform numbers in [from, to)."""
     low, high = float(named.get("from", from_)), float(named.get("to", to_))
     _require_float("uniform_", self)
@@ -390,7 +415,10 @@ def uniform_(
     return _fill(self, _uniform, generator, low, high)
 
 
-def normal_(self: Any, mean: float = 0, std: float = 1, *, generator: Any = None) -> Any:
+@public("normal_", function=False)
+def normal_(
+    self: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with normal numbers."""
     _require_float("normal_", self)
     if std < 0:
@@ -415,7 +443,10 @@ def _integers(seed: Node, offset: Node, *args: Any) -> Node:
     return ops.randint(seed, offset, low, high, shape, dtype)
 
 
-def random_(self: Any, from_: int = 0, to_: int | None = None, *, generator: Any = None) -> Any:
+@public("random_", function=False)
+def random_(
+    self: Tensor, from_: int = 0, to_: int | None = None, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with integers in [from, to): random_(), random_(to) or random_(from, to)."""
     if to_ is None:
         high = 1 << _DIGITS[self.dtype]
@@ -425,7 +456,10 @@ def random_(self: Any, from_: int = 0, to_: int | None = None, *, generator: Any
     return _fill(self, _integers, generator, low, high)
 
 
-def bernoulli_(self: Any, p: Any = 0.5, *, generator: Any = None) -> Any:
+@public("bernoulli_", function=False)
+def bernoulli_(
+    self: Tensor, p: float | Tensor = 0.5, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with 1 with probability `p` (a number, or a tensor that broadcasts), else 0."""
     shape, dtype, where = self._meta()
     drawn = draw(generator, where)
@@ -448,7 +482,7 @@ def _transformed(name: str, transform: Callable[..., Node]) -> Callable[..., Any
         wide = dtypes.accumulator(dtype) if dtype.is_floating_point else dtypes.float32
         return to(transform(ops.uniform(seed, offset, shape, wide), *parameters), dtype)
 
-    def method(self: Any, *parameters: float, generator: Any = None) -> Any:
+    def method(self: Tensor, *parameters: float, generator: Generator | None = None) -> Tensor:
         return _fill(self, build, generator, *map(float, parameters or (1.0,)))
 
     method.__name__, method.__doc__ = name, transform.__doc__
@@ -474,12 +508,15 @@ def _cauchy(u: Node, *parameters: float) -> Node:
     return ops.tan((u - 0.5) * math.pi) * sigma + median
 
 
-exponential_ = _transformed("exponential_", _exponential)
-geometric_ = _transformed("geometric_", _geometric)
-cauchy_ = _transformed("cauchy_", _cauchy)
+exponential_ = public("exponential_", function=False)(_transformed("exponential_", _exponential))
+geometric_ = public("geometric_", function=False)(_transformed("geometric_", _geometric))
+cauchy_ = public("cauchy_", function=False)(_transformed("cauchy_", _cauchy))
 
 
-def log_normal_(self: Any, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Any:
+@public("log_normal_", function=False)
+def log_normal_(
+    self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with exp of normal numbers of the given mean and standard deviation."""
     with recording.grad_mode(False):
         return normal_(self, mean, std, generator=generator).exp_()

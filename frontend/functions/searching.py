@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
@@ -13,11 +13,17 @@ from tilewright.ir.node import Node
 from ..recording import Handle, record
 from . import joining, shapes
 from .arguments import as_handle
+from .call import public
 from .creation import ones, zeros
 from .promotion import promoted, to
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import Number
 
-def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
+
+@public("bincount")
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
     is_integral = input.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED)
     least, most = (0, -1)
@@ -37,7 +43,8 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     return bins.scatter_add(0, input.long(), weights.detach())
 
 
-def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+@public("histc")
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
     if bins <= 0:
         raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}{at_user_line()}")
@@ -66,15 +73,16 @@ def _insertion(lines: Node, values: Node, right: bool, kind: dtypes.DType) -> No
     return to(ops.insertion(lines, values, right), kind)
 
 
+@public("searchsorted", _insertion, method=False)
 def searchsorted(
-    sorted_sequence: Any,
-    input: Any,
+    sorted_sequence: Tensor,
+    input: Number | Tensor,
     *,
     out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
-    sorter: Any = None,
-) -> Any:
+    sorter: Tensor | None = None,
+) -> Tensor:
     """Where each value would be inserted in the sorted last dimension of `sorted_sequence`."""
     if sorter is not None and sorter.shape != sorted_sequence.shape:
         raise RuntimeError(
@@ -93,7 +101,10 @@ def searchsorted(
     return record(_insertion, lines.detach(), values, right or side == "right", kind)
 
 
-def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+@public("bucketize", method=False)
+def bucketize(
+    input: Number | Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Tensor:
     """The bucket of each element between sorted `boundaries`."""
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
@@ -106,9 +117,14 @@ def _isin(x: Node, tests: Node, invert: bool) -> Node:
     return ops.logical_not(found) if invert else found
 
 
+@public("isin", _isin, method=False)
 def isin(
-    elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False
-) -> Any:
+    elements: Number | Tensor,
+    test_elements: Number | Tensor,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+) -> Tensor:
     """Whether each element is among `test_elements`."""
     like = elements if isinstance(elements, Handle) else test_elements
     return record(_isin, as_handle(elements, like), as_handle(test_elements, like), bool(invert))

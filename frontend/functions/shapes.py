@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import bool_
+from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, normalize_axis
 
 from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
+from ..recording.builders import builder
 from .arguments import sizes
+from .call import public
+
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
+    from .._tensor import Tensor
 
 
 def layout_of(t: Handle) -> views.Layout:
@@ -34,24 +41,61 @@ def _viewable(t: Handle, shape: tuple[int, ...]) -> bool:
     return views.RESHAPE.layout(layout, shape) is not None
 
 
+_reshape = builder("reshape")(ops.reshape)
+_bitcast = builder("view")(ops.bitcast)
+
+
+def become(t: Any, seen: Any) -> Any:
+    """Make `t` the view `seen` of itself (`unsqueeze_` and its like)."""
+    if t.requires_grad and t.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+            f"{at_user_line()}"
+        )
+    t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
+    t._root, t._writes = seen._root, seen._writes
+    if t._node is not None:
+        t._storage._views.append(t)
+    return t
+
+
+def becoming(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """The in-place form of a method that gives a view: the tensor becomes that view of itself."""
+
+    def change(self: Any, *args: Any, **options: Any) -> Any:
+        return become(self, method(self, *args, **options))
+
+    change.__name__ = change.__qualname__ = f"{name}_"
+    return change
+
+
+@public("reshape")
 @cached_view
-def reshape(input: Any, *args: Any, shape: Any = None) -> Any:
+def reshape(
+    input: Tensor, *args: int | Sequence[int], shape: int | Sequence[int] | None = None
+) -> Tensor:
     """The elements in another shape: a view where strides allow it, else a copy."""
     target = infer_reshape(input.shape, sizes(args, shape))
     if _viewable(input, target):
         return view(input, views.VIEW, tuple(target))
-    return record(ops.reshape, input, tuple(target))
+    return record(_reshape, input, tuple(target))
 
 
+@public("view", function=False)
 @cached_view
-def view_(input: Any, *args: Any, size: Any = None, dtype: Any = None) -> Any:
+def view_(
+    input: Tensor,
+    *args: int | Sequence[int],
+    size: int | Sequence[int] | None = None,
+    dtype: DType | None = None,
+) -> Tensor:
     """A view in another shape (or, given a dtype of the same size, of the same bits)."""
     from tilewright.ir.dtype import DType
 
     if len(args) == 1 and isinstance(args[0], DType):
         dtype = args[0]
     if dtype is not None:
-        return record(ops.bitcast, input, named_dtype(dtype))
+        return record(_bitcast, input, named_dtype(dtype))
     target = infer_reshape(input.shape, sizes(args, size))
     if not _viewable(input, target):
         raise RuntimeError(
@@ -62,21 +106,24 @@ def view_(input: Any, *args: Any, size: Any = None, dtype: Any = None) -> Any:
     return view(input, views.VIEW, tuple(target))
 
 
-def alias(input: Any) -> Any:
+def alias(input: Tensor) -> Any:
     """Another tensor of the same memory."""
     return view(input, views.ALIAS, tuple(input.shape))
 
 
-def view_as(input: Any, other: Any) -> Any:
+@public("view_as", function=False)
+def view_as(input: Tensor, other: Tensor) -> Tensor:
     return view_(input, other.shape)
 
 
-def reshape_as(input: Any, other: Any) -> Any:
+@public("reshape_as", function=False)
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
     return reshape(input, other.shape)
 
 
+@public("flatten")
 @cached_view
-def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """Dimensions start_dim … end_dim as one; of a single one the tensor itself."""
     rank = input.dim()
     if rank == 0:
@@ -92,20 +139,25 @@ def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return reshape(input, (*shape[:a], math.prod(shape[a : b + 1]), *shape[b + 1 :]))
 
 
-def ravel(input: Any) -> Any:
+@public("ravel")
+def ravel(input: Tensor) -> Tensor:
     """All elements as a vector: a view of contiguous memory, else a copy."""
     return view_(contiguous(input), -1)
 
 
-def unflatten(input: Any, dim: int, sizes: Sequence[int]) -> Any:
+@public("unflatten")
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dimension `dim` split into `sizes`."""
     axis = normalize_axis(dim, input.dim())
     inner = infer_reshape((input.shape[axis],), sizes)
     return reshape(input, (*input.shape[:axis], *inner, *input.shape[axis + 1 :]))
 
 
+@public("permute")
 @cached_view
-def permute(input: Any, *args: Any, dims: Any = None) -> Any:
+def permute(
+    input: Tensor, *args: int | Sequence[int], dims: int | Sequence[int] | None = None
+) -> Tensor:
     """Dimension i of the result is dimension dims[i] of the input."""
     order = sizes(args, dims)
     rank = input.dim()
@@ -121,8 +173,9 @@ def permute(input: Any, *args: Any, dims: Any = None) -> Any:
     return view(input, views.PERMUTE, normal)
 
 
+@public("transpose", in_place=becoming, aliases=("swapdims",))
 @cached_view
-def transpose(input: Any, dim0: int, dim1: int) -> Any:
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """Two dimensions swapped."""
     rank = input.dim()
     a, b = normalize_axis(dim0, rank), normalize_axis(dim1, rank)
@@ -132,7 +185,8 @@ def transpose(input: Any, dim0: int, dim1: int) -> Any:
     return view(input, views.TRANSPOSE, tuple(order))
 
 
-def t(input: Any) -> Any:
+@public("t", in_place=becoming)
+def t(input: Tensor) -> Tensor:
     """The transpose of a matrix; vectors and scalars are unchanged."""
     if input.dim() > 2:
         raise RuntimeError(
@@ -141,7 +195,8 @@ def t(input: Any) -> Any:
     return view(input, views.T, tuple(range(input.dim() - 1, -1, -1)))
 
 
-def movedim(input: Any, source: Any, destination: Any) -> Any:
+@public("movedim", aliases=("moveaxis",))
+def movedim(input: Tensor, source: int | Sequence[int], destination: int | Sequence[int]) -> Tensor:
     """Dimensions `source` at the places `destination`, the others in their order."""
     rank = input.dim()
     moves = []
@@ -166,8 +221,9 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     return permute(input, [next(rest) if a < 0 else a for a in order])
 
 
+@public("squeeze", in_place=becoming)
 @cached_view
-def squeeze(input: Any, dim: Any = None) -> Any:
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """Dimensions of size 1 dropped: all of them, or those in `dim`."""
     rank = input.dim()
     if dim is None:
@@ -179,15 +235,19 @@ def squeeze(input: Any, dim: Any = None) -> Any:
     return view(input, views.SQUEEZE, kept, gone)
 
 
+@public("unsqueeze", in_place=becoming)
 @cached_view
-def unsqueeze(input: Any, dim: int) -> Any:
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """A dimension of size 1 put in at `dim`."""
     axis = normalize_axis(dim, input.dim() + 1)
     return view(input, views.UNSQUEEZE, (*input.shape[:axis], 1, *input.shape[axis:]), (axis,))
 
 
+@public("expand", function=False)
 @cached_view
-def expand(input: Any, *args: Any, size: Any = None) -> Any:
+def expand(
+    input: Tensor, *args: int | Sequence[int], size: int | Sequence[int] | None = None
+) -> Tensor:
     """A view in which dimensions of size 1 repeat; -1 keeps a size."""
     target = list(sizes(args, size))
     lead = len(target) - input.dim()
@@ -207,25 +267,30 @@ def expand(input: Any, *args: Any, size: Any = None) -> Any:
     return view(input, views.EXPAND, tuple(target))
 
 
-def expand_as(input: Any, other: Any) -> Any:
+@public("expand_as", function=False)
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
     return expand(input, other.shape)
 
 
-def broadcast_to(input: Any, size: Sequence[int]) -> Any:
+@public("broadcast_to")
+def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
     return expand(input, size)
 
 
-def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
+@public("swapaxes", in_place=becoming)
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     return transpose(input, axis0, axis1)
 
 
-def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
+@public("broadcast_tensors", method=False)
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     shape = broadcast(*(x.shape for x in tensors))
     return tuple(x if x.shape == shape else expand(x, shape) for x in tensors)
 
 
+@public("unfold", function=False)
 @cached_view
-def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
+def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """All windows of `size` elements, `step` apart, along `dimension`; their contents come last."""
     rank = input.dim()
     axis = normalize_axis(dimension, rank)
@@ -244,8 +309,9 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     return view(input, views.WINDOWS, axis, int(size), int(step))
 
 
+@public("diagonal")
 @cached_view
-def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A view of the elements whose position along `dim2` is that along `dim1` plus `offset`; they
     are the last dimension."""
     a, b = normalize_axis(dim1, input.dim()), normalize_axis(dim2, input.dim())
@@ -256,8 +322,11 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     return view(input, views.DIAGONAL, int(offset), a, b)
 
 
+@public("as_strided")
 @cached_view
-def as_strided(input: Any, size: Any, stride: Any, storage_offset: int | None = None) -> Any:
+def as_strided(
+    input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
     """A view of the memory behind `input` at any strides, counted in elements."""
     shape, strides = tuple(int(n) for n in size), tuple(int(n) for n in stride)
     offset = input.storage_offset() if storage_offset is None else int(storage_offset)
@@ -304,22 +373,25 @@ def _whole(t: Any) -> Any:
     return whole
 
 
-def contiguous(input: Any, memory_format: Any = None) -> Any:
+@public("contiguous", function=False)
+def contiguous(input: Tensor, memory_format: str | None = None) -> Tensor:
     """The tensor itself if it is contiguous, else a copy that is."""
     return input if input.is_contiguous() else clone(input)
 
 
-def clone(input: Any, *, memory_format: Any = None) -> Any:
+@public("clone")
+def clone(input: Tensor, *, memory_format: str | None = None) -> Tensor:
     """A copy, differentiable."""
     return record(_identity, input)
 
 
+@builder("clone")
 def _identity(x: Node) -> Node:
     return x
 
 
-def _swapped(name: str) -> Callable[[Any], Any]:
-    def swap(input: Any) -> Any:
+def _swapped(name: str) -> Callable[[Tensor], Tensor]:
+    def swap(input: Tensor) -> Tensor:
         """The last two dimensions swapped (numbers are real here)."""
         if not input.dim():
             return input
@@ -333,10 +405,11 @@ def _swapped(name: str) -> Callable[[Any], Any]:
     return swap
 
 
-adjoint, mT, mH = _swapped("adjoint()"), _swapped("mT"), _swapped("mH")
+adjoint = public("adjoint")(_swapped("adjoint()"))
+mT, mH = _swapped("mT"), _swapped("mH")
 
 
-def H(input: Any) -> Any:
+def H(input: Tensor) -> Tensor:
     """The transpose of a matrix (numbers are real here)."""
     if input.dim() not in (0, 2):
         raise RuntimeError(
@@ -346,35 +419,32 @@ def H(input: Any) -> Any:
     return mH(input)
 
 
-def positive(input: Any) -> Any:
+def _positive(self: Tensor) -> Tensor:
+    return positive(self)
+
+
+@public("positive", operators={"__pos__": _positive})
+def positive(input: Tensor) -> Tensor:
     """The tensor itself."""
     if input.dtype is bool_:
         raise RuntimeError(f"The `+` operator, on a bool tensor is not supported.{at_user_line()}")
     return input
 
 
-def sum_to_size(input: Any, *args: Any, size: Any = None) -> Any:
+@public("sum_to_size", function=False)
+def sum_to_size(
+    input: Tensor, *args: int | Sequence[int], size: int | Sequence[int] | None = None
+) -> Tensor:
     """Summed over what broadcasting from `size` would repeat."""
     return record(_sum_to, input, sizes(args, size))
 
 
+@builder("sum_to_size")
 def _sum_to(x: Node, shape: tuple[int, ...]) -> Node:
     if broadcast(x.shape, shape) != x.shape:
         raise RuntimeError(
             f"size {{{list(shape)}}} is not expandable to size {{{list(x.shape)}}}.{at_user_line()}"
         )
+    if x.shape != shape and not x.dtype.is_floating_point:
+        x = ops.cast(x, int64)
     return ops.sum_to(x, shape)
-
-
-def become(t: Any, seen: Any) -> Any:
-    """Make `t` the view `seen` of itself (`unsqueeze_` and its like)."""
-    if t.requires_grad and t.is_leaf:
-        raise RuntimeError(
-            "a leaf Variable that requires grad is being used in an in-place operation."
-            f"{at_user_line()}"
-        )
-    t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
-    t._root, t._writes = seen._root, seen._writes
-    if t._node is not None:
-        t._storage._views.append(t)
-    return t

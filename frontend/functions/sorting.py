@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.op import REGISTRY
 from tilewright.ir.shape import normalize_axis
 
 from .. import return_types
 from ..recording import Handle, record
 from . import joining
 from .arguments import as_handle, into
+from .call import public, without_operator
+from .elementwise import ON_A_GPU
 from .promotion import to
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..return_types import Indexed
 
 # ---- running folds ---------------------------------------------------------------------------
 
@@ -28,7 +35,10 @@ def _cumsum(x: Node, dim: int, dtype: DType | None) -> Node:
     return ops.cumsum(to(x, dtype), normalize_axis(dim, x.rank))
 
 
-def cumsum(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
+@public("cumsum", _cumsum, in_place=True, casts=ON_A_GPU)
+def cumsum(
+    input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
     """Sums of the first elements along `dim`."""
     return into(out, record(_cumsum, input, operator.index(dim), dtype))
 
@@ -39,7 +49,16 @@ def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
     return ops.cumprod(to(x, dtype), normalize_axis(dim, x.rank))
 
 
-def cumprod(input: Any, dim: int, *, dtype: Any = None, out: Any = None) -> Any:
+@public(
+    "cumprod",
+    _cumprod,
+    in_place=True,
+    casts=ON_A_GPU,
+    unexportable=without_operator(REGISTRY["cumprod"]),
+)
+def cumprod(
+    input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
     """Products of the first elements along `dim`."""
     return into(out, record(_cumprod, input, operator.index(dim), dtype))
 
@@ -56,12 +75,18 @@ def _running(index_of: Any) -> Any:
 _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
 
 
-def cummax(input: Any, dim: int) -> Any:
+@public(
+    "cummax", _cummax, unexportable=without_operator(REGISTRY["cummax"], REGISTRY["cummax_index"])
+)
+def cummax(input: Tensor, dim: int) -> Indexed:
     """The largest of the first elements along `dim`, and where it is."""
     return return_types.cummax(*record(_cummax, input, operator.index(dim)))
 
 
-def cummin(input: Any, dim: int) -> Any:
+@public(
+    "cummin", _cummin, unexportable=without_operator(REGISTRY["cummin"], REGISTRY["cummin_index"])
+)
+def cummin(input: Tensor, dim: int) -> Indexed:
     """The smallest of the first elements along `dim`, and where it is."""
     return return_types.cummin(*record(_cummin, input, operator.index(dim)))
 
@@ -70,12 +95,20 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
     return ops.logcumsumexp(x, normalize_axis(dim, x.rank)) if x.rank else x
 
 
-def logcumsumexp(input: Any, dim: int) -> Any:
+@public("logcumsumexp", _logcumsumexp, unexportable=without_operator(REGISTRY["logcumsumexp"]))
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """log of the running sums of exp; no term is lost beside a larger one that comes later."""
     return record(_logcumsumexp, input, operator.index(dim))
 
 
-def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+@public("diff")
+def diff(
+    input: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
     """The n-th differences of neighbours along `dim`."""
     if not input.dim():
         raise RuntimeError(f"diff expects input to be at least one-dimensional{at_user_line()}")
@@ -105,17 +138,20 @@ def _sort(x: Node, dim: int, descending: bool) -> tuple[Node, Node]:
     return ops.take_along(x, index, axis), index
 
 
-def sort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+@public("sort", _sort)
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Indexed:
     """The elements along `dim` in order (equal ones keep theirs), and where they were."""
     return return_types.sort(*record(_sort, input, operator.index(dim), bool(descending)))
 
 
-def argsort(input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+@public("argsort")
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The positions that sort the elements along `dim`."""
     return record(_sort, input, operator.index(dim), bool(descending))[1]
 
 
-def msort(input: Any) -> Any:
+@public("msort")
+def msort(input: Tensor) -> Tensor:
     return sort(input, 0).values
 
 
@@ -130,7 +166,10 @@ def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
     return ops.take_along(x, index, axis), index
 
 
-def topk(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+@public("topk", _topk)
+def topk(
+    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> Indexed:
     """The k largest (or smallest) elements along `dim`, in order, and where they are."""
     return return_types.topk(
         *record(_topk, input, operator.index(k), operator.index(dim), bool(largest))
@@ -156,7 +195,8 @@ def _dropped(values: Node, index: Node, axis: int, keepdim: bool) -> tuple[Node,
     return ops.squeeze(values, (axis,)), ops.squeeze(index, (axis,))
 
 
-def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+@public("kthvalue", _kthvalue)
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Indexed:
     """The k-th smallest element along `dim`, counted from 1, and where it is."""
     return return_types.kthvalue(
         *record(_kthvalue, input, operator.index(k), operator.index(dim), bool(keepdim))
@@ -192,7 +232,16 @@ def _median(x: Node, dim: int | None, keepdim: bool, skip_nan: bool) -> tuple[No
     return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
 
 
-def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+@overload
+def median(input: Tensor) -> Tensor: ...
+
+
+@overload
+def median(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
+
+
+@public("median", _median)
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower median of all elements; or along `dim`, with where it is. NaN if one is among
     them."""
     if dim is None:
@@ -200,7 +249,16 @@ def median(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     return return_types.median(*record(_median, input, operator.index(dim), bool(keepdim), False))
 
 
-def nanmedian(input: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+@overload
+def nanmedian(input: Tensor) -> Tensor: ...
+
+
+@overload
+def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
+
+
+@public("nanmedian")
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """As `median`, of the elements that aren't NaN."""
     if dim is None:
         return record(_median, input, None, False, True)[0]
@@ -229,19 +287,21 @@ def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
     return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
 
 
-def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
+@public("mode", _mode)
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Indexed:
     """The smallest of the most frequent elements along `dim`, and the last place it is at."""
     return return_types.mode(*record(_mode, input, operator.index(dim), bool(keepdim)))
 
 
+@public("quantile")
 def quantile(
-    input: Any,
-    q: Any,
+    input: Tensor,
+    q: float | Tensor,
     dim: int | None = None,
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
-) -> Any:
+) -> Tensor:
     """The q-quantiles of all elements, or along `dim`; several for a 1-d q come first."""
     if interpolation not in ("linear", "lower", "higher", "nearest", "midpoint"):
         raise RuntimeError(f"quantile(): unknown interpolation {interpolation!r}{at_user_line()}")

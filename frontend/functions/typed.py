@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from .. import recording
 from ..devices import resolve, set_default_device
 from ..recording import Handle, epoch
 from . import creation
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import DeviceLike
 
 _WORDS = {
     dtypes.float32: "Float",
@@ -41,9 +45,9 @@ def constructed(
     args: Sequence[Any],
     *,
     data: Any = None,
-    size: Any = None,
-    device: Any = None,
-) -> Any:
+    size: Sequence[int] | None = None,
+    device: DeviceLike | None = None,
+) -> Tensor:
     """The tensor that Tensor(...), FloatTensor(...) and x.new(...) make of a size, or of a sequence
     of data; or of a tensor, whose memory it shares.
 
@@ -114,12 +118,12 @@ globals().update(ON_CPU)
 _BY_NAME = {f"{t.__module__}.{t.__name__}": t for t in (*ON_CPU.values(), *ON_CUDA.values())}
 
 
-def name_of(t: Any) -> str:
+def name_of(t: Tensor) -> str:
     """The name of a tensor's type, such as `torch.FloatTensor`."""
     return f"torch.{'cuda.' if t.is_cuda else ''}{_WORDS[t.dtype]}Tensor"
 
 
-def cast(t: Any, wanted: Any, non_blocking: bool = False) -> Any:
+def cast(t: Tensor, wanted: Any, non_blocking: bool = False) -> Any:
     """The tensor cast to a dtype, to a type, or to a type by its name."""
     if isinstance(wanted, DType):
         return t.to(wanted)
@@ -149,7 +153,7 @@ def _found(wanted: Any) -> Any:
     return _BY_NAME[name]
 
 
-def set_default_tensor_type(t: Any) -> None:
+def set_default_tensor_type(t: Tensor) -> None:
     """The type that new tensors have: a dtype of floats and a kind of device."""
     kind = _found(t)
     where = resolve("cuda" if kind.is_cuda else "cpu")

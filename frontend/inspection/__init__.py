@@ -1,10 +1,10 @@
 """Looking at recorded work: explanations and predictions, traces, graphs for networkx.
 
-explanation  what became of a program, stage by stage
-prediction   what its kernels would take on a GPU that isn't here
+explanation  the stages of a program, from graph to source
+prediction   times of its kernels on a GPU that isn't present
 tracing      a call of a model, recorded and not run
 graph        ops, kernels and plans as graphs of networkx
-parts        what these are made of
+parts        the parts of these graphs
 formats      graphs as GraphML, DOT and JSON
 """
 
@@ -50,7 +50,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # The compiler is loaded by what looks at its work.
+    # Imported late: these modules load the compiler.
     if name not in _HOMES:
         raise AttributeError(f"tilewright.inspection has no {name!r}")
     value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)

@@ -1,7 +1,8 @@
-"""What became of a program: graphs, fusion, kernels and generated source of the plans that ran.
+"""Explanations of a program: graphs, fusion, kernels and generated source of the plans that ran.
 
-`report = tilewright.explain()` after a program ran, or `tilewright.explain(step)` to run a function
-and explain the plans that it used. `print(report)` shows them, `report.write(folder)` keeps them.
+`tilewright.explain()` reports on all plans that ran so far. `tilewright.explain(step)` runs a
+function and reports on the plans that it used. `print(report)` shows a report,
+`report.write(folder)` writes it to files.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _UNCOUNTED = (Kind.LEAF, Kind.CONSTANT, Kind.MARKER)
 
 @dataclass(frozen=True)
 class Source:
-    """Generated text of one launch. language: python (NumPy or Triton) or what a device emits."""
+    """Generated text of one launch."""
 
     name: str
     text: str
 
 
 class PlanReport:
-    """A plan, seen stage by stage."""
+    """A report on a plan, stage by stage."""
 
     def __init__(self, plan: Plan):
         self.plan = plan
@@ -68,7 +69,7 @@ class PlanReport:
 
     @property
     def run_seconds(self) -> float:
-        """Of all runs together."""
+        """The time of all runs together."""
         return self.plan.run_seconds
 
     @property
@@ -82,7 +83,7 @@ class PlanReport:
 
     @cached_property
     def bytes_moved(self) -> int:
-        """What the launches of one run read and write, each buffer once a launch."""
+        """Bytes that the launches of one run read and write, each buffer once a launch."""
         return sum(
             slot_bytes(segment.program, step.outputs) + slot_bytes(segment.program, step.inputs)
             for segment in self.plan.segments
@@ -102,15 +103,15 @@ class PlanReport:
         return print_graph(self.plan.recorded)
 
     def lowered(self) -> str:
-        """The same over primitives, simplified: what fusion sees."""
+        """The graph of primitives after simplification, as fusion sees it."""
         return print_graph(self.plan.lowered)
 
     def fusion(self, target: str | None = None) -> str:
-        """What each launch computes, and why it isn't fused with those it reads."""
+        """The ops of each launch, and why it isn't fused with the launches that it reads."""
         lines = []
         for segment, program in self.programs(target):
             lines.append(f"on {target or segment.device.name}:")
-            # The members of a multi-tensor kernel say the same.
+            # The members of a multi-tensor kernel have equal lines.
             for line, same in itertools.groupby(program.report):
                 count = len(list(same))
                 lines.append(f"  {line}" + (f" ({count} times)" if count > 1 else ""))
@@ -121,8 +122,8 @@ class PlanReport:
         return [Source(_name(kernel), _described(kernel)) for _, kernel in self._kernels(target)]
 
     def origins(self, target: str | None = None) -> list[str]:
-        """Where the schedule of each launch is from: the default, or what the tuner found; of an
-        autotuned kernel that of its config."""
+        """The origin of each launch's schedule: the default or the tuner. For a user's autotuned
+        kernel, the origin of its config."""
         found = []
         for segment, kernel in self._kernels(target):
             if isinstance(kernel, External):
@@ -133,15 +134,15 @@ class PlanReport:
         return found
 
     def mlir(self, target: str | None = None) -> list[Source]:
-        """The same as MLIR, dialect twk."""
+        """The kernel IR of each launch as MLIR, dialect twk."""
         return [
             Source(_name(k), f"// {_described(k)}" if isinstance(k, External) else print_kernel(k))
             for _, k in self._kernels(target)
         ]
 
     def sources(self, target: str | None = None) -> list[Source]:
-        """The generated source of each launch: what the plan's device runs, or with a `target`
-        (sm_90, gfx942, …) the Triton source for that GPU."""
+        """The generated source of each launch, for the plan's device. With a `target` (sm_90,
+        gfx942, …) the Triton source for that GPU."""
         out = []
         for segment, kernel in self._kernels(target):
             text = _triton(kernel, target) if target else segment.source(kernel)
@@ -149,8 +150,8 @@ class PlanReport:
         return out
 
     def costs(self, target: str) -> str:
-        """What each launch would take on a GPU, predicted from the compiled kernels: a table,
-        without the kernels that the user wrote."""
+        """A table of each launch's predicted time on a GPU, by its compiled kernel. The user's own
+        kernels are left out."""
         from tilewright.codegen.target import gpu
 
         kernels = [k for _, k in self._kernels(target) if not isinstance(k, External)]
@@ -162,7 +163,7 @@ class PlanReport:
                 yield segment, kernel
 
     def programs(self, target: str | None = None) -> Iterator[tuple[Segment, Program]]:
-        """What runs, by segment: on the plan's devices, or as a GPU would run it."""
+        """Each segment with its program, for the plan's devices or for the GPU `target`."""
         for segment in self.plan.segments:
             if target is None:
                 yield segment, segment.program
@@ -170,13 +171,13 @@ class PlanReport:
                 yield segment, self._for_gpu(segment, target)
 
     def _for_gpu(self, segment: Segment, target: str) -> Program:
-        """The segment as a GPU would run it: another target fuses in another way."""
+        """The segment's program for a GPU, since fusion depends on the target."""
         from tilewright.codegen.target import gpu
 
         key = id(segment), target
         found = self._gpu_programs.get(key)
         if found is None:
-            # What comes from another device is a leaf.
+            # Values from another device are leaves.
             roots = substitute(segment.roots, stand_ins(self.plan.crossings))
             found = compile_graph(roots, gpu(target))
             self._gpu_programs[key] = found
@@ -187,7 +188,7 @@ class PlanReport:
         return {}
 
     def text(self, stages: Sequence[str] = STAGES, target: str | None = None) -> str:
-        """The chosen stages as one text."""
+        """The stages `stages` as one text."""
         parts = []
         if "graph" in stages:
             parts.append(_section("graph (MLIR, dialect tw)", self.graph()))
@@ -207,11 +208,10 @@ class PlanReport:
         return "\n\n".join(parts)
 
     def write(self, folder: str | Path, targets: Sequence[str] = ()) -> list[Path]:
-        """Every stage as files in `folder`, which is made; returns their paths.
+        """Write every stage to files in `folder`, which is made if needed. Returns their paths.
 
-        graph.mlir and lowered.mlir, fusion.txt, kernels/ (as text and as MLIR), the source for the
-        plan's device in source/, and for each of `targets` the Triton sources in a folder of its
-        name.
+        The files: graph.mlir, lowered.mlir, fusion.txt, kernels/ (as text and as MLIR), source/ for
+        the plan's device, and for each of `targets` a folder with its Triton sources.
         """
         folder = Path(folder)
         files = {
@@ -237,7 +237,7 @@ class PlanReport:
 
 @dataclass(frozen=True)
 class Report:
-    """Plans, the busiest first."""
+    """Reports on plans, the busiest first."""
 
     plans: tuple[PlanReport, ...]
 
@@ -250,7 +250,7 @@ class Report:
         return sum(p.run_seconds for p in self.plans)
 
     def text(self, top: int = 1, stages: Sequence[str] = STAGES, target: str | None = None) -> str:
-        """The `top` busiest plans, the others with their title alone."""
+        """The stages of the `top` busiest plans, and the titles of the others."""
         if not self.plans:
             return "nothing was computed: no value was asked for"
         parts = []
@@ -261,7 +261,7 @@ class Report:
         return "\n\n".join(parts)
 
     def write(self, folder: str | Path, top: int = 1, targets: Sequence[str] = ()) -> list[Path]:
-        """Files of the `top` busiest plans in folders plan-0, plan-1, …; see PlanReport.write."""
+        """Write the `top` busiest plans to folders plan-0, plan-1, …; see PlanReport.write."""
         out: list[Path] = []
         for i, plan in enumerate(self.plans[:top]):
             out += plan.write(Path(folder) / f"plan-{i}", targets)
@@ -272,7 +272,7 @@ class Report:
 
 
 def explain(function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> Report:
-    """A report on what was computed so far; with a function, on what a call of it computes."""
+    """A report on all plans run so far; with a function, on the plans of a call, which is made."""
     recording.flush()
     before = {id(p): (p.runs, p.run_seconds) for p in plans()}
     if function is None:
@@ -287,12 +287,12 @@ def explain(function: Callable[..., Any] | None = None, *args: Any, **kwargs: An
 
 
 def predict(function: Callable[..., Any], *args: Any, **kwargs: Any) -> PlanReport:
-    """A report on what a call would compute: `predict(step).costs("sm_90")` tells what a training
-    step takes on a GPU that isn't here, of any size.
+    """A report on the plan of a call, without computing it. `predict(step).costs("sm_90")` predicts
+    the time of a training step of any size on a GPU that isn't present.
 
-    Nothing is computed. What the call wrote to is as before, gradients that are new are None, and
-    what else it leaves behind (an optimizer's state) holds nothing: make a model for this alone.
-    RuntimeError if it looks at a value.
+    In-place writes of the call are undone and new gradients are None. Other state that it leaves
+    (an optimizer's) has no values, so make a model for this alone. RuntimeError if the call reads a
+    value.
     """
 
     def refusal() -> Exception:
@@ -309,7 +309,7 @@ def predict(function: Callable[..., Any], *args: Any, **kwargs: Any) -> PlanRepo
 
 
 def check_target(target: str) -> str:
-    """`target` if there is such a GPU; ValueError if not."""
+    """`target`, if it is a known GPU; else ValueError."""
     if target not in offline.TARGETS:
         raise ValueError(f"no target {target!r}: expected one of {', '.join(offline.TARGETS)}")
     return target
@@ -344,7 +344,7 @@ def _triton(kernel: Kernel | Bundle | External, target: str) -> str:
 
 
 def slot_bytes(program: Program, slots: Sequence[int]) -> int:
-    """The size of so many slots of a program, each counted once."""
+    """Bytes of the given slots of a program, each counted once."""
     used = (program.slots[i] for i in dict.fromkeys(slots))
     return sum(_elements(slot.shape) * slot.dtype.itemsize for slot in used)
 

@@ -1,4 +1,4 @@
-"""Graphs of networkx in files: GraphML, DOT and JSON."""
+"""Files for networkx graphs: GraphML, DOT and JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def write(graph: networkx.Graph, path: str | os.PathLike[str]) -> None:
-    """Write a graph to a file, in the format that its ending names; the folder is made.
+    """Write a graph to a file in the format of its ending. The folder is made if needed.
 
-    .graphml: for yEd, Gephi and `networkx.read_graphml`, where tuples are texts. .json: node-link
+    .graphml: for yEd, Gephi and `networkx.read_graphml`; tuples become texts. .json: node-link
     data, for `networkx.node_link_graph(data, edges="edges")`. .dot or .gv: for Graphviz, with a box
-    around what shares a kernel or a device. ValueError for any other ending.
+    around the nodes of each kernel or device. ValueError for any other ending.
     """
     path = Path(path)
     check_ending(path)
@@ -28,7 +28,7 @@ def write(graph: networkx.Graph, path: str | os.PathLike[str]) -> None:
 
 
 def check_ending(path: Path) -> None:
-    """ValueError if no format goes by the ending of a file."""
+    """Raise ValueError if no format has the ending of `path`."""
     if path.suffix.lower() not in FORMATS:
         raise ValueError(
             f"{path.name}: no graph is written with the ending {path.suffix!r}; expected one of "
@@ -39,7 +39,7 @@ def check_ending(path: Path) -> None:
 def _graphml(graph: networkx.Graph) -> str:
     import networkx
 
-    # An edge's key becomes its id, and that must be the only one of its kind in the file.
+    # GraphML makes an edge's key its id, which must be unique in the file.
     plain = networkx.MultiDiGraph(**_plain(graph.graph))
     plain.add_nodes_from((node, _plain(data)) for node, data in graph.nodes(data=True))
     for i, (source, target, data) in enumerate(graph.edges(data=True)):
@@ -48,7 +48,7 @@ def _graphml(graph: networkx.Graph) -> str:
 
 
 def _plain(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as GraphML has them: numbers, texts, true and false."""
+    """Attributes in GraphML's types: numbers, texts, true and false."""
     return {key: _text(value) for key, value in data.items()}
 
 
@@ -66,13 +66,13 @@ def _json(graph: networkx.Graph) -> str:
 
 
 def _dot(graph: networkx.Graph) -> str:
-    """DOT for Graphviz, with a box for each value of the attribute that the graph calls cluster."""
+    """DOT for Graphviz, with a box for each value of the graph's cluster attribute."""
     boxes: dict[Any, list[str]] = {}
     by = graph.graph.get("cluster")
     for node, data in graph.nodes(data=True):
         value = data.get(by)
         if isinstance(value, tuple):
-            value = value[0] if value else None  # the first of several is where it is kept
+            value = value[0] if value else None  # the first of several kernels stores it
         boxes.setdefault(value, []).append(f"{_quoted(node)} [{_drawn(node, data)}];")
     lines = [
         f"digraph {_quoted(graph.graph.get('name', 'graph'))} {{",
@@ -95,7 +95,7 @@ def _dot(graph: networkx.Graph) -> str:
 
 
 def _drawn(node: str, data: Mapping[str, Any]) -> str:
-    """The attributes with which a node is drawn."""
+    """The DOT attributes of a node."""
     lines = [node]
     if "op" in data:
         lines = [" ".join(filter(None, (node, data["op"], data.get("attrs"))))]
@@ -117,7 +117,7 @@ def _drawn(node: str, data: Mapping[str, Any]) -> str:
 
 
 def _role(role: str, data: Mapping[str, Any]) -> str:
-    """What a buffer is, with the number or the place that belongs to it."""
+    """A buffer's role, with its number or place."""
     if role == "input":
         return f"input {data['leaf']}" if "leaf" in data else "from another device"
     if role == "temporary":
@@ -133,7 +133,7 @@ def _wrapped(words: tuple[str, ...], width: int = 40) -> list[str]:
 
 
 def _edge(graph: networkx.Graph, target: str, data: Mapping[str, Any]) -> str:
-    """The number of an operand is told where there are several."""
+    """The DOT attributes of an edge. It shows the number of an operand if there are several."""
     if "shape" in data:
         label = f"{data['dtype']} {_text(data['shape'])}"
         return f" [label={_quoted(label)}]"
@@ -149,7 +149,7 @@ def _bytes(count: int) -> str:
 
 
 def _quoted(text: Any) -> str:
-    r"""A string of DOT: backslashes and quotes are escaped, a line that ends is \n."""
+    r"""A string of DOT, with backslashes, quotes and ends of lines escaped."""
     escaped = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

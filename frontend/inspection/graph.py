@@ -1,8 +1,8 @@
-"""Recorded work as graphs of networkx, for analysis of one's own and for drawing.
+"""networkx graphs of recorded work, for the user's own analysis and for drawing.
 
-`graph_of(step, x)` has the recorded ops, `kernels_of(step, x)` the launches that they are fused to,
-`plan_of(step, x)` the launches with the memory between them. `formats.write` puts each in a file.
-All are acyclic; nodes are named by text, and their attributes are plain values of Python.
+`graph_of(step, x)` shows the recorded ops, `kernels_of(step, x)` the launches that they are fused
+to, and `plan_of(step, x)` the launches with the memory between them. `formats.write` writes each to
+a file. All graphs are acyclic. Names of nodes are texts, and attributes are plain Python values.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 def graph_of(
     work: Any = None, *args: Any, target: str | None = None, **kwargs: Any
 ) -> networkx.MultiDiGraph:
-    """The recorded ops of some work, each with edges to those that read it.
+    """The graph of recorded ops, with edges to the ops that read them.
 
-    work: a function that is called with the arguments as by `predict`, which computes nothing
-        (RuntimeError if it looks at a value); tensors, for what is recorded of them; a report on a
-        plan, of `explain` or `predict`; a traced call. Without it, all that is pending.
-    target: a GPU (sm_90) whose kernels are told instead of those of the plan's devices. It is the
-        one keyword that the function doesn't get.
+    work: a function to call with the arguments, as `predict` does (it computes nothing;
+        RuntimeError if the function reads a value); or tensors; a report of `explain` or `predict`;
+        a traced call. By default all pending work.
+    target: show the kernels for this GPU (sm_90) instead of those for the plan's devices. This is
+        the one keyword that the function doesn't get.
 
-    Nodes are named as in the plan's MLIR (`%3`, `%arg0`). They have op, kind, shape, dtype, device,
-    bytes, line (file:line of the user's code), attrs (a text), result (whether the work asks for
-    it) and kernels: the nodes of `kernels_of` that compute it or part of it, first the one that
-    stores it. An edge has the number of the operand, also as its key.
+    Nodes are named as in the plan's MLIR (`%3`, `%arg0`). Their attributes: op, kind, shape, dtype,
+    device, bytes, line (file:line of the user's code), attrs (a text), result (whether the work
+    asks for it), and kernels (the nodes of `kernels_of` that compute it or a part of it; the first
+    one stores it). An edge has the number of the operand, also as its key.
     """
     report = report_on(work, args, kwargs)
     kernels = kernels_of_nodes(report, target)
@@ -73,15 +73,15 @@ def graph_of(
 def kernels_of(
     work: Any = None, *args: Any, target: str | None = None, **kwargs: Any
 ) -> networkx.MultiDiGraph:
-    """The launches of some work, each with edges to those that read what it writes.
+    """The graph of launches, with edges to the launches that read their results.
 
-    work, target: as of `graph_of`; also what `torch.aot.compile` gives.
+    work, target: as in `graph_of`. work may also be a result of `torch.aot.compile`.
 
-    Nodes have name, order, segment, device, ops and lines (tuples), launches (more than one of a
-    loop), bytes_read and bytes_written (each buffer once), and cost: what fusion reckons with, in
-    bytes that could be moved in its time. With a target they have seconds, as predicted from the
-    kernel alone. An edge is a value that goes through memory, with shape, dtype and bytes; crosses
-    says whether to another device.
+    Attributes of nodes: name, order, segment, device, ops and lines (tuples), launches (several for
+    a loop), bytes_read and bytes_written (each buffer once), and cost (fusion's estimate, in bytes
+    that could be moved in its time). With a target also seconds, predicted from the kernel alone.
+    An edge is a value that goes through memory, with shape, dtype, bytes, and crosses (whether it
+    goes to another device).
     """
     title, parts = parts_of(work, args, kwargs, target)
     graph = _empty("kernels", title, "segment")
@@ -108,14 +108,16 @@ def kernels_of(
 def plan_of(
     work: Any = None, *args: Any, target: str | None = None, **kwargs: Any
 ) -> networkx.MultiDiGraph:
-    """The plan of some work: launches and the buffers between them, with an edge for each buffer
-    that a launch reads or writes. work, target: as of `kernels_of`.
+    """The graph of a plan: launches and buffers, with an edge for each buffer that a launch reads
+    or writes.
+
+    work, target: as in `kernels_of`.
 
     Launches are the nodes of `kernels_of`, with type "launch". Buffers have type "buffer", segment,
-    device, slot, shape, dtype, bytes and role, some of: input (with the number of its leaf, or from
-    another device), temporary (with its offset in the arena), sent (to another device), result
-    (with the numbers of the values asked for as results, and as donors those of the leaves whose
-    memory it may take). A buffer that is updated in place is a node for each of its contents.
+    device, slot, shape, dtype, bytes and role. Roles are input (with the leaf's number, or from
+    another device), temporary (with its offset in the arena), sent (to another device) and result
+    (with the numbers of the results, and as donors the numbers of the leaves whose memory it may
+    take). A buffer that is updated in place has a node for each of its contents.
     """
     title, parts = parts_of(work, args, kwargs, target)
     graph = _empty("plan", title, "segment")
@@ -142,7 +144,7 @@ def plan_of(
 
 
 class _Buffers:
-    """The nodes of a part's slots. names: by slot that of its present contents."""
+    """The nodes of a part's slots. names: slot -> the node of its present contents."""
 
     def __init__(self, graph: networkx.MultiDiGraph, part: Part):
         self.graph, self.part = graph, part
@@ -155,7 +157,7 @@ class _Buffers:
         return self.names[slot] if slot in self.names else self.written(slot)
 
     def written(self, slot: int) -> str:
-        """A node for contents that are new."""
+        """A node for new contents of a slot."""
         version = self.versions.get(slot, -1) + 1
         self.versions[slot] = version
         name = f"{self.part.number}.{slot}" + (f" after {version} updates" if version else "")
@@ -172,7 +174,7 @@ class _Buffers:
         return name
 
     def finish(self) -> None:
-        """Say which contents are results."""
+        """Mark the contents that are results."""
         for slot in dict.fromkeys(self.part.program.results):
             node = self.graph.nodes[self.current(slot)]
             results = tuple(i for i, s in self.part.results if s == slot)
@@ -189,7 +191,7 @@ class _Buffers:
 
 
 def _empty(name: str, title: str, cluster: str) -> networkx.MultiDiGraph:
-    """A graph without nodes. cluster: the attribute by which nodes are drawn together."""
+    """A graph without nodes. cluster: the attribute that groups nodes in drawings."""
     import networkx
 
     return networkx.MultiDiGraph(name=name, title=title, cluster=cluster)
@@ -201,7 +203,7 @@ def _value(shape: Sequence[int], dtype: DType) -> dict[str, Any]:
 
 
 def _attrs(node: Node) -> str:
-    """The attrs of a node, but those that say what its shape and dtype say."""
+    """The attrs of a node as text, without those that repeat its shape and dtype."""
     if node.op.kind is Kind.CONSTANT:
         return str(constant_value(node))
     own = (node.shape, node.dtype)
@@ -235,14 +237,14 @@ def _described(part: Part, name: str, step: Step) -> dict[str, Any]:
 
 
 def _cost(step: Step) -> float:
-    """That of all launches of a step."""
+    """The cost of all launches of a step."""
     if isinstance(step.kernel, Loop):
         return step.kernel.count * sum(map(_cost, step.kernel.body.steps))
     return step.cost
 
 
 def _seconds(step: Step, target: Target) -> float:
-    """What a step takes on a GPU, without the kernels that the user wrote."""
+    """The predicted time of a step on a GPU, without users' kernels."""
     kernel = step.kernel
     if isinstance(kernel, Loop):
         return kernel.count * sum(_seconds(s, target) for s in kernel.body.steps)

@@ -1,5 +1,5 @@
-"""What graphs of recorded work are made of: its plan, the parts of that by device, and the launches
-that compute each node."""
+"""The parts of graphs of recorded work: its plan, the plan's parts by device, and the launches that
+compute each node."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from .explanation import PlanReport, Report, check_target, predict
 from .tracing import Recording, tensors_of
 
 _FREE = (Kind.LEAF, Kind.CONSTANT, Kind.GENERATE)
-"""What any kernel that reads it has for itself."""
+"""Kinds of nodes that each reading kernel gets or makes by itself."""
 
 
 def report_on(work: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> PlanReport:
-    """The plan of some work; TypeError if it is none."""
+    """The plan of some work; TypeError for an object that isn't work."""
     if isinstance(work, Report):
         if not work.plans:
             raise ValueError("the report has no plan: nothing was computed")
@@ -58,11 +58,11 @@ def report_on(work: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Plan
 
 @dataclass(frozen=True)
 class Part:
-    """What runs on one device. steps: its launches by name.
+    """The work of one device. steps: its launches by name.
 
-    arriving: by slot the number of a value from another device; leaving: by such a number the slot.
-    results: (place among the values asked for, slot). donors: by slot the leaves whose memory it
-    may take.
+    arriving: slot -> number of a value from another device; leaving: such a number -> slot.
+        results: (place among the results of the work, slot). donors: slot -> the leaves whose
+        memory it may take.
     """
 
     number: int
@@ -79,7 +79,7 @@ class Part:
 def parts_of(
     work: Any, args: Sequence[Any], kwargs: Mapping[str, Any], target: str | None
 ) -> tuple[str, list[Part]]:
-    """A title, and what runs by device."""
+    """A title, and the parts by device."""
     from tilewright.runtime.cuda.packed import Package
 
     if isinstance(work, Package):
@@ -135,17 +135,17 @@ def _of_plan(report: PlanReport, target: str | None) -> Iterator[Part]:
 
 
 def _named(program: Program, first: int) -> tuple[tuple[str, Step], ...]:
-    """The launches of a program by names, which begin with their number."""
+    """The launches of a program, with names that begin with their number."""
     return tuple((f"{i} {s.kernel.name}", s) for i, s in enumerate(program.steps, first))
 
 
 def kernels_of_nodes(report: PlanReport, target: str | None) -> dict[Node, tuple[str, ...]]:
-    """For each recorded node, operands first, the launches that compute it, first the one that
-    stores it, then in order.
+    """The launches that compute each recorded node, operands first. The launch that stores the node
+    comes first, then the others in order.
 
-    A recorded node becomes several of the lowered graph, and each of these several of what is
-    compiled. What vanishes on the way, as a transposition does that a product takes over, is
-    computed where its readers are, and what only moves elements is there too.
+    A recorded node becomes several lowered nodes, and each of these becomes several compiled ones.
+    Some nodes vanish, such as a transposition that a product takes over. They count as computed by
+    the launches of their readers. So do nodes that only move elements.
     """
     nodes = reachable(report.plan.recorded)
     images = lower_graph(nodes)
@@ -179,12 +179,12 @@ def _trace(
     storing: dict[Node, str],
     computing: dict[Node, set[str]],
 ) -> None:
-    """Add to `storing` and `computing` where the nodes of a part's lowered graph are."""
+    """Add the launches of a part's lowered nodes to `storing` and `computing`."""
     computed: dict[Node, set[str]] = {}
     for name, step in part.steps:
         for node in step.nodes:
             computed.setdefault(node, set()).add(name)
-    # What is updated in place holds its node after the last launch that writes to it.
+    # A buffer that is updated in place holds its node after the last launch that writes to it.
     last = {slot: name for name, step in part.steps for slot in step.outputs}
     stored = {part.program.slots[slot].node: name for slot, name in last.items()}
     inner = above(roots, stops)
@@ -199,8 +199,8 @@ def _trace(
 
 
 def _within(images: Sequence[Node], computed: Mapping[Node, set[str]]) -> Iterator[set[str]]:
-    """For each of the nodes that others became, the launches of it and of what is between it and
-    the next of them below."""
+    """For each image, the launches of its own nodes: from the image down to the next images beneath
+    it."""
     direct = set(images)
     boundary = direct.union(*(_turned(image, direct) for image in direct))
     for image in images:
@@ -218,7 +218,8 @@ def _within(images: Sequence[Node], computed: Mapping[Node, set[str]]) -> Iterat
 
 
 def _turned(image: Node, direct: set[Node]) -> list[Node]:
-    """What an image only moves, if no other node became that: a result in another layout."""
+    """The nodes beneath an image that it only moves, as a result in another layout, if they aren't
+    images themselves."""
     found: list[Node] = []
     while image.op.kind is Kind.MOVEMENT and image.operands[0] not in direct:
         image = image.operands[0]

@@ -1,4 +1,5 @@
-"""The table of `tilewright explain --target`: what kernels would take on a GPU that isn't here."""
+"""The table of `tilewright explain --target`: predicted times of kernels on a GPU that isn't
+present."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _HEAD = (
 def cost_table(kernels: Sequence[Kernel | Bundle], target: Target) -> str:
     """One line for each launch, in order, and the sum of their times.
 
-    Registers, spills and shared memory are what the compiler says, or estimates where Triton is
-    not installed.
+    Registers, spills and shared memory are the compiler's figures, or estimates where Triton is not
+    installed.
     """
     schedules = [default_schedule(kernel, target) for kernel in kernels]
     if importlib.util.find_spec("triton"):
@@ -50,7 +51,7 @@ def cost_table(kernels: Sequence[Kernel | Bundle], target: Target) -> str:
 def _compiled(
     kernels: Sequence[Kernel | Bundle], schedules: Sequence[Schedule], target: Target
 ) -> list[Usage | None]:
-    """What each kernel takes of a multiprocessor; kernels of one text are compiled once."""
+    """Each kernel's use of a multiprocessor. Kernels with equal text are compiled once."""
     requests = [offline.request(emit(k, s), target.name) for k, s in zip(kernels, schedules)]
     distinct = {repr(r): r for r in requests}
     found = dict(zip(distinct, offline.compile_many(list(distinct.values()))))

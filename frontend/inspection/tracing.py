@@ -1,4 +1,4 @@
-"""Recording a call of a model without running it."""
+"""Traces: a model's call is recorded without running it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Sizes = Mapping[tuple[int, int], int]
 class Recording:
     """One recording of the call.
 
-    outputs: the nodes of its results, with names. sources: for each leaf what it is read from: the
-    number of an input, the name of a parameter, or a digest of a value that has no name. values: of
-    the leaves. scalars: the run-time numbers.
+    outputs: the nodes of its results, by name. sources: for each leaf the number of an input, the
+    name of a parameter, or the digest of a value without a name. values: of the leaves. scalars:
+    numbers that are inputs of the run.
     """
 
     outputs: dict[str, Node]
@@ -41,9 +41,9 @@ class Recording:
 class Call:
     """A model and the arguments of one call.
 
-    inputs: the tensors among the arguments, in order; names: what the model calls them.
-    parameters: the model's parameters and buffers by the names of its state_dict.
-    error: what is raised if the call can't be recorded.
+    inputs: the tensors among the arguments, in order; names: of these in the model's signature.
+    parameters: the model's parameters and buffers by the names of its state_dict. error: the
+    exception class for a call that can't be recorded.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Call:
             recording.grad_mode(False),
             recording.unevaluated(self._refuse),
         ):
-            for tensor in fresh:  # an input that is not used is one all the same
+            for tensor in fresh:  # an unused input counts too
                 recording.resolve(tensor)
             result = self.model(*args, **kwargs)
             outputs = {name: recording.resolve(t) for name, t in tensors_of("output", result)}
@@ -109,11 +109,12 @@ class Call:
         )
 
     def _state_names(self) -> dict[int, str]:
-        """The names of parameters and buffers by the identity of what holds their values."""
+        """The names of parameters and buffers by the id() of the state that holds their values."""
         out: dict[int, str] = {}
         for name, tensor in self.parameters.items():
             state = _state(tensor)
-            # A view stands for itself only: its storage has the name of the tensor it belongs to.
+            # A view's name is only its own. Its storage belongs to another tensor and gets a
+            # derived name.
             out.setdefault(id(state), name if tensor._chain is None else f"{name}.storage")
         return out
 
@@ -124,7 +125,8 @@ def _digest(array: np.ndarray) -> str:
 
 
 def _split(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """PyTorch's forms: one tensor, a tuple, or a tuple that ends with a dict of keywords."""
+    """(args, kwargs) from PyTorch's forms: a tensor, a tuple, or a tuple that ends with a dict of
+    keywords."""
     if isinstance(args, Handle) or not isinstance(args, (tuple, list)):
         args = (args,)
     args = tuple(args)
@@ -183,7 +185,7 @@ def _replace(value: Any, tensors: Mapping[int, Any]) -> Any:
 
 
 def _like(tensor: Any, number: int, sizes: Sizes) -> Any:
-    """A tensor of the same values, repeated or cut where another size is asked for."""
+    """A tensor with the same values, repeated or cut where `sizes` has another size."""
     array = np.asarray(tensor.detach().cpu()._array()).reshape(tensor.shape)
     for axis, old in enumerate(array.shape):
         new = sizes.get((number, axis), old)
@@ -203,7 +205,8 @@ def _parameters(model: Any) -> dict[str, Any]:
 
 @contextmanager
 def eval_mode(model: Any) -> Iterator[None]:
-    """The model in eval mode; each of its modules gets its own mode back."""
+    """Keep the model in eval mode inside the block. Afterwards each module gets its own mode
+    back."""
     modules = list(model.modules()) if hasattr(model, "modules") else []
     before = [m.training for m in modules]
     if modules:
@@ -217,7 +220,7 @@ def eval_mode(model: Any) -> Iterator[None]:
 
 @contextmanager
 def _unshared(tensors: Any) -> Iterator[None]:
-    """Parameters whose memory NumPy sees too are read in place: nothing writes to it meanwhile."""
+    """Read parameters that share memory with NumPy in place, as nobody writes to them meanwhile."""
     kept = []
     for tensor in tensors:
         state = _state(tensor)
@@ -232,5 +235,5 @@ def _unshared(tensors: Any) -> Iterator[None]:
 
 
 def _state(tensor: Any) -> Any:
-    """What holds the value of a tensor."""
+    """The tensor or storage that holds a tensor's value."""
     return tensor if tensor._storage is None else tensor._storage

@@ -1,4 +1,4 @@
-"""torch.library: ops of the user's own, as Triton kernels or as Python functions.
+"""torch.library: the user's own ops, as Triton kernels or as Python functions.
 
     @torch.library.triton_op("mylib::add", mutates_args={})
     def add(x, y):
@@ -7,8 +7,9 @@
         torch.library.wrap_triton(add_kernel)[grid](x, y, out, out.numel(), BLOCK=1024)
         return out
 
-A launch is recorded like any op: it waits, fuses with nothing, and takes part in plans, CUDA graphs
-and ahead-of-time programs. What the kernel writes to is found in its text.
+A launch is recorded and deferred like any op. It fuses with nothing, and works in plans, CUDA
+graphs and ahead-of-time programs. An analysis of the kernel's text finds the arguments that it
+writes to.
 """
 
 from .custom import (

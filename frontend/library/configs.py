@@ -1,4 +1,4 @@
-"""What decorators above a kernel decide: @triton.heuristics and @triton.autotune."""
+"""The decisions of a kernel's decorators, @triton.heuristics and @triton.autotune."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..recording import Handle
 
 @dataclass(frozen=True)
 class Decision:
-    """With which config an autotuned kernel is launched.
+    """The choice of a config for a launch of an autotuned kernel.
 
-    config: a triton.Config. origin: where it is from, for people. site: what the tuner keeps its
-    results under; None where it has none. candidates: the configs that there were. Launches of
-    equal values have equal configs, so these aren't compared.
+    config: a triton.Config. origin: its source, for people. site: the tuner's key for results; None
+        where nothing is tuned. candidates: the configs to choose from. Launches with equal values
+        have equal configs, so comparisons leave the fields out.
     """
 
     config: Any = field(compare=False)
@@ -31,7 +31,7 @@ class Decision:
 
 
 def decide(tuned: Any, named: Mapping[str, Any], given: Mapping[str, Any]) -> Decision:
-    """named, given: the positional and the keyword arguments of the launch."""
+    """Choose a config. named, given: the positional and the keyword arguments of the launch."""
     everything = {**named, **given}
     candidates = tuned.configs
     if tuned.early_config_prune:
@@ -52,11 +52,12 @@ def choose(
     site: Site | None,
     device: str,
 ) -> tuple[Any, str]:
-    """The triton.Config with which an autotuned kernel is launched, and where it is from.
+    """The triton.Config for a launch of an autotuned kernel, and its origin.
 
-    key: the values of the arguments that `tuned.keys` names, then the dtypes of the tensors, as in
-    `tuned.cache`, where a config may be pinned. Without that it is what the tuner found for `site`,
-    or one like it, if it is among the candidates; else the first of them.
+    key: the values of the arguments that `tuned.keys` names, then the dtypes of the tensors. This
+        is the key of `tuned.cache`, where a config may be pinned. Otherwise the tuner's choice for
+        `site`, or for a similar site, is taken if it is among the candidates, and else the first
+        candidate.
     """
     pinned = tuned.cache.get(key)
     if pinned is not None:
@@ -74,7 +75,7 @@ def choose(
 
 
 def plain(config: Any) -> Config:
-    """What a config says, as it is kept."""
+    """A config as hashable data, for storage."""
     said = config.all_kwargs()
     if said.get("num_ctas") == 1:
         del said["num_ctas"]
@@ -112,9 +113,9 @@ def _about(tuned: Any) -> str:
 def settled(
     kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any], forced: Any = None
 ) -> tuple[Any, dict[str, Any], Decision | None]:
-    """(the triton.JITFunction below the decorators, keyword arguments with what they add, what was
-    decided for an autotuned kernel). forced: the config to take; nothing is decided then, and
-    nothing is done with the tensors."""
+    """(the triton.JITFunction below the decorators, keyword arguments including the decorators',
+    Decision for an autotuned kernel). forced: the config to take. Then there is no decision, and no
+    hook touches the tensors."""
     from triton.runtime import Autotuner, JITFunction
     from triton.runtime.autotuner import Heuristics
     from triton.runtime.interpreter import InterpretedFunction
@@ -145,7 +146,7 @@ def settled(
 
 
 def _add(config: Any, named: Mapping[str, Any], given: dict[str, Any], prepare: bool) -> None:
-    """Adds a config to the keyword arguments. prepare: whether its hook sees the tensors."""
+    """Add a config to the keyword arguments. prepare: whether to run its hook on the tensors."""
     twice = given.keys() & config.kwargs.keys()
     if twice:
         raise ValueError(
@@ -161,7 +162,7 @@ _functions: dict[Any, Any] = {}
 
 
 def _compiled(interpreted: Any) -> Any:
-    """The function as @triton.jit makes it where Triton doesn't interpret everything."""
+    """The JITFunction that @triton.jit would make without TRITON_INTERPRET=1."""
     from triton.runtime import JITFunction
 
     if interpreted.fn not in _functions:

@@ -1,4 +1,4 @@
-"""custom_op and triton_op: functions of the user's as ops, with derivatives of their own."""
+"""custom_op and triton_op: ops made of the user's functions, with their own derivatives."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from tilewright.ir.location import at_user_line
 
 from .. import recording
-from ..autograd.function import Context, Function
+from ..autograd.function import Function, FunctionCtx
 from ..recording import Handle
 
 _defined: dict[str, CustomOpDef] = {}
 
 
 class CustomOpDef:
-    """An op of the user's: called like the function it was made of.
+    """An op of the user's, called like the function that it was made of.
 
-    The function runs when the op is called; what it records is deferred as usual. Its derivative is
-    what `register_autograd` was given, never that of what it does.
+    A call runs the function, whose recorded ops are deferred as usual. The op's derivative is the
+    one given to `register_autograd`, never that of the function's ops.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CustomOpDef:
     def register_kernel(
         self, device_types: str | Sequence[str] | None, func: Callable[..., Any] | None = None, /
     ) -> Callable[..., Any]:
-        """Have `func` compute the op on some devices ("cpu", "cuda"), or on all (None)."""
+        """Compute the op by `func` on some devices ("cpu", "cuda"), or on all (None)."""
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             for kind in _listed(device_types):
@@ -84,7 +84,7 @@ class CustomOpDef:
         return register if func is None else register(func)
 
     def register_fake(self, func: Callable[..., Any], /) -> Callable[..., Any]:
-        """Kept for programs that register it: shapes are those of what the op gives."""
+        """Accept `func` for compatibility. Shapes come from the op's own results."""
         self._fake = func
         return func
 
@@ -95,11 +95,12 @@ class CustomOpDef:
         *,
         setup_context: Callable[..., Any] | None = None,
     ) -> None:
-        """backward(ctx, *grads) -> a gradient (or None) for each positional argument; a list of
-        them for a list of tensors.
+        """Set the derivative of the op.
 
-        setup_context(ctx, inputs, output) runs after the op and leaves in `ctx` what backward
-        needs; with keyword-only arguments setup_context(ctx, inputs, keyword_only_inputs, output).
+        backward(ctx, *grads) returns a gradient or None for each positional argument, and a list of
+        them for a list of tensors. setup_context(ctx, inputs, output) runs after the op and stores
+        in `ctx` the values that backward needs. For ops with keyword-only arguments it is called as
+        setup_context(ctx, inputs, keyword_only_inputs, output).
         """
         if self._mutated:
             raise RuntimeError(
@@ -120,7 +121,7 @@ class CustomOpDef:
     def _bound(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """(positional, keyword-only) arguments, all of them."""
+        """All (positional, keyword-only) arguments, with defaults filled in."""
         if not kwargs and len(args) == len(self._positional) == len(self._signature.parameters):
             return args, kwargs
         try:
@@ -142,7 +143,7 @@ class CustomOpDef:
 
 
 class _Call:
-    """One call of an op. tensors: all it was given, also those in lists."""
+    """One call of an op. tensors: all tensors among its arguments, also those in lists."""
 
     def __init__(self, op: CustomOpDef, inputs: tuple[Any, ...], keywords: dict[str, Any]):
         self.op, self.inputs, self.keywords = op, inputs, keywords
@@ -185,14 +186,14 @@ class _Call:
 
 
 class _CustomFunction(Function):
-    """What autograd sees of a call: its first argument is the _Call, the rest are tensors."""
+    """A call as autograd sees it: its first argument is the _Call, the others are tensors."""
 
     @staticmethod
     def forward(call: _Call, *tensors: Any) -> Any:
         return call.run()
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Any) -> None:
         call = inputs[0]
         ctx.call = call  # type: ignore[attr-defined]
         if not recording.is_grad_enabled() and not any(ctx.needs_input_grad):
@@ -259,7 +260,7 @@ def _needs(value: Any) -> Any:
 
 
 def _readable(value: Any) -> Any:
-    """Tensors whose values the function may take to NumPy."""
+    """The argument with its tensors detached, so that the function may pass them to NumPy."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_readable, value))
     return value.detach() if isinstance(value, Handle) and value.requires_grad else value
@@ -288,10 +289,10 @@ def custom_op(
     device_types: str | Sequence[str] | None = None,
     schema: str | None = None,
 ) -> Any:
-    """An op of a Python function, which may do anything with its inputs' values.
+    """Make an op of a Python function, which may use its inputs' values in any way.
 
     name: "namespace::name". mutates_args: the names of the arguments that it writes to, or
-    "unknown". device_types: of the inputs it is for. Used as a decorator without `fn`.
+        "unknown". device_types: the devices that it supports. Without `fn` this is a decorator.
     """
 
     def define(function: Callable[..., Any]) -> CustomOpDef:
@@ -308,10 +309,10 @@ def triton_op(
     mutates_args: str | Iterable[str],
     schema: str | None = None,
 ) -> Any:
-    """An op of a function that launches Triton kernels through `wrap_triton`.
+    """Make an op of a function that launches Triton kernels through `wrap_triton`.
 
-    As `custom_op`, but nothing is computed when it is called: its launches wait with the rest of
-    the graph.
+    Unlike with `custom_op`, a call computes nothing: its launches are deferred with the rest of the
+    graph.
     """
 
     def define(function: Callable[..., Any]) -> CustomOpDef:

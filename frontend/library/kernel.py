@@ -1,4 +1,4 @@
-"""What is known of a user's kernel function, and what a launch of it is asked to do."""
+"""A user's kernel function, and the arguments and options of its launches."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tilewright.ir.location import at_user_line
 from .stores import stored
 
 _OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3}
-"""What a launch may be given beside the kernel's parameters, with Triton's defaults."""
+"""Options of a launch beside the kernel's parameters, with Triton's defaults."""
 _FIXED: dict[str, Any] = {"num_ctas": 1, "maxnreg": None, "ir_override": None}
-"""What it may be given if it is this."""
+"""Options that are accepted with this value only."""
 
 
 class Kernel:
-    """What is known of a kernel function. written: the parameters that it writes through."""
+    """A kernel function. written: the parameters that it writes through."""
 
     def __init__(self, function: Any):
         self.function = function
@@ -30,7 +30,7 @@ class Kernel:
         self.written = stored(function)
 
     def options(self, given: dict[str, Any]) -> tuple[int, ...]:
-        """Takes the options out of the keyword arguments; ValueError for one that can't be had."""
+        """Take the options out of the keyword arguments. ValueError for an unsupported one."""
         for name, only in _FIXED.items():
             if name in given and name not in self.names and given.pop(name) != only:
                 raise ValueError(
@@ -43,7 +43,7 @@ class Kernel:
         )
 
     def bound(self, args: Sequence[Any], given: dict[str, Any]) -> dict[str, Any]:
-        """The value of each parameter, in their order."""
+        """The value of each parameter, in order."""
         if len(args) + len(given) == len(self.names):
             rest = self.names[len(args) :]
             if given.keys() == {*rest}:

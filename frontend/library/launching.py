@@ -1,8 +1,8 @@
 """wrap_triton: a launch of a user's Triton kernel, recorded as nodes of the graph.
 
-What the kernel writes to gets a new value, as by any in-place op. A tensor is passed as memory with
-the strides that it reports: one that is contiguous as itself, a view with gaps as the whole of what
-it looks into, from its first element on.
+Tensors that the kernel writes to get new values, as by any in-place op. A tensor is passed as
+memory with the strides that it reports. A contiguous tensor is passed as itself. A view with gaps
+is passed as the memory that it shows, from its first element on.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from .configs import Decision, plain, settled
 from .kernel import Kernel, grid_of
 
 _PLAIN = (int, bool, float, str, type(None))
-# What our own kernels take as bytes.
+# Types that generated kernels take as bytes.
 _KINDS = {
     dtypes.bool_: "*i1",
     dtypes.float8_e4m3fn: "*fp8e4nv",
     dtypes.float8_e5m2: "*fp8e5",
 }
-_PATIENCE = 3  # other values of a number until it is an input of the run
+_PATIENCE = 3  # different values of a number before it becomes an input
 
 _Launch = tuple[dict[str, Any], tuple[int, int, int], tuple[int, ...]]
-"""The values of a kernel's parameters, programs, and options."""
+"""A launch: the values of the kernel's parameters, its grid, and its options."""
 
 
 class TritonKernel:
@@ -57,10 +57,10 @@ class TritonKernel:
 
 
 def wrap_triton(triton_kernel: Any, /) -> TritonKernel:
-    """A kernel of @triton.jit, @triton.autotune or @triton.heuristics, to be launched on tensors.
+    """Wrap a kernel of @triton.jit, @triton.autotune or @triton.heuristics for launches on tensors.
 
-    On a GPU it is compiled, on the CPU Triton's interpreter runs it. Gradients don't flow through
-    a launch: `triton_op` and `register_autograd` say how.
+    On a GPU it is compiled; on the CPU Triton's interpreter runs it. Gradients don't flow through a
+    launch; `triton_op` and `register_autograd` define them.
     """
     if isinstance(triton_kernel, TritonKernel):
         return triton_kernel
@@ -88,7 +88,7 @@ def _launch(kernel: Any, grid: Any, args: Sequence[Any], kwargs: dict[str, Any])
             try:
                 _, given, _ = settled(kernel, args, kwargs, config)
                 made = launch(given)
-            except Exception:  # of the user's functions, or for an option that can't be had
+            except Exception:  # the user's functions, or unsupported options
                 continue
             yield plain(config), made
 
@@ -105,8 +105,8 @@ _kernels: dict[Callable[..., Any], Kernel] = {}
 
 @dataclass(eq=False)
 class _Operand:
-    """Memory that is passed to a kernel. name: the parameter it is passed to first. state: a tensor
-    that sees all of it."""
+    """Memory that is passed to a kernel. name: the first parameter that gets it. state: a tensor of
+    the whole memory."""
 
     name: str
     state: Any
@@ -115,15 +115,16 @@ class _Operand:
 
     @property
     def is_new(self) -> bool:
-        """Whether it may hold anything before."""
+        """Whether its contents before the launch don't matter, as it comes from `torch.empty`."""
         return self.written and self.node.op is ops.empty
 
 
 @dataclass
 class _Recorder:
-    """One launch: from the values of a kernel's parameters to nodes.
+    """Records one launch: turns the values of a kernel's parameters into nodes.
 
-    decision: the config of an autotuned kernel; others: the launch by each of its configs.
+    decision: the choice of config for an autotuned kernel; others: yields the launch with each
+        config.
     """
 
     kernel: Kernel
@@ -148,8 +149,8 @@ class _Recorder:
                 _overwrite(t, t._node, node)
 
     def _key(self, programs: tuple[int, ...], options: tuple[int, ...]) -> Any:
-        """What the nodes of a launch follow from, where all that is passed is plain: by it a step
-        that repeats finds them."""
+        """A key by which a repeated step finds the nodes of a launch. None unless all arguments are
+        simple."""
         key: list[Any] = [self.kernel, programs, options, self.decision]
         met: dict[int, int] = {}
         for value in self.values.values():
@@ -167,17 +168,17 @@ class _Recorder:
     def _nodes(
         self, programs: tuple[int, int, int], options: tuple[int, ...]
     ) -> list[tuple[_Operand, Node]]:
-        """What the kernel writes to, with the value that it leaves there."""
+        """The operands that the kernel writes to, with their new values."""
         tensors = {n: v for n, v in self.values.items() if isinstance(v, Handle)}
         self._check_devices(tensors)
         self.shapes = tuple([t.shape for t in tensors.values()])
-        # Of tensors that share memory one may be written to, and the others read what is there.
+        # If the kernel writes to one of several tensors that share memory, the others see that.
         self.shared = self._shared(tensors)
         passed = tuple([self._passed(name, value) for name, value in self.values.items()])
         memory = list(self.operands.values())
         changed = [o for o in memory if o.written]
         if not changed:
-            return []  # nothing that could be seen of it
+            return []  # the launch has no visible effect
         order = tuple([memory.index(o) for o in (*changed, *(o for o in memory if not o.written))])
         key = self.kernel, passed, order, programs, options, self.decision
         name = register(key, lambda: self._registered(passed, order, programs, options))
@@ -201,7 +202,7 @@ class _Recorder:
             )
 
     def _shared(self, tensors: dict[str, Any]) -> set[int]:
-        """The storages that several views are passed of, one of which is written to."""
+        """The storages of which several views are passed, and one is written to."""
         views_of: dict[int, list[str]] = {}
         for name, t in tensors.items():
             if t._storage is not None:
@@ -210,7 +211,7 @@ class _Recorder:
             s for s, names in views_of.items() if len(names) > 1 and self.kernel.written & {*names}
         }
 
-    # Each parameter is passed as a tuple of what it is; equal tuples are one compiled launch.
+    # A tuple describes each parameter. Launches with equal tuples are compiled once.
 
     def _passed(self, name: str, value: Any) -> tuple[Any, ...]:
         if isinstance(value, Handle) and name not in self.kernel.constexprs:
@@ -268,7 +269,7 @@ class _Recorder:
             return "number", "i1", value
         if isinstance(value, float):
             with np.errstate(over="ignore"):
-                value = float(np.float32(value))  # as which a kernel takes it
+                value = float(np.float32(value))  # a kernel takes it as float32
             dtype, kind = dtypes.float32, "fp32"
         elif -(1 << 31) <= value < 1 << 31:
             dtype, kind = dtypes.int32, "i32"
@@ -302,7 +303,7 @@ class _Recorder:
         return Registered(emitted, self.decision.origin, self._autotuned(passed, order))
 
     def _autotuned(self, passed: tuple[tuple[Any, ...], ...], order: tuple[int, ...]) -> Autotuned:
-        """The launch by each of the configs; by none where nothing is tuned."""
+        """The launch with each of the configs; without any where nothing is tuned."""
         assert self.decision is not None
         site, launches = self.decision.site, {}
         if site is not None:
@@ -316,7 +317,7 @@ class _Recorder:
                 launches[config] = self._emitted(own, order, programs, options)
         first = plain(self.decision.candidates[0])
         if first not in launches:
-            launches = {}  # there is nothing to compare with
+            launches = {}  # no reference to compare with
         memory = list(self.operands.values())
         buffers = [
             Buffer(memory[i].name, memory[i].node.dtype, math.prod(memory[i].node.shape))
@@ -339,7 +340,7 @@ class _Recorder:
         )
 
     def _alike(self, values: dict[str, Any]) -> bool:
-        """Whether values differ from those of this launch in constexprs alone."""
+        """Whether `values` differ from this launch's in constexprs alone."""
         return all(
             value is self.values[name]
             or name in self.kernel.constexprs
@@ -354,7 +355,7 @@ class _Recorder:
         programs: tuple[int, int, int],
         options: tuple[int, ...],
     ) -> Any:
-        """The launch, for the compiler and the launchers. order: of its operands as buffers."""
+        """The launch for the compiler and the launchers. order: the operands' order as buffers."""
         from tilewright.codegen.triton.emitted import Argument, Emitted
 
         function = self.kernel.function
@@ -390,7 +391,7 @@ class _Recorder:
 
 
 def _whole(t: Any) -> Any:
-    """A tensor that sees all the memory which `t` looks into."""
+    """A tensor of the whole storage that `t` is a view of."""
     base = recording.blank()
     base._storage, base._chain = t._storage, None
     base._aval = t._storage._aval
@@ -402,12 +403,12 @@ def _overwrite(t: Any, before: Node, after: Node) -> None:
     with recording.grad_mode(False):
         recording.assign(t, after, force=True)
     if not known and _is_filled(before):
-        # What a new tensor is filled with is one node for all of them, in a backward pass too.
+        # All new tensors share the node of their filling, in a backward pass too.
         recording.mutated.discard(before)
 
 
 def _is_filled(node: Node) -> bool:
-    """Whether a node is one number everywhere, as `torch.empty` gives it."""
+    """Whether all elements of a node are one constant."""
     while node.op.kind is Kind.MOVEMENT or node.op is ops.empty:
         node = node.operands[0]
     return node.op.kind is Kind.CONSTANT

@@ -1,8 +1,9 @@
-"""Which parameters a Triton kernel writes through, found in its text.
+"""Finds the parameters that a Triton kernel writes through, in its text.
 
-Names are followed from the parameters to what is computed from them; whatever an address that is
-stored to may come from counts as written. What is loaded is no address. So the answer may name too
-many, which costs a copy, and none too few, unless a kernel makes addresses of numbers in memory.
+The analysis follows names from the parameters to values computed from them. Every parameter that
+the address of a store may come from counts as written. Loaded values don't count as addresses. So
+the answer may have too many parameters, which costs a copy. It has all written ones, unless a
+kernel makes addresses of numbers in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class _Body:
         return _NOTHING.union(*map(self._written_by, calls))
 
     def _assign_all(self) -> bool:
-        """Follows every assignment once; whether that told something new."""
+        """Follow every assignment once; whether that changed anything."""
         before = dict(self.comes_from)
         for target, value in _assignments(self.definition):
             sources = self._sources(value)
@@ -49,7 +50,7 @@ class _Body:
         return self.comes_from != before
 
     def _sources(self, node: ast.AST) -> frozenset[str]:
-        """The parameters that the value of an expression may be an address in."""
+        """The parameters whose memory the value of an expression may point to."""
         if isinstance(node, ast.Name):
             return self.comes_from.get(node.id, _NOTHING)
         if isinstance(node, ast.Call) and _reads(_called(node)):
@@ -67,7 +68,7 @@ class _Body:
                 return _NOTHING
             return self._written_inside(found, call)
         if name == "inline_asm_elementwise" or (found is None and isinstance(call.func, ast.Name)):
-            return _NOTHING.union(*map(self._sources, given))  # it may do anything
+            return _NOTHING.union(*map(self._sources, given))  # it may write anywhere
         if not _writes(name):
             return _NOTHING
         if found is None and isinstance(call.func, ast.Attribute):  # a method, of a descriptor
@@ -75,7 +76,7 @@ class _Body:
         return self._sources(given[0]) if given else _NOTHING
 
     def _written_inside(self, function: Any, call: ast.Call) -> frozenset[str]:
-        """What a call of another kernel function writes."""
+        """The parameters that a call of another kernel function writes through."""
         if any(isinstance(a, ast.Starred) for a in call.args):
             return _NOTHING.union(*map(self._sources, call.args))
         written = stored(function)
@@ -84,7 +85,7 @@ class _Body:
         return _NOTHING.union(*(self._sources(v) for n, v in passed if n in written or not n))
 
     def _resolved(self, node: ast.expr) -> Any:
-        """The object that an expression names outside of the function, or None."""
+        """The object outside the function that an expression names, or None."""
         if isinstance(node, ast.Name):
             if node.id in self.comes_from:
                 return None
@@ -96,7 +97,7 @@ class _Body:
 
 
 def _called(call: ast.Call) -> str:
-    """The last name of what is called."""
+    """The last part of the called function's name."""
     found: str = getattr(call.func, "attr", getattr(call.func, "id", ""))
     return found
 
@@ -110,7 +111,7 @@ def _writes(name: str) -> bool:
 
 
 def _assignments(definition: ast.FunctionDef) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """(target, value) of everything that gives a name a value."""
+    """(target, value) of every assignment, loop and the like that binds a name."""
     for node in ast.walk(definition):
         targets: Sequence[ast.AST] = ()
         if isinstance(node, ast.Assign):

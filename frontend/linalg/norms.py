@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
@@ -12,16 +12,21 @@ from tilewright.ir.shape import normalize_axis
 from ..functions import reduction
 from ..functions.arguments import into
 
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
+    from .._tensor import Tensor
+
 
 def vector_norm(
-    x: Any,
-    ord: Any = 2,
-    dim: Any = None,
+    x: Tensor,
+    ord: float = 2,
+    dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
-    dtype: Any = None,
-    out: Any = None,
-) -> Any:
+    dtype: DType | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """The norm of the elements over `dim` (all of them by default) as one vector.
 
     ord: a number; 0 counts the elements that aren't zero, inf and -inf are the largest and the
@@ -41,14 +46,14 @@ def vector_norm(
 
 
 def matrix_norm(
-    A: Any,
-    ord: Any = "fro",
+    A: Tensor,
+    ord: float | str = "fro",
     dim: Sequence[int] = (-2, -1),
     keepdim: bool = False,
     *,
-    dtype: Any = None,
-    out: Any = None,
-) -> Any:
+    dtype: DType | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """The norm of matrices, whose rows and columns are counted along `dim`.
 
     ord: 'fro'; 1 or -1, the largest or smallest sum of magnitudes in a column; inf or -inf, in a
@@ -75,6 +80,7 @@ def matrix_norm(
             f"linalg.matrix_norm: ord={ord!r} needs singular values, which are not implemented: "
             f"expected 'fro', 1, -1, inf or -inf{at_user_line()}"
         )
+    assert not isinstance(ord, str)
     within, over = (row, column) if abs(ord) == 1 else (column, row)
     sums = x.abs().sum(within, keepdim=True)
     found = sums.amax(over, keepdim=True) if ord > 0 else sums.amin(over, keepdim=True)
@@ -82,19 +88,19 @@ def matrix_norm(
 
 
 def norm(
-    A: Any,
-    ord: Any = None,
-    dim: Any = None,
+    A: Tensor,
+    ord: float | str | None = None,
+    dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     *,
-    out: Any = None,
-    dtype: Any = None,
-) -> Any:
+    out: Tensor | None = None,
+    dtype: DType | None = None,
+) -> Tensor:
     """`vector_norm` over one dimension, or `matrix_norm` over two.
 
     Without `dim`, of a vector or matrix; without `ord` too, of all elements as one vector.
     """
-    options = {"dtype": dtype, "out": out}
+    options: dict[str, Any] = {"dtype": dtype, "out": out}
     dims = (dim,) if isinstance(dim, int) else dim
     if ord is None and dims is None:
         return vector_norm(A, 2, dims, keepdim, **options)
@@ -113,7 +119,7 @@ def norm(
     is_vector = (A.dim() if dims is None else len(dims)) == 1
     if is_vector and not isinstance(ord, str):
         return vector_norm(A, ord, dims, keepdim, **options)
-    return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, **options)
+    return matrix_norm(A, ord, (-2, -1) if dims is None else dims, keepdim, **options)
 
 
 def _check(x: Any, dtype: Any, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..functions.creation import empty
 from . import functional as F
@@ -10,45 +10,37 @@ from . import init
 from .module import Module
 from .parameter import Parameter
 
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
+    from .._tensor import Tensor
+    from ..types import DeviceLike
+
 
 class _Activation(Module):
-    """A function of the functional module; subclasses name it and its options with defaults.
+    """A function of the functional module with the options that a subclass's constructor takes.
 
-    The options become arguments of the constructor, attributes, and the repr.
+    The options become attributes, arguments of the function, and the repr.
     """
 
     function: Any
-    options: dict[str, Any] = {}
     inplace = False
     shown: tuple[str, ...] = ()  # options the repr shows without their names
 
-    def __init__(self, *args: Any, **named: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__()
-        names = list(self.options)
-        if len(args) > len(names):
-            raise TypeError(
-                f"{type(self).__name__}.__init__() takes from 1 to {len(names) + 1} positional "
-                f"arguments but {len(args) + 1} were given"
-            )
-        values = dict(zip(names, args, strict=False))
-        for name, value in named.items():
-            if name not in self.options or name in values:
-                raise TypeError(
-                    f"{type(self).__name__}.__init__() got an unexpected keyword argument {name!r}"
-                )
-            values[name] = value
-        for name, default in self.options.items():
-            self.__dict__[name] = values.get(name, default)
-        self._arguments = tuple(self.__dict__[n] for n in names if n != "inplace")
+        self.__dict__.update(options)
+        self._options = tuple(options)
+        self._arguments = tuple(value for name, value in options.items() if name != "inplace")
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         if self.inplace:
             return type(self).function(input, *self._arguments, inplace=True)
         return type(self).function(input, *self._arguments)
 
     def extra_repr(self) -> str:
         parts = []
-        for name in self.options:
+        for name in self._options:
             value = self.__dict__[name]
             if name == "inplace":
                 if value:
@@ -62,35 +54,45 @@ class ReLU(_Activation):
     """max(x, 0)."""
 
     function = staticmethod(F.relu)
-    options = {"inplace": False}
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
 
 
 class ReLU6(_Activation):
     """x limited to [0, 6]."""
 
     function = staticmethod(F.relu6)
-    options = {"inplace": False}
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
 
 
 class GELU(_Activation):
     """x Phi(x), Phi the normal distribution; with approximate='tanh' its form with tanh."""
 
     function = staticmethod(F.gelu)
-    options = {"approximate": "none"}
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__(approximate=approximate)
 
 
 class SiLU(_Activation):
     """x sigmoid(x)."""
 
     function = staticmethod(F.silu)
-    options = {"inplace": False}
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
 
 
 class Mish(_Activation):
     """x tanh(softplus(x))."""
 
     function = staticmethod(F.mish)
-    options = {"inplace": False}
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
 
 
 class Sigmoid(_Activation):
@@ -98,90 +100,118 @@ class Sigmoid(_Activation):
 
     function = staticmethod(F.sigmoid)
 
+    def __init__(self) -> None:
+        super().__init__()
+
 
 class Tanh(_Activation):
     """tanh(x)."""
 
     function = staticmethod(F.tanh)
 
+    def __init__(self) -> None:
+        super().__init__()
+
 
 class ELU(_Activation):
     """x above zero, alpha (exp(x) - 1) below."""
 
     function = staticmethod(F.elu)
-    options = {"alpha": 1.0, "inplace": False}
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(alpha=alpha, inplace=inplace)
 
 
 class CELU(_Activation):
     """x above zero, alpha (exp(x / alpha) - 1) below."""
 
     function = staticmethod(F.celu)
-    options = {"alpha": 1.0, "inplace": False}
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(alpha=alpha, inplace=inplace)
 
 
 class SELU(_Activation):
     """1.0507 elu(x, 1.6733)."""
 
     function = staticmethod(F.selu)
-    options = {"inplace": False}
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
 
 
 class LeakyReLU(_Activation):
     """x above zero, negative_slope x below."""
 
     function = staticmethod(F.leaky_relu)
-    options = {"negative_slope": 0.01, "inplace": False}
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        super().__init__(negative_slope=negative_slope, inplace=inplace)
 
 
 class Softplus(_Activation):
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
 
     function = staticmethod(F.softplus)
-    options = {"beta": 1.0, "threshold": 20.0}
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__(beta=beta, threshold=threshold)
 
 
 class Hardtanh(_Activation):
     """x limited to [min_val, max_val]."""
 
     function = staticmethod(F.hardtanh)
-    options = {"min_val": -1.0, "max_val": 1.0, "inplace": False}
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
 
 
 class Hardswish(_Activation):
     """x relu6(x + 3) / 6."""
 
     function = staticmethod(F.hardswish)
-    options = {"inplace": False}
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
 
 
 class Hardsigmoid(_Activation):
     """relu6(x + 3) / 6."""
 
     function = staticmethod(F.hardsigmoid)
-    options = {"inplace": False}
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
 
 
 class Hardshrink(_Activation):
     """0 in [-lambd, lambd], x elsewhere."""
 
     function = staticmethod(F.hardshrink)
-    options = {"lambd": 0.5}
     shown = ("lambd",)
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(lambd=lambd)
 
 
 class Softshrink(_Activation):
     """x moved towards zero by lambd, at most to zero."""
 
     function = staticmethod(F.softshrink)
-    options = {"lambd": 0.5}
     shown = ("lambd",)
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__(lambd=lambd)
 
 
 class Threshold(_Activation):
     """x above the threshold, else `value`."""
 
     function = staticmethod(F.threshold)
-    options = {"threshold": 0.0, "value": 0.0, "inplace": False}
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
+        super().__init__(threshold=threshold, value=value, inplace=inplace)
 
 
 class Softsign(_Activation):
@@ -189,11 +219,17 @@ class Softsign(_Activation):
 
     function = staticmethod(F.softsign)
 
+    def __init__(self) -> None:
+        super().__init__()
+
 
 class Tanhshrink(_Activation):
     """x - tanh(x)."""
 
     function = staticmethod(F.tanhshrink)
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 class LogSigmoid(_Activation):
@@ -201,39 +237,50 @@ class LogSigmoid(_Activation):
 
     function = staticmethod(F.logsigmoid)
 
+    def __init__(self) -> None:
+        super().__init__()
+
 
 class GLU(_Activation):
     """The first half along `dim` times the sigmoid of the second."""
 
     function = staticmethod(F.glu)
-    options = {"dim": -1}
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__(dim=dim)
 
 
 class Softmax(_Activation):
     """exp(x) / sum(exp(x)) along `dim`."""
 
     function = staticmethod(F.softmax)
-    options = {"dim": None}
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__(dim=dim)
 
 
 class Softmin(_Activation):
     """softmax(-x) along `dim`."""
 
     function = staticmethod(F.softmin)
-    options = {"dim": None}
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__(dim=dim)
 
 
 class LogSoftmax(_Activation):
     """log(softmax(x)) along `dim`."""
 
     function = staticmethod(F.log_softmax)
-    options = {"dim": None}
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__(dim=dim)
 
 
 class Softmax2d(Module):
     """softmax over the channels of x[n, c, h, w] (or x[c, h, w])."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         if input.dim() not in (3, 4):
             raise ValueError(
                 f"Softmax2d: expected input to be 3D or 4D, got {input.dim()}D instead"
@@ -245,7 +292,11 @@ class PReLU(Module):
     """x above zero, weight x below; one trained weight, or one for each channel."""
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         self.num_parameters = num_parameters
@@ -256,7 +307,7 @@ class PReLU(Module):
     def reset_parameters(self) -> None:
         init.constant_(self.weight, self.init)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return F.prelu(input, self.weight)
 
     def extra_repr(self) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from .._tensor import Tensor
 from .module import Module
 from .parameter import Parameter
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def _place(index: Any, count: int) -> int:
@@ -26,7 +29,7 @@ class _Listed(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Module]:
         return iter(self._modules.values())
 
     def __dir__(self) -> list[str]:
@@ -35,7 +38,13 @@ class _Listed(Module):
     def _key(self, index: Any) -> str:
         return next(islice(self._modules, _place(index, len(self)), None))
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return self._of(list(self._modules.items())[index])
         return self._modules[self._key(index)]
@@ -43,10 +52,10 @@ class _Listed(Module):
     def _of(self, items: list[tuple[str, Module]]) -> Any:
         return type(self)([module for _, module in items])
 
-    def __setitem__(self, index: Any, module: Module) -> None:
+    def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, self._key(index), module)
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: int | slice) -> None:
         keys = list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]
         for key in keys:
             delattr(self, key)
@@ -57,12 +66,12 @@ class _Listed(Module):
         for i, module in enumerate(modules):
             self._modules[str(i)] = module
 
-    def append(self, module: Module) -> Any:
+    def append(self, module: Module) -> Self:
         """Add a module at the end."""
         self.add_module(str(len(self)), module)
         return self
 
-    def insert(self, index: int, module: Module) -> Any:
+    def insert(self, index: int, module: Module) -> Self:
         """Put a module in front of the one at `index`."""
         if not isinstance(module, Module):
             raise AssertionError(f"module should be of type: {Module}")
@@ -73,13 +82,13 @@ class _Listed(Module):
         self._renumber(modules)
         return self
 
-    def extend(self, modules: Iterable[Module]) -> Any:
+    def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules at the end."""
         for module in list(modules):
             self.append(module)
         return self
 
-    def pop(self, index: Any = -1) -> Module:
+    def pop(self, index: int = -1) -> Module:
         module = self[index]
         del self[index]
         return module
@@ -87,6 +96,12 @@ class _Listed(Module):
 
 class Sequential(_Listed):
     """Modules called one after another, given as arguments or as an OrderedDict of names."""
+
+    @overload
+    def __init__(self, *args: Module) -> None: ...
+
+    @overload
+    def __init__(self, arg: OrderedDict[str, Module], /) -> None: ...
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
@@ -100,7 +115,7 @@ class Sequential(_Listed):
     def _of(self, items: list[tuple[str, Module]]) -> Sequential:
         return type(self)(OrderedDict(items))
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: int | slice) -> None:
         keys = list(self._modules)[index] if isinstance(index, slice) else [self._key(index)]
         for key in keys:
             delattr(self, key)
@@ -173,7 +188,7 @@ class ModuleDict(Module):
         if modules is not None:
             self.update(modules)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Module:
         return self._modules[key]
 
     def __setitem__(self, key: str, module: Module) -> None:
@@ -194,19 +209,19 @@ class ModuleDict(Module):
     def clear(self) -> None:
         self._modules.clear()
 
-    def pop(self, key: str) -> Any:
+    def pop(self, key: str) -> Module:
         return self._modules.pop(key)
 
-    def keys(self) -> Any:
+    def keys(self) -> KeysView[str]:
         return self._modules.keys()
 
-    def values(self) -> Any:
+    def values(self) -> ValuesView[Module]:
         return self._modules.values()
 
-    def items(self) -> Any:
+    def items(self) -> ItemsView[str, Module]:
         return self._modules.items()
 
-    def update(self, modules: Any) -> None:
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         for name, module in modules.items() if hasattr(modules, "items") else modules:
             self[name] = module
 
@@ -226,12 +241,12 @@ class ParameterList(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter(self[i] for i in range(len(self)))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return ParameterList([self[i] for i in range(*index.indices(len(self)))])
         return getattr(self, str(_place(index, len(self))))
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: int, value: Any) -> None:
         if isinstance(value, Tensor) and not isinstance(value, Parameter):
             value = Parameter(value)
         setattr(self, str(_place(index, len(self))), value)
@@ -294,13 +309,13 @@ class ParameterDict(Module):
     def __contains__(self, key: str) -> bool:
         return key in self._keys
 
-    def keys(self) -> Any:
+    def keys(self) -> Iterable[str]:
         return self._keys.keys()
 
-    def values(self) -> Any:
+    def values(self) -> Iterable[Any]:
         return [self[key] for key in self._keys]
 
-    def items(self) -> Any:
+    def items(self) -> Iterable[tuple[str, Any]]:
         return [(key, self[key]) for key in self._keys]
 
     def update(self, parameters: Any) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import functional as F
 from .module import Module
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
 
 
 class _Dropout(Module):
@@ -18,7 +21,7 @@ class _Dropout(Module):
         self.p = p
         self.inplace = inplace
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return type(self).function(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:

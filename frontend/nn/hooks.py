@@ -5,13 +5,16 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._tensor import Tensor
 from ..autograd import is_grad_enabled
 from ..autograd.function import Function
 from ..autograd.hooks import RemovableHandle, add_hook, arguments_of
 from ..recording import threads
+
+if TYPE_CHECKING:
+    from ..nn.module import Module
 
 FORWARD_PRE, FORWARD = "_forward_pre_hooks", "_forward_hooks"
 BACKWARD_PRE, BACKWARD = "_backward_pre_hooks", "_backward_hooks"
@@ -40,7 +43,7 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
         return [(hook, number in with_kwargs) for number, hook in self[kind].items()]
 
     @threads.gives_way
-    def call(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What `module(*args, **kwargs)` returns."""
         for hook, with_kwargs in self.of(FORWARD_PRE):
             if with_kwargs:
@@ -150,7 +153,7 @@ class _Inputs(Function):
     """The arguments of a module, unchanged: their gradients are the last the module makes."""
 
     @staticmethod
-    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> Any:
+    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> tuple[Any, ...]:
         ctx.passing = passing
         return tuple(t.view_as(t) for t in tensors)
 
@@ -163,7 +166,7 @@ class _Outputs(Function):
     """The results of a module, unchanged: their gradients are the first it sees."""
 
     @staticmethod
-    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> Any:
+    def forward(ctx: Any, passing: _Passing, *tensors: Any) -> tuple[Any, ...]:
         ctx.passing = passing
         return tuple(t.view_as(t) for t in tensors)
 

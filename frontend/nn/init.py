@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
@@ -15,13 +15,18 @@ from ..autograd import no_grad
 from ..functions.sampling import normal_ as _normal
 from ..functions.sampling import uniform_ as _uniform
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..functions.generator import Generator
+
+P = ParamSpec("P")
 _LINEAR = (
     "linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
     "conv_transpose3d",
 )  # fmt: skip
 
 
-def calculate_gain(nonlinearity: str, param: Any = None) -> float:
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor by which a nonlinearity's inputs are spread to keep the variance."""
     if nonlinearity in _LINEAR or nonlinearity == "sigmoid":
         return 1.0
@@ -55,26 +60,30 @@ def _fans(tensor: Any) -> tuple[int, int]:
 _calculate_fan_in_and_fan_out = _fans
 
 
-def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Any:
+def uniform_(
+    tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Uniform in [a, b)."""
     with no_grad():
         return _uniform(tensor, a, b, generator=generator)
 
 
-def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Any:
+def normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Normal of the given mean and standard deviation."""
     with no_grad():
         return _normal(tensor, mean, std, generator=generator)
 
 
 def trunc_normal_(
-    tensor: Any,
+    tensor: Tensor,
     mean: float = 0.0,
     std: float = 1.0,
     a: float = -2.0,
     b: float = 2.0,
-    generator: Any = None,
-) -> Any:
+    generator: Generator | None = None,
+) -> Tensor:
     """Normal of the given mean and standard deviation, limited to [a, b] by drawing there only."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
@@ -93,17 +102,17 @@ def trunc_normal_(
         return tensor.clamp_(min=a, max=b)
 
 
-def constant_(tensor: Any, val: float) -> Any:
+def constant_(tensor: Tensor, val: float) -> Tensor:
     """One value everywhere."""
     with no_grad():
         return tensor.fill_(val)
 
 
-def ones_(tensor: Any) -> Any:
+def ones_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 1.0)
 
 
-def zeros_(tensor: Any) -> Any:
+def zeros_(tensor: Tensor) -> Tensor:
     with no_grad():
         return tensor.zero_()
 
@@ -115,14 +124,14 @@ def _written(tensor: Any, array: np.ndarray) -> Any:
         return tensor.copy_(make(array))
 
 
-def eye_(tensor: Any) -> Any:
+def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix."""
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     return _written(tensor, np.eye(*tensor.shape, dtype=np.float32))
 
 
-def dirac_(tensor: Any, groups: int = 1) -> Any:
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution weight that passes its input on."""
     if tensor.dim() not in (3, 4, 5):
         raise ValueError("Only tensors with 3, 4, or 5 dimensions are supported")
@@ -138,13 +147,15 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
     return _written(tensor, array)
 
 
-def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
+def xavier_uniform_(
+    tensor: Tensor, gain: float = 1.0, generator: Generator | None = None
+) -> Tensor:
     """Uniform of variance 2 gain^2 / (fan_in + fan_out); Glorot and Bengio, AISTATS 2010."""
     bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal of variance 2 gain^2 / (fan_in + fan_out); Glorot and Bengio, AISTATS 2010."""
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))), generator)
 
@@ -165,12 +176,12 @@ def _empty(tensor: Any) -> bool:
 
 
 def kaiming_uniform_(
-    tensor: Any,
+    tensor: Tensor,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
-    generator: Any = None,
-) -> Any:
+    generator: Generator | None = None,
+) -> Tensor:
     """Uniform of variance gain^2 / fan; He et al., arXiv 1502.01852."""
     if _empty(tensor):
         return tensor
@@ -179,19 +190,19 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor: Any,
+    tensor: Tensor,
     a: float = 0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
-    generator: Any = None,
-) -> Any:
+    generator: Generator | None = None,
+) -> Tensor:
     """Normal of variance gain^2 / fan; He et al., arXiv 1502.01852."""
     if _empty(tensor):
         return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
-def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """Orthonormal rows or columns (dimension 0 against the rest), times gain."""
     if tensor.dim() < 2:
         raise ValueError("Only tensors with 2 or more dimensions are supported")
@@ -207,7 +218,9 @@ def orthogonal_(tensor: Any, gain: float = 1, generator: Any = None) -> Any:
     return _written(tensor, np.ascontiguousarray(array, dtype=np.float32))
 
 
-def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = None) -> Any:
+def sparse_(
+    tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
+) -> Tensor:
     """Normal, with a share `sparsity` of each column zero."""
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
@@ -223,8 +236,8 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = No
         return tensor.mul_(make(keep, device=tensor.device))
 
 
-def _deprecated(name: str, current: Callable[..., Any]) -> Callable[..., Any]:
-    def function(*args: Any, **options: Any) -> Any:
+def _deprecated(name: str, current: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    def function(*args: P.args, **options: P.kwargs) -> Tensor:
         warnings.warn(
             f"`nn.init.{name}` is now deprecated in favor of `nn.init.{current.__name__}`.",
             FutureWarning,

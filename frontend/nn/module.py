@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from tilewright.ir.location import at_user_line
 
@@ -18,7 +18,22 @@ from .hooks import BACKWARD, BACKWARD_PRE, FORWARD, FORWARD_PRE, NAMES, Hooks
 from .parameter import Buffer, Parameter
 from .state import HOOKS, State
 
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
+    from ..types import DeviceLike
+
 T = TypeVar("T", bound="Module")
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class _Forward(Protocol[P, R]):
+    """A module by its `forward`: calling it takes and returns the same."""
+
+    _hooks: Hooks | None
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
 def _unimplemented(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -54,9 +69,9 @@ class Module(State):
         own["_non_persistent_buffers_set"] = set()
 
     @threads.gives_way
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: _Forward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         if self._hooks is not None:
-            return self._hooks.call(self, args, kwargs)
+            return self._hooks.call(self, args, kwargs)  # type: ignore[arg-type]
         return self.forward(*args, **kwargs)
 
     # ---- attributes --------------------------------------------------------------------------
@@ -153,7 +168,7 @@ class Module(State):
         if name == "":
             raise KeyError(f'{what} name can\'t be empty string ""')
 
-    def register_parameter(self, name: str, param: Any) -> None:
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter, or None for one that is left out."""
         entries = self._entries("_parameters", "parameters")
         self._check_name(name, "parameter")
@@ -166,7 +181,7 @@ class Module(State):
             )
         entries[name] = param
 
-    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that belongs to the module's state but is not trained."""
         entries = self._entries("_buffers", "buffer")
         self._check_name(name, "buffer")
@@ -243,21 +258,21 @@ class Module(State):
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Any]]:
+    ) -> Iterator[tuple[str, Parameter]]:
         """Parameters with dotted names, each once."""
         return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
-    def parameters(self, recurse: bool = True) -> Iterator[Any]:
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Any]]:
+    ) -> Iterator[tuple[str, Tensor]]:
         """Buffers with dotted names, each once."""
         return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
-    def buffers(self, recurse: bool = True) -> Iterator[Any]:
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
@@ -270,10 +285,10 @@ class Module(State):
             module = module._modules[name]
         return module
 
-    def get_parameter(self, target: str) -> Any:
+    def get_parameter(self, target: str) -> Parameter:
         return self._get_member("_parameters", "an nn.Parameter", target)
 
-    def get_buffer(self, target: str) -> Any:
+    def get_buffer(self, target: str) -> Tensor:
         return self._get_member("_buffers", "a buffer", target)
 
     def _get_member(self, kind: str, what: str, target: str) -> Any:
@@ -320,8 +335,8 @@ class Module(State):
             if set_to_none:
                 parameter._grad = None
             else:
-                parameter.grad.detach_()
-                parameter.grad.zero_()
+                parameter._grad.detach_()
+                parameter._grad.zero_()
 
     def _apply(self: T, fn: Callable[[Any], Any], recurse: bool = True) -> T:
         """Replace the value of every parameter and buffer by `fn` of it."""
@@ -393,13 +408,13 @@ class Module(State):
     def bfloat16(self: T) -> T:
         return self._cast("bfloat16")
 
-    def type(self: T, dst_type: Any) -> T:
+    def type(self: T, dst_type: DType | str) -> T:
         return self._apply(lambda t: t.type(dst_type))
 
     def cpu(self: T) -> T:
         return self._apply(lambda t: t.cpu())
 
-    def cuda(self: T, device: Any = None) -> T:
+    def cuda(self: T, device: DeviceLike | None = None) -> T:
         return self._apply(lambda t: t.cuda(device))
 
     def share_memory(self: T) -> T:

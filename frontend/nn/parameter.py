@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from .. import recording
 from .._tensor import Tensor, _copied
 from ..functions import creation
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 class Parameter(Tensor):
     """A tensor that is listed among the parameters of the module it is assigned to.
@@ -20,7 +23,7 @@ class Parameter(Tensor):
     data: its value, whose memory it shares. requires_grad: whether it collects gradients.
     """
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Self:
         if data is None:
             data = creation.empty(0)
         if not isinstance(data, Tensor):
@@ -40,7 +43,7 @@ class Parameter(Tensor):
         memo[id(self)] = made
         return made
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         array = np.ascontiguousarray(self.detach().cpu()._array()).reshape(self.shape)
         arguments = (type(self), array, self.dtype, str(self.device), self.requires_grad)
         return _rebuild, arguments, self.__dict__ or None
@@ -77,7 +80,7 @@ def _taken(cls: type, data: Any, count: int) -> Any:
 class _Probe(Parameter):
     """Tells the reference count of a temporary inside Parameter.__new__."""
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Any:
         return getrefcount(data)
 
 
@@ -89,7 +92,7 @@ class Buffer(Tensor):
 
     persistent: bool
 
-    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Self:
         made = (creation.empty(0) if data is None else data).as_subclass(cls)
         made.persistent = persistent
         return made

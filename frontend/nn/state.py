@@ -52,8 +52,12 @@ class State:
         raise RuntimeError("Reached a code path in Module.set_extra_state() that should never run.")
 
     def state_dict(
-        self: Any, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
-    ) -> Any:
+        self: Any,
+        *args: Any,
+        destination: Any = None,
+        prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[str, Any]:
         """Every parameter and persistent buffer by dotted name, sharing memory with the module.
 
         keep_vars: the parameters themselves instead of detached tensors.

@@ -1,12 +1,16 @@
-"""tilewright.onnx: models to ONNX, with the signature of torch.onnx.export, and back (`load`)."""
+"""tilewright.onnx: `export` with torch.onnx's signature, and `load`."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import OnnxExporterError, OnnxLoaderError, UnsupportedOperatorError
+
+if TYPE_CHECKING:
+    from ..onnx.program import ONNXProgram
+    from ..types import FileLike
 
 __all__ = [
     "export",
@@ -20,14 +24,14 @@ __all__ = [
 
 
 class TrainingMode(enum.Enum):
-    """How PyTorch names the mode of an exported model; only EVAL is exported."""
+    """PyTorch's names for the mode of an exported model. Only EVAL is supported."""
 
     EVAL = 0
     PRESERVE = 1
     TRAINING = 2
 
 
-# PyTorch's options that choose between its exporters or tell them how to work.
+# PyTorch's options that select or tune its exporters.
 _IGNORED = (
     "artifacts_dir",
     "do_constant_folding",
@@ -46,7 +50,7 @@ _IGNORED = (
 def export(
     model: Any,
     args: Any = (),
-    f: Any = None,
+    f: FileLike | None = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
@@ -57,22 +61,22 @@ def export(
     training: TrainingMode = TrainingMode.EVAL,
     verify: bool = False,
     **options: Any,
-) -> Any:
-    """The ONNX model of `model(*args, **kwargs)`, written to `f` if it is given.
+) -> ONNXProgram:
+    """Export `model(*args, **kwargs)` to an ONNX model, and write it to `f` if that is given.
 
     model: a Module, recorded in eval mode, or a function of tensors.
     args: the example inputs: a tensor or a tuple, whose last element may be a dict of keywords.
     f: a path or a binary file.
-    input_names, output_names: of the ONNX graph; by default those of forward's parameters, and
-        `output`. Parameters and buffers keep their names in the state_dict; nodes tell in their
-        doc_string the user's line.
+    input_names, output_names: of the ONNX graph; by default the names of forward's parameters, and
+    `output`. Parameters and buffers keep their names in the state_dict. The doc_string of a node
+    has the user's line.
     opset_version: 18 (the default) or newer.
-    dynamic_axes: {"input": {0: "batch"}} or {"input": [0]}: axes whose size stays open. Axes of one
-        name have one size. Also as dynamic_shapes, in the form of torch.export.
+    dynamic_axes: {"input": {0: "batch"}} or {"input": [0]}: axes of variable size. Axes with the
+    same name have the same size. dynamic_shapes is the same in torch.export's form.
     verify: compare with onnxruntime on `args`.
 
-    Returns an ONNXProgram. Raises OnnxExporterError for what ONNX can't express, naming the op and
-    the user's line.
+    Returns an ONNXProgram. An op that ONNX can't express raises OnnxExporterError, which names the
+    op and the user's line.
     """
     unknown = sorted(set(options) - set(_IGNORED))
     if unknown:
@@ -102,15 +106,15 @@ def export(
 
 
 def load(f: Any) -> Any:
-    """The model in an ONNX file as a module that runs on our own ops.
+    """Load the model of an ONNX file as a module that runs on tilewright's ops.
 
-    f: a path, whose folder also has the weights that are not in the file itself, a binary stream,
-        an onnx.ModelProto or an ONNXProgram.
+    f: a path, whose folder also has any external weights; or a binary stream, an onnx.ModelProto or
+        an ONNXProgram.
 
-    The module takes the graph's inputs, in order or by name, and gives its output, or a tuple of
-    them. Initializers are its parameters and buffers under their own names; numbers and small
-    arrays of integers are part of the graph. Opset 7 and newer. Raises OnnxLoaderError for
-    operators that are missing, naming all of them.
+    The module takes the graph's inputs, in order or by name, and returns its output, or a tuple of
+    outputs. Initializers become its parameters and buffers, with their own names; numbers and small
+    arrays of integers become part of the graph. Supports opset 7 and newer. Missing operators raise
+    OnnxLoaderError, which names all of them.
     """
     from .package import require_onnx
 

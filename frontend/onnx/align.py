@@ -1,7 +1,7 @@
 """One graph from several recordings of a model that differ in the sizes of its dynamic axes.
 
-A recording knows its sizes as plain ints. Where they differ between the recordings of one graph, a
-size depends on the dynamic axes; `sizes.py` finds out how.
+A recording has its sizes as plain ints. A size that differs between the recordings depends on the
+dynamic axes; `sizes.py` finds out how.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Extent = int | Varying
 
 
 def merge(values: Sequence[Any]) -> Any:
-    """One value from those of all recordings: ints that differ, also in tuples, become Varying.
+    """Merge the values of all recordings to one. Differing ints, also in tuples, become Varying.
 
-    TypeError if they differ in more than that.
+    TypeError for any other difference.
     """
     first = values[0]
     if all(type(v) is type(first) and v == first for v in values[1:]):
@@ -51,10 +51,10 @@ def across(rule: Callable[..., int], *extents: Extent) -> Extent:
 
 
 class Traced:
-    """A node as all recordings have it.
+    """A node that all recordings have in common.
 
-    nodes: it, in each recording. operands: what it reads. shape, attrs: with Varying where the
-    recordings differ.
+    nodes: the node in each recording. operands: of the node. shape, attrs: with Varying where the
+        recordings differ.
     """
 
     __slots__ = ("nodes", "operands", "shape")
@@ -93,7 +93,7 @@ class Traced:
 class Alignment:
     """Pairs up the nodes of the recordings.
 
-    source: what leaf `node` of recording `i` is read from, to tell whether leaves correspond.
+    source: returns the source of leaf `node` in recording `i`, by which leaves are matched.
     """
 
     def __init__(self, source: Callable[[int, Node], Any]):
@@ -101,7 +101,7 @@ class Alignment:
         self.known: dict[tuple[Node, ...], Traced] = {}
 
     def trace(self, nodes: Sequence[Node]) -> Traced:
-        """The node that each recording has as one of `nodes`."""
+        """The Traced of `nodes`, which has one node for each recording."""
         goal = _values(nodes)
         stack = [goal]
         while stack:
@@ -120,7 +120,7 @@ class Alignment:
         return self.known[goal]
 
     def decomposed(self, traced: Traced) -> Traced:
-        """What a composite is made of."""
+        """The decomposition of a composite."""
         return self.trace([decomposed(n) for n in traced.nodes])
 
     def _check(self, nodes: tuple[Node, ...]) -> None:
@@ -147,12 +147,12 @@ _WHOLE: dict[Op, Callable[[Node], tuple[Any, ...]]] = {
     REGISTRY["reshape"]: lambda x: (tuple(x.shape),),
     REGISTRY["expand"]: lambda x: (tuple(x.shape),),
 }
-"""The attributes with which an op changes nothing."""
+"""The attributes with which an op leaves its operand unchanged."""
 
 
 def _as_one_op(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """`nodes`, of which some may lack a movement that would change nothing at their sizes, as in
-    `table[:t]` where t is all of it. They get it, so that all are of one op."""
+    """`nodes`, made of one op. A recording lacks a movement that changes nothing at its sizes, such
+    as `table[:t]` where t is the whole length. Such nodes get the movement here."""
     found = {n.op for n in nodes}
     if len(found) == 1:
         return nodes
@@ -174,7 +174,7 @@ def _values(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _value(node: Node) -> Node:
-    """The node whose value a marker has."""
+    """The node beneath markers, which has their value."""
     while True:
         place = MARKERS.get(node.op)
         if place is None:

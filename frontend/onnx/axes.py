@@ -1,4 +1,4 @@
-"""Which axes of the inputs stay open, in PyTorch's two notations."""
+"""The axes of variable size, in PyTorch's two notations."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ def _paired(name: str, value: Any, shape: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _name(size: Any, default: str) -> str:
-    """A string, or a Dim, which has its name as __name__; Dim.DYNAMIC and Dim.AUTO have none."""
+    """The name of a size: a string, or a Dim's __name__. Dim.DYNAMIC and Dim.AUTO get the
+    default."""
     if isinstance(size, str):
         return size
     return str(getattr(size, "__name__", default))

@@ -1,4 +1,4 @@
-"""An exported model beside our own results."""
+"""Comparison of an exported model with our own results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..inspection.tracing import Call, eval_mode, tensors_of
 from .errors import OnnxExporterError
 
 TOLERANCE = {2: 2e-2, 4: 1e-4, 8: 1e-6}
-"""Relative to the largest element, by the size of a float in bytes."""
+"""Bytes of a float -> the allowed error, relative to the largest element."""
 
 
 def verify_program(program: Any, call: Call) -> float:

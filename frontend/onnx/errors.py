@@ -1,10 +1,10 @@
-"""What export raises, under PyTorch's names, and what loading does."""
+"""The errors of export, with PyTorch's names, and of loading."""
 
 from __future__ import annotations
 
 
 class OnnxExporterError(RuntimeError):
-    """The model can't be exported; the message says which op, at which line, and why."""
+    """The model can't be exported. The message names the op, the line and the reason."""
 
 
 class UnsupportedOperatorError(OnnxExporterError):
@@ -12,8 +12,8 @@ class UnsupportedOperatorError(OnnxExporterError):
 
 
 class GraphsDiffer(OnnxExporterError):
-    """Recordings at different sizes are not of one graph."""
+    """Recordings at different sizes have different graphs."""
 
 
 class OnnxLoaderError(RuntimeError):
-    """The model can't be loaded or run; the message names the operators, or the node."""
+    """The model can't be loaded or run. The message names the operators or the node."""

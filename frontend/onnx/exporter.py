@@ -1,4 +1,4 @@
-"""Exporter: an ONNX graph in the making."""
+"""Exporter: builds an ONNX graph."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .sizes import Expression, express
 
 Form = Callable[..., "str | None"]
 """form(exporter, traced, *inputs) adds a node's ONNX form and returns the name of its value, or
-None to have it decomposed."""
+None if the node must be decomposed."""
 
 FORMS: dict[Op, Form] = {}
 UNSUPPORTED: dict[Op, str] = {}
-"""Ops without an ONNX form, and why."""
+"""Ops without an ONNX form -> the reason."""
 
 LARGEST_FOLD = 4096
-"""Elements up to which what depends on no input is computed at once."""
+"""The most elements of a value without inputs that is computed at export."""
 
 
 def form(*which: Op) -> Callable[[Form], Form]:
@@ -44,15 +44,15 @@ def form(*which: Op) -> Callable[[Form], Form]:
 
 
 def plain(op: Op) -> bool:
-    """Whether the record's name of an operator is all there is to its form."""
+    """Whether the operator named in the record is the op's whole form."""
     return isinstance(op.onnx, str) and not op.params and op not in FORMS
 
 
 class Exporter:
     """Turns traced nodes into ONNX nodes.
 
-    recordings: of the model, the first one giving the constants. inputs, parameters: names by what
-    leaves are read from (Recording.sources).
+    recordings: of the model. The first one supplies constants. inputs, parameters: names of leaves,
+    by their source (Recording.sources).
     """
 
     def __init__(self, recordings: Sequence[Recording], inputs: dict[int, str], opset: int):
@@ -64,22 +64,22 @@ class Exporter:
         self.nodes: list[Any] = []
         self.initializers: dict[str, np.ndarray] = {}
         self.types: dict[str, tuple[DType, tuple[Extent, ...]]] = {}
-        self.symbols: dict[Varying, str] = {}  # sizes with a name of the user's
+        self.symbols: dict[Varying, str] = {}  # sizes that the user named
         self._values: dict[Traced, str] = {}
         self._taken: set[str] = set(inputs.values())
         self._constants: dict[Any, str] = {}
         self._made: dict[Any, tuple[str, ...]] = {}
-        self._dims: dict[Varying, tuple[str, int]] = {}  # where to read a size: (value, axis)
+        self._dims: dict[Varying, tuple[str, int]] = {}  # size -> (value, axis) to read it from
         self._extents: dict[Varying, str] = {}
         self._folded: dict[Traced, bool] = {}
         self.results: list[Traced] = []
         self._users: collections.Counter[Traced] | None = None
-        self._active: list[Traced] = []  # what is being turned into ONNX, innermost last
+        self._active: list[Traced] = []  # nodes being converted, innermost last
 
     # ---- graph → names ----------------------------------------------------------------------
 
     def value(self, traced: Traced) -> str:
-        """The name of a node's value, which is added with all that it needs."""
+        """The name of a node's value. Adds the node and its operands where they are missing."""
         stack = [traced]
         while stack:
             top = stack[-1]
@@ -97,7 +97,7 @@ class Exporter:
         return self._values[traced]
 
     def know(self, name: str, dtype: DType, shape: tuple[Extent, ...]) -> None:
-        """Notes what a value is, and that its sizes can be read from it."""
+        """Note a value's dtype and shape, and that its sizes can be read from it."""
         self.types.setdefault(name, (dtype, shape))
         for axis, extent in enumerate(shape):
             if isinstance(extent, Varying):
@@ -118,7 +118,7 @@ class Exporter:
 
     @property
     def _at(self) -> Traced | None:
-        """The node that is being turned into ONNX."""
+        """The node being converted, if any."""
         return self._active[-1] if self._active else None
 
     def _form(self, t: Traced) -> str:
@@ -184,10 +184,10 @@ class Exporter:
             f"{format_location(t.nodes[0].loc)}"
         )
 
-    # ---- what depends on no input -----------------------------------------------------------
+    # ---- values without inputs --------------------------------------------------------------
 
     def _is_folded(self, t: Traced) -> bool:
-        """Whether `t` is made of constants and positions alone, the same in every recording."""
+        """Whether `t` depends on constants and positions alone, equal in every recording."""
         known = self._folded.get(t)
         if known is not None:
             return known
@@ -218,13 +218,14 @@ class Exporter:
     # ---- for the forms ----------------------------------------------------------------------
 
     def add(self, op_type: str, *inputs: str, **attributes: Any) -> str:
-        """A node with one output; returns the output's name."""
+        """Add a node with one output. Returns the output's name."""
         return self.add_many(op_type, 1, *inputs, **attributes)[0]
 
     def add_many(
         self, op_type: str, outputs: int, *inputs: str, **attributes: Any
     ) -> tuple[str, ...]:
-        """A node with several outputs. One that is there already serves again."""
+        """Add a node with several outputs, unless an equal one exists. Returns the outputs'
+        names."""
         key = (op_type, outputs, inputs, repr(sorted(attributes.items())))
         found = self._made.get(key)
         if found is not None:
@@ -248,7 +249,7 @@ class Exporter:
         return {attribute.name: get(attribute) for attribute in node.attribute}
 
     def users(self, t: Traced) -> int:
-        """How many nodes read `t`, an output counting as one."""
+        """The number of nodes and outputs that read `t`."""
         if self._users is None:
             self._users = collections.Counter(
                 operand for each in self.alignment.known.values() for operand in each.operands
@@ -257,7 +258,7 @@ class Exporter:
         return self._users[t]
 
     def fresh(self, stem: str) -> str:
-        """A name that no value has."""
+        """An unused name."""
         name, number = stem, 0
         while name in self._taken:
             number += 1
@@ -266,7 +267,7 @@ class Exporter:
         return name
 
     def _node_name(self, op_type: str, inputs: Sequence[str]) -> str:
-        """By the module that the node's parameters belong to: `layers.0.weight` → layers.0/Gemm."""
+        """A node's name with the module of its parameters: `layers.0.weight` → layers.0/Gemm."""
         owners = [i.rpartition(".")[0] for i in inputs if i in self.initializers]
         owners = [o for o in owners if o]
         return self.fresh(f"{owners[0]}/{op_type}" if owners else op_type)
@@ -299,7 +300,7 @@ class Exporter:
         return name
 
     def _express_later(self, size: Varying) -> Expression | None:
-        """`size` by the shapes of tensors that come later but don't depend on what needs it."""
+        """`size` in terms of the shapes of later tensors that don't depend on its readers."""
         later: dict[Varying, Traced] = {}
         dependent: dict[Traced, bool] = dict.fromkeys(self._active, True)
         for t in self.alignment.known.values():  # operands first
@@ -360,7 +361,7 @@ class Exporter:
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
 
     def cast(self, value: str, dtype: DType) -> str:
-        # What float8_e4m3fn can't hold becomes its largest number.
+        # Numbers beyond the range of float8_e4m3fn become its largest one.
         more = {"saturate": int(dtype is float8_e4m3fn)} if dtype in FLOAT8 else {}
         return self.add("Cast", value, to=self.element_type(dtype), **more)
 
@@ -372,7 +373,8 @@ class Exporter:
         return self.constant(value, like.dtype if isinstance(like, Traced) else like)
 
     def static(self, t: Traced, what: str, value: Any) -> Any:
-        """`value`, which an ONNX attribute holds, so it may not depend on the dynamic axes."""
+        """Check that `value` doesn't depend on the dynamic axes, since an ONNX attribute holds
+        it."""
         flat = [value]
         while flat:
             each = flat.pop()
@@ -393,4 +395,5 @@ _INVERSES: dict[tuple[str, ...], Callable[[float], float]] = {
     ("Sqrt",): lambda v: v * v if v > 0 else 0.5,
     ("Sqrt", "Reciprocal"): lambda v: 1 / (v * v) if v > 0 else 0.5,
 }
-"""Functions of sizes that numbers in a graph may be (one over a count, a square root), and back."""
+"""Functions by which numbers of a graph may depend on sizes (one over a count, a square root), and
+their inverses."""

@@ -1,4 +1,4 @@
-"""The onnx package, imported when it is needed and not before."""
+"""The onnx package, imported on first need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def require_onnx(what: str = "exporting to ONNX") -> Any:
-    """The module `onnx`, or an error that says how to get it."""
+    """The module `onnx`, or an error that says how to install it."""
     try:
         import onnx
     except ImportError as error:

@@ -26,14 +26,14 @@ Axis = tuple[int, int]
 
 
 class ONNXProgram:
-    """What export gives: `model_proto`, and `save(path)`."""
+    """The result of an export: `model_proto`, and `save(path)`."""
 
     def __init__(self, model_proto: Any):
         self.model_proto = model_proto
 
     def save(self, destination: Any) -> None:
-        """Write the model to a path or a binary file. Beyond protobuf's 2 GB the weights go to a
-        file of their own beside it."""
+        """Write the model to a path or a binary file. Beyond protobuf's limit of 2 GB the weights
+        go to a separate file beside it."""
         onnx = require_onnx()
         if not isinstance(destination, (str, os.PathLike)):
             destination.write(self.model_proto.SerializeToString())
@@ -58,7 +58,7 @@ def build(
     dynamic: Mapping[Axis, str],
     opset: int,
 ) -> Any:
-    """The ModelProto of a call; `dynamic` names the axes whose size stays open."""
+    """The ModelProto of a call. dynamic: names of the axes of variable size."""
     onnx = require_onnx()
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= opset <= newest:
@@ -73,7 +73,7 @@ def build(
         try:
             return _assemble(call, recordings, symbols, names, output_names, opset)
         except GraphsDiffer as e:
-            # Sizes may differ by accident at these sizes: a reshape to what a tensor is already.
+            # These sizes may be unlucky: at some of them a reshape may change nothing.
             error = error or e
     assert error is not None, "there is at least one way to choose sizes"
     raise error
@@ -98,7 +98,7 @@ def _names(kind: str, given: Sequence[str] | None, default: Sequence[str]) -> li
 
 
 def _recordings(call: Call, dynamic: Mapping[Axis, str]) -> Any:
-    """Lists of recordings at different sizes, to be tried in turn, with the sizes of each name."""
+    """Yield lists of recordings at different sizes, to try in turn, with the sizes of each name."""
     if not dynamic:
         yield [call.record()], {}
         return
@@ -173,7 +173,7 @@ def _free(exporter: Exporter, name: str) -> str:
 
 
 def _input(exporter: Exporter, recordings: Sequence[Recording], number: int, name: str) -> Any:
-    """The description of an input, whose sizes become known to the exporter."""
+    """The description of an input. The exporter learns its sizes."""
     arrays = [r.values[r.sources.index(number)] for r in recordings]
     shape = tuple(
         sizes[0] if len(set(sizes)) == 1 else Varying(sizes)
@@ -192,7 +192,7 @@ def _described(exporter: Exporter, name: str, dtype: Any, shape: Sequence[Any]) 
 
 
 def _size(exporter: Exporter, size: Varying) -> str | None:
-    """The name or formula of a size; None if there is none, which ONNX takes for unknown."""
+    """The name or formula of a size, or None, which means unknown to ONNX."""
     from .sizes import express
 
     found = express(size, list(exporter.symbols))

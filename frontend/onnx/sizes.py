@@ -1,4 +1,4 @@
-"""How a size that varies follows from the shapes of tensors that an ONNX graph holds."""
+"""Formulas for varying sizes, in terms of the shapes of an ONNX graph's tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Expression:
     divisor: int = 1
 
     def text(self, names: Mapping[Varying, str]) -> str | None:
-        """As a formula, if all terms have names."""
+        """The formula as text, if all terms have names."""
         if any(t not in names for t in self.terms):
             return None
         factor = [str(self.factor)] if self.factor != 1 else []
@@ -36,7 +36,8 @@ class Expression:
 
 
 def express(goal: Varying, known: Sequence[Varying]) -> Expression | None:
-    """`goal` in terms of `known` sizes: the simplest formula that holds in every recording."""
+    """The simplest formula for `goal` in terms of `known` sizes that is right in every
+    recording."""
     if goal in known:
         return Expression((goal,))
     for terms in _products(known):
@@ -78,11 +79,11 @@ def _line(x: Sequence[int], y: Sequence[int]) -> tuple[int, int] | None:
 
 
 def probes(sizes: Mapping[Key, int]) -> Iterator[list[dict[Key, int]]]:
-    """Lists of sizes to record a model with, for dynamic axes that have `sizes` in the example.
+    """Lists of sizes at which to record a model. `sizes` are the dynamic axes' in the example.
 
-    Each list changes every axis alone and all together, often enough to tell a line from a curve.
-    A model may take no sizes larger than some limit, or only multiples of something, so there are
-    several lists, to be tried in turn. None of their sizes is 1, which broadcasts.
+    Each list changes every axis alone and all together, often enough to tell a line from a curve. A
+    model may accept only sizes up to a limit, or multiples of a number, so there are several lists
+    to try in turn. No size is 1, as that would broadcast.
     """
     plans: tuple[Callable[[int], tuple[int, ...]], ...] = (_downwards, _upwards, _multiples)
     for plan in plans:

@@ -1,8 +1,7 @@
 """torch.optim: optimizers, each step of a parameter group one record."""
 
-# ruff: noqa: F401 -- all of it is re-exported
-
 import importlib
+from typing import TYPE_CHECKING
 
 from . import lr_scheduler
 from .adadelta import Adadelta
@@ -16,10 +15,20 @@ from .rmsprop import RMSprop
 from .rprop import Rprop
 from .sgd import SGD
 
+if TYPE_CHECKING:
+    from . import swa_utils
 
-def __getattr__(name: str) -> object:
-    if name == "swa_utils":  # it needs torch.nn
-        return importlib.import_module(".swa_utils", __name__)
-    raise AttributeError(
-        f"tilewright.optim has no {name!r}: it is not a name of PyTorch's, or not implemented yet"
-    )
+__all__ = [
+    "Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "lr_scheduler", "NAdam", "Optimizer",
+    "RAdam", "RMSprop", "Rprop", "SGD", "swa_utils",
+]  # fmt: skip
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name == "swa_utils":  # it needs torch.nn
+            return importlib.import_module(".swa_utils", __name__)
+        raise AttributeError(
+            f"tilewright.optim has no {name!r}: it is not a name of PyTorch's, or not implemented "
+            "yet"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -21,6 +21,10 @@ from .optimizer import (
     zeros_for,
 )
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from .optimizer import ParamsT
+
 
 class Adadelta(Optimizer):
     """p -= lr d, where d = g sqrt(mean of d^2 + eps) / sqrt(mean of g^2 + eps), with means that run
@@ -31,8 +35,8 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1.0,
+        params: ParamsT,
+        lr: float | Tensor = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
         weight_decay: float = 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
@@ -21,6 +21,10 @@ from .optimizer import (
     zeros_for,
 )
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from .optimizer import ParamsT
+
 
 class Adamax(Optimizer):
     """m is a running mean of g, u the larger of beta2 u and |g| + eps; p -= lr m' / u, with m'
@@ -31,8 +35,8 @@ class Adamax(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 2e-3,
+        params: ParamsT,
+        lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -20,13 +20,16 @@ from ..functions.promotion import to
 from ..recording import epoch, threads
 from .hooks import LOAD_POST, LOAD_PRE, SAVE_POST, SAVE_PRE, Hooked, with_hooks
 
+ParamsT = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
+Loss = TypeVar("Loss")
+
 
 class _Required:
     def __repr__(self) -> str:
         return "<required parameter>"
 
 
-required = _Required()
+required: Any = _Required()
 
 
 class Optimizer(Hooked):
@@ -38,7 +41,7 @@ class Optimizer(Hooked):
     A subclass defines `_update`, which makes one record of the step of a whole group.
     """
 
-    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
@@ -49,7 +52,7 @@ class Optimizer(Hooked):
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        groups = list(params)
+        groups: list[Any] = list(params)
         if not groups:
             raise ValueError(f"optimizer got an empty parameter list{at_user_line()}")
         if not isinstance(groups[0], dict):
@@ -107,6 +110,12 @@ class Optimizer(Hooked):
                 elif p._grad is not None:
                     p._grad.detach_()
                     p._grad.zero_()
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+
+    @overload
+    def step(self, closure: Callable[[], Loss]) -> Loss: ...
 
     @with_hooks
     @threads.gives_way
@@ -303,7 +312,7 @@ def _unpacked(name: str, value: Any, p: Any) -> Any:
 # ---- what the optimizers share ---------------------------------------------------------------
 
 
-def zeros_for(p: Any, value: float = 0.0) -> Any:
+def zeros_for(p: Tensor, value: float = 0.0) -> Tensor:
     """A tensor of `value` like `p`, in memory of its own.
 
     Not a recorded constant: the first step would be another graph than the rest.
@@ -317,18 +326,18 @@ def zeros_for(p: Any, value: float = 0.0) -> Any:
     return made
 
 
-def wide(p: Any) -> DType:
+def wide(p: Tensor) -> DType:
     """The dtype in which the arithmetic of `p` is done."""
     return dtypes.float64 if p.dtype is dtypes.float64 else dtypes.float32
 
 
-def number(value: Any) -> float:
+def number(value: float | Tensor) -> float:
     """A learning rate, which may be a 0-d tensor."""
     return value.item() if isinstance(value, Tensor) else value
 
 
 def scalars(
-    p: Any, states: Sequence[dict[str, Any]], numbers: Callable[[int], Sequence[float]]
+    p: Tensor, states: Sequence[dict[str, Any]], numbers: Callable[[int], Sequence[float]]
 ) -> list[Node]:
     """Numbers that change from step to step, as run-time inputs: numbers(step), which is one more
     than `states` have counted until now (0 for no states).
@@ -371,7 +380,7 @@ def columns_of(nodes: Sequence[Node], count: int) -> list[Sequence[Node]]:
     return [nodes[i : i + count] for i in range(0, len(nodes), count)]
 
 
-def check(name: str, value: Any, low: float = 0.0, high: float | None = None) -> None:
+def check(name: str, value: float | Tensor, low: float = 0.0, high: float | None = None) -> None:
     """ValueError unless low <= value (and value < high)."""
     number_ = value.item() if isinstance(value, Tensor) else value
     if not (low <= number_ and (high is None or number_ < high)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
@@ -22,6 +22,10 @@ from .optimizer import (
     zeros_for,
 )
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from .optimizer import ParamsT
+
 
 class RAdam(Optimizer):
     """Adam whose adaptive rate is scaled by how well its variance is known at a step, and left out
@@ -33,8 +37,8 @@ class RAdam(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-3,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
@@ -20,6 +20,10 @@ from .optimizer import (
     zeros_for,
 )
 
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from .optimizer import ParamsT
+
 
 class RMSprop(Optimizer):
     """v is a running mean of g^2 (alpha); p -= lr g / (sqrt(v) + eps), or with momentum along a
@@ -30,8 +34,8 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        params: Any,
-        lr: Any = 1e-2,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0,

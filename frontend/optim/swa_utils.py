@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.location import at_user_line
@@ -18,6 +18,9 @@ from ..nn.normalization import _BatchNorm
 from .lr_scheduler.composed import _each
 from .lr_scheduler.schedules import LRScheduler
 from .optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from ..types import DeviceLike
 
 __all__ = [
     "SWALR",
@@ -95,7 +98,7 @@ class AveragedModel(Module):
     def __init__(
         self,
         model: Module,
-        device: Any = None,
+        device: DeviceLike | None = None,
         avg_fn: Average | None = None,
         multi_avg_fn: Average | None = None,
         use_buffers: bool = False,
@@ -146,7 +149,7 @@ class AveragedModel(Module):
 
 
 @no_grad()
-def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = None) -> None:
     """Take the statistics of batch norms anew, as means over the batches of `loader`: tensors, or
     lists and tuples that begin with one."""
     momenta = {m: m.momentum for m in model.modules() if isinstance(m, _BatchNorm)}
@@ -172,7 +175,7 @@ class SWALR(LRScheduler):
     def __init__(
         self,
         optimizer: Optimizer,
-        swa_lr: Any,
+        swa_lr: float | Sequence[float],
         anneal_epochs: int = 10,
         anneal_strategy: str = "cos",
         last_epoch: int = -1,
@@ -198,7 +201,7 @@ class SWALR(LRScheduler):
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)

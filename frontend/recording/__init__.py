@@ -1,14 +1,15 @@
-"""Recording: how calls on tensors become nodes, and how nodes get values.
+"""Recording: calls on tensors become nodes, and nodes get values.
 
-    calls      op calls and views as lookups in a table    flushing   values for all that is live
-    epoch      handles, leaves, the state of an epoch      keeping    the histories a flush keeps
-    writes     in-place writes                             histories  what a backward pass needs
-    views      kinds of views and chains of them           roots      detached memory's histories
+    calls      op calls and views as lookups in a table    flushing   values of all live tensors
+    epoch      handles, leaves, the state of an epoch      keeping    histories at the end of an
+    epoch
+    writes     in-place writes                             histories  graphs of earlier epochs
+    views      kinds of views and chains of them           roots      histories of detached memory
     rounding   half types round once per call              threads    which thread may record
-    interrupts what Ctrl-C may not cut in two
+    interrupts Ctrl-C during in-place writes            builders   what is declared of a call
 
-Other modules import what they need of recording from here. State that is rebound (`calls.LIMIT`,
-`epoch.tensor_type`) is read in its module.
+Other modules import names of recording from here. Names that are rebound (`calls.LIMIT`,
+`epoch.tensor_type`) must be read in their own module.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from .calls import (
     cached_view,
     default_dtype,
     fallible_node_of,
-    floating_builds,
     grad_mode,
     hold,
     in_place_binary,
@@ -36,7 +36,6 @@ from .calls import (
     remember,
     resolve_all,
     scalar_dtype,
-    scaling_builds,
     set_casts,
     set_default_dtype,
     set_grad_enabled,
@@ -92,7 +91,6 @@ __all__ = [
     "end_step",
     "fallible",
     "fallible_node_of",
-    "floating_builds",
     "flush",
     "grad_mode",
     "handles",
@@ -120,7 +118,6 @@ __all__ = [
     "revalued",
     "scalar",
     "scalar_dtype",
-    "scaling_builds",
     "set_casts",
     "set_data",
     "set_default_dtype",

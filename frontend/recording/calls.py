@@ -1,14 +1,14 @@
-"""Recording: how calls on tensors become nodes.
+"""Recording: calls on tensors become nodes.
 
 An *epoch* is the time between two flushes. Within it tensors that hold values are numbered as
-leaves in the order of their first use, so a step that repeats meets the very nodes it recorded
-before: an op call is one dictionary lookup, and the tuple of live nodes identifies the plan.
+leaves in the order of their first use. So a repeated step meets the same nodes again: an op call is
+one dictionary lookup, and the tuple of live nodes identifies the plan.
 
     record()  -> a tensor for an op call        leaf(), resolve() -> a node for a tensor
-    assign()  -> an in-place write              flush()           -> values for all that is live
+    assign()  -> an in-place write              flush()           -> values for all live tensors
 
-Three rules keep it right: one table for each mode (of gradients, and of casts); keys compare by
-equality of interned nodes; and whatever changes from step to step (buffers, learning rates, random
+Three rules keep this correct. Each combination of grad mode and casts has its own table. Keys
+compare interned nodes. Everything that changes from step to step (buffers, learning rates, random
 offsets) is a leaf.
 """
 
@@ -33,6 +33,7 @@ from tilewright.ir.ops.composite import widen
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
+from .builders import facts, name_of
 from .epoch import Handle, clock, handles, mutated, resolve, storage_of
 from .flushing import end_step, flush
 from .roots import Root, source_of
@@ -40,13 +41,15 @@ from .rounding import built
 from .writes import assign
 
 if TYPE_CHECKING:
+    from .._tensor import Tensor
     from ..amp.casts import Casts
+    from ..types import Number
 
 LIMIT = 0 if devices.flag("TW_EAGER") else 4096
-"""Pending results at which a flush is made, so that a loop that reads no value stays bounded."""
+"""The number of pending results that causes a flush. It bounds loops that read no values."""
 
 tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
-tensor_of_array: Any = None  # `torch.tensor`, set by it too
+tensor_of_array: Any = None  # `torch.tensor`, set by _tensor.py too
 _new = object.__new__
 _append = handles.append
 _table: Any = epoch.table(True)
@@ -59,18 +62,18 @@ def set_grad_enabled(enabled: bool) -> None:
 
 
 def set_casts(casts: Casts | None) -> None:
-    """Have the operands of calls cast, as autocast does; None to leave them alone."""
+    """Cast the operands of calls, as autocast does; None casts nothing."""
     threads.claim()
     _set_mode(graph.grad_enabled(), casts)
 
 
 def _set_mode(grad: bool, casts: Casts | None) -> None:
-    """Swap the tables: ambient state costs nothing in an op call."""
+    """Swap the table, so that ambient state costs nothing in an op call."""
     global _table
     graph.set_grad_enabled(grad)
     clock.casts = casts
-    # A hit asks for no thread: out of the usual mode other threads, if there are any, are stopped
-    # here.
+    # A table hit doesn't check the thread. So outside the usual mode the guard stops other threads,
+    # if there are any.
     guarded = threads.guarded or ((not grad or casts is not None) and other_threads())
     _table = _guard if guarded else epoch.table(grad, casts)
 
@@ -95,12 +98,12 @@ def grad_mode(enabled: bool) -> Iterator[None]:
 
 @contextmanager
 def hold() -> Iterator[None]:
-    """The epoch goes on inside the block: values are computed one by one as they are read.
+    """Keep the epoch open inside the block: values are computed one by one as they are read.
 
-    For what keeps nodes in its hands while it calls code of the user (hooks, backward functions).
+    Code that holds nodes while it calls the user's code (hooks, backward functions) needs this.
     """
     threads.claim()
-    before = clock.holding  # put back, not counted down: an interrupt can't leave it too high
+    before = clock.holding  # restored, not decremented: an interrupt can't leave it too high
     try:
         clock.holding = before + 1
         yield
@@ -119,7 +122,7 @@ threads.flush, threads.set_mode, threads.arm = flush, _set_mode, _arm
 
 
 def blank() -> Any:
-    """A new tensor without node or memory, for a caller that fills it in."""
+    """A new tensor without node or memory, for the caller to fill in."""
     return _new(tensor_type)
 
 
@@ -135,7 +138,8 @@ def wrap(node: Node) -> Any:
 
 
 def wrap_all(nodes: Sequence[Node]) -> list[Any]:
-    """New tensors that hold `nodes`. No flush comes between them: it would outdate the rest."""
+    """New tensors that hold `nodes`. A flush comes only after the last, as it would outdate the
+    remaining nodes."""
     out = []
     for node in nodes:
         t = _new(tensor_type)
@@ -163,7 +167,7 @@ _usual_limit = LIMIT
 
 
 def _check_bytes() -> None:
-    """Have the next call end the epoch if it keeps much memory alive that nobody else holds."""
+    """Make the next call end the epoch if much memory is held by the epoch alone."""
     global LIMIT, _usual_limit
     dead = flushing.dead_leaf_bytes()
     clock.checked_bytes = clock.leaf_bytes + epoch.BYTES - dead
@@ -184,10 +188,10 @@ def _first_use(t: Any) -> Node:
 
 
 def record(build: Callable[..., Any], *args: Any) -> Any:
-    """The tensor (or tuple of tensors) that `build` makes of the nodes of `args`.
+    """Call `build` on the nodes of `args` and return its result as a tensor or a tuple of tensors.
 
-    build: a function of nodes (for the tensors in `args`) and of hashable attrs (the rest), pure,
-    and the same object in each call: it is part of the key by which the result is found again.
+    build: a pure function of nodes (for the tensors in `args`) and hashable attrs (for the rest).
+        It must be the same object in every call, as it is part of the table's key.
     """
     result = node_of(build, *args)
     if type(result) is tuple:
@@ -203,7 +207,7 @@ def record(build: Callable[..., Any], *args: Any) -> Any:
 def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any) -> Any:
     """As `record`; if `inplace`, `input` is overwritten with the result and returned.
 
-    That makes no tensor of the result first, which might end the epoch between op and write.
+    The result doesn't become a tensor first, since that might end the epoch between op and write.
     """
     if inplace:
         return assign(input, node_of(build, input, *args))
@@ -211,31 +215,31 @@ def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any
 
 
 def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
-    """As `record`, of a call that the values of its operands can make fail."""
+    """As `record`, for a call that can fail on the values of its operands."""
     return wrap(fallible_node_of(build, *args))
 
 
 def fallible_node_of(build: Callable[..., Any], *args: Any) -> Node:
-    """As `node_of`, of a call that the values of its operands can make fail: its checks are made
-    when the epoch ends, whether or not anything reads its result."""
+    """As `node_of`, for a call that can fail on the values of its operands. The end of the epoch
+    checks it, whether or not anything reads its result."""
     node: Node = node_of(build, *args)
     epoch.add_check(node)
     return node
 
 
 def node_of(build: Callable[..., Any], *args: Any) -> Any:
-    """As `record`, but the bare node (or nodes)."""
+    """As `record`, but return the bare node or nodes."""
     key = (build, *[(a._node or _first_use(a)) if isinstance(a, Handle) else a for a in args])
     try:
         result = _table.get(key)
-    except TypeError:  # something that can't be hashed, which no argument should be
+    except TypeError:  # an unhashable argument, which is an error
         _refuse(build, args)
         raise
     return _record(build, args) if result is None else result
 
 
 def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """The slow path: calls met for the first time, or by a thread that wasn't the owner."""
+    """The slow path: new calls, and calls of a thread that wasn't the owner."""
     threads.claim()
     nodes = [resolve(a) if isinstance(a, Handle) else a for a in args]
     key = (build, *nodes)
@@ -261,8 +265,8 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
-    """The node of a call's result, which knows the call."""
-    if any(result is n for n in nodes):  # a tensor of its own, also where nothing was computed
+    """The node of a call's result, which remembers the call."""
+    if any(result is n for n in nodes):  # the result is a new tensor even if nothing is computed
         result = ops.clone(result)
     if result.requires_grad:
         result.memo.setdefault("call", (build, nodes))
@@ -270,29 +274,32 @@ def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
 
 
 def _refuse(build: Callable[..., Any], args: Sequence[Any]) -> None:
-    """Raise TypeError if the first argument of a call is no tensor."""
+    """Raise TypeError if the first argument of a call isn't a tensor."""
     if args and not isinstance(args[0], (Handle, Node)):
-        name = getattr(build, "__name__", "call").strip("_")
         raise TypeError(
-            f"{name}(): argument 'input' (position 1) must be Tensor, not "
+            f"{_name(build)}(): argument 'input' (position 1) must be Tensor, not "
             f"{type(args[0]).__name__}{at_user_line()}"
         )
 
 
 def _refuse_others(build: Callable[..., Any], args: Sequence[Any]) -> None:
-    """Raise TypeError if an argument that a builder took for a node is no tensor."""
+    """Raise TypeError if an argument that a builder took for a node isn't a tensor."""
     for i, each in enumerate(args[1:], 2):
         if isinstance(each, (str, int, float)) or each is None:
-            name = getattr(build, "__name__", "call").strip("_")
             raise TypeError(
-                f"{name}(): argument {i} must be Tensor, not {type(each).__name__}{at_user_line()}"
+                f"{_name(build)}(): argument {i} must be Tensor, not {type(each).__name__}"
+                f"{at_user_line()}"
             ) from None
 
 
-def lowered(name: str, *tensors: Any) -> tuple[Any, ...]:
-    """`tensors` as the product `name`, which is made of several calls, takes them: in autocast's
-    dtype, if that is on."""
-    return tensors if clock.casts is None else clock.casts.lowered(name, tensors)
+def _name(build: Callable[..., Any]) -> str:
+    return name_of(build) or "call"
+
+
+def lowered(build: Callable[..., Any], *tensors: Any) -> tuple[Any, ...]:
+    """`tensors` as a builder of products takes them, before numbers join them: in autocast's dtype,
+    if that is on."""
+    return tensors if clock.casts is None else clock.casts.lowered(build, tensors)
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
@@ -302,7 +309,7 @@ def resolve_all(tensors: Sequence[Any]) -> list[Node]:
 
 
 def lookup(key: Any) -> Any:
-    """What was remembered under `key` in this grad mode, or None."""
+    """The table's entry for `key` in this mode, or None."""
     return _table.get(key)
 
 
@@ -312,14 +319,13 @@ def remember(key: Any, result: Any) -> Any:
 
 
 def is_exact(value: Any) -> bool:
-    """Whether a number is found by value: not zero, whose sign equality hides, and not NaN, which
-    equals nothing."""
+    """Whether equality identifies a number. It doesn't for zeros, as 0.0 == -0.0, and for NaN."""
     return not isinstance(value, float) or (value != 0 and value == value)
 
 
 def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool) -> Node:
-    """A binary op with a Python number: a constant until it keeps changing, then a run-time
-    input."""
+    """A binary op with a Python number. The number is a constant; if it keeps changing, it becomes
+    an input of the run."""
     threads.claim()
     if isinstance(value, (np.generic, np.ndarray)):
         if value.ndim:
@@ -337,11 +343,12 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     if clock.casts is not None:
         (node,) = clock.casts(build, [node])
     dtype = scalar_dtype(node.dtype, value)
-    if not dtype.is_floating_point and build in floating_builds:
+    known = facts(build)
+    if not dtype.is_floating_point and known is not None and known.floats:
         dtype = _default_dtype
     wide = dtype
-    if dtype in HALVES and build in scaling_builds and float(cast_number(value, dtype.np)) != value:
-        wide = float32
+    if dtype in HALVES and known is not None and known.widens:
+        wide = dtype if float(cast_number(value, dtype.np)) == value else float32
     other = number((build, node, kind, swapped), value, wide)
     nodes = (other, node) if swapped else (node, other)
     if wide is dtype:
@@ -357,8 +364,8 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
 def number(
     site: Any, value: Any, dtype: dtypes.DType, patience: int = 3, device: str | None = None
 ) -> Node:
-    """A Python number that is met at `site`: a constant, or from the `patience`-th other value on
-    an input of the run, so that a learning rate that changes doesn't compile anew."""
+    """The node of a Python number at `site`. It is a constant; after `patience` different values it
+    becomes an input of the run, so that a changing learning rate doesn't compile anew."""
     seen = epoch.sites.setdefault(site, set())
     changing = type(value) is not bool and len(seen) >= patience and value not in seen
     if changing and not epoch.clock.looking:  # an exported graph has no such inputs
@@ -367,15 +374,11 @@ def number(
     return ops.constant(value, dtype, device)
 
 
-floating_builds: set[Callable[..., Any]] = set()  # set by promotion
-scaling_builds: set[Callable[..., Any]] = set()
-"""Builders that don't round a number beside a half, as in PyTorch. All others do."""
-
-
 def scalar_dtype(
     dtype: dtypes.DType, value: Any, default: dtypes.DType | None = None
 ) -> dtypes.DType:
-    """The dtype in which a Python number meets a tensor of `dtype`: it only lifts the category."""
+    """The dtype of a Python number beside a tensor of `dtype`. A number can only raise the
+    category."""
     own = dtypes.of_scalar(value, default or default_dtype())
     return (
         dtype
@@ -396,8 +399,8 @@ _PYTHON = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
 
 
 def named_dtype(dtype: Any, default: dtypes.DType | None = None) -> dtypes.DType:
-    """The dtype that an argument names: itself, or that of a type of Python's numbers. None stands
-    for `default`, or for the dtype of new tensors."""
+    """The dtype of an argument: a dtype, or a Python number type such as `float`. None stands for
+    `default`, or for the dtype of new tensors."""
     if dtype.__class__ is dtypes.DType:
         return dtype
     if dtype is None:
@@ -421,15 +424,15 @@ def set_default_dtype(dtype: dtypes.DType) -> None:
         table.clear()
 
 
-# Factories of methods. They live here so that `_table` is a global of the function.
+# Factories of methods. They are here so that their methods read `_table` as a global.
 
 
 def unary(build: Callable[..., Any], name: str, doc: str | None = None) -> Callable[..., Any]:
-    def method(self: Any) -> Any:
+    def method(self: Tensor) -> Tensor:
         node = _table.get((build, self._node))
         if node is None:
             node = _record(build, (self,))
-        t = _new(tensor_type)
+        t: Any = _new(tensor_type)
         t._node = node
         _append(t)
         if len(handles) > LIMIT:
@@ -449,12 +452,12 @@ def binary(
     numbers: bool = True,
     doc: str | None = None,
 ) -> Callable[..., Any]:
-    """A method of two operands; `swapped` for the reflected operators (`2 - x`).
+    """Make a method of two operands; `swapped` for reflected operators (`2 - x`).
 
-    numbers: whether the second may be a Python number.
+    numbers: whether the second operand may be a Python number.
     """
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: Tensor, other: Number | Tensor) -> Tensor:
         if isinstance(other, Handle):
             node = _table.get((build, self._node, other._node))
             if node is None:
@@ -473,16 +476,16 @@ def binary(
                 node = _record_scalar(build, self, other, False)
                 if node is NotImplemented:
                     return _with_array(method, self, other)
-        t = _new(tensor_type)
+        t: Any = _new(tensor_type)
         t._node = node
         _append(t)
         if len(handles) > LIMIT:
             _overfull()
         return t
 
-    def reflected(self: Any, other: Any) -> Any:
+    def reflected(self: Tensor, other: Number | Tensor) -> Tensor:
         if isinstance(other, Handle):
-            return method(other, self)
+            return method(other, self)  # type: ignore[arg-type]
         try:
             node = _table.get((build, other, other.__class__, self._node))
         except TypeError:  # unhashable
@@ -500,16 +503,16 @@ def binary(
 
 
 def _with_array(method: Callable[..., Any], t: Any, other: Any) -> Any:
-    """`method` with an operand that is an array."""
+    """Call `method` with a NumPy array as operand."""
     if not isinstance(other, np.ndarray):
         return NotImplemented
     return method(t, tensor_of_array(other, device=t.device))
 
 
 def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Callable[..., Any]:
-    """The in-place form of a binary method; `method` is the general way."""
+    """Make the in-place form of a binary method; `method` handles the general case."""
 
-    def write(self: Any, other: Any) -> Any:
+    def write(self: Tensor, other: Number | Tensor) -> Tensor:
         node = self._node
         if (
             node is not None
@@ -531,7 +534,6 @@ def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Ca
                 return self
         return method(self, other)
 
-    write.__name__ = method.__name__
     return write
 
 
@@ -539,7 +541,7 @@ def in_place_binary(build: Callable[..., Any], method: Callable[..., Any]) -> Ca
 
 
 def view(t: Any, kind: views.View, *attrs: Any) -> Any:
-    """A tensor that shares the memory of `t`."""
+    """A view of `t`, which shares its memory."""
     source = t._node
     if source is None and _is_unread(t):
         chain = views.chained(t._chain or t.shape, kind, attrs)
@@ -555,7 +557,7 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
         and not graph.grad_enabled()
         and (t.requires_grad or (t._root is not None and not t._chain.is_untracked))
     ):
-        # What is seen without grad mode has no history.
+        # A view taken without grad mode has no history.
         parent = views.chained(parent, views.NO_GRAD, ())
     v = _new(tensor_type)
     v._storage = storage
@@ -576,8 +578,8 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
 
 
 def _is_unread(t: Any) -> bool:
-    """Whether nothing of this epoch has read or written the memory of `t`, and no gradient is at
-    stake."""
+    """Whether this epoch hasn't read or written the memory of `t`, and no gradient depends on
+    it."""
     storage = t._storage
     state = t if storage is None else storage
     if (
@@ -593,7 +595,7 @@ def _is_unread(t: Any) -> bool:
 
 
 def _unread_view(t: Any, chain: views.Chain) -> Any:
-    """A view of memory that nothing has read: it has no node until it is read itself."""
+    """A view of unread memory. It gets a node only when it is read itself."""
     v = _new(tensor_type)
     v._storage = t._storage or storage_of(t)
     v._chain = chain
@@ -609,7 +611,7 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
 
 def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
     threads.claim()
-    if kind.detaches:  # of what is out of date too
+    if kind.detaches:  # also of an outdated view
         with graph.grad_mode(False):
             source = resolve(t)
     else:
@@ -627,12 +629,12 @@ def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
     return node
 
 
-_unread_chains: dict[Any, Any] = {}  # what a view function makes of unread memory, by its layout
+_unread_chains: dict[Any, Any] = {}  # results of view functions on unread memory, by layout
 
 
 def cached_view(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that returns views (or copies) of its first argument, remembered by what it sees:
-    the node (or, of unread memory, that there is none), the layout and the other arguments."""
+    """Cache a function that returns views (or copies) of its first argument. The key is the
+    argument's node (none for unread memory), its layout and the other arguments."""
 
     @functools.wraps(function)
     def call(input: Any, *args: Any, **options: Any) -> Any:
@@ -687,7 +689,7 @@ def _remember_view(key: Any, source: Any, result: Any) -> None:
         (r._node, r._chain, r._storage is not None and r._storage is source._storage)
         for r in results
     ]
-    # Only what stands in this epoch's nodes: not the views of memory that NumPy shares.
+    # Only views with nodes of this epoch are cached: not those of memory that NumPy shares.
     if (
         source_of(source) is None
         and source._node is key[1]

@@ -1,8 +1,8 @@
-"""The state of an epoch, the time between two flushes: what is recorded, and by which numbers.
+"""The state of an epoch, which is the time between two flushes.
 
-Tensors that hold values are numbered as leaves in the order of their first use, so a program that
-repeats meets the nodes it recorded before. Lists are cleared in place: other modules hold them, and
-bound methods of them, by name.
+Tensors that hold values are numbered as leaves in the order of their first use, so a repeated
+program meets the same nodes again. Lists are cleared in place, because other modules import them,
+and bound methods of them, by name.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Aval = tuple[Size, dtypes.DType, str]
 
 
 class State:
-    """What a storage holds; a tensor that shares its memory with no other is its own storage.
+    """The state of a storage. A tensor that shares its memory with no other is its own storage.
 
-    _node: its value in this epoch, or None if it was not used yet.
+    _node: its value in this epoch, or None if it hasn't been used yet.
     _buffer: its memory, once computed. _aval: shape, dtype and device of the buffer.
-    _history: how it was computed, if that epoch has ended and a gradient may be asked for.
+    _history: the graph that computed it in an earlier epoch, if a gradient may be needed.
     _changes: counts in-place writes. _place: its number among the epoch's leaves.
     """
 
@@ -52,9 +52,9 @@ class State:
 
 
 class Storage(State):
-    """Memory that several tensors look at. `_views` are those with a node in this epoch.
+    """Memory that several tensors share. `_views` are the tensors with a node in this epoch.
 
-    _writes: counts in-place writes, but those through `.data`.
+    _writes: counts in-place writes, except those through `.data`.
     """
 
     _views: list[Handle]
@@ -63,11 +63,11 @@ class Storage(State):
 
 
 class Handle(State):
-    """The state of a Tensor: itself, or a storage and a chain of views of it.
+    """The state of a Tensor: memory of its own, or a storage and a chain of views of it.
 
-    _writes: its root's, or its storage's, when it was made.
-    _past: (epoch, node) of a view that required a gradient when its last epoch ended.
-    _root: the base of its history; None if that is its storage's.
+    _writes: the count of writes of its root or storage when it was made.
+    _past: (epoch, node) of a view that required a gradient at the end of its last epoch.
+    _root: the root of its history; None if it has its storage's history.
     """
 
     _storage: Storage | None = None
@@ -80,7 +80,7 @@ class Handle(State):
     _post_hooks: dict[int, Callable[..., Any]] | None = None
     _grad_freed = False
 
-    if TYPE_CHECKING:  # what Tensor adds, for modules that know a Handle only
+    if TYPE_CHECKING:  # Tensor's attributes, for modules that know only Handle
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -89,7 +89,7 @@ tensor_type: type[Handle] = Handle  # the public class, set by _tensor.py
 
 
 class Failed:
-    """Stands for a buffer whose computation raised an error."""
+    """Takes the place of a buffer whose computation failed."""
 
     def __init__(self, error: Exception):
         self.kind, self.args = type(error), error.args
@@ -101,40 +101,42 @@ class Failed:
 Leaf = tuple[State | None, Node, Any]
 """(state, its node at rest, its buffer); the state is None for a snapshot of shared memory."""
 
-handles: list[Handle] = []  # every tensor recorded in it
-leaves: list[Leaf] = []  # what was read
+handles: list[Handle] = []  # all tensors recorded in this epoch
+leaves: list[Leaf] = []  # values that the epoch read
 storages: list[Storage] = []  # storages with a node
-windows: list[Storage] = []  # storages of which a part was read as a leaf of its own
-variables: list[Handle | History] = []  # where gradients go: to a leaf tensor, or on to a history
-scalars: list[Any] = []  # numbers bound at run time
-drawn: dict[int, tuple[str, Any]] = {}  # those that are ("seed" or "offset", of a generator)
-counted: list[Any] = []  # of a capture: (where its numbers begin, states, numbers by the step)
-mutated: set[Node] = set()  # values that were overwritten, for the check in backward
-freed: list[tuple[Node, int]] = []  # roots of backward passes and how many handles there were
-hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks that want to see the gradient of a node
+windows: list[Storage] = []  # storages with a part that was read as a leaf of its own
+variables: list[Handle | History] = []  # targets of gradients: leaf tensors, or earlier histories
+scalars: list[Any] = []  # numbers that are inputs of the run
+drawn: dict[int, tuple[str, Any]] = {}  # draws: place -> ("seed" or "offset", generator)
+counted: list[Any] = []  # in a capture: (first place, states, numbers by the step)
+mutated: set[Node] = set()  # overwritten values, for the check in backward
+freed: list[tuple[Node, int]] = []  # (root of a backward pass, number of handles then)
+hooked: dict[Node, list[dict[int, Any]]] = {}  # hooks on the gradient of a node
 contexts: list[Any] = []  # contexts of autograd.Function calls
-fallible: dict[Node, int] = {}  # nodes of calls that can fail, and how often each was recorded
+fallible: dict[Node, int] = {}  # nodes of calls that can fail -> how often each was recorded
 
-tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by grad mode and casts
-sites: dict[Any, set[Any]] = {}  # numbers met at a place
+tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by (grad mode, casts)
+sites: dict[Any, set[Any]] = {}  # numbers seen at a site
 leaf_nodes: dict[Any, Node] = {}
-latest_nodes: dict[int, tuple[Aval, Node]] = {}  # of each place, by the identity of its aval
+latest_nodes: dict[int, tuple[Aval, Node]] = {}  # the last leaf node of each place, with its aval
 variable_nodes: dict[Any, Node] = {}
 scalar_nodes: dict[Any, Node] = {}
 
 BYTES = 256 << 20
-"""Bytes of dead leaves at which a flush is made: batches that nobody reads, kept by the epoch."""
+"""Bytes of dead leaves that cause a flush: old batches that only the epoch keeps alive."""
 
 
 class Clock:
-    """number: of the epoch. holding: depth of the blocks in which it must not end.
-    leaf_bytes: read in it; checked_bytes: when to look next which of them are dead.
-    looking: whether calls are recorded only to be looked at.
+    """Counters and modes of the epoch.
+
+    number: of the epoch. holding: depth of the blocks in which it must not end.
+    leaf_bytes: bytes of its leaves; checked_bytes: the count at which to look for dead ones again.
+    looking: whether calls are recorded for inspection only.
     capturing: whether calls are recorded for a graph (see replay/capture.py).
     differentiated: whether it has had a backward pass. stepped: whether a leaf that collects
-        gradients got a value after that, as from an update by hand.
-    effects: how often a value was read, or a generator set: what no node tells of.
-    casts: what autocast does to the operands of calls, or None (see amp/casts.py).
+        gradients got a new value after that, for example by a manual update.
+    effects: counts effects without nodes: reads of values, and settings of generators.
+    casts: autocast's casts of operands, or None (see amp/casts.py).
     """
 
     number = 0
@@ -152,7 +154,7 @@ clock = Clock()
 
 
 def table(grad: bool, casts: Casts | None = None) -> dict[Any, Any]:
-    """The results of calls in one mode."""
+    """The table of call results for one mode."""
     return tables.setdefault((grad, casts), {})
 
 
@@ -195,12 +197,12 @@ def resolve(t: Any) -> Node:
 def _window(t: Any, storage: Storage) -> Node | None:
     """A view of contiguous memory as a leaf of its own; None if it must be read through its base.
 
-    A batch cut from a dataset at a place that changes from step to step is the same node each time,
-    and of memory that NumPy shares only the part that is read is copied.
+    So a batch cut from a dataset is the same node in every step, wherever it begins. Of memory
+    shared with NumPy only the part in view is copied.
     """
     buffer = storage._buffer
     if (
-        clock.looking  # the graph is to show what is read, and from where
+        clock.looking  # an inspected graph shows where the view comes from
         or t._requires_grad
         or source_of(t) is not None
         or storage._requires_grad
@@ -257,7 +259,7 @@ def _keep_alone(t: Any, storage: Storage) -> None:
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
     node = base.memo.get(t._chain)
     if node is None:
-        # The view was taken before: the grad mode of now doesn't matter to it.
+        # The view was taken before, so the present grad mode doesn't affect it.
         if base.requires_grad and not graph.grad_enabled():
             with grad_mode(True):
                 node = views.apply(base, t._chain)
@@ -278,7 +280,7 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
 
 
 def resolve_all(tensors: Sequence[Any]) -> list[Node]:
-    """The nodes of many tensors; those that are their own storage are numbered in one go."""
+    """The nodes of many tensors. Tensors that are their own storage are numbered in one pass."""
     nodes = [t._node for t in tensors]
     if None not in nodes:
         return nodes
@@ -316,11 +318,11 @@ def resolve_state(state: Any) -> Node:
     return state._node
 
 
-NO_BUFFER = (type(None), Failed)  # classes of what is no buffer
+NO_BUFFER = (type(None), Failed)  # classes that stand in the place of a buffer
 
 
 def leaf(state: Any, owner: Any) -> Node:
-    """Number `state` as the next leaf of the epoch; `owner` collects its gradient if it wants
+    """Number `state` as the next leaf of the epoch. `owner` collects the gradient, if it requires
     one."""
     buffer = state._buffer
     if buffer.__class__ in NO_BUFFER:
@@ -329,7 +331,7 @@ def leaf(state: Any, owner: Any) -> Node:
         raise RuntimeError("this tensor holds no value" + at_user_line())
     owned = state
     if state._shared is not None:
-        # The array may change behind our back: read it now.
+        # NumPy may change the array, so take a snapshot now.
         if state._shared.released():
             state._shared = None
             state._buffer = buffer = np.asarray(buffer, order="C")
@@ -349,7 +351,8 @@ def leaf(state: Any, owner: Any) -> Node:
 
 
 def variable(node: Node, target: Any) -> Node:
-    """Mark `node` as a place where a gradient ends for now: in a leaf tensor, or a history."""
+    """Mark `node` as an end of gradients within this epoch. `target`: a leaf tensor or a
+    history."""
     if clock.differentiated and node.op is not ops.leaf:
         clock.stepped = True
     place = len(variables)
@@ -366,7 +369,7 @@ def variable_target(place: int) -> Any:
 
 
 def leaf_tensor(node: Node) -> Any:
-    """The leaf tensor whose value `node` is, if it is one."""
+    """The leaf tensor with the value `node`, or None."""
     if node.op is not ops.variable:
         return None
     target = variables[node.attrs[0]]
@@ -376,7 +379,7 @@ def leaf_tensor(node: Node) -> Any:
 def scalar(value: Any, dtype: dtypes.DType, device: str | None = None) -> Node:
     """A number that changes from step to step, bound when the graph runs.
 
-    device: where results go that depend on nothing else, such as random numbers.
+    device: of results that depend on nothing else, such as random numbers.
     """
     key = (len(scalars), dtype, device)
     scalars.append(value)
@@ -387,7 +390,7 @@ def scalar(value: Any, dtype: dtypes.DType, device: str | None = None) -> Node:
 
 
 def set_requires_grad(t: Any, enabled: bool) -> None:
-    """Make `t` a leaf that collects gradients, or one that doesn't; its history is forgotten."""
+    """Make `t` a leaf that does or doesn't collect gradients. Its history is dropped."""
     storage = t._storage
     states = [t] if storage is None or t._chain is not None else [t, storage]
     for state in states:
@@ -420,26 +423,26 @@ def set_requires_grad(t: Any, enabled: bool) -> None:
 
 
 def add_check(node: Node) -> None:
-    """Have the end of the epoch make the checks in `node`, whether or not anything reads it."""
+    """Let the end of the epoch make the checks in `node`, whether or not anything reads it."""
     fallible[node] = fallible.get(node, 0) + 1
 
 
 def storage_of(t: Any) -> Storage:
-    """The storage of `t`, made when a second tensor begins to share it."""
+    """The storage of `t`. It is made when a second tensor begins to share the memory."""
     storage = t._storage
     if storage is None:
         storage = Storage()
         storage._views = []
         try:
             _adopt(storage, t)
-        except BaseException:  # an interrupt: half of a storage is none
+        except BaseException:  # an interrupt: complete the move first
             _adopt(storage, t)
             raise
     return storage
 
 
 def _adopt(storage: Storage, t: Any) -> None:
-    """Move the state of `t` to `storage`; may be begun again."""
+    """Move the state of `t` to `storage`. An interrupted move may be started again."""
     if t._storage is None:
         storage._node = t._node
         storage._buffer, storage._aval = t._buffer, t._aval
@@ -460,10 +463,11 @@ def _adopt(storage: Storage, t: Any) -> None:
 
 
 class SharedMemory:
-    """Memory that NumPy may see: an op that reads it takes a snapshot.
+    """Memory that NumPy may see. Ops that read it take a snapshot.
 
-    keep: an array of the user's that we look at (shared as long as somebody else refers to it), or
-    exported: a weak reference that dies with the last array we handed out.
+    keep: the user's array that the tensor was made from; it counts as shared while somebody else
+        refers to it. exported: a weak reference that dies with the last array that was handed out.
+        One of the two is set.
     """
 
     def __init__(self, keep: Any = None, exported: weakref.ref[Any] | None = None):
@@ -471,7 +475,7 @@ class SharedMemory:
         self.exported = exported
 
     def released(self) -> bool:
-        """Whether nobody outside can see the memory any more."""
+        """Whether no outside array shows the memory any more."""
         if self.exported is not None:
             return self.exported() is None
         array = self.keep

@@ -1,4 +1,4 @@
-"""The end of an epoch: values for all that is live, and histories for backward passes to come."""
+"""The end of an epoch: values for all live tensors, and histories for later backward passes."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from .histories import History
 from .keeping import histories_of, keep
 
 TABLE_LIMIT = 200_000
-"""Interned nodes at which the tables are cleared at a flush."""
+"""The number of interned nodes from which a flush clears the tables."""
 CHECKED = 16
-"""Epochs from one look at how many there are to the next."""
+"""Epochs between two counts of the nodes."""
 LAUNCH_LIMIT = 20_000
-"""Launches of all plans at which that is done too: the code of each takes two or three mappings of
-memory, and Linux allows a process 65,530."""
+"""The number of launches of all plans from which a flush clears the tables too. The code of each
+launch takes two or three memory mappings, and Linux allows a process 65,530."""
 
 
 def _calibrate() -> tuple[int, int]:
@@ -59,27 +59,28 @@ _OF_AN_EPOCH: tuple[Any, ...] = (
     handles, leaves, storages, windows, variables, scalars, drawn, counted, freed, contexts,
     mutated, hooked, fallible,
 )  # fmt: skip
-# What getrefcount says of an object that only a list holds: mapped over it, in a comprehension.
+# The result of getrefcount for an object that only a list holds: by map(), and in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
 Update = Callable[[], Iterable[Handle]]
-"""The tensors that an optimizer's step writes."""
+"""Returns the tensors that an optimizer's step writes."""
 Refusal = Callable[[Node | None], Exception | None]
-"""Why a node's value can't be computed now, or None if it can; of None, why nothing else can."""
+"""Returns why a node's value can't be computed now, or None if it can. For None it says why a flush
+isn't possible."""
 _refusal: Refusal | None = None
 between: Callable[[], None] | None = None
-"""Is called between two epochs, when nothing is half done."""
+"""Called between two epochs, when no work is half done."""
 
 
 def flush(update: Update | None = None) -> None:
-    """Compute everything that is live, and begin a new epoch.
+    """Compute all live values, and begin a new epoch.
 
-    Where something can't be computed (an index is out of range, there is no memory), the rest gets
-    its values, and the first error is raised here, once. A tensor that has no value raises it when
-    it is read; what was to be overwritten keeps its old value. After an interrupt nothing is lost:
-    what is still live is tried again next time.
+    If a value can't be computed (an index out of range, no memory), the others still get theirs,
+    and the first error is raised here, once. A tensor without a value raises its error when it is
+    read; a failed in-place write leaves the old value. An interrupt loses nothing: the next flush
+    tries the values that are still live again.
 
-    update: the tensors that an optimizer's step writes. If there is any error, none of them is
-        written: PyTorch's program would have raised before its step.
+    update: returns the tensors that an optimizer's step writes. After any error none of them is
+        written: in PyTorch the error would have come before the step.
     """
     threads.claim()
     _check(None)
@@ -89,7 +90,7 @@ def flush(update: Update | None = None) -> None:
     try:
         clock.holding = 1
         error = _flush(update)
-    except BaseException:  # an interrupt, perhaps where the compiler had it changed
+    except BaseException:  # an interrupt, perhaps while the compiler had changed the mode
         graph.set_grad_enabled(grad)
         raise
     finally:
@@ -109,13 +110,13 @@ def _check(node: Node | None) -> None:
 
 
 def end_step(update: Update | None = None) -> None:
-    """Begin a new epoch, where calls aren't only looked at."""
+    """Begin a new epoch, unless calls are recorded for inspection only."""
     if _refusal is None:
         flush(update)
 
 
 def value_of(node: Node) -> Any:
-    """The buffer of one node now; the epoch goes on."""
+    """Compute one node's buffer without ending the epoch."""
     _check(node)
     try:
         return plans.plan_for((node,)).run([b for _, _, b in leaves], scalars)[0]
@@ -125,11 +126,10 @@ def value_of(node: Node) -> Any:
 
 @contextmanager
 def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
-    """Record calls without ever computing them, for a look at their nodes.
+    """Record calls without ever computing them, to inspect their nodes.
 
-    Inside the block a value that is needed raises `refusal()`; at its end what was recorded is
-    dropped, tensors that were written to in place are as they were before, and gradients that are
-    new are None.
+    Inside the block a read of a value raises `refusal()`. The end of the block drops the recorded
+    nodes: in-place writes are undone, and new gradients become None.
     """
     before = suspend(lambda _: refusal())
     try:
@@ -141,7 +141,7 @@ def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
 
 
 def suspend(refusal: Refusal) -> tuple[Any, ...]:
-    """Record calls without computing them, until `resume` is given what this returns."""
+    """Record calls without computing them. Pass the result to `resume` to end this."""
     global _refusal
     flush()
     before = _refusal, clock.holding, clock.looking
@@ -150,13 +150,13 @@ def suspend(refusal: Refusal) -> tuple[Any, ...]:
 
 
 def resume(before: tuple[Any, ...]) -> None:
-    """Compute values again; what was recorded is still there."""
+    """Compute values again. The recorded nodes remain."""
     global _refusal
     _refusal, clock.holding, clock.looking = before
 
 
 def drop() -> None:
-    """Forget what was recorded: tensors that were written to in place are as they were before."""
+    """Forget all recorded nodes, which undoes in-place writes."""
     _forget_views()
     _end_epoch()
 
@@ -168,11 +168,11 @@ def pending() -> tuple[Node, ...]:
 
 
 class _Outcome:
-    """What is known of a tuple of live nodes.
+    """Facts about a tuple of live nodes.
 
-    avals: theirs. collects: which are places that collect gradients.
-    tracked: those that can be differentiated later.
-    plans: those that compute them, by what else they save and by the calls that can fail.
+    avals: of the nodes. collects: which of them collect gradients.
+    tracked: places of those that can be differentiated later.
+    plans: plans that compute them, by the other nodes to save and the calls that can fail.
     """
 
     __slots__ = ("avals", "collects", "plans", "tracked")
@@ -204,7 +204,7 @@ def _flush(update: Update | None) -> Exception | None:
         roots = (*nodes, *extra)
         try:
             plan = outcome.plans[extra, checked] = plans.plan_for(roots, checked)
-        except Exception as error:  # of the compiler: what it has no trouble with gets its values
+        except Exception as error:  # a compiler error: compute what can be compiled
             if debug.level():
                 print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
             plan = Apart(roots, checked)
@@ -217,8 +217,8 @@ def _flush(update: Update | None) -> Exception | None:
 
 
 class Apart:
-    """Values that can't be compiled together: each by itself, as a plan does it. If none can be,
-    all are as they were."""
+    """Computes values one by one where they can't be compiled together, with the interface of a
+    plan. If all of them fail, nothing changes."""
 
     def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
         self.recorded, self.fallible = roots, fallible
@@ -227,7 +227,7 @@ class Apart:
         values = [_value(root, buffers) for root in self.recorded]
         errors = [v for v in values if isinstance(v, Exception)]
         if len(errors) == len(values) and not any(isinstance(e, MemoryError) for e in errors):
-            del values, errors  # the frame is in the error's traceback
+            del values, errors  # the error's traceback holds this frame
             return plans.plan_for(self.recorded, self.fallible).run(buffers, scalars)
         checked = [_value(root, buffers) for root in self.fallible]
         errors += [v for v in checked if isinstance(v, Exception)]
@@ -237,13 +237,13 @@ class Apart:
 
 
 def _value(root: Node, buffers: list[Any]) -> Any:
-    """The buffer of a node, or the error that it met."""
+    """The buffer of a node, or its error."""
     try:
         return plans.plan_for((root,)).run(buffers, scalars)[0]
     except plans.Incomplete as incomplete:
         return incomplete.error
     except Exception as error:
-        return told(error.with_traceback(None))  # whose frames would keep memory
+        return told(error.with_traceback(None))  # frames would keep memory alive
 
 
 def _complete(
@@ -270,7 +270,7 @@ def _complete(
                 for i, state in enumerate(live):
                     if id(state) in written:
                         values[i] = Failed(error)
-    # Each step may be begun again: an interrupt in the middle of it would leave half a flush.
+    # Interrupted steps are started again: half a flush must not remain.
     if kept and plan is not None:
         _surely(keep, kept, plan.recorded, values, live)
     _surely(_hand_out, live, outcome, histories, values, error is not None)
@@ -289,7 +289,8 @@ def _surely(step: Callable[..., None], *args: Any) -> None:
 
 
 def _forget_views() -> None:
-    """Views are looked up in their storage again, which is where an epoch leaves values."""
+    """Drop the nodes of views. After the epoch they look in their storage, which gets the
+    values."""
     for storage in (*storages, *windows):
         for v in storage._views:
             node = v._node
@@ -301,8 +302,8 @@ def _forget_views() -> None:
 
 
 def _live() -> tuple[list[Any], list[tuple[int, int]]]:
-    """The tensors and storages whose values somebody can still ask for, or that were mutated; and
-    (place in that list, number of the leaf) for those whose old value was read."""
+    """The tensors and storages whose values can still be read, or that were mutated; and (place in
+    that list, number of the leaf) for those whose old value was read."""
     live: list[Any] = [
         t
         for t in handles
@@ -328,8 +329,8 @@ def _live() -> tuple[list[Any], list[tuple[int, int]]]:
 
 def _add_live_storages(live: list[Any], replaced: list[tuple[int, int]]) -> None:
     """The part of `_live` for storages."""
-    # A storage is referred to by `storages`, by `leaves` if it was read, and by its tensors, of
-    # which some live in `handles` only.
+    # References to a storage come from `storages`, from `leaves` if it was read, and from its
+    # tensors. Only `handles` keeps some of these alive.
     orphans: dict[int, int] = {}
     for i in [
         id(t._storage) for t in handles if t._storage is not None and getrefcount(t) <= WALKED_COUNT
@@ -347,8 +348,8 @@ def _add_live_storages(live: list[Any], replaced: list[tuple[int, int]]) -> None
 
 
 def _donations(live: list[Any], replaced: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of the leaves that get a new value, those whose memory nobody else refers to."""
-    # The state, its entry in `leaves`, the list of buffers and the argument refer to the buffer.
+    """The leaves that get a new value and whose old memory nobody else refers to."""
+    # Four references: the state, its entry in `leaves`, the list of buffers and the argument.
     return [
         (i, place)
         for i, place in replaced
@@ -368,7 +369,7 @@ def _hand_out(
     for s, value, aval, collects in zip(live, values, outcome.avals, outcome.collects):
         s._node = None
         if incomplete and type(value) is Failed and s._buffer is not None:
-            continue  # the writes of this epoch are lost, its old value is not
+            continue  # it loses this epoch's writes, but keeps its old value
         s._buffer = value
         s._aval = aval
         if s._history is not None:
@@ -383,7 +384,7 @@ def _hand_out(
 
 
 def _forget_missing_gradients() -> None:
-    """Drop gradients that weren't computed: the next backward pass mustn't add to them."""
+    """Drop gradients without values, since the next backward pass mustn't add to them."""
     for t in variables:
         grad = t._grad if isinstance(t, Handle) else None
         if grad is not None and (grad._storage or grad)._buffer.__class__ in NO_BUFFER:
@@ -412,7 +413,7 @@ def _end_epoch() -> None:
 
 
 def _recorded() -> int:
-    """Nodes, or results of calls in all modes together, whichever are more."""
+    """The number of nodes, or of call results in all modes, whichever is greater."""
     return max(graph.table_size(), sum(map(len, tables.values())))
 
 
@@ -433,10 +434,10 @@ def clear_tables() -> None:
 
 
 def dead_leaf_bytes() -> int:
-    """Bytes of leaves that only this epoch still holds."""
+    """Bytes of the leaves that only this epoch keeps alive."""
     total = 0
     for i in range(len(leaves)):
-        # `leaves` holds the leaf, which holds a state, which holds the buffer.
+        # Three references: the leaf's tuple, the local name and the argument.
         state, _, buffer = leaves[i]
         if state is None or getrefcount(state) <= 3:
             total += getattr(buffer, "nbytes", 0)

@@ -1,4 +1,4 @@
-"""Histories: how a tensor was computed, kept after its epoch for a backward pass to come."""
+"""Histories: the graph that computed a tensor, kept after its epoch for a later backward pass."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tilewright.ir.shape import Size
 
 @dataclass
 class Derivation:
-    """The gradient graph of a node: from a seed to the variables it depends on.
+    """The gradient graph of a node, from a seed to its variables.
 
-    grads: variable node -> its cotangent; places: the same by the number of the variable.
-    saved: the forward values the cotangents read.
+    grads: variable node -> its cotangent; places: the same by the variable's number.
+    saved: the forward values that the cotangents read.
     """
 
     root: Node
@@ -31,7 +31,7 @@ class Derivation:
 
 
 def derive(root: Node, seed: Node, create_graph: bool = False) -> Derivation:
-    """The gradients of `root` with respect to every variable, cached on it."""
+    """The gradients of `root` with respect to every variable, cached on `root`."""
     key = ("gradients", seed, create_graph)
     found = root.memo.get(key)
     if found is None:
@@ -61,15 +61,15 @@ def derive_all(
 
 
 def _is_fixed(node: Node) -> bool:
-    """Whether a node is the same in every epoch: a constant, positions. It is of no device, and is
-    made again where it is read."""
+    """Whether a node is the same in every epoch, as constants and positions are. Such a node has no
+    device, and is computed again where it is read."""
     if node.op.kind is Kind.CONSTANT:
         return True
     return node.device is None and all(n.op is not ops.scalar for n in reachable((node,)))
 
 
 def placeholder(like: Node, number: int = 0) -> Node:
-    """A stand-in for a cotangent that is not known yet, the one of this number among several."""
+    """A stand-in for an unknown cotangent, with its number among several."""
     found: Node | None = like.memo.get(("placeholder", number))
     if found is None:
         found = intern(ops.leaf, (), (-1 - number, Size(like.shape), like.dtype), like.device)
@@ -78,14 +78,14 @@ def placeholder(like: Node, number: int = 0) -> Node:
 
 
 def derive_together(nodes: tuple[Node, ...]) -> Derivation:
-    """The gradients with respect to every variable, given cotangents of all `nodes`: placeholders,
-    numbered in their order. Cached on the first node."""
+    """The gradients with respect to every variable, from cotangents of all `nodes`. These are
+    placeholders, numbered in order. Cached on the first node."""
     if len(nodes) == 1:
         return derive(nodes[0], placeholder(nodes[0]))
     found = nodes[0].memo.get(("gradients", nodes))
     if found is None:
         found = derive_all({node: placeholder(node, i) for i, node in enumerate(nodes)}, False)
-        # Only values that the derivation of some node alone reads are kept.
+        # Keep only the values that derivations of single nodes read.
         kept = dict.fromkeys(n for node in nodes for n in derive(node, placeholder(node)).saved)
         found = nodes[0].memo["gradients", nodes] = replace(found, saved=tuple(kept))
     return found
@@ -101,24 +101,24 @@ def has_calls(root: Node) -> bool:
 
 
 def reads_of(root: Node) -> tuple[Node, ...]:
-    """The nodes that the backward pass of `root` reads, as they were recorded.
+    """The recorded nodes that the backward pass of `root` reads.
 
-    A graph with user-written derivatives can't be derived ahead of time: it is computed again
-    from its leaves instead.
+    A graph with user-written derivatives can't be derived ahead of time. The backward pass computes
+    it again from its leaves instead.
     """
     if has_calls(root):
         return ()
     try:
         return derive(root, placeholder(root)).saved
-    except NotImplementedError:  # for the backward pass to say
+    except NotImplementedError:  # the backward pass will raise it
         return ()
 
 
 def saved_nodes(root: Node) -> tuple[Node, ...]:
-    """The forward values to keep for the backward pass of `root`, without those of leaves.
+    """The forward values to keep for the backward pass of `root`, without values of leaves.
 
-    They are those it reads, and the values of leaf tensors that the epoch computed: a pass that
-    records the graph again begins with them, not with the updates that made them.
+    These are the values that it reads, and the values of leaf tensors that the epoch computed. A
+    pass that records the graph again begins with the latter, not with the updates that made them.
     """
     found = root.memo.get("saved")
     if found is None:
@@ -129,7 +129,7 @@ def saved_nodes(root: Node) -> tuple[Node, ...]:
 
 
 def reads(node: Node, old: Node) -> bool:
-    """Whether the derivative of `node`, or of what leads from `old` to it, reads `old`."""
+    """Whether the derivative of `node`, or of a node between `old` and `node`, reads `old`."""
     seen: set[Node] = set()
     stack = [node]
     while stack:
@@ -168,17 +168,17 @@ def _read_by_vjp(node: Node) -> frozenset[Node]:
 
 
 def value_node(node: Node) -> Node:
-    """The node that holds the value of a marked one."""
+    """The node of the value beneath a marker."""
     while node.op in ops.MARKERS:
         node = node.operands[ops.MARKERS[node.op]]
     return node
 
 
 def differentiable(root: Node) -> frozenset[Node]:
-    """The nodes that a gradient of `root` can reach, itself included.
+    """The nodes that a gradient of `root` can reach, including `root`.
 
-    Nodes behind a `detach` are not among them: `root` reads them, but a backward pass neither goes
-    on to them nor frees them.
+    Nodes behind a `detach` aren't among them. `root` reads them, but a backward pass neither
+    reaches nor frees them.
     """
     found = root.memo.get("differentiable")
     if found is None:
@@ -190,12 +190,13 @@ def differentiable(root: Node) -> frozenset[Node]:
 class History:
     """The graph of a tensor whose epoch is over.
 
-    saved, leaf_values: node -> (what holds its value, its owner then, the owner's version then).
-    targets: variable node -> the leaf tensor that collects its gradient, or the history it goes
-        on to. Variables behind a `detach` have none: they would hold earlier histories.
-    hooks: node -> dictionaries of hooks that see its gradient; shared by the epoch's histories.
-    overwritten: nodes among the saved that were changed in place before the epoch was over.
-    is_captured: whether what it saved is memory of a graph, which each replay writes anew.
+    saved, leaf_values: node -> (holder of its value, its owner at the time, the owner's version).
+    targets: variable node -> the leaf tensor that collects its gradient, or the earlier history
+        where the gradient continues. Variables behind a `detach` have no target, which would keep
+        earlier histories alive.
+    hooks: node -> dictionaries of hooks on its gradient; shared by the epoch's histories.
+    overwritten: saved nodes whose tensors were changed in place within the epoch.
+    is_captured: whether its saved values are memory of a graph, which each replay overwrites.
     """
 
     node: Node
@@ -210,7 +211,7 @@ class History:
     call_contexts: dict[Node, Any] = field(default_factory=dict)
     hooks: dict[Node, list[dict[int, Any]]] = field(default_factory=dict)
     overwritten: frozenset[Node] = frozenset()
-    _reached: tuple[weakref.ref[Any], ...] | None = None  # the leaf tensors, once looked for
+    _reached: tuple[weakref.ref[Any], ...] | None = None  # the leaf tensors, after the first search
 
     def _inputs(self) -> list[Node]:
         found = self.node.memo.get("inputs")
@@ -266,15 +267,15 @@ class History:
         self.targets, self.call_contexts, self.overwritten = variables, calls, overwritten
 
     def before(self) -> list[History]:
-        """The histories that a gradient goes on to from here."""
+        """The earlier histories where gradients of this one continue."""
         return [t for t in self.targets.values() if isinstance(t, History)]
 
     def values(self) -> tuple[dict[Node, Any], ...]:
-        """All that was kept, by node."""
+        """All kept values, by node."""
         return self.saved, self.leaf_values, self.scalar_values
 
     def leaf_tensors(self) -> list[Any]:
-        """The leaf tensors to which a gradient through here goes, those that still exist."""
+        """The living leaf tensors that a gradient through this history reaches."""
         if self._reached is None:
             for history in earliest_first(self, lambda h: h._reached is None):
                 history._reached = _leaf_tensors(history.targets.values())
@@ -282,18 +283,18 @@ class History:
         return [t for ref in self._reached if (t := ref()) is not None]
 
     def free(self) -> None:
-        """Let go of everything; a second backward pass through here is an error."""
+        """Release everything. A second backward pass through this history is an error."""
         if self.is_freed:
             return
-        self.leaf_tensors()  # remembers them, the only thing that is kept
+        self.leaf_tensors()  # remembers the leaf tensors, which alone are kept
         self.is_freed = True
         self.saved, self.leaf_values, self.scalar_values = {}, {}, {}
         self.targets, self.call_contexts, self.hooks = {}, {}, {}
 
 
 def _leaf_tensors(targets: Iterable[Any]) -> tuple[weakref.ref[Any], ...]:
-    """The leaf tensors among `targets`, and those that the histories among them go on to."""
-    found: dict[int, weakref.ref[Any]] = {}  # a tensor has one: tensors aren't compared
+    """The leaf tensors among `targets`, and those that the histories in `targets` reach."""
+    found: dict[int, weakref.ref[Any]] = {}  # by id of the reference: tensors aren't compared
     for target in targets:
         known = target._reached or () if isinstance(target, History) else (weakref.ref(target),)
         for ref in known:
@@ -302,10 +303,10 @@ def _leaf_tensors(targets: Iterable[Any]) -> tuple[weakref.ref[Any], ...]:
 
 
 def earliest_first(history: History, is_open: Callable[[History], bool]) -> Iterator[History]:
-    """The open histories among `history` and those before it, each after the ones before it.
+    """The open histories of `history` and its predecessors, earlier ones first.
 
-    The caller closes each one that it takes, so each is met once, however many ways lead to it. The
-    walk doesn't recurse: a carried state makes a chain longer than Python's stack is deep.
+    The caller closes each history that it takes, so each is met once, however many paths lead to
+    it. The walk doesn't recurse: a carried state can make chains longer than Python's stack.
     """
     stack = [history]
     while stack:

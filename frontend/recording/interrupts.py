@@ -1,4 +1,4 @@
-"""Ctrl-C while memory is overwritten in place: let the step finish first."""
+"""Ctrl-C during in-place writes: the step finishes first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Handle the first SIGINT after the block; a second one at once."""
+    """Delay the first SIGINT until the end of the block. A second one is handled at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

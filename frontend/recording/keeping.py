@@ -1,4 +1,4 @@
-"""The histories that an epoch leaves to later backward passes, of tensors that live on."""
+"""The histories that an epoch keeps for its surviving tensors and later backward passes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .histories import (
 def histories_of(
     live: Sequence[Any], nodes: Sequence[Node], tracked: Sequence[int]
 ) -> dict[int, History]:
-    """The history of each live tensor whose place is in `tracked`, by the tensor's id."""
+    """The histories of the live tensors at the places `tracked`, by the tensor's id."""
     out: dict[int, History] = {}
     for i in tracked:
         if _is_freed(live[i], nodes[i]):
@@ -47,7 +47,7 @@ def histories_of(
 
 
 def _is_freed(state: Any, node: Node) -> bool:
-    """Whether a backward pass went through `node` and freed what a second one would read."""
+    """Whether a backward pass through `node` freed values that a second one would read."""
     through = getattr(state, "_grad_freed", False)
     if not through and freed:
         seen_at = next((i for i, t in enumerate(handles) if t is state or t._storage is state), 0)
@@ -56,7 +56,7 @@ def _is_freed(state: Any, node: Node) -> bool:
 
 
 def _freed_history(node: Node) -> History:
-    """The history of a tensor whose graph a backward pass has used up."""
+    """The history of a tensor whose graph a backward pass has freed."""
     history = History(node, clock.number, ())
     history.targets = {n: variables[n.attrs[0]] for n in history.variables}
     history.free()
@@ -73,10 +73,10 @@ def mark_freed(root: Node) -> None:
 
 
 def overwritten(nodes: Any) -> list[Node]:
-    """The nodes among `nodes` that no tensor has any more, since theirs were overwritten in place.
+    """The nodes whose tensors were overwritten in place, so that no tensor has them any more.
 
-    Constants are left out: `torch.zeros(3)` in a backward pass has the same node as in the forward
-    pass, so that an overwritten one tells nothing of the tensor that was saved.
+    Constants are left out. `torch.zeros(3)` in a backward pass has the same node as in the forward
+    pass, so an overwritten constant doesn't show that the saved tensor changed.
     """
     if not mutated:
         return []
@@ -100,13 +100,13 @@ def _is_constant(node: Node) -> bool:
 def keep(
     histories: dict[int, History], nodes: tuple[Any, ...], values: list[Any], live: list[Any]
 ) -> None:
-    """Give each history the values, leaves and targets it needs once the epoch is over.
+    """Give each history the values, leaves and targets that it needs after the epoch.
 
-    nodes: those of `live`, then those that are saved besides. values: of all these.
+    nodes: those of `live`, then the other saved ones. values: of all `nodes`.
     """
-    owners = dict(zip(nodes, live))  # not strict: the rest belongs to nobody
+    owners = dict(zip(nodes, live))  # not strict: the other nodes have no owner
     saved = dict(zip(nodes[len(live) :], values[len(live) :], strict=True))
-    # Shared by the epoch's histories: a hook that is set later is seen on every way to its tensor.
+    # Shared by the epoch's histories, so that all of them see a hook that is set later.
     hooks = {n: list(each) for n, each in hooked.items()}
     for history in histories.values():
         changed = map(value_node, overwritten(reads_of(history.node)))
@@ -123,7 +123,8 @@ def keep(
 
 def _held_leaf(node: Node) -> tuple[Any, Any, int]:
     state, rest, buffer = leaves[node.attrs[0]]
-    # A state that was written to has another node now; `overwritten` tells if that was an error.
+    # A state that was written to has another node now. `overwritten` tells whether that is an
+    # error.
     return _held(node, buffer, state if state is not None and state._node is rest else None)
 
 

@@ -1,4 +1,4 @@
-"""Tensors with another history than their memory: detached ones, and leaves that share theirs."""
+"""Roots: tensors whose history differs from that of their memory, as of detached tensors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 
 class Root:
-    """The base, in the sense of histories, of a detached tensor's views or of a leaf's that shares
-    its memory.
+    """The root of the history of a detached tensor, or of a leaf that shares its memory, and of
+    their views.
 
-    depth: the number of links that lead to it in the chains of its views. own: a tensor with its
-        history, made when a value with a gradient is written, as in `y = x.detach(); y.mul_(w)`;
-        the value is that of the memory. leaf: the tensor that collects the gradient, if it is a
-        leaf that requires one. _writes: counts writes through it and its views.
+    depth: the number of links to it in the chains of its views.
+    own: a tensor with its history, made when a value with a gradient is written to it, as in `y =
+        x.detach(); y.mul_(w)`; its value is that of the memory.
+    leaf: the tensor that collects the gradient, if it is a leaf that requires one.
+    _writes: counts writes through it and its views.
     """
 
     __slots__ = ("_writes", "depth", "leaf", "own")
@@ -31,7 +32,7 @@ class Root:
         self.leaf: weakref.ref[Handle] | None = None
 
     def source(self) -> Handle | None:
-        """The tensor to which the gradients of its views go; None if they have none."""
+        """The tensor that gets the gradients of its views, or None."""
         if self.own is not None:
             return self.own
         leaf = None if self.leaf is None else self.leaf()
@@ -39,7 +40,7 @@ class Root:
 
 
 def source_of(t: Any) -> Handle | None:
-    """The tensor whose history `t` has as a view of a root; None if it has none from there."""
+    """The tensor whose history the view `t` takes from its root, or None."""
     root = t._root
     source = None if root is None else root.source()
     if source is None or source is t or any(v.detaches for v, _ in t._chain.links[root.depth :]):
@@ -48,9 +49,9 @@ def source_of(t: Any) -> Handle | None:
 
 
 def is_outdated(t: Any, base: Node) -> bool:
-    """Whether `t`, one of the several views that a call made, is older than a write to its base.
+    """Whether the base of `t` was written to since a call made `t` as one of several views.
 
-    Where a gradient is at stake that is an error, as in PyTorch.
+    With gradients that is an error, as in PyTorch.
     """
     chain = t._chain
     tracked = base.requires_grad if t._root is None else source_of(t) is not None

@@ -1,4 +1,4 @@
-"""A call on half types rounds once, as in PyTorch, however many ops it is made of."""
+"""Rounding of half types: a call rounds once, as in PyTorch, however many ops it consists of."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _FREE = (
     Kind.ELEMENTWISE, Kind.REDUCE, Kind.MOVEMENT, Kind.GATHER, Kind.CHECK, Kind.CONSTANT,
     Kind.GENERATE,
 )  # fmt: skip
-"""Kinds whose ops cost no more in float32. Products do: they read halves."""
+"""Kinds of ops that cost no more in float32. Products are faster on halves."""
 
 
 def built(build: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """The result of `build(*args)`. If that would round to a half type more than once, it is built
-    in float32 and rounded at its end."""
+    """Build `build(*args)`. If it would round to a half type more than once, build it in float32
+    and round at the end."""
     result = build(*args)
     nodes = {a: a for a in args if isinstance(a, Node)}
     if all(n.dtype not in HALVES for n in nodes):
@@ -37,7 +37,7 @@ def built(build: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def _rounds_on_the_way(steps: Sequence[Node]) -> bool:
-    """Whether one of `steps` rounds a value that depends on a rounded one."""
+    """Whether one of `steps` rounds a value that depends on an already rounded one."""
     rounded: set[Node] = set()
     for node in steps:
         again = any(o in rounded for o in node.operands)
@@ -50,8 +50,8 @@ def _rounds_on_the_way(steps: Sequence[Node]) -> bool:
 
 
 def _rounds(node: Node) -> bool:
-    """Whether `node` is a half that isn't exact. Integers that become halves don't count: PyTorch
-    converts them before it computes anything."""
+    """Whether `node` rounds to a half type. Conversions of integers to halves don't count: PyTorch
+    makes them before it computes anything."""
     if node.dtype not in HALVES:
         return False
     if node.op.kind is Kind.ELEMENTWISE:

@@ -1,9 +1,9 @@
-"""Several Python threads: one at a time owns the recording, and the others take it over.
+"""Several Python threads: one at a time owns the recording, and others take over.
 
-An op call costs nothing for it. Every path that is not a plain table hit asks whether this thread
-is the owner (`claim`). A thread that is not waits until the owner is between two calls, computes
-what is pending and takes over, with its own grad mode and casts. From then on, until the other
-threads have ended, the tables answer through `Guard`, so that hits ask as well.
+With one thread an op call pays nothing for this. Every path beyond a plain table hit checks that
+this thread is the owner (`claim`). Another thread waits until the owner is between two calls,
+computes the pending values and takes over, with its own grad mode and casts. From then on `Guard`
+stands before the tables, so that hits are checked too, until the other threads have ended.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .epoch import clock
 F = TypeVar("F", bound=Callable[..., Any])
 
 PATIENCE = 60.0
-"""Seconds to wait for the other thread to come between two calls."""
+"""Seconds to wait until the other thread is between two calls."""
 
 _owner = get_ident()
 _turn = threading.RLock()
@@ -39,10 +39,11 @@ PACKAGE = (
     ),
     "<tilewright",
 )
-"""How the names of files begin whose code is the package's, written or generated."""
+"""Prefixes of the file names of the package's code, written or generated."""
 
 
-# Set by recording: what ends the epoch, swaps the modes, and puts the guard before the tables.
+# Set by recording: functions that end the epoch, swap the modes, and put the guard before the
+# tables.
 def _unset(*_: Any) -> None:
     raise AssertionError("recording sets this when it is imported")
 
@@ -52,16 +53,16 @@ set_mode: Callable[[bool, Any], None] = _unset
 arm: Callable[[], None] = _unset
 guarded = False
 on_turn: Callable[[], None] | None = None
-"""Is called in a thread that takes over, before its calls go on."""
+"""Called in a thread that takes over, before its calls continue."""
 
 
 class Guard:
-    """Stands for the tables of calls, and asks who is calling."""
+    """Stands before the tables of calls, and checks the calling thread."""
 
     def get(self, key: Any) -> Any:
         if get_ident() != _owner:
             take_over()
-            return None  # the nodes in the key are of the other thread's epoch
+            return None  # the key's nodes belong to the other thread's epoch
         return epoch.table(graph.grad_enabled(), clock.casts).get(key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -69,7 +70,7 @@ class Guard:
 
 
 def claim() -> bool:
-    """Make the calling thread the owner; whether it wasn't."""
+    """Make the calling thread the owner. Returns whether it wasn't before."""
     if get_ident() == _owner:
         return False
     take_over()
@@ -77,7 +78,7 @@ def claim() -> bool:
 
 
 def take_over() -> None:
-    """Become the owner, once the thread that is comes between two calls."""
+    """Become the owner as soon as the present owner is between two calls."""
     me = get_ident()
     while not _turn.acquire(timeout=0.001):
         if _owner == me:  # given back: this thread's call had begun
@@ -97,7 +98,7 @@ def _take_from(before: int, me: int) -> None:
     while True:
         arm()
         if not clock.holding and not _is_in_call(before):
-            # What it begins after this line begins by asking for the recording.
+            # Calls that it begins after this line ask for the recording first.
             _owner = me
             arm()  # once more: a call that ended just now may have put the tables back
             if not clock.holding and not _is_in_call(before):
@@ -120,7 +121,7 @@ def _take_from(before: int, me: int) -> None:
 
 
 def relax() -> None:
-    """Let the tables be asked directly again, if no other thread is left."""
+    """Remove the guard if no other thread is left."""
     global guarded
     if threading.active_count() == 1:
         guarded = False
@@ -131,8 +132,8 @@ _open: set[CodeType] = set()
 
 
 def gives_way(function: F) -> F:
-    """Mark a function that calls code of the user, or waits, with nothing of its own half done:
-    meanwhile another thread may take over."""
+    """Mark a function that waits or calls the user's code while none of its own work is half done.
+    Another thread may take over meanwhile."""
     _open.add(function.__code__)
     return function
 
@@ -140,11 +141,11 @@ def gives_way(function: F) -> F:
 def _is_in_call(thread: int) -> bool:
     """Whether `thread` is inside a function of this package, and not in one that gives way.
 
-    Whose code is innermost says nothing: in the middle of a call that may be a library's, a method
-    that `dataclasses` wrote, or a callback of the garbage collector.
+    The innermost frame decides nothing: during a call it may belong to another library, to a method
+    that `dataclasses` wrote, or to a callback of the garbage collector.
     """
-    # In CPython 3.11 the collector may run while a frame object is made for another thread's frame,
-    # and a callback of it lets that thread go on: then the object refers to what is no frame.
+    # In CPython 3.11 the collector may run while a frame object is made for another thread's frame.
+    # If one of its callbacks lets that thread continue, the object refers to a dead frame.
     collecting = gc.isenabled()
     gc.disable()
     try:

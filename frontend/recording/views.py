@@ -1,4 +1,4 @@
-"""View operations: how each looks as a node, in memory, and as the target of a write."""
+"""Kinds of views: each one's node, its layout in memory, and writes through it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Layout = tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class View:
-    """One kind of view. `attrs` are those of the node function; `name` is for `grad_fn`.
+    """One kind of view. `attrs`: of the node function; `name`: for `grad_fn`.
 
-    moves: whether it only moves elements. detaches: whether it leaves the history behind.
-    multiple: whether one call returns several of them. PyTorch refuses writes to such views where a
-        gradient is at stake.
+    moves: whether it only moves elements. detaches: whether it drops the history.
+    multiple: whether one call returns several views. PyTorch refuses writes to these with
+        gradients.
     """
 
     name: str
@@ -40,7 +40,7 @@ class View:
         raise NotImplementedError
 
     def layout(self, source: Layout, *attrs: Any) -> Layout | None:
-        """The memory layout of the view; None if no strides give it."""
+        """The memory layout of the view; None if strides can't express it."""
         raise NotImplementedError
 
     def write(self, x: Node, value: Node, *attrs: Any) -> Node:
@@ -50,18 +50,18 @@ class View:
     def put(
         self, x: Node, value: Node, inside: Node | None, *attrs: Any
     ) -> tuple[Node, Node | None]:
-        """`value` moved to where the view shows it in `x`, and a mask of those elements of `x`. The
-        mask is None if they are all.
+        """`value` moved to the places in `x` that the view shows, and a mask of these places. The
+        mask is None if they are all of `x`.
 
-        inside: such a mask of the view, or None; it is None for views that don't just move
-            elements. With masks, a write through a chain of views reads the old elements in the
-            base alone, and in no view between.
+        inside: such a mask of the view, or None; always None for views that don't only move
+            elements. Masks let a write through a chain of views read old elements from the base
+            alone, and from no view between.
         """
         value = self.write(x, value, *attrs)
         return value, None if inside is None else self.write(x, inside, *attrs)
 
     def repeats(self, source: Layout, *attrs: Any) -> bool:
-        """Whether the view may show an element twice, so that writes go by places in memory."""
+        """Whether the view may show an element twice. Writes then go by places in memory."""
         return False
 
 
@@ -83,7 +83,7 @@ class _Reshape(View):
 
 
 class _Fit(_Reshape):
-    """Dimensions of size 1 dropped, or one put in; attrs are the new shape and the dimensions."""
+    """Drops dimensions of size 1, or inserts one. attrs: the new shape and the dimensions."""
 
     def node(self, x: Node, shape: Any, dims: Any = ()) -> Node:
         return ops.reshape(x, shape)
@@ -208,7 +208,7 @@ class _Windows(View):
         return (*shape, size), tuple(strides), offset
 
     def repeats(self, source: Layout, axis: int, size: int, step: int) -> bool:
-        return True  # or it leaves elements out, which a write by places in memory keeps
+        return True  # or it skips elements, which a write by places keeps
 
 
 class _Diagonal(View):
@@ -231,7 +231,7 @@ class _Diagonal(View):
 
 
 class _Strided(View):
-    """Any strides of contiguous memory. The offset counts from its beginning."""
+    """Any strides over contiguous memory. The offset counts from the beginning of the memory."""
 
     name = "as_strided"
 
@@ -269,9 +269,9 @@ class _Alias(_Reshape):
 RESHAPE, PERMUTE, SLICE = _Reshape(), _Permute(), _Slice()
 EXPAND, WINDOWS = _Expand(), _Windows()
 DETACH, DATA = _Detach("detach"), _Detach("data")  # autograd doesn't see writes through `.data`
-NO_GRAD = _Detach("no_grad")  # stands before a view that is taken without grad mode
+NO_GRAD = _Detach("no_grad")  # precedes a view that is taken without grad mode
 DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
-# The same views under the names by which they are called.
+# The same views under the names of PyTorch's functions.
 VIEW = _Reshape("view")
 SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Squeeze("select"), _Unsqueeze("unsqueeze")
 UNFOLD = WINDOWS
@@ -283,16 +283,18 @@ UNBIND = _Squeeze("unbind", multiple=True)
 
 
 class Chain:
-    """A view of a view of a base: `view` with `attrs` of `parent`, a chain or the base's shape.
+    """Views of views of a base: `view` with `attrs` of `parent`, a chain or the base's shape.
 
-    Equal chains are one object as a rule (`chained` makes them), so they are told apart by identity
-    and keep what is known of them.
-    links: (view, attrs) from the base outwards. layout: in a contiguous base; None if no strides
-    give it. size: the shape, where the layout is known. only_detaches: whether it sees every
-    element as the base has it; detaches: whether a detach() is among its links, is_data: `.data`.
-    is_untracked: whether it was taken without grad mode where a gradient is at stake.
-    repeats: whether it may see an element twice. multiple: the last link whose call returned
-    several views, or None.
+    `chained` makes equal chains one object as a rule, so they compare by identity and cache their
+    properties.
+
+    links: (view, attrs) from the base outwards. layout: in a contiguous base; None if strides can't
+        express it. size: the shape, where the layout is known.
+    only_detaches: whether it shows every element in the place where the base has it. detaches:
+        whether a detach() is among its links, is_data: `.data`.
+    is_untracked: whether it was taken without grad mode from a base with gradients.
+    repeats: whether it may show an element twice. multiple: the last link whose call returned
+        several views, or None.
     """
 
     __slots__ = (
@@ -348,11 +350,11 @@ class Chain:
 
 _chains: dict[Any, Chain] = {}
 REMEMBERED = 8192
-"""Chains that are kept: a loop that slices at a new place each time needs no more memory for it."""
+"""The most chains kept. It bounds the memory of loops that slice at ever new places."""
 
 
 def chained(parent: Chain | Size, view: View, attrs: tuple[Any, ...]) -> Chain:
-    """The chain that goes on from `parent` with `view`."""
+    """The chain that continues `parent` with `view`."""
     key = (parent, view, attrs)
     found = _chains.get(key)
     if found is None:
@@ -370,7 +372,7 @@ def apply(base: Node, chain: Chain | None) -> Node:
 
 
 def write(base: Node, chain: Chain | None, value: Node) -> Node:
-    """`base` with what the chain sees of it replaced by `value`."""
+    """`base` with the part that the chain shows replaced by `value`."""
     if chain is not None and chain.repeats:
         return _write_places(base, chain, value)
     links = chain.links if chain is not None else ()
@@ -388,7 +390,7 @@ def write(base: Node, chain: Chain | None, value: Node) -> Node:
 
 
 def _write_places(base: Node, chain: Chain, value: Node) -> Node:
-    """`write` by the places in memory that the chain sees."""
+    """`write` by the places in memory that the chain shows."""
     assert chain.layout is not None, "views are made only where strides exist"
     if not _is_uniform(value) and has_overlap(*chain.layout[:2]):
         raise RuntimeError(
@@ -418,11 +420,11 @@ def _is_uniform(value: Node) -> bool:
 
 
 def has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether two elements are at one place of the memory."""
+    """Whether two elements share a place in memory."""
     if 0 in shape:
         return False
     dims = sorted((stride, size) for size, stride in zip(shape, strides, strict=True) if size > 1)
-    # Elements can't meet if each stride is larger than the reach of all smaller ones together.
+    # Elements can't coincide if each stride exceeds the reach of all smaller ones together.
     if all(
         stride > before
         for (stride, _), before in zip(
@@ -439,7 +441,8 @@ def has_overlap(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether the elements lie row-major without gaps (sizes 0 and 1 don't care)."""
+    """Whether the elements lie row-major without gaps. Dimensions of size 1, and empty tensors, may
+    have any strides."""
     if 0 in shape:
         return True
     expected = 1

@@ -1,4 +1,4 @@
-"""In-place writes: a storage is bound to a new node, and every tensor that shares it sees it."""
+"""In-place writes: a storage gets a new node, which every tensor that shares it sees."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .roots import Root
 def assign(t: Any, node: Node, *, force: bool = False) -> Any:
     """Overwrite the value of `t`, for every tensor that shares its memory. Returns `t`.
 
-    force: also for a leaf that requires grad (its history stays as it is).
+    force: write even to a leaf that requires grad, whose history stays as it is.
     """
     if threads.claim() and node.operands:
         raise RuntimeError(
@@ -67,7 +67,7 @@ def assign(t: Any, node: Node, *, force: bool = False) -> Any:
 
 
 def _with_history(old: Node, new: Node) -> Node:
-    """`new` in the place of `old`: what required a gradient goes on to require one."""
+    """`new` in the place of `old`. If `old` required a gradient, the result does too."""
     if not old.requires_grad:
         return new
     if not graph.grad_enabled():
@@ -77,7 +77,7 @@ def _with_history(old: Node, new: Node) -> Node:
 
 
 def _fitted(node: Node, old: Node) -> Node:
-    """`node` in the shape and dtype of what it overwrites, and on its device."""
+    """`node` in the shape and dtype of `old`, which it overwrites, and on its device."""
     if node.shape != old.shape:
         if len(node.shape) > len(old.shape) or any(
             a not in (1, b) for a, b in zip(reversed(node.shape), reversed(old.shape), strict=False)
@@ -90,15 +90,14 @@ def _fitted(node: Node, old: Node) -> Node:
     if node.dtype is not old.dtype:
         node = ops.cast(node, old.dtype)
     if node.op is ops.variable and node.requires_grad:
-        node = ops.clone(node)  # the value of another tensor, which goes on to have its own history
+        node = ops.clone(node)  # another tensor's value, which keeps its own history
     if node.device is not None and old.device is not None:
         return ops.copy_to(node, old.device)
     return _placed(node, old.device)
 
 
 def _placed(node: Node, device: str | None) -> Node:
-    """A node made of constants only, which live anywhere, put on the device of what it
-    overwrites."""
+    """Place a node on `device` if it depends on constants alone, which have no device."""
     if device is None or node.device is not None:
         return node
     operands = tuple(_placed(o, device) for o in node.operands)
@@ -108,7 +107,8 @@ def _placed(node: Node, device: str | None) -> Node:
 def _write_storage(t: Any, storage: Storage, value: Node) -> None:
     base = resolve_state(storage)
     before = [base, resolve(t), *(v._node for v in storage._views if v._node is not None)]
-    # An op in place that reads the old value for its derivative is no write to a saved value.
+    # An in-place op may read the old value for its own derivative: that is no write to a saved
+    # value.
     read = {value_node(n) for n in before if reads(value, n)} if value.requires_grad else ()
     owner = leaf_tensor(base) if base.requires_grad else None
     history = None
@@ -116,7 +116,7 @@ def _write_storage(t: Any, storage: Storage, value: Node) -> None:
         history = value
         value = ops.detach(value) if value.requires_grad else value
     if owner is not None:
-        # The leaf stays a leaf: only its value changes.
+        # The leaf stays a leaf; only its value changes.
         with grad_mode(False):
             new = views.write(base, t._chain, value)
         new = variable(new, owner)
@@ -180,11 +180,11 @@ def _is_tracked(t: Any, base: Node, value: Node, owner: Any) -> bool:
 
 
 def _write_history(t: Any, value: Node) -> None:
-    """Write `value` to the history of the detached tensor that `t` is or looks at, which shares its
-    memory with tensors of other histories."""
+    """Write `value` to the history of a detached tensor: `t`, or the one that `t` is a view of.
+    Tensors with other histories share its memory."""
     links, root = t._chain.links, t._root
     if root is None or any(v.detaches for v, _ in links[root.depth :]):
-        root = t._root = Root(len(links))  # a view that was taken without grad mode
+        root = t._root = Root(len(links))  # a view taken without grad mode
     if root.own is None:
         own = object.__new__(epoch.tensor_type)
         own._node = resolve_state(t._storage)
@@ -199,11 +199,12 @@ def _write_history(t: Any, value: Node) -> None:
 
 
 def _write_through(state: Any, node: Node) -> None:
-    """An in-place write to memory that NumPy sees lands in the array before the call returns."""
+    """Make an in-place write to memory that NumPy sees. The array has the value when the call
+    returns."""
     if clock.holding:
         np.copyto(state._buffer, _array(flushing.value_of(node)))
         return
-    # A tensor of its own, so that the flush computes it, and keeps its history.
+    # A tensor makes the flush compute the value and keep its history.
     holder = Handle()
     holder._node = node
     handles.append(holder)
@@ -216,18 +217,18 @@ def _write_through(state: Any, node: Node) -> None:
 
 
 def _array(buffer: Any) -> np.ndarray:
-    """What a buffer of the host holds, when it is there."""
+    """The contents of a host buffer, after copies to it are done."""
     return devices.get("cpu").to_numpy(buffer)
 
 
 def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
     """`assign` of many tensors without gradient mode, as an optimizer's step does.
 
-    A node for a leaf that requires grad is marked as its `variable` already (`revalued`).
+    The node for a leaf that requires grad is its `variable` already (`revalued`).
     """
     holding = clock.holding
     before = [t._node for t in tensors]
-    mutated.update(before)  # `assign` says so too of those it takes
+    mutated.update(before)  # `assign` repeats this for its own tensors
     mutated.discard(None)  # type: ignore[arg-type]
     for t, old, node in zip(tensors, before, nodes, strict=True):
         if (
@@ -249,12 +250,12 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
 
 
 def revalued(old: Node, value: Node) -> Node:
-    """`value` in the place of `old`: gradients end in it where they ended in `old`."""
+    """`value` in the place of `old`. Gradients that ended in `old` end in it."""
     return ops.variable(value, old.attrs[0]) if old.op is ops.variable else value
 
 
 def adopt(t: Any, source: Any) -> None:
-    """Give `t` the memory of `source`, between epochs; tensors that shared its old one keep
+    """Give `t` the memory of `source`, between epochs. Tensors that shared its old memory keep
     that."""
     _look_at(t, source)
     if t._storage is None:
@@ -263,24 +264,24 @@ def adopt(t: Any, source: Any) -> None:
 
 
 def set_data(t: Any, source: Any) -> None:
-    """Have `t` look at the memory of `source`, a detached tensor, and keep its history: a leaf
-    stays a leaf, and a computed tensor is differentiated as before."""
+    """Move `t` to the memory of the detached tensor `source`. Its history stays: a leaf remains a
+    leaf, and a computed tensor keeps its gradient."""
     shares = t._storage is source._storage and t._storage is not None
     if shares and t.shape == source.shape and _layout(t) == _layout(source):
-        return  # `t.data -= x` ends with this, after its write
+        return  # `t.data -= x` ends with this assignment, after its write
     wants, is_leaf = t.requires_grad, t.is_leaf
     own = None
     if wants and not is_leaf:
         own = _alias(t)
     elif wants and shares:
-        epoch.set_requires_grad(t, False)  # its memory is no longer that of the leaf
+        epoch.set_requires_grad(t, False)  # the shared memory is no longer the leaf's
     t._requires_grad = wants and is_leaf
     _look_at(t, source)
     t._root.own = own
 
 
 def _look_at(t: Any, source: Any) -> None:
-    """Move `t` to the memory of `source`. A leaf goes on to collect the gradients of its views."""
+    """Move `t` to the memory of `source`. A leaf still collects the gradients of its views."""
     t._node = t._buffer = t._history = t._shared = t._root = None
     t._storage, t._chain, t._aval = source._storage, source._chain, source._meta()
     if t._chain is not None:
@@ -295,7 +296,7 @@ def _layout(t: Any) -> views.Layout:
 
 
 def _alias(t: Any) -> Any:
-    """Another handle of the same tensor."""
+    """Another handle for the same tensor."""
     alias = object.__new__(epoch.tensor_type)
     alias._storage, alias._chain, alias._aval = epoch.storage_of(t), t._chain, t._meta()
     alias._root, alias._writes = t._root, t._writes

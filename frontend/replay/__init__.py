@@ -1,1 +1,1 @@
-"""Replaying a call without its Python: guards, outcomes, captures."""
+"""Replay of calls without their Python code: guards, outcomes, captures."""

@@ -1,8 +1,9 @@
-"""Work that is recorded once, and computed again and again on what its tensors then hold.
+"""Captures: work that is recorded once and computed many times, on the present values of its
+tensors.
 
-Between `begin` and `finish` calls are recorded and nothing is computed: that is one epoch, whose
-plan is kept instead of run. What it reads and writes are storages, not buffers, so that it meets
-whatever is in a tensor's memory by then; memory of its results is allocated once and is its own.
+Between `begin` and `finish` calls are recorded and nothing is computed. This is one epoch, whose
+plan is kept instead of run. A capture reads and writes storages, not buffers, so each run uses the
+current memory of its tensors. The memory of its results is allocated once and belongs to it.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ from ..recording.keeping import histories_of, keep
 
 
 class Program:
-    """What a capture recorded.
+    """A recorded capture.
 
     sources: for each leaf its storage, or the buffer of a snapshot.
-    results: (root, memory, the storage whose it is, unless it is kept for a backward pass only).
+    results: (root, memory, its storage) of each result. The storage is None for values kept only
+        for a backward pass.
     written: (root, leaf, storage) of the storages that it reads and overwrites.
-    histories: how results were computed, for backward passes.
+    histories: of the results, for backward passes.
     """
 
     def __init__(self, roots: tuple[Node, ...]):
@@ -61,14 +63,15 @@ class Program:
         return self.plan.launches
 
     def run(self) -> None:
-        """Compute everything anew, in place."""
+        """Compute all results again, in place."""
         recording.claim()
         if clock.capturing or clock.holding:
             where = "a capture" if clock.capturing else "a hook or the backward of a Function"
             raise RuntimeError(f"CUDAGraph.replay() can't be called in {where}{at_user_line()}")
         flushing.flush()
         buffers = [_buffer_of(source) for source in self.sources]
-        # Its storage, the list and the argument refer to memory that nobody else looks at.
+        # Three references: the storage, the list and the argument. Then nobody else uses the
+        # memory.
         donated = tuple([(r, p) for r, p, _ in self.written if getrefcount(buffers[p]) == 3])
         homes, count = self.plan.homes, len(buffers)
         into = tuple([(r, count + i) for i, (r, _, _) in enumerate(self.results) if r in homes])
@@ -84,7 +87,8 @@ class Program:
             raise error
 
     def _next_numbers(self) -> list[Any]:
-        """Those of a run: random draws and steps of optimizers go on, the rest is as captured."""
+        """The numbers of the next run. Random draws and optimizer steps advance; others are as
+        captured."""
         for place, (what, generator) in self._drawn.items():
             draws = what == "offset"
             self._numbers[place] = generator._take() if draws else signed(generator._seed)
@@ -101,7 +105,7 @@ class Program:
             value = values[root]
             if isinstance(value, Exception):
                 continue
-            if value.pointer != memory.pointer:  # of what can't be computed in place
+            if value.pointer != memory.pointer:  # it couldn't be computed in place
                 _device_of(self.plan.recorded[root]).overwrite(memory, value)
             if storage is not None:
                 storage._buffer = memory.reshape(value.shape)
@@ -110,7 +114,7 @@ class Program:
             if not isinstance(values[root], Exception):
                 storage._buffer = values[root]
                 storage._changes += 1
-        # What is saved of the results is that of this run.
+        # The saved results are now those of this run.
         own = {id(storage) for _, _, storage in self.results if storage is not None}
         for history in self.histories:
             for node, (kept, owner, _) in history.saved.items():
@@ -118,11 +122,11 @@ class Program:
                     history.saved[node] = kept, owner, owner._changes
 
 
-_begun: tuple[Any, int] | None = None  # what `flushing.resume` wants, and the seed then
+_begun: tuple[Any, int] | None = None  # (argument of `flushing.resume`, the seed at `begin`)
 
 
 def begin() -> None:
-    """Record what comes for a Program; nothing is computed until `finish` or `abandon`."""
+    """Start to record a Program. Nothing is computed until `finish` or `abandon`."""
     global _begun
     recording.claim()
     if clock.capturing:
@@ -139,17 +143,17 @@ def begin() -> None:
 
 
 def abandon() -> None:
-    """Forget what was recorded: nothing has happened."""
+    """Forget everything recorded since `begin`."""
     _undo()
     _end()
     flushing.drop()
 
 
 def finish() -> Program | None:
-    """What was recorded; None if it is nothing for a GPU.
+    """Return the recorded Program; None if it has no work for a GPU.
 
-    Results get their memory, which holds garbage until the first run. What is computed on the host
-    has its value already.
+    Results get memory with unspecified contents until the first run. Values computed on the host
+    are ready.
     """
     try:
         program = _finish()
@@ -168,7 +172,7 @@ def _end() -> None:
 
 
 def _undo() -> None:
-    """Take back what was counted: draws and steps are made by runs."""
+    """Undo the counting of draws and steps, which only runs should count."""
     for what, generator in drawn.values():
         if what == "offset":
             generator._offset -= 1
@@ -177,14 +181,14 @@ def _undo() -> None:
 
 
 def _count(states: Sequence[dict[str, Any]], by: int) -> int:
-    """The step that optimizer states have come to; 0 for those that count none."""
+    """Advance the step of optimizer states and return it; 0 without states."""
     for state in states:
         state["step"] += by
     return states[0]["step"] if states else 0
 
 
 def _refusal(node: Node | None) -> Exception | None:
-    """Values on the host can be had, those of a GPU can't."""
+    """Refuse values of a GPU; those of the host can be computed."""
     if node is not None and not _is_of_gpu(node):
         return None
     return RuntimeError(
@@ -223,7 +227,7 @@ def _finish() -> Program | None:
 
 
 def _share() -> None:
-    """Give every tensor that is read or is a result a storage: the program knows memory only."""
+    """Give a storage to every tensor that is read or is a result: a program knows only memory."""
     flushing._forget_views()
     states = [*flushing._live()[0], *[state for state, _, _ in leaves if state is not None]]
     for state in states:
@@ -235,7 +239,7 @@ def _share() -> None:
 def _host_values(
     roots: tuple[Node, ...], own: set[int], replaced: Sequence[tuple[int, int]]
 ) -> list[Any]:
-    """The values of roots that are none of a GPU, computed now; None for the others (`own`)."""
+    """Compute the roots on the host now. Roots of a GPU (`own`) get None."""
     host = [i for i in range(len(roots)) if i not in own]
     if any(_is_of_gpu(roots[i]) for i in host):
         raise RuntimeError(
@@ -270,7 +274,7 @@ def _program(
     live: Sequence[Storage],
     replaced: dict[int, int],
 ) -> Program:
-    """The program of the GPU's roots (`own`), whose `values` become the memory they will be in."""
+    """The program of the GPU's roots (`own`). Their entries in `values` become their memory."""
     program = Program(tuple([roots[i] for i in own]))
     for root, i in enumerate(own):
         node = roots[i]
@@ -288,7 +292,7 @@ def _program(
 
 
 def _buffer_of(source: Any) -> Any:
-    """The memory of a leaf now."""
+    """The current memory of a leaf."""
     if not isinstance(source, Storage):
         return source
     if type(source._buffer) is Failed:

@@ -1,11 +1,11 @@
-"""Compiled callables: a call is watched once, and replayed where its guards hold."""
+"""Compiled callables: a call is watched, and later calls are replayed while its guards hold."""
 
 from __future__ import annotations
 
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from tilewright.ir import node as graph
 from tilewright.ir.location import at_user_line
@@ -18,22 +18,26 @@ from .guards import Snapshot, Unguarded, Watch
 from .outcome import PLAIN, Outcome, observe
 
 SIGNATURES = 64
-"""Signatures of one function that are replayed; calls with others run."""
+"""The most signatures of one function that are replayed. Calls with other signatures run."""
 ATTEMPTS = 8
-"""Times that calls of one signature are watched before it is given up."""
+"""The most watched calls of a signature before it is given up."""
 
 
 _compiled: weakref.WeakSet[Compiled] = weakref.WeakSet()
-_watching: list[Watch] = []  # the one that sees the current call, if any
+_watching: list[Watch] = []  # the watch of the current call, if any
+
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Signature:
-    """What is known of the calls of one signature.
+    """The calls of one signature.
 
-    roots: the objects among the arguments, held so that their identities aren't taken by others.
-    codes: what was seen to run, with its globals; None as long as calls did what can't be replayed.
-    snapshot: what the calls depend on besides arguments; None until one was watched to the end.
-    reason: why they are not replayed.
+    roots: the objects among the arguments. Holding them keeps their ids from being reused.
+    codes: the functions seen to run, with their globals; None while calls did things that can't be
+        replayed.
+    snapshot: the calls' dependencies besides their arguments; None until a call was fully watched.
+    reason: why calls aren't replayed.
     """
 
     def __init__(self, roots: list[Any]):
@@ -45,7 +49,7 @@ class Signature:
 
 
 class Compiled:
-    """A function whose calls are replayed where that can't be told from running it."""
+    """A function whose calls are replayed where that makes no visible difference."""
 
     def __init__(self, function: Callable[..., Any], fullgraph: bool):
         self.__name__ = getattr(function, "__name__", type(function).__name__)
@@ -103,7 +107,7 @@ class Compiled:
             return self._function(*args, **kwargs)
         key = (known, len(scalars), *[t._node for t in reached])
         outcome: Outcome | None = recording.lookup(key)
-        if outcome is None:  # the same call at another place of an epoch, or on other shapes
+        if outcome is None:  # the call is at another place of an epoch, or on other shapes
             try:
                 result, outcome = observe(lambda: self._function(*args, **kwargs), reached)
             except Unguarded as refusal:
@@ -117,9 +121,10 @@ class Compiled:
         return outcome.apply(reached)
 
     def _watched(self, known: Signature, args: Any, kwargs: Any, tensors: list[Any]) -> Any:
-        """Run the function, and see what it does and what it depends on.
+        """Run the function, and watch its effects and dependencies.
 
-        The first time tells which code runs, the second what that code can reach, and does.
+        The first call shows which code runs. The second shows what that code can reach, and what it
+        does.
         """
         known.attempts += 1
         try:
@@ -147,7 +152,7 @@ class Compiled:
                 result = call()
                 if before == (clock.number, clock.effects):
                     known.codes = known.codes or {}
-                elif known.attempts > 1:  # the first call may have set things up
+                elif known.attempts > 1:  # the first call may have initialized things
                     known.reason = "it reads a value, or ends the epoch"
             else:
                 key = (known, len(scalars), *[t._node for t in reached])
@@ -169,8 +174,8 @@ class Compiled:
 
 
 def _prepare(tensors: list[Any]) -> bool:
-    """Give `tensors` their nodes; False if one has none to keep: its memory is also NumPy's, or
-    its computation failed."""
+    """Give `tensors` their nodes. False if one can't keep a node, because NumPy shares its memory
+    or its computation failed."""
     for t in tensors:
         if (t._storage or t)._shared is not None:
             return False
@@ -182,9 +187,9 @@ def _prepare(tensors: list[Any]) -> bool:
 
 
 def _signature(value: Any, tensors: list[Any], roots: list[Any]) -> Any:
-    """What `value` must have in common with the arguments of a call to be like them.
+    """The signature of `value`: calls whose arguments have equal signatures are alike.
 
-    Its tensors are added to `tensors`, each once, and objects that go by identity to `roots`.
+    Adds its tensors to `tensors`, each once, and objects that compare by identity to `roots`.
     """
     kind = type(value)
     if isinstance(value, Handle):
@@ -196,7 +201,7 @@ def _signature(value: Any, tensors: list[Any], roots: list[Any]) -> Any:
         strides = None if chain is None or chain.layout is None else chain.layout[1]
         return kind, value._requires_grad, chain is None, strides
     if kind is float:
-        return kind, value.hex()  # tells zeros apart, and knows a NaN again
+        return kind, value.hex()  # tells zeros apart and matches a NaN
     if kind in PLAIN:
         return kind, value
     if kind in (tuple, list):
@@ -209,8 +214,16 @@ def _signature(value: Any, tensors: list[Any], roots: list[Any]) -> Any:
     return kind, id(value)
 
 
+@overload
+def disable(fn: F, recursive: bool = True) -> F: ...
+
+
+@overload
+def disable(fn: None = None, recursive: bool = True) -> Callable[[F], F]: ...
+
+
 def disable(fn: Any = None, recursive: bool = True) -> Any:
-    """A function of which no call is replayed, and none that it is part of."""
+    """A function whose calls are never replayed, nor calls that contain them."""
     if fn is None:
         return disable
 
@@ -224,6 +237,6 @@ def disable(fn: Any = None, recursive: bool = True) -> Any:
 
 
 def reset() -> None:
-    """Forget what was watched of every compiled function."""
+    """Forget all watched calls of all compiled functions."""
     for compiled in _compiled:
         compiled.reset()

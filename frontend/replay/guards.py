@@ -1,9 +1,9 @@
-"""What a call depends on besides its arguments, and whether that is still as it was.
+"""Guards: the dependencies of a call besides its arguments, and checks that they are unchanged.
 
-`Watch` sees which functions run. `Snapshot` walks from those to all that they can read: globals by
-the names in their code, closures, attributes, containers, classes. A second call of the same code
-on an equal snapshot takes the same way. What can't be compared (files, iterators, arrays, clocks,
-anything from an unknown extension) raises `Unguarded`.
+`Watch` sees which functions run. `Snapshot` walks from these to everything that they can read:
+globals by the names in their code, closures, attributes, containers, classes. A second call of the
+same code on an equal snapshot takes the same path. Objects that can't be compared (files,
+iterators, arrays, clocks, anything of an unknown extension) raise `Unguarded`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from ..recording.epoch import Handle
 
 
 class Unguarded(Exception):
-    """Why a call can't be replayed. result: of the call, if it has been made."""
+    """The reason why a call can't be replayed. result: of the call, if it was made."""
 
     result: Any = None
 
 
 class Watch:
-    """Inside the block: the code of the user's functions that run, with their globals.
+    """Collects, inside the block, the code of the user's functions that run, with their globals.
 
-    The library's own functions, and what they call that isn't the user's, are not among them.
+    The library's own functions, and foreign functions that they call, are left out.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Watch:
 
 
 def _is_trusted(frame: FrameType | None) -> bool:
-    """Whether `frame` runs code of the library, or code that isn't the user's for it."""
+    """Whether `frame` runs the library's code, or foreign code called by it."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(threads.PACKAGE):
             return True
@@ -73,13 +73,13 @@ def _is_trusted(frame: FrameType | None) -> bool:
             return True
         if module not in _FOREIGN:
             return _is_called_by_python(frame)
-        frame = frame.f_back  # foreign code is what its caller is
+        frame = frame.f_back  # foreign code counts as its caller's
     return False
 
 
 def _is_called_by_python(frame: FrameType | None) -> bool:
-    """Whether `frame` is part of what the interpreter calls by itself: a finder of modules, or a
-    callback of the garbage collector. Anybody may have set those up."""
+    """Whether the interpreter itself called `frame`, as a module finder or a callback of the
+    garbage collector. Anybody may have installed those."""
     callbacks = [getattr(function, "__code__", None) for function in gc.callbacks]
     while frame is not None:
         code = frame.f_code
@@ -90,7 +90,7 @@ def _is_called_by_python(frame: FrameType | None) -> bool:
     return False
 
 
-# Python code without state of its own that user code goes through.
+# Stateless Python modules that user code calls through.
 _TRANSPARENT = frozenset(
     ["contextlib", "functools", "collections", "typing", "enum", "abc", "dataclasses", "copyreg"]
 )
@@ -118,7 +118,7 @@ _TYPES: tuple[type, ...] = (
 
 
 def _is_pure(function: Any) -> bool:
-    """Whether a C function's result follows from its arguments, and it changes only those."""
+    """Whether a C function depends on its arguments alone, and changes nothing else."""
     owner = getattr(function, "__self__", None)
     if owner is None:
         return getattr(function, "__objclass__", None) in _TYPES
@@ -133,7 +133,7 @@ def _is_pure(function: Any) -> bool:
 
 
 _FORBIDDEN_OPCODES = frozenset(["IMPORT_NAME", "IMPORT_STAR", "STORE_GLOBAL", "DELETE_GLOBAL"])
-# What the nodes of tensors don't tell: where they lie, what became of them, the random seed.
+# Attributes that nodes don't determine: memory, versions, gradients, the random seed.
 _FORBIDDEN_NAMES = frozenset(
     [
         *("data_ptr", "storage_offset", "untyped_storage", "storage", "_version"),
@@ -147,9 +147,9 @@ _contents = attrgetter("cell_contents")
 
 
 class Snapshot:
-    """All that running `codes` on `roots` can read, as it is now.
+    """Everything that running `codes` on `roots` can read, in its present state.
 
-    tensors: those among it, in the order in which they were met, each once.
+    tensors: the tensors among it, in the order of the walk, each once.
     """
 
     def __init__(self, codes: dict[CodeType, dict[str, Any]], roots: Iterable[Any]):
@@ -163,7 +163,7 @@ class Snapshot:
         self._globals: list[tuple[dict[str, Any], str]] = []
         self._classes: set[int] = set()
         self._met: dict[int, Any] = {}
-        self._held: list[Any] = []  # what the identities in `_expected` are of
+        self._held: list[Any] = []  # keeps the objects alive whose ids are in `_expected`
         names: set[str] = set()
         for code in codes:
             names.update(code.co_names)
@@ -182,14 +182,14 @@ class Snapshot:
         self._expected = self._now()
 
     def holds(self) -> bool:
-        """Whether everything is still what it was."""
+        """Whether nothing has changed."""
         try:
             return self._now() == self._expected
         except ValueError:  # a name of a closure was unbound
             return False
 
     def _now(self) -> list[Any]:
-        """What is compared: identities, which can't be taken by others while this holds them."""
+        """The ids to compare. They can't be reused, as this object holds their objects."""
         maps = self._maps
         values = [
             *chain.from_iterable(map(_values, maps)),
@@ -254,7 +254,7 @@ class Snapshot:
             self._visit(value.__func__)
         elif kind is functools.partial:
             self._visit_all((value.func, value.args, value.keywords))
-        elif kind in _NATIVE:  # what it does is seen when it is called
+        elif kind in _NATIVE:  # its effects show when it is called
             pass
         elif isinstance(value, type):
             self._visit_class(value)
@@ -279,7 +279,7 @@ class Snapshot:
                 found = cell.cell_contents
             except ValueError:  # a name that is not bound yet
                 raise Unguarded(f"{function.__qualname__} reads an unbound name") from None
-            if runs or isinstance(found, _CALLABLE):  # of a decorator: what it wraps may run
+            if runs or isinstance(found, _CALLABLE):  # a decorator's wrapped function may run
                 self._cells.append(cell)
                 self._visit(found)
         if runs:
@@ -287,8 +287,8 @@ class Snapshot:
             self._visit_all((function.__defaults__, function.__kwdefaults__))
 
     def _check_reached(self) -> None:
-        """Each function that runs was met as an object, with its closure, or is made by one that
-        was."""
+        """Check that the walk met each running function as an object with its closure, or met a
+        function that makes it."""
         known = {f.__code__ for f in self._functions}
         stack = list(known)
         while stack:
@@ -304,7 +304,7 @@ class Snapshot:
             return
         if kind.__module__ in _PURE_MODULES:
             return
-        if kind.__basicsize__ > _Plain.__basicsize__:  # it holds what can't be looked at
+        if kind.__basicsize__ > _Plain.__basicsize__:  # it holds hidden state
             raise Unguarded(f"it can reach {kind.__module__}.{kind.__qualname__}")
         for base in kind.__mro__:
             if base in _TYPES or base.__module__ in ("typing", "abc") or id(base) in self._classes:

@@ -1,7 +1,7 @@
-"""What a call did to the tensors it knew, kept as nodes, to be done again without the call.
+"""Outcomes: the effects of a call on its tensors, kept as nodes and repeated without the call.
 
-All tensors that a call can reach have their nodes before it begins. What it records is a function
-of those nodes, so one lookup by them finds the nodes of its results and of what it wrote in place.
+All tensors that a call can reach have nodes before it begins. Its recording is a function of these
+nodes, so one lookup by them finds the nodes of its results and of its in-place writes.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), DType, Size, Device)
 
 @dataclass(frozen=True)
 class _Tensor:
-    """Stands in a result for its `place`-th tensor."""
+    """Stands for the `place`-th tensor of a result."""
 
     place: int
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call made of the nodes of `known`: its arguments and the tensors its code can reach.
+    """The effects of a call, by the nodes of the `known` tensors: its arguments and the tensors
+    that its code can reach.
 
-    result: what it returned, with `_Tensor` for tensors. made: for each of those the place of the
-        known tensor that it is, the node of a new one, or (place, node, chain) of a view of a
-        known one.
-    written: (place, node, writes) of known tensors. overwritten: nodes whose values were.
-    numbers: those it bound: "seed" or "offset" of the default generator, or (value,).
+    result: the returned value, with `_Tensor` for tensors.
+    made: for each of these the place of a known tensor, the node of a new one, or (place, node,
+        chain) for a view of a known one.
+    written: (place, node, writes) of known tensors. overwritten: nodes whose values were
+        overwritten.
+    numbers: the numbers that it bound: "seed" or "offset" of the default generator, or (value,).
     fallible: the nodes of calls that can fail.
     """
 
@@ -55,11 +57,11 @@ class Outcome:
     fallible: list[Node]
 
     def applies(self, known: Sequence[Any]) -> bool:
-        """Whether what was written is still the memory of one tensor alone."""
+        """Whether the written tensors still share their memory with no other."""
         return all(known[place]._storage is None for place, _, _ in self.written)
 
     def apply(self, known: Sequence[Any]) -> Any:
-        """Do what the call did; its result."""
+        """Repeat the effects of the call and return its result."""
         for number in self.numbers:
             if number == "seed":
                 scalars.append(signed(default_generator._seed))
@@ -90,9 +92,10 @@ class Outcome:
 
 
 def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome]:
-    """The result of `call`, and its outcome in terms of the nodes that `known` have.
+    """The result of `call`, and its outcome for the present nodes of `known`.
 
-    Unguarded, with the result as `.result`, if it did what can't be done again without it.
+    Raises Unguarded, with the result as `.result`, if the call did something that can't be repeated
+    without it.
     """
     before = [_look(t) for t in known]
     nodes, versions = [t._node for t in known], [(t._storage or t)._changes for t in known]
@@ -118,7 +121,7 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
         written: list[tuple[int, Node, int]] = []
         seen: set[int] = set()
         for place, t in enumerate(known):
-            if id(t) in seen:  # an argument that can be reached otherwise too
+            if id(t) in seen:  # an argument that the code can also reach another way
                 continue
             seen.add(id(t))
             state = t._storage or t
@@ -134,7 +137,7 @@ def observe(call: Callable[[], Any], known: Sequence[Any]) -> tuple[Any, Outcome
         allowed = {id(t) for t in (*known, *tensors)}
         counts = list(map(getrefcount, handles))
         for t, count in zip(handles[first:], counts[first:], strict=True):
-            if count > BASE_COUNT + 1 and id(t) not in allowed:  # one by the slice
+            if count > BASE_COUNT + 1 and id(t) not in allowed:  # one reference is the slice's
                 raise Unguarded("it keeps a tensor that it doesn't return")
         overwritten = [n for n in mutated if n not in changed]
         return result, Outcome(shape, made, written, overwritten, numbers, failing)
@@ -152,7 +155,7 @@ def _number(place: int) -> Any:
 
 
 def _look(t: Any) -> tuple[Any, ...]:
-    """What a call must leave as it is: all but the value."""
+    """The state of a tensor that a call must not change: all but the value."""
     objects = (t._grad, t._hooks, t._post_hooks, t._history, source_of(t), t._chain)
     buffer = (t._storage or t)._buffer
     return (t._meta(), t._requires_grad, id(buffer), *map(id, objects))
@@ -168,7 +171,7 @@ def _ambient() -> tuple[Any, ...]:
 
 
 def _made(tensors: list[Any], known: Sequence[Any], alone: Sequence[bool]) -> list[Any]:
-    """How each tensor of a result comes about, as in `Outcome.made`."""
+    """The origin of each tensor of a result, as in `Outcome.made`."""
     places = {id(t): i for i, t in reversed(list(enumerate(known)))}
     bases = {id(t._storage): i for i, t in enumerate(known) if t._storage is not None}
     made: list[Any] = []
@@ -187,13 +190,13 @@ def _made(tensors: list[Any], known: Sequence[Any], alone: Sequence[bool]) -> li
             made.append((place, t._node, t._chain))
         elif sum(other._storage is storage for other in tensors) > 1:
             raise Unguarded("it returns tensors that share memory")
-        else:  # of memory that nobody else has: a tensor of its own
+        else:  # a new tensor with memory of its own
             made.append(t._node)
     return made
 
 
 def _emptied(value: Any, tensors: list[Any]) -> Any:
-    """`value` with its tensors put into `tensors`, each once, and stand-ins in their place."""
+    """`value` with stand-ins for its tensors, which are moved to `tensors`, each once."""
     kind = type(value)
     if kind in PLAIN:
         return value

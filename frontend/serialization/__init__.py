@@ -1,8 +1,8 @@
 """save and load, in the file format of PyTorch 1.6 and later.
 
 A file is an uncompressed zip: `data.pkl`, a pickle in which tensors refer to storages by number,
-and one raw buffer `data/<number>` for each storage. PyTorch reads what is saved here, and what
-PyTorch saved is read here, by the same names of classes (`torch._utils._rebuild_tensor_v2`, …).
+and one raw buffer `data/<number>` for each storage. Files have the same class names as PyTorch's
+(`torch._utils._rebuild_tensor_v2`, …), so each side reads the other's files.
 """
 
 from .reading import load

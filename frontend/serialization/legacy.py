@@ -1,7 +1,8 @@
-"""Files of PyTorch's format before 1.6: a row of pickles, then the storages.
+"""Files in PyTorch's format before 1.6: several pickles, then the storages.
 
-The pickles: a magic number, the version of the protocol, facts of the machine, the object, and the
-keys of its storages; then for each key the number of its elements in 8 bytes, and the elements.
+The pickles hold a magic number, the protocol's version, facts about the machine, the object, and
+the keys of its storages. Then follow, for each key, the number of elements in 8 bytes and the
+elements.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PROTOCOL = 1001
 
 
 class _Anything:
-    """Stands for any object of a pickle while only its storages are looked for."""
+    """Stands for any object of a pickle during the search for its storages."""
 
     def __new__(cls, *args: Any, **options: Any) -> _Anything:
         return super().__new__(cls)
@@ -45,7 +46,7 @@ class _Anything:
 
 
 class _Bounded:
-    """A file that is never asked for more bytes than it has, whatever numbers stand in it."""
+    """A file that limits reads to its size, whatever lengths its content claims."""
 
     def __init__(self, file: Any, end: int):
         self.file, self.end = file, end
@@ -56,7 +57,7 @@ class _Bounded:
 
 
 class _Scan(Unpickler):
-    """Reads a pickle to find its storages, and builds nothing but their types."""
+    """Reads a pickle to find its storages, and builds only their types."""
 
     dispatch = dict(Unpickler.dispatch)
 
@@ -139,7 +140,7 @@ def _storages(
     move: Callable[[str], str],
     swapped: bool,
 ) -> dict[Any, Loaded]:
-    """The storages that stand in the file from here to `end`, in the order of `keys`."""
+    """The storages from the file's position to `end`, in the order of `keys`."""
     found: dict[Any, Loaded] = {}
     for key in keys:
         dtype, location = types[key]
@@ -161,7 +162,7 @@ def _no_storage(saved: Any) -> Any:
 
 
 def _part(storage: Loaded, view: Any, path: Any) -> Loaded:
-    """A copy of a part of a storage: a view, as old versions of PyTorch saved them."""
+    """A copy of a part of a storage, for a view as old versions of PyTorch saved it."""
     if not isinstance(view, tuple) or len(view) != 3:
         raise UnpicklingError(f"load: {path!s} refers to no storage: {view!r:.80}{at_user_line()}")
     _, offset, size = view

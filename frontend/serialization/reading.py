@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,21 +22,24 @@ from .legacy import read_legacy
 from .rebuilding import Loaded, loaded, storage_id
 from .unpickling import Unpickler
 
+if TYPE_CHECKING:
+    from ..types import DeviceLike, FileLike
+
 
 def load(
-    f: Any,
-    map_location: Any = None,
+    f: FileLike,
+    map_location: Callable[[Any, str], Any] | DeviceLike | dict[str, str] | None = None,
     pickle_module: Any = None,
     *,
     weights_only: bool | None = None,
     mmap: bool | None = None,
     **pickle_load_args: Any,
 ) -> Any:
-    """Read what `save` (or PyTorch) wrote to a path or a file object.
+    """Read an object that `save` or PyTorch wrote to a path or a file object.
 
     map_location: the device of the tensors: a name, a device, a dict of names, or a function of
-    (tensor, name) that returns the tensor where it is to be. weights_only: build nothing but
-    tensors, containers and what was allowed by add_safe_globals (the default).
+        (tensor, name) that returns the moved tensor. weights_only: build only tensors, containers
+        and classes allowed by add_safe_globals (the default).
     """
     only = True if weights_only is None else weights_only
     if hasattr(f, "read"):
@@ -60,7 +63,7 @@ def _read(file: Any, path: Any, map_location: Any, weights_only: bool) -> Any:
 def _is_zip(file: Any) -> bool:
     try:
         return zipfile.is_zipfile(file)
-    except (ValueError, OSError):  # numbers at its end that point to nowhere
+    except (ValueError, OSError):  # offsets at its end that point outside
         return False
 
 
@@ -109,7 +112,7 @@ def _read_archive(file: Any, path: Any, move: Callable[[str], str], weights_only
 
 
 def _mover(map_location: Any) -> Callable[[str], str]:
-    """From the device a storage was saved from to the one it is loaded to."""
+    """A function from the device that a storage was saved on to the device to load it to."""
     if map_location is None or (callable(map_location) and not isinstance(map_location, Device)):
 
         def keep(location: str) -> str:
@@ -132,7 +135,7 @@ def _mover(map_location: Any) -> Callable[[str], str]:
 
 
 def _moved_by(obj: Any, function: Callable[..., Any]) -> Any:
-    """Tensors in containers, each replaced by function(tensor, 'cpu') if that is a tensor."""
+    """Replace each tensor in containers by function(tensor, 'cpu'), unless that is None."""
     if isinstance(obj, Tensor):
         moved = function(obj, "cpu")
         return obj if moved is None else moved

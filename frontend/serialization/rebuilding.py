@@ -1,4 +1,4 @@
-"""Tensors from the storages of a file, whose memory they share."""
+"""Rebuilds tensors over the storages of a file."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from ..functions import creation, shapes
 
 
 class UnpicklingError(pickle.UnpicklingError):
-    """A file holds what `load` refuses to build."""
+    """A file contains an object that `load` refuses to build."""
 
 
 class Loaded:
-    """A storage of the file; the tensors that refer to it share its memory."""
+    """A storage of the file. Tensors that refer to it share its memory."""
 
     def __init__(self, array: np.ndarray, dtype: DType | None, device: str):
         self.array, self.dtype, self.device = array, dtype, device
-        self.owners: dict[DType, Any] = {}  # by dtype, a contiguous tensor of all its memory
+        self.owners: dict[DType, Any] = {}  # dtype -> a contiguous tensor of the whole storage
 
     def elements(self, dtype: DType) -> np.ndarray:
         if self.array.nbytes % dtype.itemsize:
@@ -35,7 +35,7 @@ class Loaded:
         return self.array.view(dtype.np)
 
     def whole(self, dtype: DType) -> Any:
-        """All of it as a 1-d tensor."""
+        """The whole storage as a 1-d tensor."""
         if dtype not in self.owners:
             self.owners[dtype] = creation._upload(self.elements(dtype), dtype, self.device)
         return self.owners[dtype].detach().view(-1)
@@ -55,7 +55,7 @@ def storage_id(saved: Any, path: Any) -> tuple[Any, DType | None, str]:
 
 
 def loaded(raw: np.ndarray, dtype: DType | None, device: str, swapped: bool) -> Loaded:
-    """The storage of these bytes, which are in the other byte order if `swapped`."""
+    """A storage with these bytes. swapped: whether they have the other byte order."""
     storage = Loaded(raw, dtype, device)
     if dtype is not None:
         array = storage.elements(dtype)
@@ -64,7 +64,7 @@ def loaded(raw: np.ndarray, dtype: DType | None, device: str, swapped: bool) -> 
 
 
 def rebuild(storage: Loaded, offset: int, size: Any, stride: Any, *more: Any) -> Any:
-    """A tensor of the storage's dtype; `more` is whether it requires a gradient, and hooks."""
+    """A tensor of the storage's dtype. more: (whether it requires a gradient, hooks)."""
     if not isinstance(storage, Loaded) or storage.dtype is None:
         raise RuntimeError(f"load: a tensor without a storage of a known dtype{at_user_line()}")
     wants = bool(more[0]) if more else False
@@ -97,7 +97,7 @@ def rebuild_any(
 
 
 def _strided(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Any:
-    """The view of a storage with these strides: a slice and its permutation, if that is enough."""
+    """A view of a storage with these strides: a permuted slice, where possible."""
     count = math.prod(shape)
     order = sorted(range(len(shape)), key=lambda i: (-strides[i], -shape[i]))
     packed = tuple(shape[i] for i in order)

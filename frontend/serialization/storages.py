@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import dtype as dtypes
 
-# What PyTorch calls the storage of each dtype; dtypes that came later have none of their own.
+# PyTorch's storage class of each dtype. Newer dtypes have none.
 STORAGES = {
     "DoubleStorage": dtypes.float64, "FloatStorage": dtypes.float32, "HalfStorage": dtypes.float16,
     "BFloat16Storage": dtypes.bfloat16, "LongStorage": dtypes.int64, "IntStorage": dtypes.int32,

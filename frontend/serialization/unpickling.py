@@ -1,4 +1,4 @@
-"""The unpickler of `load`, which builds only objects of listed classes unless it is told to."""
+"""The unpickler of `load`. By default it builds only objects of listed classes."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..devices import device as Device
 from .rebuilding import UnpicklingError, rebuild, rebuild_any, rebuild_parameter
 from .storages import STORAGES
 
-_BaseUnpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]  # the one written in Python
+_BaseUnpickler: Any = pickle._Unpickler  # type: ignore[attr-defined]  # in pure Python
 
 
 def _bytes(*args: Any) -> bytearray:
-    """A bytearray of bytes in the file. Made of a number it would have any size."""
+    """A bytearray of bytes in the file. An int is refused, as it could ask for any size."""
     if any(isinstance(a, int) for a in args):
         raise UnpicklingError(f"Weights only load failed: a bytearray of a size{at_user_line()}")
     return bytearray(*args)
@@ -68,7 +68,7 @@ def get_safe_globals() -> list[Any]:
 
 @contextmanager
 def safe_globals(objects: list[Any]) -> Iterator[None]:
-    """Inside the block load(weights_only=True) may build these classes too."""
+    """Allow load(weights_only=True) to build these classes too, inside the block."""
     before = dict(_allowed)
     add_safe_globals(objects)
     try:
@@ -79,7 +79,7 @@ def safe_globals(objects: list[Any]) -> Iterator[None]:
 
 
 class Unpickler(_BaseUnpickler):
-    """Builds objects of listed classes, or of any if not `weights_only`."""
+    """Builds objects of listed classes, or of any class unless `weights_only`."""
 
     dispatch = dict(_BaseUnpickler.dispatch)
 
@@ -89,7 +89,7 @@ class Unpickler(_BaseUnpickler):
         self.storage = storage
 
     def load_build(self) -> None:
-        """Set attributes: not those of classes and functions, which live on after the load."""
+        """Set attributes, except on classes and functions, which outlive the load."""
         kind = type(self.stack[-2])
         if self.weights_only and kind not in (OrderedDict, Counter, *_allowed.values()):
             raise UnpicklingError(
@@ -101,14 +101,14 @@ class Unpickler(_BaseUnpickler):
     dispatch[pickle.BUILD[0]] = load_build
 
     def load_bytearray8(self) -> None:
-        """Read no more bytes than there are: the base class trusts the size in the file."""
+        """Read at most the bytes that exist. The base class trusts the size in the file."""
         size = int.from_bytes(self.read(8), "little")
         self.append(bytearray(self.read(size)))
 
     dispatch[pickle.BYTEARRAY8[0]] = load_bytearray8
 
     def find_class(self, module: str, name: str) -> Any:
-        # `__builtin__` is what protocol 2 calls it.
+        # Protocol 2 calls the module `__builtin__`.
         module = "builtins" if module == "__builtin__" else module
         for table in (_SAFE, _allowed):
             if (module, name) in table:
@@ -130,13 +130,13 @@ class Unpickler(_BaseUnpickler):
         return self.storage(saved_id)
 
     def read(self, path: Any) -> Any:
-        """The object; UnpicklingError if the pickle makes no sense."""
+        """The object; UnpicklingError if the pickle is invalid."""
         try:
             return self.load()
         except (RuntimeError, pickle.UnpicklingError, MemoryError):
             raise
         except Exception as error:
-            if not self.weights_only:  # of a class in the file, maybe
+            if not self.weights_only:  # perhaps from a class in the file
                 raise
             raise UnpicklingError(
                 f"Weights only load failed: the pickle in {path!s} is damaged "

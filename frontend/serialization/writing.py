@@ -1,4 +1,4 @@
-"""save: objects and their tensors to a file."""
+"""save: writes objects and their tensors to a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import pickle
 import zipfile
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,13 +22,16 @@ from ..devices import device as Device
 from ..functions import shapes
 from .storages import STORAGE_OF
 
+if TYPE_CHECKING:
+    from ..types import FileLike
+
 _VERSION = b"3\n"
 
-_BasePickler: Any = pickle._Pickler  # type: ignore[attr-defined]  # the one written in Python
+_BasePickler: Any = pickle._Pickler  # type: ignore[attr-defined]  # in pure Python
 
 
 class _Name:
-    """A global of PyTorch's, written to the pickle by name only: it need not exist here."""
+    """A global of PyTorch's. The pickle gets only its name, so it need not exist here."""
 
     def __init__(self, module: str, name: str):
         self.module, self.name = module, name
@@ -60,7 +63,7 @@ class _Pickler(_BasePickler):
     def __init__(self, file: Any, protocol: int):
         super().__init__(file, protocol)
         self.storages: dict[Any, _Storage] = {}
-        self.kept: list[Any] = []  # storages are told apart by id, so none may die meanwhile
+        self.kept: list[Any] = []  # keeps storages alive, as ids tell them apart
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, _Storage):
@@ -134,14 +137,14 @@ def _dtype_name(dtype: DType) -> _Name:
 
 def save(
     obj: Any,
-    f: Any,
+    f: FileLike,
     pickle_module: Any = None,
     pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True,
 ) -> None:
     """Write an object with all its tensors to a path or a file object.
 
-    A file at the path is replaced once all is written. A device or a pipe gets the bytes then.
+    A file at the path is replaced when all is written. Devices and pipes get the bytes then.
     """
     recording.flush()
     if hasattr(f, "write"):
@@ -172,5 +175,5 @@ def _write(obj: Any, file: Any, name: str, protocol: int) -> None:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    # One date for all: saving twice gives the same bytes.
+    # A fixed date, so that saving twice gives the same bytes.
     return zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))

@@ -1,1 +1,1 @@
-"""Settings that hold for a whole program."""
+"""Settings that apply to the whole program."""

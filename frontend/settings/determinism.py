@@ -1,6 +1,6 @@
-"""Determinism, which needs no switch: results are the same bits on every run, on every device.
+"""Determinism. It needs no switch: on any device every run gives the same bits.
 
-What is set is kept for who asks.
+The settings here are stored for programs that read them, and change nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def get_deterministic_debug_mode() -> int:
-    """0, 1 or 2: what is not deterministic is let be, warned of, or an error."""
+    """The mode: 0, 1 or 2 to allow, warn of, or refuse nondeterministic operations."""
     return _mode
 
 

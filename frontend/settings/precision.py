@@ -1,5 +1,5 @@
-"""Switches of precision: of float32 products on GPUs, and of half types within kernels.
-Nothing else is ever rounded to save time."""
+"""Switches of precision, for float32 products on GPUs and for half types within kernels. Nothing
+else is ever rounded to save time."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def _allow(**allowed: bool) -> None:
 
 def _forget_plans() -> None:
     recording.flush()
-    flushing.clear_tables()  # plans keep to what was allowed when they were made
+    flushing.clear_tables()  # plans keep the settings of their making
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """`highest`: products of float32 in float32. `high` and `medium`: their factors may be rounded
-    to TF32 where tensor cores take it, on NVIDIA's GPUs; sums stay in float32."""
+    """Set the precision of float32 products. `highest`: float32. `high` and `medium`: factors may
+    be rounded to TF32 for the tensor cores of NVIDIA's GPUs; sums stay in float32."""
     global _level
     if precision not in _LEVELS:
         raise RuntimeError(
@@ -37,12 +37,12 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """What was set, `highest` by default."""
+    """The setting, `highest` by default."""
     return _level
 
 
 def set_convolutions_tf32(allowed: bool) -> None:
-    """Whether factors of float32 may be rounded to TF32 in convolutions."""
+    """Set whether convolutions may round float32 factors to TF32."""
     global _convolutions
     if allowed != _convolutions:
         _allow(tf32_convolutions=allowed)
@@ -50,7 +50,7 @@ def set_convolutions_tf32(allowed: bool) -> None:
 
 
 def get_convolutions_tf32() -> bool:
-    """What was set, True by default, as in PyTorch."""
+    """The setting, True by default, as in PyTorch."""
     return _convolutions
 
 
@@ -58,11 +58,11 @@ _rounds_halves = True
 
 
 def set_half_rounding(each_op: bool) -> None:
-    """Whether each op on float16 or bfloat16 rounds its result, as in PyTorch: True by default.
+    """Set whether each op on float16 or bfloat16 rounds its result, as in PyTorch. True by default.
 
     With False a result stays in float32 within the kernel that computes it. That is faster and more
-    precise. But then a value depends on which others are in memory, and so on what was read, and an
-    overflow shows only in values that are stored.
+    precise. But values then depend on which other values are stored, and so on the reads of a
+    program. And an overflow shows only in stored values.
     """
     global _rounds_halves
     if bool(each_op) != _rounds_halves:

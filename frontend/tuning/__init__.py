@@ -1,10 +1,10 @@
 """Finding the best schedules for the kernels of a program, from Python.
 
-    report = tilewright.tune(step, x, y)     # runs step(x, y), then tunes what it launched
+    report = tilewright.tune(step, x, y)     # runs step(x, y), then tunes its kernels
     print(report)
 
-What is found is kept on disk: this process and later ones compile their kernels by it. The command
-line is `tilewright tune`.
+Results are stored on disk. This process and later ones compile their kernels with them. On the
+command line this is `tilewright tune`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def tune(
     progress: bool | None = None,
     **kwargs: Any,
 ) -> Report:
-    """Tune the kernels that a call of `function` launches, the busiest first; without a function
-    those of all that this process has run.
+    """Tune the kernels that a call of `function` launches, the busiest first. Without a function,
+    tune all kernels that this process has run.
 
-    effort: `quick`, `full` or `exhaustive`: how much of each space is measured. budget: seconds, or
-    None for as long as that takes. progress: whether to show it; None: if stderr is a terminal.
-    Kernels whose search is over aren't measured again. Ctrl-C ends the search; what it found until
-    then is kept, and reported.
+    effort: `quick`, `full` or `exhaustive`: the share of each space to measure. budget: seconds, or
+        None for no limit. progress: whether to show it; None: if stderr is a terminal. Kernels with
+        a complete search aren't measured again. Ctrl-C ends the search; its results so far are
+        stored and reported.
 
     RuntimeError if TW_TUNE_FILE pins schedules; ValueError for an unknown effort.
     """
@@ -56,7 +56,7 @@ def tune_kernels(
     progress: bool | None = None,
     database: Database | None = None,
 ) -> Report:
-    """Tune kernels in order. Arguments as `tune`'s."""
+    """Tune kernels in order. Arguments as in `tune`."""
     from .display import Display
 
     if place.pinned():
@@ -87,7 +87,7 @@ def tune_kernels(
 
 
 def _recompile() -> None:
-    """Let what was compiled go: from now on kernels get what was found."""
+    """Drop compiled plans, so that kernels are compiled with the new results."""
     choices.forget()
     recording.flush()
     flushing.clear_tables()

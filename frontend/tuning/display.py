@@ -1,4 +1,4 @@
-"""How far tuning is, in a terminal."""
+"""Progress of tuning in a terminal."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from .work import Launched
 
 
 class Display:
-    """A line with a bar: which kernel, candidates done, the best so far and its gain, time left.
+    """A line with a bar: the kernel, finished candidates, the best so far and its gain, time left.
 
-    count: of kernels. budget: seconds, None without a limit. shown: None: if stderr is a terminal.
+    count: number of kernels. budget: seconds, or None. shown: whether to show it; None: if stderr
+        is a terminal.
     """
 
     def __init__(self, count: int, budget: float | None, shown: bool | None):
@@ -53,7 +54,7 @@ class Display:
             self._bar.stop()
 
     def begin(self, number: int, launched: Launched) -> None:
-        """The search of another kernel begins."""
+        """Start the line of another kernel."""
         if self._bar is not None:
             place = f"[{number + 1}/{self._count}]".replace("[", r"\[")
             self._bar.reset(

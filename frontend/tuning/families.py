@@ -1,4 +1,4 @@
-"""Families of kernels by name and shapes, as `tilewright tune matmul 512x512x512` takes them."""
+"""Families of kernels by name and shape, for `tilewright tune matmul 512x512x512`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Call = tuple[Callable[..., Any], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Family:
-    """sizes: what the numbers of a shape are called, for messages; counts: how many there may be.
-    call: what is computed, and operands made for a shape: (function, operands)."""
+    """A family of kernels. sizes: names of a shape's numbers, for messages; counts: allowed numbers
+    of these. call: makes (function, operands) for a shape."""
 
     sizes: str
     counts: tuple[int, ...]
@@ -89,7 +89,7 @@ FAMILIES = {
 
 
 def parse_shape(family: str, text: str) -> Sizes:
-    """The numbers of a shape. ValueError, in words for the user."""
+    """The numbers of a shape. ValueError with a message for the user."""
     about = FAMILIES[family]
     expected = f"{family} takes {about.sizes}, such as {about.shape}"
     try:
@@ -108,8 +108,8 @@ def kernels_of(
     device: str = "cpu",
     target: str | None = None,
 ) -> list[Launched]:
-    """The kernels that a family launches for shapes, in their order, the busiest of each. target:
-    as a GPU that isn't here would run it."""
+    """The busiest kernel of a family for each shape, in order. target: for a GPU that isn't
+    present."""
     out: list[Launched] = []
     with default(device):
 

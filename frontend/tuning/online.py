@@ -1,8 +1,8 @@
-"""Tuning beside a program that runs: TW_TUNE=1, or the share of its time that this may take (0.1).
+"""Tuning beside a running program: TW_TUNE=1, or TW_TUNE=0.1 for the share of its time to use.
 
-A thread searches the kernels of plans that repeat, the busiest first, with a worker process that
-compiles candidates. While they are measured the program waits, between two of its steps, so that
-neither slows the other; the thread keeps this to the share. When there is nothing left to search,
+A thread searches the kernels of repeated plans, the busiest first, with a worker process that
+compiles candidates. During a measurement the program waits between two of its steps, so that
+neither slows the other. The thread limits these waits to the share. When nothing is left to search
 and something was gained, plans are made anew.
 """
 
@@ -27,24 +27,24 @@ from .work import Launched, busiest, name_of
 
 SHARE = 0.1
 WAIT = 0.5
-"""Seconds to wait for the program to come between two steps; if it doesn't, it isn't computing."""
+"""Seconds to wait until the program is between two steps. After that it counts as idle."""
 REPEATED = 10
-"""Runs of a plan from which on its kernels are worth a search."""
+"""Runs of a plan after which its kernels are worth a search."""
 IDLE = 0.5
-"""Seconds until the thread looks again for something to do."""
+"""Seconds between the thread's looks for new work."""
 WORTH = 1.02
-"""The gain from which on plans are made anew."""
+"""The least gain for which plans are made anew."""
 
 
 class Online:
-    """The searches beside this process. share: of its time that it may wait for measurements."""
+    """The searches beside this program. share: the share of its time for waits on measurements."""
 
     def __init__(self, share: float):
         self.share = share
         self.waited = 0.0
         self.searched: list[Launched] = []
         self._start = time.monotonic()
-        self._last = 0.0  # what the program waited for the last measurement
+        self._last = 0.0  # the program's wait during the last measurement
         self._plans: list[plan.Plan] = []
         self._known: set[str] = set()
         self._wants = False
@@ -53,18 +53,18 @@ class Online:
         self._thread = threading.Thread(target=self._search_all, daemon=True, name="tuner")
 
     def begin(self) -> None:
-        """From now on new plans are searched."""
+        """Start to search the kernels of new plans."""
         plan.on_new, flushing.between = self.add, self.between
         self._thread.start()
 
     def add(self, new: plan.Plan) -> None:
-        """A plan that may come to repeat."""
+        """Note a new plan, which may repeat."""
         self._plans.append(new)
 
     # In the program's thread
 
     def between(self) -> None:
-        """The program is between two steps."""
+        """Let a measurement run, as the program is between two steps."""
         if self._wants:
             start = time.monotonic()
             self._granted.set()
@@ -77,11 +77,11 @@ class Online:
             choices.forget()
             flushing.clear_tables()
 
-    # In the tuner's
+    # In the tuner's thread
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """While the program waits."""
+        """Hold the program between two steps inside the block."""
         while self.waited + self._last > self.share * (time.monotonic() - self._start):
             time.sleep(0.01)
         with self._measuring:
@@ -112,7 +112,7 @@ class Online:
             self.searched.append(each)
 
     def _next(self) -> Launched | None:
-        """The busiest kernel of plans that repeat, of those that weren't searched."""
+        """The busiest kernel of repeated plans that hasn't been searched."""
         repeated = [(PlanReport(p), p.runs) for p in list(self._plans) if p.runs >= REPEATED]
         for each in busiest(repeated):
             name = name_of(each.kernel)
@@ -123,8 +123,8 @@ class Online:
 
 
 def start(setting: str) -> Online | None:
-    """By TW_TUNE: nothing for 0, an empty text or with schedules pinned. ValueError for what is
-    neither a switch nor a share."""
+    """Start the searches that TW_TUNE asks for: none for 0, an empty text or pinned schedules.
+    ValueError for anything but a switch or a share."""
     if setting.lower() in ("", "0", "false", "off") or place.pinned():
         return None
     try:
@@ -139,4 +139,4 @@ def start(setting: str) -> Online | None:
 
 
 running = start(os.environ.get("TW_TUNE", ""))
-"""This process's searches."""
+"""The searches of this process, or None."""

@@ -1,4 +1,4 @@
-"""Pictures of searches, as PNG files."""
+"""Plots of searches as PNG files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tilewright.runtime.results.record import MEASURED, Record
 from .report import Report, TunedKernel, options_text
 
 _TILE = (("block_m", "block_n"), ("rows", "columns"), ("vectors", "work"), ("block", "num_warps"))
-"""Pairs of choices that make a map, the first that a kernel has."""
+"""Pairs of choices for a map. The first pair that a kernel has is used."""
 _PEAK, _COPY = 1024, 1 << 24
-"""Sizes of the product and of the copy by which a CPU's roof is measured."""
+"""Sizes of the product and of the copy that measure a CPU's roof."""
 
 
 def write(report: Report, folder: str | Path) -> list[Path]:
-    """Writes for each kernel its search over time and a map of its space, and one roofline with all
-    kernels, into a folder, which is made; the files' paths.
+    """Plot each kernel's search over time and a map of its space, and one roofline of all kernels,
+    to files in `folder`, which is made if needed. Returns their paths.
 
     ImportError where matplotlib is not installed.
     """
@@ -53,7 +53,7 @@ def write(report: Report, folder: str | Path) -> list[Path]:
 
 
 def _search(axes: Any, kernel: TunedKernel) -> bool:
-    """What was measured when, and the best so far."""
+    """Plot the measurements over time, and the best so far."""
     trail, record = kernel.result.progress.trail, kernel.record
     if not trail or not record.default_seconds:
         return False
@@ -71,7 +71,7 @@ def _search(axes: Any, kernel: TunedKernel) -> bool:
 
 
 def _space(axes: Any, record: Record) -> bool:
-    """The least time for each pair of the two choices that matter most."""
+    """Plot the least time for each pair of values of two choices."""
     found = [
         (json.loads(options), f.seconds)
         for options, f in record.candidates.items()
@@ -100,12 +100,12 @@ def _space(axes: Any, record: Record) -> bool:
 
 
 def _roofline(axes: Any, kernels: Sequence[TunedKernel]) -> bool:
-    """Each kernel's place under what the machine can do."""
+    """Plot the kernels under the machine's roofline."""
     placed = []
     for each in kernels:
         kernel, seconds = each.launched.kernel, each.record.seconds
         if isinstance(kernel, Autotuned):
-            continue  # what it computes isn't known
+            continue  # its operations aren't known
         least = needed(kernel)
         operations = least.flops or least.scalar
         if seconds and operations and least.bytes:
@@ -127,7 +127,7 @@ def _roofline(axes: Any, kernels: Sequence[TunedKernel]) -> bool:
 
 
 def _roof(device: str) -> tuple[float, float]:
-    """Bytes and operations a second at best: a GPU's by its chip, a CPU's as NumPy reaches them."""
+    """Peak (bytes, operations) a second: of a GPU by its chip, of a CPU as NumPy reaches them."""
     if device != "cpu":
         chip = devices.get(device).target.chip
         return chip.bandwidth, max(chip.tensor.values(), default=chip.vector["float32"])

@@ -1,4 +1,4 @@
-"""What tuning came to: a table for people, plain data for machines."""
+"""Reports on tuning: a table for people, plain data for machines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .work import Launched
 
 @dataclass(frozen=True)
 class TunedKernel:
-    """A kernel, and what its search found."""
+    """A kernel and the result of its search."""
 
     launched: Launched
     result: Result
@@ -49,8 +49,8 @@ class TunedKernel:
 
 @dataclass(frozen=True)
 class Report:
-    """kernels: those that were searched, in order; skipped: those that can't be, by name, and why;
-    wanted: how many there were to do. interrupted: by Ctrl-C."""
+    """A report. kernels: the searched ones, in order; skipped: (name, reason) of kernels that can't
+    be searched; wanted: the number of kernels to tune. interrupted: by Ctrl-C."""
 
     kernels: tuple[TunedKernel, ...]
     skipped: tuple[tuple[str, str], ...]
@@ -59,7 +59,7 @@ class Report:
 
     @property
     def gain(self) -> float:
-        """How much less time all launches together take."""
+        """The speedup of all launches together."""
         before = after = 0.0
         for each in self.kernels:
             seconds = each.record.default_seconds
@@ -73,7 +73,7 @@ class Report:
         return sum(k.result.measured for k in self.kernels)
 
     def data(self) -> dict[str, Any]:
-        """For machines."""
+        """The report as plain data."""
         return {
             "kernels": [k.data() for k in self.kernels],
             "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
@@ -84,7 +84,7 @@ class Report:
         }
 
     def table(self) -> Any:
-        """A rich table."""
+        """The report as a rich table."""
         table = _table("kernel", "launches", "default", "best", "gain", "schedule", "tried")
         for each in self.kernels:
             result, record = each.result, each.record
@@ -100,7 +100,7 @@ class Report:
         return table
 
     def summary(self) -> str:
-        """A line or two below the table."""
+        """The lines below the table."""
         done = sum(k.result.complete for k in self.kernels)
         lines = f"{done} of {self.wanted} kernels tuned, {self.measured} candidates measured"
         if self.kernels:
@@ -118,7 +118,7 @@ class Report:
 
 
 def records_table(records: Iterable[Record]) -> Any:
-    """What a database holds, as a rich table."""
+    """The records of a database as a rich table."""
     table = _table("kernel", "sizes", "device", "default", "best", "gain", "schedule", "search")
     for record in records:
         table.add_row(
@@ -172,7 +172,7 @@ def gain_text(record: Record) -> str:
 
 
 def options_text(options: Options | None) -> str:
-    """A schedule in few words."""
+    """A schedule as short text."""
     if options is None:
         return "-"
     if not options:
@@ -185,7 +185,7 @@ def _short(value: Any) -> str:
 
 
 def sizes_text(sizes: tuple[int, ...]) -> str:
-    """The first few numbers of a kernel: extents come first."""
+    """The first few sizes of a kernel, which are its extents."""
     shown = " ".join(map(str, sizes[:4]))
     return shown + (" …" if len(sizes) > 4 else "")
 
@@ -229,7 +229,7 @@ def ranking_table(rankings: Iterable[Ranking]) -> Any:
 
 
 def ranking_data(ranking: Ranking) -> dict[str, Any]:
-    """A ranking for machines; the ten best schedules of it."""
+    """A ranking as plain data, with its ten best schedules."""
     return {
         **asdict(ranking.about),
         "default_seconds": ranking.default,

@@ -1,4 +1,4 @@
-"""Which kernels are worth tuning: those that a program launched, the busiest first."""
+"""The kernels to tune: those that a program launched, the busiest first."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _BANDWIDTH, _FLOPS, _SCALAR, _LAUNCH = 2e10, 1e11, 2e10, 2e-6
 
 @dataclass(frozen=True)
 class Launched:
-    """A kernel that a program launched. count: how often. seconds: what that takes, by a rough
-    estimate, which is good for an order."""
+    """A kernel that a program launched. count: number of launches. seconds: a rough estimate of
+    their time, good enough for an order."""
 
     kernel: Kernel | Bundle | Autotuned
     device: str
@@ -36,34 +36,34 @@ class Launched:
 
     @property
     def engine(self) -> str:
-        """What knows its schedules, by name."""
+        """The name of the engine that knows its schedules."""
         return f"{USERS}{self.device}" if isinstance(self.kernel, Autotuned) else self.device
 
 
 def launched_by(
     function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
 ) -> list[Launched]:
-    """The kernels that a call launches, the busiest first. What it computes is computed."""
+    """The kernels that a call launches, the busiest first. The call is made."""
     report = explain(function, *args, **(kwargs or {}))
     return busiest((p, 1) for p in report.plans)
 
 
 def recorded(function: Callable[..., Any], args: Sequence[Any], target: str) -> list[Launched]:
-    """The kernels that a call would launch on a GPU which isn't here (sm_90), the busiest first.
-    Nothing is computed; RuntimeError if the call looks at a value."""
+    """The kernels that a call would launch on a GPU that isn't present (sm_90), the busiest first.
+    Nothing is computed. RuntimeError if the call reads a value."""
     roots = list(Call(function, tuple(args), None).record().outputs.values())
     program = compile_graph(lower_graph(roots), gpu(target))
     return _ordered((target, kernel, count) for kernel, count in _kernels(program))
 
 
 def launched_so_far(target: str | None = None) -> list[Launched]:
-    """The kernels of the plans that this process has, the busiest first."""
+    """The kernels of all plans of this process, the busiest first."""
     return busiest(((p, p.runs) for p in explain().plans), target)
 
 
 def busiest(plans: Iterable[tuple[PlanReport, int]], target: str | None = None) -> list[Launched]:
-    """The kernels of plans that ran so often, the busiest first. target: those that a GPU which
-    isn't here would launch."""
+    """The kernels of (plan, number of runs) pairs, the busiest first. target: for a GPU that isn't
+    present."""
     return _ordered(
         (device, kernel, runs * count)
         for plan, runs in plans
@@ -94,14 +94,14 @@ def _launches(
 
 
 def name_of(kernel: Kernel | Bundle | Autotuned) -> str:
-    """The same for kernels that are tuned together."""
+    """A name for a kernel. Kernels that are tuned together have the same name."""
     if isinstance(kernel, Autotuned):
         return f"{kernel.structure} {kernel.sizes}"
     return "\n".join(map(identity, members(kernel)))
 
 
 def _kernels(program: Program) -> Iterator[tuple[Kernel | Bundle | Autotuned, int]]:
-    """Each kernel, and how often one run launches it."""
+    """(kernel, launches in one run) for each kernel."""
     for step in program.steps:
         if isinstance(step.kernel, External):
             if step.kernel.registered.autotuned is not None:
@@ -114,7 +114,8 @@ def _kernels(program: Program) -> Iterator[tuple[Kernel | Bundle | Autotuned, in
 
 
 def estimate(kernel: Kernel | Bundle | Autotuned) -> float:
-    """Seconds of a launch, roughly; of what the user wrote those of going through its memory."""
+    """A rough estimate of a launch's seconds. For a user's kernel, the time to go through its
+    memory."""
     if isinstance(kernel, Autotuned):
         moved = sum(b.size * b.dtype.itemsize for b in (*kernel.outputs, *kernel.inputs))
         return moved / _BANDWIDTH + _LAUNCH

@@ -1,7 +1,7 @@
 """MLIR text: a base that reads and prints generic form, and the graph's dialect `tw` on it.
 
 `syntax` has the values that operations are made of, `parser` reads them, `values` maps Python's
-values to attributes and back; a dialect (`graph` here, the kernel IR's elsewhere) needs no more.
+values to attributes and back. A dialect (`graph` here, the kernel IR's elsewhere) needs no more.
 """
 
 from .graph import parse_graph, print_graph

@@ -2,10 +2,10 @@
 
     %0 = "tw.mul"(%arg0, %arg1) : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x3xf32> loc(…)
 
-A graph is a `func.func`. Its arguments are the leaves, with `{tw.leaf = 0 : i64}` or
-`{tw.scalar = 0 : i64}` for their place in the run; the attributes of an operation are those of the
-op record. Beside them `tw.device` names the device a node carries of its own, and `tw.no_grad`
-marks a node that was recorded without gradient from operands that have one.
+A graph is a `func.func`. Its arguments are the leaves; `{tw.leaf = 0 : i64}` or
+`{tw.scalar = 0 : i64}` gives their place in the run. The attributes of an operation are those of
+the op record. Two more describe the recording: `tw.device` names a node's own device, `tw.no_grad`
+marks a node that was recorded without gradient although an operand requires one.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def print_graph(roots: Sequence[Node], name: str = "main") -> str:
 def parse_graph(text: str, filename: str = "<mlir>") -> list[Node]:
     """The nodes that a printed graph returns.
 
-    Nodes are interned, so those of a graph that was printed here come back as themselves. What is
-    new gets the location the text states. Raises `MLIRError` for text that is no graph.
+    Nodes are interned: the text of a graph that lives in this process gives the same nodes. New
+    nodes get the location that the text states. Raises `MLIRError` for text that is no graph.
     """
     start = Position(Source(text, filename), 0)
     return _read_function(_only_function(parse(text, filename), start))
@@ -68,7 +68,7 @@ def parse_graph(text: str, filename: str = "<mlir>") -> list[Node]:
 
 
 def graph_module(roots: Sequence[Node], name: str = "main") -> Operation:
-    """What `print_graph` prints."""
+    """The module that `print_graph` prints."""
     nodes = reachable(roots)
     names = node_names(nodes)
     leaves = _leaves(nodes)
@@ -90,7 +90,7 @@ def graph_module(roots: Sequence[Node], name: str = "main") -> Operation:
 
 
 def node_names(nodes: Sequence[Node]) -> dict[Node, str]:
-    """What the text calls the nodes of a graph: arg0, … are leaves, 0, … all others, in order."""
+    """The names of nodes in the text: arg0, … for leaves, 0, … for all others, in order."""
     others = (n for n in nodes if n.op.kind is not Kind.LEAF)
     return {leaf: f"arg{i}" for i, leaf in enumerate(_leaves(nodes))} | {
         node: str(i) for i, node in enumerate(others)
@@ -121,7 +121,7 @@ def _leaf_attributes(leaf: Node) -> dict[str, Attribute]:
 
 
 def _recording(node: Node) -> dict[str, Attribute]:
-    """What tells how a node was recorded, where that doesn't follow from its operands."""
+    """The attributes that tell how a node was recorded, where its operands don't."""
     grad, device = recorded_as(node)
     entries: dict[str, Attribute] = {}
     if device is not None:
@@ -154,7 +154,7 @@ def _operation(node: Node, names: Mapping[Node, str]) -> Operation:
 
 
 def _only_function(operations: Sequence[Operation], start: Position) -> Operation:
-    """The one `func.func` among parsed operations, or in the module they are."""
+    """The one `func.func` among parsed operations or inside of their module."""
     while len(operations) == 1 and operations[0].name == "builtin.module":
         (module,) = operations
         start = module.where or start
@@ -264,7 +264,7 @@ def _record(name: str, where: Position) -> Op:
 
 
 def _check_arity(op: Op, count: int, where: Position) -> None:
-    """Said here, because the op's rule would only complain about its own arguments."""
+    """Checked here, because the op's rule would only name its own arguments."""
     taken = inspect.signature(op.infer).parameters.values()
     if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in taken):
         return
@@ -313,11 +313,11 @@ def _intern(
     loc: Location | None,
     where: Position,
 ) -> Node:
-    """The node, recorded as the `tw.` attributes say; what its op rejects is the text's error."""
+    """The node, recorded as the `tw.` attributes say. If its op rejects it, the text is wrong."""
     device = attributes.get(_DEVICE)
     if device is not None and not isinstance(device, str):
         where.fail(f"a string {_DEVICE}", type(device).__name__)
-    # Text that states no line of a program is itself where the node was written.
+    # Without a line of a program, the node's location is its line in the text.
     line = file_and_line(loc) or (where.source.filename, where.line)
     with grad_mode(_NO_GRAD not in attributes):
         try:

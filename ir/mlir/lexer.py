@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 class MLIRError(ValueError):
-    """Text that can't be read: where, what was expected there, and what came.
+    """Error for text that can't be read. It says where, what was expected there, and what came.
 
     line and column count from 1.
     """
@@ -23,7 +23,7 @@ class MLIRError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text and what to call it in errors."""
+    """A text and its name in errors."""
 
     text: str
     filename: str
@@ -114,7 +114,7 @@ class Lexer:
     """One token of lookahead over a source.
 
     MLIR's tokens depend on the place: sizes in `tensor<0x3xf32>` would be a hex number elsewhere.
-    So tokens are cut when asked for, not beforehand.
+    So a token is cut when the parser asks for it, not beforehand.
     """
 
     def __init__(self, source: Source, start: int = 0):

@@ -1,7 +1,7 @@
 """The parser of generic-form MLIR: text to `Operation`s.
 
-It knows no dialect. What it checks is what holds in all of them: names are defined once and before
-their use, and the types an operation states are those of its operands.
+It knows no dialect and checks only rules that all of them share: a name is defined once and before
+its use, and the types that an operation states are those of its operands.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def parse(
 ) -> list[Operation]:
     """The operations of `text`, in generic form.
 
-    filename: what errors call the text. isolated: names of operations whose regions don't see the
+    filename: the text's name in errors. isolated: names of operations whose regions don't see the
     values outside. Raises MLIRError. Successors, resources and `dense<…>` are not supported.
     """
     return _Parser(Source(text, filename), frozenset(isolated)).top_level()
 
 
 def parse_attribute(text: str, filename: str = "<attribute>") -> Attribute:
-    """The attribute or type that `text` is; MLIRError if it is none."""
+    """`text` read as an attribute or type; MLIRError if it is none."""
     parser = _Parser(Source(text, filename), frozenset())
     attribute = parser.attribute()
     parser.expect("end", "the end of the attribute")
@@ -289,12 +289,12 @@ class _Parser:
         return NamedLocation(text)
 
     def resolved(self, loc: Location, where: Position) -> Location:
-        """`loc` with aliases replaced by what they were defined as."""
+        """`loc` with aliases replaced by their definitions."""
         if isinstance(loc, LocationAlias):
             known = self.location_aliases.get(loc.name)
             if known is None:
                 where.fail(f"a definition {loc.name} = loc(…) in the text", "none")
-            # Taken out meanwhile, so that an alias of itself ends here.
+            # Removed meanwhile, so that an alias of itself ends here.
             del self.location_aliases[loc.name]
             known = self.location_aliases[loc.name] = self.resolved(known, where)
             return known
@@ -342,7 +342,7 @@ class _Parser:
         token.where.fail("a type alias that is defined above", str(token))
 
     def opaque(self, name: Token) -> Opaque:
-        """What follows a name in its dialect's own syntax, if anything does."""
+        """The type or attribute `name`, and the text behind it in its dialect's own syntax."""
         body = self.lexer.balanced() if self.at("<") else ""
         return Opaque(name.text + body, name.where)
 

@@ -1,7 +1,7 @@
 """The part of MLIR's generic form that our dialects use, as values that print themselves.
 
 A dialect builds `Operation`s and prints them with `str`, or reads those that `parser.parse` gives.
-SSA values are names without the `%`; what they stand for is the dialect's business.
+SSA values are names without the `%`; the dialect gives them their meaning.
 
 Attributes are a `bool`, a `str`, a `tuple` (array), a `dict` (dictionary), a type, or one of the
 classes below. `str` of an operation and `format_attribute` are the inverse of the parser.
@@ -71,9 +71,9 @@ class FunctionType:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """What a dialect writes in its own syntax, kept as text.
+    """A type or attribute in a dialect's own syntax, kept as text.
 
-    A type `!twk.tile<8x8xf32>`, an attribute `#twk.order<1, 0>`, or an `affine_map<(d0) -> (d0)>`.
+    Examples: `!twk.tile<8x8xf32>`, `#twk.order<1, 0>`, `affine_map<(d0) -> (d0)>`.
     where: the place it was read from, for a dialect that reads on; None if it was built.
     """
 
@@ -134,7 +134,7 @@ class SymbolRef:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """An attribute that says all by being there."""
+    """An attribute without a value; its presence is all it says."""
 
 
 Attribute = (
@@ -163,7 +163,7 @@ def _format_float(attribute: Float) -> str:
         if "." not in text:  # MLIR wants the point: 1e-05 is an integer and a name
             mantissa, e, exponent = text.partition("e")
             text = f"{mantissa}.0{e}{exponent}"
-        # Readers go through double, as MLIR's own parser does: hold the text against that.
+        # Readers, MLIR's own parser too, go through a double: compare the text after that.
         if Float.of(float(text), attribute.type) == attribute:
             return text
     dtype = float_dtype(attribute.type)
@@ -248,7 +248,7 @@ class NamedLocation:
 
 @dataclass(frozen=True, slots=True)
 class FusedLocation:
-    """`loc(fused["a.py":1:0, "b.py":2:0])`: something made of several."""
+    """`loc(fused["a.py":1:0, "b.py":2:0])`: one thing made from several lines."""
 
     parts: tuple[Location, ...]
 
@@ -268,7 +268,7 @@ class UnknownLocation:
 
 @dataclass(frozen=True, slots=True)
 class LocationAlias:
-    """`loc(#loc3)` before the parser has met `#loc3 = loc(…)`; it leaves none behind."""
+    """`loc(#loc3)` before the parser has met `#loc3 = loc(…)`; the parser replaces all of them."""
 
     name: str
 

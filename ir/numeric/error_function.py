@@ -74,7 +74,7 @@ def _erf_center(x: Any) -> Any:
 
 def _erfc_tail(x: Any) -> Any:
     """erfc for x > 0.46875."""
-    # exp(-x^2) with the square split in an exact and a small part, so it keeps all its bits.
+    # exp(-x^2) keeps all its bits, because the square is split in an exact and a small part.
     head = np.trunc(x * 16) / 16
     gauss = np.exp(-head * head) * np.exp(-(x - head) * (x + head))
     y = 1 / (x * x)

@@ -1,4 +1,4 @@
-"""NumPy forms of functions that NumPy lacks, or has with other edge cases than PyTorch."""
+"""NumPy forms of functions that NumPy lacks or defines with other edge cases than PyTorch."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ _FLOAT8 = frozenset(d.np for d in FLOAT8)
 
 
 def _float8(x: Any, dtype: Any) -> Any:
-    """float8_e4m3fn has no infinity: what is too large becomes its largest number. NaN is the one
-    with all bits set."""
+    """A cast to float8. float8_e4m3fn has no infinity: numbers that are too large become its
+    largest one. Its NaN has all bits set."""
     out = np.asarray(np.clip(x, -448, 448) if dtype == float8_e4m3fn.np else x).astype(dtype)
     bits = out.view(np.uint8)
     np.bitwise_or(bits, 0x7F, out=bits, where=np.isnan(x))

@@ -1,7 +1,7 @@
 """Activation functions: elementwise, and normalized exponentials along axes.
 
-Their values and slopes at kinks, infinities and NaN are PyTorch's. Where a branch that is not taken
-would overflow, its argument is replaced first: its cotangent of zero times inf would be NaN.
+Their values and slopes at kinks, infinities and NaN are PyTorch's. Where a branch that isn't taken
+would overflow, its argument is replaced first; else its zero cotangent times inf would be NaN.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .unary import (
 def _activation(
     name: str, f: Callable[..., Node], slope: Callable[..., Node] | None = None, **more: Any
 ) -> Op:
-    """An elementwise composite; `slope(x, *attrs)` is its derivative, else it is derived."""
+    """An elementwise composite. `slope(x, *attrs)` is its derivative; by default that of `f`."""
     vjp = None if slope is None else lambda g, out, x, *attrs: (g * slope(x, *attrs),)
     return composite(name, like_first(name), f, vjp=vjp, **more)
 
@@ -58,7 +58,7 @@ def _softmax(x: Node, axis: int) -> Node:
         return x
     axes = _axes(x, axis)
     e = exp(x - max(x, axes))
-    return e * reciprocal(sum(e, axes))  # one division a row; the sum is 1 at least
+    return e * reciprocal(sum(e, axes))  # one division a row; the sum is at least 1
 
 
 def _softmax_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
@@ -107,7 +107,7 @@ def _logsumexp(x: Node, axes: tuple[int, ...]) -> Node:
     if any(x.shape[a] == 0 for a in axes):
         return expand(constant(-math.inf, x.dtype), reduced_shape(x.shape, axes))
     top = max(x, axes)
-    # A row of -inf, or one that holds inf, is its own maximum: shifted by it it would be NaN.
+    # The maximum of a row may be -inf (nothing else in it) or inf: x - top would be NaN there.
     top = where(isinf(top), zeros_like(top), top)
     return log(sum(exp(x - top), axes)) + top
 
@@ -173,8 +173,8 @@ logsigmoid = _activation(
 
 
 def _mish_gate(x: Node) -> tuple[Node, Node]:
-    """(tanh(log(1 + e)), e) of e = exp(x): ((1 + e)^2 - 1) / ((1 + e)^2 + 1), which takes one
-    exponential and no logarithm. From x = 20 on it is 1 in float64 too."""
+    """(tanh(log(1 + e)), e) for e = exp(x). The tanh is ((1 + e)^2 - 1) / ((1 + e)^2 + 1), which
+    takes one exponential and no logarithm; from x = 20 on it is 1 even in float64."""
     e = exp(minimum(x, full_like(x, 20)))
     n = e * (e + 2)
     return n / (n + 2), e
@@ -347,7 +347,7 @@ hardshrink = _activation(
     onnx="Shrink",
     cost=2,
 )
-"""hardshrink(x, lambd): `x` without what lies in [-lambd, lambd]."""
+"""hardshrink(x, lambd): `x`, but zero where it lies in [-lambd, lambd]."""
 
 softshrink = _activation(
     "softshrink",

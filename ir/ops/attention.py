@@ -49,8 +49,8 @@ safe_softmax = composite(
 )
 """safe_softmax(x, axis): softmax, but zero where all of it is -inf (a query that sees no key)."""
 
-# The operands of every record here are (q, k, v, mask?, four spans?, seed?, offset?), as its attrs
-# tell. Those of a gradient end with the rows' logsumexp, the rows' sum of g * out, and g.
+# Every record here has the operands (q, k, v, mask?, four spans?, seed?, offset?); its attrs tell
+# which are there. A gradient has three more: the rows' logsumexp, their sum of g * out, and g.
 _PARAMS = ("scale", "causal", "dropout", "has_mask", "has_spans")
 
 
@@ -58,8 +58,8 @@ _PARAMS = ("scale", "causal", "dropout", "has_mask", "has_spans")
 class AttentionArgs:
     """The operands and attrs of a record of attention, by name.
 
-    spans: (first[L], stop[L], first[S], stop[S]) or (): query i sees keys first[i] <= j < stop[i],
-        and key j is seen by queries first[j] <= i < stop[j], which says the same once more.
+    spans: (first[L], stop[L], first[S], stop[S]) or (): query i sees keys first[i] <= j < stop[i].
+        The second pair says the same by key: queries first[j] <= i < stop[j] see key j.
     rows: (logsumexp[..., L, 1], sum of g * out[..., L, 1], g[..., L, Ev]) of a gradient, else ().
     """
 
@@ -84,7 +84,7 @@ class AttentionArgs:
 
 
 def attention_args(*args: Any) -> AttentionArgs:
-    """What the operands and attrs of a record are."""
+    """The operands and attrs of a record, by name."""
     q, k, v, *nodes, scale, causal, dropout, has_mask, has_spans = args
     rest = iter(nodes)
     mask = next(rest) if has_mask else None
@@ -128,9 +128,9 @@ def _attention_infer(*args: Any) -> Aval:
 
 
 def masked_scores(a: AttentionArgs, products: Node, by_key: bool = False) -> Node:
-    """The scores, given the scaled products of queries and keys: -inf where nothing is seen.
+    """The scores from the scaled products of queries and keys: -inf where nothing is seen.
 
-    by_key: whether to read what may be seen from the spans of keys, instead of those of queries.
+    by_key: whether to use the spans of keys instead of those of queries.
     """
     scores, mask = products, a.mask
     nothing = constant(-math.inf, scores.dtype)
@@ -152,7 +152,7 @@ def masked_scores(a: AttentionArgs, products: Node, by_key: bool = False) -> Nod
 
 
 def kept_scale(a: AttentionArgs, dtype: DType) -> Node | None:
-    """What dropout multiplies weights by, None without it."""
+    """The factors by which dropout multiplies weights; None without dropout."""
     if not a.dropout:
         return None
     seed, offset = a.draw
@@ -165,7 +165,7 @@ def _dropped(a: AttentionArgs, x: Node) -> Node:
 
 
 def _scores(a: AttentionArgs) -> Node:
-    # The query is scaled before the product, whose terms a float16 may not hold otherwise.
+    # The scale applies to products in float32: a float16 might not hold them.
     return masked_scores(a, product(a.q, transpose(a.k)) * a.scale)
 
 
@@ -182,7 +182,7 @@ def _attention(*args: Any) -> Node:
 def _attention_vjp(g: Node, out: Node, *args: Any) -> Any:
     a = attention_args(*args)
     if a.mask is not None and a.mask.requires_grad:
-        return NotImplemented  # its gradient is as large as the scores: nothing is to be saved
+        return NotImplemented  # the mask's gradient is as large as the scores: nothing is saved
     rows = (
         attention_logsumexp(*args),
         sum(widen(g) * widen(out), (out.rank - 1,)),
@@ -223,12 +223,12 @@ def _logsumexp(*args: Any) -> Node:
 
 
 attention_logsumexp = _record("attention_logsumexp", _logsumexp_infer, _logsumexp)
-"""attention_logsumexp(operands of attention) -> [..., L, 1]: log of the sum of the exponentials of
-a row of scores, 0 where a query sees nothing. float32 for half types."""
+"""attention_logsumexp(operands of attention) -> [..., L, 1]: the logsumexp of each row of scores, 0
+where a query sees nothing. float32 for half types."""
 
 
 def _gradient(name: str, which: str, decompose: Callable[[AttentionArgs], Node]) -> Op:
-    """The record of one cotangent, of the whole batch: what broadcasting did is not undone."""
+    """The record of one cotangent, for the whole batch: broadcasting isn't undone."""
 
     def infer(*args: Any) -> Aval:
         a = attention_args(*args)
@@ -239,8 +239,8 @@ def _gradient(name: str, which: str, decompose: Callable[[AttentionArgs], Node])
 
 
 def _scores_grad(a: AttentionArgs) -> Node:
-    """The cotangent of the scores, as q's dtype. Weights come from the scores again, as in the
-    forward pass, with which they are shared; a template has them from the rows' logsumexp."""
+    """The cotangent of the scores, in q's dtype. The weights are computed from the scores as in the
+    forward pass, so both share these nodes; a template gets them from the rows' logsumexp."""
     _, delta, g = a.rows
     back = _dropped(a, product(g, transpose(a.v)))
     return as_dtype(_weights(a) * (back - delta), a.q.dtype)
@@ -280,15 +280,15 @@ def scaled_dot_product_attention(
     """softmax(scale q k^T + mask) v for q[..., L, E], k[..., S, E], v[..., S, Ev]; Vaswani et al.,
     arXiv 1706.03762.
 
-    A bool mask tells what may be seen, a float mask is added; `causal` lets query i see keys 0 … i,
-    `spans` a range of keys (see AttentionArgs), which a template walks along and no others.
-    A query that sees nothing gets zeros. `scale` is 1 / sqrt(E) by default. With `dropout` a
-    share of the weights is zeroed, drawn by `seed` and `offset`. The softmax of half types is taken
-    in float32.
+    A bool mask tells what may be seen, a float mask is added. `causal` lets query i see keys 0 … i,
+    `spans` a range of keys (see AttentionArgs); a template walks along that range only. A query
+    that sees nothing gets zeros. `scale` is 1 / sqrt(E) by default. `dropout` zeroes a share of the
+    weights, drawn by `seed` and `offset`. The softmax of half types is taken in float32.
 
-    Its gradient computes the weights again, from what it keeps of a row of scores, their logsumexp
-    (Dao et al., arXiv 2205.14135). So a target that has a template for `Kind.ATTENTION` never holds
-    the scores; the others compute the primitives that the records decompose into.
+    The gradient computes the weights again from each row's logsumexp, the only trace of the scores
+    that is kept (Dao et al., arXiv 2205.14135). So a target that has a template for
+    `Kind.ATTENTION` never holds the scores; other targets compute the primitives that the records
+    decompose into.
     """
     if scale is None:
         scale = 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0

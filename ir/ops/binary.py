@@ -146,7 +146,7 @@ fmod = _arithmetic(
 
 
 def _atan2_vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Node, Node]:
-    # The slope at the origin is taken as zero, as in PyTorch.
+    # At the origin the slope is zero, as in PyTorch.
     square = a * a + b * b
     scale = g / where(eq(square, zeros_like(square)), zeros_like(square) + 1, square)
     return scale * b, -(scale * a)

@@ -1,4 +1,4 @@
-"""Checks: nodes that raise an error if a value isn't one that an op allows.
+"""Checks: nodes that raise an error if an op doesn't allow a value.
 
 A check is made wherever its op would have run in PyTorch, even if nothing reads the op's value:
 `unmet` finds the checks that no other computation makes.
@@ -38,12 +38,12 @@ def _numpy(index: Any, size: int, axis: int, failure: str) -> Any:
 
 
 check = Op("check", Kind.CHECK, _infer, params=("size", "axis", "failure"), numpy=_numpy)
-"""check(index, size, axis, failure): index, whose elements must be in 0 <= index < size. If one is
-not, the run raises the error of `failure`."""
+"""check(index, size, axis, failure): `index` itself. If an element is not in 0 <= index < size, the
+run raises the error of `failure`."""
 
 
 def checked(index: Node, size: int, axis: int, failure: str) -> Node:
-    """`index`, positions in a dimension of `size`; those known to be right aren't checked."""
+    """`index`, positions in a dimension of `size`, checked unless its bounds prove them right."""
     if FAILURES[failure].wraps:
         low, _ = bounds(index)
         if low < 0:
@@ -83,7 +83,7 @@ def bounds(node: Node) -> tuple[float, float]:
 
 
 def _bounded_by(node: Node) -> Sequence[Node]:
-    """The operands from whose bounds those of `node` may follow. `bounds` finds theirs first, so a
+    """The operands whose bounds may determine those of `node`. `bounds` visits them first, so a
     long history needs no deep stack."""
     if node.dtype.category == BOOL or node.op.kind not in _FOLLOWED:
         return ()
@@ -112,7 +112,7 @@ def _bounds(node: Node) -> tuple[float, float]:
         return 0, node.attrs[0] - 1
     if op is cast and operands[0].dtype.category <= int64.category:
         low, high = bounds(operands[0])
-        held = np.iinfo(node.dtype.np)  # others wrap around
+        held = np.iinfo(node.dtype.np)  # values outside wrap around
         return (low, high) if held.min <= low and high <= held.max else _UNKNOWN
     if op.kind is Kind.MOVEMENT:
         return _union(map(bounds, operands))
@@ -148,12 +148,12 @@ def _union(all_bounds: Iterable[tuple[float, float]]) -> tuple[float, float]:
     return min(lows), max(highs)
 
 
-# ---- which checks nothing else makes ---------------------------------------------------------
+# ---- checks that nothing else makes ----------------------------------------------------------
 
 
 def unmet(roots: Sequence[Node], fallible: Sequence[Node]) -> list[Node]:
     """The checks below `fallible` that computing `roots` doesn't make for all their elements. Both
-    are lowered to primitives."""
+    arguments are lowered to primitives."""
     wanted = [n for n in reachable(fallible) if n.op is check and not _holds(n)]
     if not wanted:
         return []
@@ -162,13 +162,13 @@ def unmet(roots: Sequence[Node], fallible: Sequence[Node]) -> list[Node]:
 
 
 def _holds(node: Node) -> bool:
-    """Whether a check is known to hold, of values that are the same in every run."""
+    """Whether the bounds of its operand show that a check holds in every run."""
     low, high = bounds(node.operands[0])
     return low >= 0 and high < node.attrs[0]
 
 
 def _computed_whole(roots: Sequence[Node]) -> set[Node]:
-    """Nodes of which computing `roots` surely evaluates every element."""
+    """The nodes whose elements are surely all evaluated when `roots` are computed."""
     whole: set[Node] = set()
     stack = list(roots)
     while stack:
@@ -180,7 +180,7 @@ def _computed_whole(roots: Sequence[Node]) -> set[Node]:
 
 
 def _read_whole(node: Node) -> Sequence[Node]:
-    """The operands of which a node reads every element."""
+    """The operands whose every element a node reads."""
     op, operands = node.op, node.operands
     if op.kind in (Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.CHECK, Kind.TRANSFER):
         return operands
@@ -196,8 +196,8 @@ def _read_whole(node: Node) -> Sequence[Node]:
 
 
 def _varies(node: Node) -> bool:
-    """Whether computing an element of `node` takes its position. A gather from anything else, as
-    from equal elements, doesn't evaluate its index."""
+    """Whether an element of `node` depends on its position. A gather from equal elements doesn't
+    evaluate its index."""
     seen: set[Node] = set()
     stack = [node]
     while stack:
@@ -215,5 +215,5 @@ def _varies(node: Node) -> bool:
 
 
 def made_alone(node: Node) -> Node:
-    """A node to compute for a check that nothing else makes."""
+    """A node whose computation includes a check that nothing else makes."""
     return node < full_like(node, 0)

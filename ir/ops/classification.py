@@ -1,7 +1,7 @@
 """Losses of class scores x[n, c, ...] or x[c]: negative log-likelihood and cross entropy.
 
-A target is a class index for each position, of the shape of `x` without its class dimension (int64,
-`ignore_index` marking positions that don't count), or probabilities of the shape of `x`.
+A target is a class index for each position, with the shape of `x` without its class dimension
+(int64; positions with `ignore_index` don't count), or probabilities with the shape of `x`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _total(x: Node) -> Node:
 
 @dataclass(frozen=True)
 class _Picked:
-    """What index targets pick; every node has the shape of the scores with one class."""
+    """The values that index targets pick. Every node has the shape of the scores with one class."""
 
     axis: int
     valid: Node  # whether the position counts
@@ -86,7 +86,7 @@ class _Picked:
         return reduced(squeeze(loss, (self.axis,)), reduction)
 
     def cotangent(self, g: Node, reduction: str) -> Node:
-        """That of the unreduced loss."""
+        """The cotangent of the unreduced loss."""
         if reduction == "none":
             return unsqueeze(g, self.axis)
         return g / _total(self.weight) if reduction == "mean" else g
@@ -121,7 +121,7 @@ def _nll(x: Node, target: Node, *args: Any) -> Node:
     *weight, ignore_index, reduction = args
     picked = _pick(x, target, weight, ignore_index)
     score = picked.score(x)
-    # Not just weight zero: a position that doesn't count may hold inf.
+    # Not just weight zero: the score may be inf where a position doesn't count.
     loss = where(picked.valid, -score * picked.weight, zeros_like(score))
     return picked.reduce(loss, reduction)
 
@@ -130,7 +130,7 @@ def _nll_vjp(g: Node, out: Node, x: Node, target: Node, *args: Any) -> tuple[Nod
     *weight, ignore_index, reduction = args
     _no_weight_gradient("nll_loss", weight)
     picked = _pick(x, target, weight, ignore_index)
-    # Compared instead of scattered: it fuses, and the result is dense anyway.
+    # A comparison instead of a scatter: it fuses, and the result is dense anyway.
     each = picked.cotangent(g, reduction) * picked.weight
     dx = where(picked.hit(x), -each, zeros_like(x))
     return dx, None, *(None for _ in weight)
@@ -194,8 +194,8 @@ def _losses(
 def _cross_entropy_vjp(
     g: Node, out: Node, x: Node, target: Node, *args: Any
 ) -> tuple[Node | None, ...]:
-    # Of -q_c log p_c summed over classes: p sum(q) - q, with p the softmax and q what the smoothed
-    # target and the weights make of each class.
+    # The derivative of -sum of q_c log p_c by x is p sum(q) - q. p is the softmax, and q_c follows
+    # from the smoothed target and the weight of class c.
     *weight, ignore_index, smoothing, reduction = args
     _no_weight_gradient("cross_entropy", weight)
     picked = _pick(x, target, weight, ignore_index)
@@ -217,8 +217,8 @@ def _cross_entropy_vjp(
 def cross_entropy_in_passing(
     x: Node, target: Node, weight: Node | None, ignore_index: int, smoothing: float
 ) -> Node:
-    """The unreduced cross entropy of scores[n, c] with class indices. All of it is folds along the
-    rows, also the score of the target, so nothing reads the scores when a row is done."""
+    """The unreduced cross entropy of scores[n, c] with class indices. It consists of folds along
+    the rows, also for the score of the target, so nothing reads a row after its folds."""
     extra = () if weight is None else (weight,)
     picked = _pick(x, target, extra, ignore_index)
     score = sum(where(picked.hit(x), x, zeros_like(x)), (picked.axis,))
@@ -236,7 +236,7 @@ def cross_entropy_cotangent(
 
 
 def mean_divisor(x: Node, target: Node, weight: Node | None, ignore_index: int) -> Node:
-    """What the mean over positions is divided by: the weights of their classes, as a number."""
+    """The divisor of the mean over positions: the weights of their classes, summed."""
     return _total(_pick(x, target, () if weight is None else (weight,), ignore_index).weight)
 
 

@@ -1,6 +1,6 @@
 """Records of composites: functions over primitives, recorded as one node.
 
-`composite` gives a record what all of them share. Operands of a half type are computed in float32
+`composite` adds to a record what all of them share: operands of a half type are computed in float32
 and the result is rounded once; cotangents come back in the shape and dtype of their operands.
 """
 
@@ -27,7 +27,7 @@ def as_dtype(x: Node, dtype: DType) -> Node:
 
 
 def to_accumulator(x: Node) -> Node:
-    """`x` in the type in which its sums are made."""
+    """`x` in the dtype in which it is summed."""
     return as_dtype(x, accumulator(x.dtype))
 
 

@@ -66,12 +66,12 @@ matmul = Op(
     onnx="MatMul",
     float8=True,
 )
-"""a[..., m, k] @ b[..., k, n] with broadcast batches; half types accumulate in float32. Of float8,
-also one of each kind, the result is float32."""
+"""a[..., m, k] @ b[..., k, n] with broadcast batches; half types accumulate in float32. Products of
+float8, also of its two kinds with each other, give float32."""
 
 
 def _in_float32(op: Op, vjp: Any = None) -> Op:
-    """The record of a product whose result stays in float32 for half types, as it is summed."""
+    """The record of a product that isn't rounded: half types give their float32 sums."""
 
     def infer(*args: Any) -> Aval:
         shape, dtype = op.infer(*args)
@@ -96,7 +96,7 @@ matmul_wide = _in_float32(matmul, lambda g, out, a, b: _matmul_vjp(as_dtype(g, a
 
 
 def product(a: Node, b: Node) -> Node:
-    """a @ b in the type in which it is summed, so not rounded to a half type."""
+    """a @ b as it is summed: half types give float32."""
     return matmul_wide(a, b) if a.dtype in HALVES else matmul(a, b)
 
 
@@ -107,7 +107,7 @@ matmul_fast = Op(
     numpy=_matmul_numpy,
     float8=True,
 )
-"""`matmul` of float8 with sums as short as the hardware's fastest: 14 bits on Hopper."""
+"""`matmul` of float8 with the hardware's fastest sums, however short: 14 bits on Hopper."""
 
 
 # Convolution: x[n, c, *in], w[o, c / groups, *kernel] -> y[n, o, *out]. The attrs are tuples, one
@@ -267,7 +267,7 @@ def _weight_grad_numpy(
     dims = g.ndim - 2
     padded = _padded(_wide(x), padding)
     out = g.shape[2:]
-    # Only windows that the output holds: a stride may leave a rest at the end of the input.
+    # Only the windows of the output: a stride may leave a rest at the end of the input.
     patches = _patches(padded, kernel, stride, dilation)
     patches = patches[(slice(None), slice(None), *[slice(m) for m in out])]
     parts = []

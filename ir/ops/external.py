@@ -1,5 +1,5 @@
-"""Kernels that the user wrote, as nodes: a launch changes whole tensors in memory, so its value is
-what one of them holds after it."""
+"""Kernels that the user wrote, as nodes. A launch changes whole tensors in memory; the value of a
+node is one of these tensors after the launch."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def _infer(*args: Any) -> Aval:
 
 
 external = Op("external", Kind.EXTERNAL, _infer, params=("launch", "tensors", "written", "index"))
-"""What a launch leaves in number `index` of what it writes to.
+"""Memory number `index`, among those that a launch writes, as the launch leaves it.
 
-launch: the name of what is launched; see codegen/lower/external.py. Of the operands the first
-`tensors` are in memory, the others are numbers that change from run to run. written: the place
-among the operands of what is written to, or (shape, dtype) of memory that may hold anything before.
-The gradient is the user's to write.
+launch: the name of the launch; see codegen/lower/external.py. The first `tensors` operands are in
+memory, the others are numbers that change from run to run. written: for each memory that the launch
+writes, its place among the operands, or (shape, dtype) if its contents before don't matter.
+The user writes the gradient.
 """
 
 
 def updated(node: Node) -> Node:
-    """The operand in whose memory a node is made; the node itself if it isn't made in place."""
+    """The operand whose memory a node overwrites; the node itself if it has memory of its own."""
     if node.op is external:
         *_, written, index = node.attrs
         after = written[index]
@@ -39,6 +39,6 @@ def updated(node: Node) -> Node:
 
 
 def outcomes(node: Node) -> tuple[Node, ...]:
-    """All that the launch of `node` writes, in the order of `written`."""
+    """The nodes of everything that the launch of `node` writes, in the order of `written`."""
     *attrs, written, _ = node.attrs
     return tuple(external(*node.operands, *attrs, written, i) for i in range(len(written)))

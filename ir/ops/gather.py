@@ -1,8 +1,8 @@
 """Reads and writes at positions that are data.
 
 `gather` and `scatter` index the dimensions axis, axis + 1, … by one int64 tensor each, as NumPy's
-advanced indexing does: the index tensors broadcast to one shape that takes the place of these
-dimensions. Indices are counted from the front; one out of range is an error when the graph runs.
+advanced indexing does: the index tensors broadcast to one shape, which replaces these dimensions.
+Indices are counted from the front; one that is out of range is an error when the graph runs.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _along(index: Node, axis: int) -> list[Node]:
 def take_along(x: Node, index: Node, axis: int) -> Node:
     """x at `index` along `axis` and at the same position elsewhere (torch.gather): the result has
     the shape of `index`, whose other sizes are at most those of `x`."""
-    if x.rank == 0 or index.rank == 0:  # each is as good as a vector
+    if x.rank == 0 or index.rank == 0:  # a 0-d tensor counts as a vector of one element
         return reshape(take_along(reshape(x, (-1,)), reshape(index, (-1,)), 0), index.shape)
     return gather(x, *_along(index, axis), 0)
 
@@ -177,13 +177,13 @@ def _insertion_numpy(lines: Any, values: Any, right: bool) -> Any:
 
 
 def _insertion(lines: Node, values: Node, right: bool) -> Node:
-    """By bisection: the last element that goes before a value, in steps of powers of two."""
+    """Bisection in steps of powers of two, for the last element that goes before a value."""
     size = lines.shape[-1]
     found = zeros_like(cast(values, int64))
     if not size:
         return found
     step = 1 << (size.bit_length() - 1)
-    # A position and not a number, so that lines of another length take the same kernel.
+    # A position instead of a constant, so that lines of another length take the same kernel.
     end = expand(
         reshape(slice_axis(iota(size), 0, size - 1, size), (1,) * values.rank), values.shape
     )
@@ -207,6 +207,6 @@ insertion = Op(
     numpy=_insertion_numpy,
     decompose=_insertion,
 )
-"""insertion(lines, values, right): int64, before which element of the sorted last dimension of
-`lines` each value goes, behind equal ones if `right`. Lines are one for all values, or one for each
-line of them."""
+"""insertion(lines, values, right): for each value the position (int64) before which it goes in the
+sorted last dimension of `lines`; behind equal elements if `right`. There is one line for all
+values, or one for each line of values."""

@@ -1,4 +1,4 @@
-"""Values that come from nowhere: run-time leaves, constants, positions, random bits."""
+"""Values that no tensor goes into: run-time leaves, constants, positions, random bits."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Products of matrices in groups whose bounds are data, as of the experts of a mixture.
+"""Products of matrices in groups whose bounds are data, as for a mixture of experts.
 
 Group i has the rows bounds[i] <= s < bounds[i + 1] of a matrix. The two records are linear in both
-matrices and are each other's gradients, as those of convolution are, so that derivatives of any
-order exist.
+matrices, and each is the other's gradient, so derivatives of any order exist.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from .unary import cast
 
 
 def group_bounds(ends: Node, total: int) -> Node:
-    """int64[G + 1] of integers ends[G], where groups among `total` rows end.
+    """The bounds, int64[G + 1], of groups that end at ends[G] among `total` rows.
 
-    Whatever `ends` holds, bounds ascend from 0 and none is beyond `total`: a group that would end
-    before the one in front of it is empty.
+    Whatever `ends` holds, the bounds ascend from 0 and none is beyond `total`. A group that would
+    end before the one in front of it is empty.
     """
     ends = minimum(maximum(cast(ends, int64), constant(0, int64)), constant(total, int64))
     ends = pad(ends, (1,), (0,))
@@ -42,7 +41,7 @@ def group_bounds(ends: Node, total: int) -> Node:
 
 
 def is_within(bounds: Node, total: int) -> Node:
-    """bool[G, total]: whether a row is of a group."""
+    """bool[G, total]: whether a row belongs to a group."""
     count = bounds.shape[0] - 1
     begin, stop = (reshape(slice_axis(bounds, 0, i, i + count), (count, 1)) for i in (0, 1))
     row = iota(total)
@@ -84,7 +83,7 @@ def _matmul_vjp(g: Node, out: Node, x: Node, w: Node, bounds: Node) -> tuple[Nod
 
 
 def _matmul_decomposed(x: Node, w: Node, bounds: Node) -> Node:
-    """All rows by all matrices, of which a row's own is chosen."""
+    """The products of all rows with all matrices; each row picks that with its own matrix."""
     groups, rows, columns = w.shape[0], *_matmul_infer(x, w, bounds)[0]
     products = matmul(x, w)
     own = reshape(is_within(bounds, rows), (groups, rows, 1))
@@ -128,7 +127,7 @@ def _weight_grad_vjp(h: Node, out: Node, x: Node, g: Node, bounds: Node) -> tupl
 
 
 def _weight_grad_decomposed(x: Node, g: Node, bounds: Node) -> Node:
-    """A product for each group, with zeros in the place of the other groups' rows."""
+    """A product for each group; the rows of other groups are replaced by zeros."""
     own = is_within(bounds, x.shape[0])
     own = reshape(own, (*own.shape, 1))
     x, g = (where(own, each, constant(0, each.dtype)) for each in (x, g))
@@ -153,7 +152,7 @@ def has_trivial_size(node: Node) -> bool:
 
 
 def grouped_mm(a: Node, b: Node, ends: Node | None) -> Node:
-    """One product for each group, which are slices of every matrix that has no dimension for them.
+    """One product for each group. A matrix without a dimension for groups is cut into slices.
 
     a[M, K] @ b[G, K, N]: groups of rows of a, and of the result [M, N], rows of none being zeros.
     a[G, M, K] @ b[K, N]: groups of columns of b, and of the result [M, N].

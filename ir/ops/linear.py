@@ -40,7 +40,7 @@ def _linear_infer(x: Node, weight: Node, *bias: Node) -> Aval:
 
 
 def _rows(x: Node) -> Node:
-    """`x` as a matrix: one product of all rows, so the weight's gradient is one product too."""
+    """`x` as a matrix, so that the layer is one product, and the weight's gradient is one too."""
     return reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
@@ -55,7 +55,7 @@ def _linear(x: Node, weight: Node, *bias: Node) -> Node:
 def _linear_vjp(g: Node, out: Node, x: Node, weight: Node, *bias: Node) -> tuple[Node | None, ...]:
     rows = _rows(g)
     dx = reshape(matmul(rows, weight), x.shape) if x.requires_grad else None
-    # This way round it comes out in the layout of the weight, ready for the optimizer.
+    # In this order the result has the layout of the weight, ready for the optimizer.
     dw = matmul(transpose(rows), _rows(x)) if weight.requires_grad else None
     if not bias:
         return dx, dw

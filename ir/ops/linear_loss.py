@@ -1,8 +1,8 @@
 """Cross entropy of linear scores that are never held all at once.
 
-The rows are taken in blocks: the scores of one give its losses, and backward they are computed
-again, or used while they are there if forward and backward run together. At any time one block of
-scores is held (two in backward: scores and their cotangents), of `block_rows` rows.
+The rows are taken in blocks of `block_rows`. Forward, the scores of a block give its losses.
+Backward computes the scores again, or uses them while they are there if both run together. At any
+time one block of scores is held (in backward two: scores and their cotangents).
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from .movement import cat, expand, reshape, slice_axis, transpose
 from .reduce import sum
 
 MOST_BLOCKS = 16
-"""More would make the graph, and the sum of the weight's gradients, dearer than memory is worth."""
+"""The most blocks. More would cost more, in graph and sums of gradients, than they save memory."""
 SMALL = 1 << 22
-"""Bytes of scores that are not worth another block."""
+"""Bytes of scores up to which another block isn't worth it."""
 
 
 def block_rows(rows: int, width: int, classes: int, itemsize: int) -> int:
-    """How many rows a block has: as many as make its scores as large as the input, but not less
-    than a share of 1 / MOST_BLOCKS of all, or SMALL bytes of scores."""
+    """The number of rows of a block. Its scores are about as large as the input, but no smaller
+    than 1 / MOST_BLOCKS of all scores or SMALL bytes."""
     by_input, by_size = -(-classes // max(width, 1)), -(-rows * classes * itemsize // SMALL)
     return -(-rows // max(min(by_input, by_size, MOST_BLOCKS), 1))
 
 
 class _Args(NamedTuple):
-    """A record's operands and attrs, by name. g: the cotangent of the loss, for a gradient. Half
-    types are as they are where products read them, else float32."""
+    """The operands and attrs of a record, by name. g: the cotangent of the loss, for a gradient.
+    Half types stay as they are where products read them; elsewhere they are float32."""
 
     x: Node
     w: Node
@@ -110,8 +110,8 @@ def _loss(*args: Any) -> Node:
 
 
 def _total(parts: Iterable[Node]) -> Node:
-    """The sum over blocks, of half types in float32. What is added stands first, so that whoever
-    walks the graph comes to the blocks in their order."""
+    """The sum over blocks, in float32 for half types. The new part is the first operand of each
+    addition, so a walk through the graph meets the blocks in their order."""
     total: Node = fold(lambda total, part: part + total, map(widen, parts))
     return total
 
@@ -189,8 +189,8 @@ def linear_cross_entropy(
 ) -> Node:
     """cross_entropy of the scores x w^T + bias of x[n, d] or x[d] and w[c, d], by blocks of rows.
 
-    With w[c, ..., d] and bias[c, ...] there is a score of each class at each position [...]. These,
-    and targets that are probabilities, have their scores in memory.
+    With w[c, ..., d] and bias[c, ...] each position [...] has a score for each class. Such losses,
+    and those whose targets are probabilities, hold all scores in memory.
     """
     if w.rank < 2 or x.rank not in (1, 2) or x.shape[-1] != w.shape[-1] or (w.rank > 2 > x.rank):
         raise RuntimeError(

@@ -31,7 +31,7 @@ def check_reduction(name: str, reduction: str) -> None:
 
 
 def reduced(loss: Node, reduction: str) -> Node:
-    """`loss` as the reduction wants it."""
+    """`loss` after its reduction."""
     every = tuple(range(loss.rank))
     if reduction == "none":
         return loss
@@ -46,8 +46,8 @@ def _loss(
     params: tuple[str, ...] = (),
     **more: Any,
 ) -> Op:
-    """The record of value(*operands, *attrs), reduced; `slopes` are its partial derivatives, one
-    for each operand, derived from `value` if not given."""
+    """The record of value(*operands, *attrs), reduced. `slopes` are the partial derivatives, one
+    for each operand; without them `value` is derived."""
 
     def split(args: Sequence[Any]) -> tuple[tuple[Node, ...], tuple[Any, ...]]:
         count = len(args) - len(params) - 1

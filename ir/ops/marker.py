@@ -24,7 +24,7 @@ detach = Op("detach", Kind.MARKER, infer=_same)
 """The same value without its history."""
 
 clone = Op("clone", Kind.MARKER, infer=_same, vjp=lambda g, out, x: (g,))
-"""The same value and gradient, as a tensor of its own: what is done to it is not done to `x`."""
+"""The same value and gradient, as a tensor of its own: a write to it doesn't change `x`."""
 
 with_value = Op(
     "with_value",
@@ -50,7 +50,7 @@ overwritten = Op(
 """The value of the second operand in the place of the first, to which zero gradient flows."""
 
 empty = Op("empty", Kind.MARKER, infer=_same)
-"""Contents that don't matter: what a kernel of the user's writes to need not hold them before."""
+"""Memory for a user's kernel to write to, whose contents before don't matter."""
 
 MARKERS = {variable: 0, detach: 0, clone: 0, with_value: 1, overwritten: 1, empty: 0}
-"""Which operand of a marker holds its value."""
+"""The number of the operand that holds a marker's value."""

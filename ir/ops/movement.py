@@ -1,6 +1,6 @@
 """Rearrangements of elements by an index map that the attrs fix.
 
-Codegen folds them into the loads of whatever reads them; they cost nothing of their own.
+Codegen folds them into the loads of their readers; they cost nothing of their own.
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ def _fold_axis(g: Node, target: int, axis: int, size: int, step: int, dilation: 
 
 
 def _padded_to(x: Node, axis: int, size: int) -> Node:
-    """`x` with zeros at the end of `axis`, or without what is beyond `size` there."""
+    """`x` with `axis` brought to `size`: zeros are added at the end, or elements cut off."""
     if x.shape[axis] >= size:
         return slice_axis(x, axis, 0, size)
     high = [size - x.shape[axis] if i == axis else 0 for i in range(x.rank)]

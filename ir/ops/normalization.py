@@ -30,8 +30,9 @@ def _normalize(x: Node, axes: tuple[int, ...], eps: float) -> Node:
 
 
 def _normalize_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...], eps: float) -> tuple[Node]:
-    # With y the normalized values and s the deviation, dx = (g - mean(g) - y mean(g y)) / s. From x
-    # instead of `out`, which was rounded: recomputing y fuses, reading it back would not pay.
+    # With y the normalized values and s the deviation, dx = (g - mean(g) - y mean(g y)) / s. y
+    # comes from x, not from `out`, which was rounded: the recomputation fuses, reading `out` would
+    # not pay.
     y = _normalize(x, axes, eps)
     scale = rsqrt(_variance(x, axes) + eps)
     return ((g - mean(g, axes) - y * mean(g * y, axes)) * scale,)
@@ -50,7 +51,7 @@ normalize = composite(
 
 
 def _affine(y: Node, parameters: Sequence[Node], shape: Sequence[int] | None = None) -> Node:
-    """y * weight + bias, for as many of them as there are, each reshaped to `shape`."""
+    """y * weight + bias, with as many of them as there are, each reshaped to `shape`."""
     weight, bias = [*parameters, None, None][:2]
     if weight is not None:
         y = y * (weight if shape is None else reshape(weight, shape))
@@ -261,7 +262,7 @@ def batch_mean(x: Node) -> Node:
 def batch_variance(x: Node, unbiased: bool = True) -> Node:
     """The variance of each channel of x[n, c, ...], of shape [c], in the accumulator's dtype.
 
-    `unbiased` divides by the number of elements less one (what running statistics are made of).
+    `unbiased` divides by the number of elements less one, as running statistics do.
     """
     variance = reshape(_variance(widen(x), _batch_axes(x)), (x.shape[1],))
     count = math.prod(x.shape) // x.shape[1] if x.shape[1] else 0

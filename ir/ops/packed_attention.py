@@ -18,7 +18,7 @@ from .unary import cast
 
 
 class Packed(NamedTuple):
-    """Where N sequences begin and end among `total` rows: begin and stop are int64[N], N > 0."""
+    """N > 0 sequences among `total` rows. begin and stop, int64[N], are their bounds."""
 
     total: int
     begin: Node
@@ -38,9 +38,10 @@ def packed(total: int, bounds: Node, used: Node | None = None) -> Packed:
 def spans(own: Packed, other: Packed, before: int, after: int) -> tuple[Node, Node]:
     """(first, stop): row i of `own` meets the rows first[i] <= j < stop[i] of `other`.
 
-    Those are rows of the same sequence, of which the last ones lie at the same place; at most
-    `before` places before and `after` places after row i, if these aren't negative. A row that
-    is in no sequence meets none. int64[own.total], within 0 … other.total whatever the bounds are.
+    Rows meet within their sequence only. The last rows of both sides lie at the same place;
+    `before` and `after`, unless negative, limit how many places before and after row i a row may
+    lie. A row without a sequence meets none. int64[own.total], within 0 … other.total whatever the
+    bounds are.
     """
     row = iota(own.total)
     inner = slice_axis(own.begin, 0, 1, own.begin.shape[0])

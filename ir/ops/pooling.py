@@ -1,7 +1,7 @@
 """Pooling over the last dimensions of x[..., *size], one for each entry of `kernel`.
 
-`padding` holds pairs (low, high). What PyTorch calls ceil_mode is a larger `high`, which
-`pool_padding` works out.
+`padding` holds pairs (low, high). PyTorch's ceil_mode becomes a larger `high`, which `pool_padding`
+works out.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def pooled_shape(
 
 
 def lowest(dtype: DType) -> Any:
-    """The value that no maximum picks over another."""
+    """The least value of `dtype`, which no maximum prefers to another."""
     if dtype.category == FLOAT:
         return -math.inf
     return -(2 ** (dtype.itemsize * 8 - 1)) if dtype.is_signed else 0
@@ -155,7 +155,7 @@ def _avg_pool(
     lead = x.rank - len(kernel)
     whole = 1  # the counts that are the same for every window
     for axis, (k, s, (low, high)) in enumerate(zip(kernel, stride, padding, strict=True), lead):
-        # What `high` has beyond `low` is there for ceil_mode and never counted.
+        # The part of `high` beyond `low` is there for ceil_mode and never counted.
         before, after = (low, min(low, high)) if count_include_pad else (0, 0)
         first, stop = -before, x.shape[axis] + after
         last = (total.shape[axis] - 1) * s - low
@@ -217,8 +217,8 @@ def _adaptive_starts(x: Node, sizes: tuple[int, ...]) -> list[tuple[Node, Node, 
 
 
 def _adaptive_windows(x: Node, sizes: tuple[int, ...]) -> tuple[Node, list[Node], list[int]]:
-    """Windows [..., *out, *kernel] that repeat the last element of the shorter ones; for each
-    dimension whether an element is a repetition; and the kernel."""
+    """(windows [..., *out, *kernel], for each dimension whether an element is a repetition,
+    kernel). Shorter windows repeat their last element."""
     dims = len(sizes)
     at, repeated, kernel = [], [], []
     for d, (start, length, longest) in enumerate(_adaptive_starts(x, sizes)):

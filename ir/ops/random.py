@@ -1,8 +1,8 @@
 """Distributions over `random_bits`: plain functions of the int64 scalars (seed, offset).
 
-A draw is identified by its seed and offset, so a caller gives each call an offset of its own (and
-`normal` two of them). Where only shifts, products with powers of two and comparisons follow the
-bits, every backend gives the same bits: uniform, randint, bernoulli, dropout masks, permutations.
+A draw is identified by its seed and offset, so a caller gives each call its own offset (and
+`normal` two of them). Functions that only shift, multiply by powers of two and compare give the
+same bits on every backend: uniform, randint, bernoulli, dropout masks, permutations.
 `normal` takes a logarithm and a cosine, which agree to rounding only.
 """
 
@@ -32,8 +32,8 @@ from .movement import expand, reshape, slice_axis
 from .scan import argsort
 from .unary import cast, cos, full_like, log, sqrt
 
-# How many bits a uniform number of each dtype takes: all of its mantissa, and no more, so that
-# none rounds up to 1.
+# How many bits a uniform number of each dtype has: as many as its mantissa, so that none rounds up
+# to 1.
 _DIGITS = {float8_e4m3fn: 4, float8_e5m2: 3, float16: 11, bfloat16: 8, float32: 24}
 
 
@@ -51,7 +51,7 @@ def _two_draws(seed: Node, offset: Node, shape: Sequence[int]) -> tuple[Node, No
 def uniform(seed: Node, offset: Node, shape: Sequence[int], dtype: DType) -> Node:
     """Uniform in [0, 1): k 2^-n with n the digits of `dtype`'s mantissa (8, 11, 24 or 53).
 
-    float64 joins two words of one draw, the first of them on top.
+    float64 joins two words of one draw; the first one has the upper bits.
     """
     if dtype is float64:
         high, low = _two_draws(seed, offset, shape)
@@ -111,7 +111,7 @@ def randperm(seed: Node, offset: Node, n: int) -> Node:
 
 
 def keep_scale(seed: Node, offset: Node, shape: Sequence[int], dtype: DType, p: float) -> Node:
-    """What dropout multiplies by: 0 with probability `p`, else 1 / (1 - p)."""
+    """The factors of dropout: 0 with probability `p`, else 1 / (1 - p)."""
     drawn = uniform(seed, offset, shape, float32)
     kept = cast(drawn >= full_like(drawn, p), dtype)
     return kept if p >= 1 else kept * (1 / (1 - p))

@@ -74,8 +74,8 @@ def sum(x: Node, axes: Sequence[int]) -> Node:
 
 
 def _prod_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
-    # The product of the other elements: out / x, also where out is 0 for another's sake; at a zero
-    # it is taken anew. (Second derivatives miss the term between two zeros.)
+    # The slope is the product of the other elements: out / x, also if another one is zero. Where x
+    # itself is zero it is computed anew. (Second derivatives miss the term between two zeros.)
     zero = eq(x, zeros_like(x))
     count = sum(cast(zero, x.dtype), axes)
     safe = where(zero, zeros_like(x) + 1, x)
@@ -202,7 +202,7 @@ def mean(x: Node, axes: Sequence[int]) -> Node:
 
 # ---- variances -------------------------------------------------------------------------------
 #
-# Their divisor is the number of elements less PyTorch's correction, and 0 for what is less.
+# The divisor is the number of elements less PyTorch's correction, but never below 0.
 
 
 def _spread(name: str, decompose: Any, vjp: Any) -> Op:
@@ -228,7 +228,7 @@ def _variance_vjp(
 
 
 def _deviation_vjp(g: Node, out: Node, *args: Any) -> tuple[Node | None, ...]:
-    # Where all elements are equal there is a kink, of which PyTorch takes the middle.
+    # Where all elements are equal there is a kink; PyTorch takes its middle, zero.
     flat = eq(out, zeros_like(out))
     slope = where(flat, zeros_like(out), g / where(flat, zeros_like(out) + 1, out + out))
     return _variance_vjp(slope, out, *args)

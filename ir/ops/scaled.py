@@ -17,7 +17,7 @@ from .movement import expand, pad, reshape, slice_axis
 from .unary import cast
 
 BLOCK = 128
-"""Elements along a dimension that a scale of blocks belongs to."""
+"""The number of elements along a dimension that share one scale of blocks."""
 
 
 def blocks(size: int) -> int:
@@ -37,7 +37,7 @@ def _by_blocks_numpy(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
 def _by_blocks_vjp(g: Node, out: Node, a: Node, b: Node, *scales: Node) -> Any:
     if a.requires_grad or b.requires_grad:
         raise NotImplementedError(f"a product of float8 has no derivative{at_user_line()}")
-    return NotImplemented  # scales have one
+    return NotImplemented  # scales have a derivative
 
 
 def _by_blocks_decomposed(a: Node, b: Node, scale_a: Node, scale_b: Node) -> Node:
@@ -55,12 +55,12 @@ matmul_by_blocks = Op(
     decompose=_by_blocks_decomposed,
     float8=True,
 )
-"""a[m, k] @ b[k, n] of float8, each 128 terms of the sum times scale_a[m, k / 128] and
-scale_b[k / 128, n]; float32."""
+"""a[m, k] @ b[k, n] of float8 as float32. Each 128 terms of a sum are multiplied by
+scale_a[m, k / 128] and scale_b[k / 128, n]."""
 
 
 def _repeated(scale: Node, axis: int, size: int | None = None) -> Node:
-    """Each entry along an axis 128 times; the first `size` of them."""
+    """Each entry repeated 128 times along an axis, up to `size` elements."""
     shape = scale.shape
     apart = expand(
         reshape(scale, (*shape[: axis + 1], 1, *shape[axis + 1 :])),
@@ -103,8 +103,8 @@ def _infer(a: Node, b: Node, scale_a: Node, scale_b: Node, *rest: Any) -> Aval:
 
 
 def _has_blocks(a: Node, b: Node, scale_a: Node, scale_b: Node) -> bool:
-    """Whether scales belong to 1 x 128 elements of a and 128 x 1 of b, or one of them to 128 x
-    128."""
+    """Whether scales are of blocks: 1 x 128 elements of a and 128 x 1 of b, or 128 x 128 of one of
+    them."""
     (rows, inner), columns = a.shape, b.shape[1]
     if scale_a.rank != 2 or scale_b.rank != 2:
         return False
@@ -147,7 +147,8 @@ scaled_mm = Op(
     decompose=_scaled_mm,
     float8=True,
 )
-"""scaled_mm(a[m, k], b[k, n], scale_a, scale_b, bias[n]?, dtype, fast): a @ b of float8, times
-scales of one element each, of shapes [m, 1] and [1, n], or of blocks (`matmul_by_blocks`), where
-one of them may be of squares of 128 x 128; plus bias, in float32 and rounded once.
-fast: whether `matmul_fast` is the product; scales of blocks add up 128 terms in float32 anyway."""
+"""scaled_mm(a[m, k], b[k, n], scale_a, scale_b, bias[n]?, dtype, fast): a @ b of float8 with
+scales, plus bias, in float32 and rounded once. The scales have one element each, or the shapes
+[m, 1] and [1, n], or are of blocks (`matmul_by_blocks`), where one of them may be of squares of
+128 x 128.
+fast: whether `matmul_fast` is the product. Scales of blocks add up 128 terms in float32 anyway."""

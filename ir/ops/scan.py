@@ -55,8 +55,8 @@ def cumsum(x: Node, axis: int) -> Node:
 
 
 def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
-    # d out[j] / d x[i] is out[j] / x[i] for j >= i. Where x[i] is the first zero it is the product
-    # of the others, which is what cumprod gives with that zero made 1; past the first zero it is 0.
+    # d out[j] / d x[i] is out[j] / x[i] for j >= i. Where x[i] is the first zero, it is the product
+    # of the others: cumprod with a 1 for that zero. Past the first zero it is 0.
     zero = eq(x, zeros_like(x))
     rank = cumsum(cast(zero, int64), axis)
     first = bitwise_and(zero, eq(rank, full_like(rank, 1)))
@@ -100,7 +100,7 @@ def _running_index(ufunc: Any, extremum: Op) -> dict[str, Any]:
 
     def numpy(x: Any, axis: int) -> Any:
         running = ufunc.accumulate(x, axis=axis)
-        # NaN, once met, is the extremum, and the last one met is the one that counts.
+        # NaN, once met, is the extremum, and the last NaN is the one that counts.
         with np.errstate(invalid="ignore"):
             hit = (x == running) | (x != x)
         shape = [-1 if i == axis else 1 for i in range(x.ndim)]
@@ -141,7 +141,7 @@ def zero_index(x: Node) -> Node:
 
 
 def _argsort_numpy(x: Any, axis: int, descending: bool) -> Any:
-    # Of the dtypes of ml_dtypes NumPy knows no order with NaN.
+    # NumPy has no order with NaN for the dtypes of ml_dtypes.
     key = x.astype(np.float32) if x.dtype.kind == "V" else x
     if not descending:
         return np.argsort(key, axis=axis, kind="stable")
@@ -163,7 +163,7 @@ def argsort(x: Node, axis: int, descending: bool = False) -> Node:
 
 def logaddexp(a: Node, b: Node) -> Node:
     """log(exp(a) + exp(b)), without overflow."""
-    # Infinities of one sign: their difference is no number, neither here nor in the gradient.
+    # The difference of infinities of one sign is NaN, here and in the gradient.
     apart = a - b
     apart = where(eq(a, b), zeros_like(apart), apart)
     return maximum(a, b) + log1p(exp(-abs(apart)))

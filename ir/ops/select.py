@@ -16,7 +16,8 @@ from .unary import zeros_like
 
 
 def at_position(position: Node, shape: Sequence[int], axes: Sequence[int]) -> Node:
-    """True in `shape` at the row-major `position` within `axes`, where its own sizes are 1."""
+    """True in `shape` at the row-major `position` within `axes`. `position` has size 1 along
+    `axes`."""
     sizes = [s if i in axes else 1 for i, s in enumerate(shape)]
     return eq(reshape(iota(math.prod(sizes)), sizes), position)
 

@@ -73,7 +73,7 @@ def _set_diagonal_infer(x: Node, value: Node, offset: int, a: int, b: int) -> Av
 
 
 def _set_diagonal(x: Node, value: Node, offset: int, a: int, b: int) -> Node:
-    """Each row is filled with its element of the diagonal, and one column takes it."""
+    """Fill each row with its element of the diagonal; one column takes it."""
     if 0 in value.shape:
         return x
     last, low = value.rank - 1, max(-offset, 0)
@@ -128,8 +128,8 @@ def _places(shape: Sequence[int], strides: Sequence[int], offset: int) -> Node:
 def memory_slice(
     shape: Sequence[int], strides: Sequence[int], offset: int
 ) -> tuple[int, int, int] | None:
-    """(start, stop, step) of the slice of memory that a tensor with these strides is; None if it is
-    no slice."""
+    """(start, stop, step) of the slice of memory that a tensor with these strides covers; None if
+    it is no slice."""
     count = math.prod(shape)
     along = reshape_strides(shape, strides, (count,)) if count else None
     if along is None or (along[0] <= 0 and count > 1):
@@ -149,6 +149,6 @@ def strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: int) 
 def set_strided(
     x: Node, value: Node, shape: Sequence[int], strides: Sequence[int], offset: int
 ) -> Node:
-    """`x` with the elements at these strides replaced; of those that share a place, one counts."""
+    """`x` with the elements at these strides replaced; of several at one place one counts."""
     flat = reshape(x, (-1,))
     return reshape(scatter(flat, value, _places(shape, strides, offset), 0, "set"), x.shape)

@@ -25,7 +25,7 @@ fetch = _transfer("fetch")
 def copy_to(x: Node, device: str, waits: bool = True) -> Node:
     """`x` on `device`; `x` itself if it is there.
 
-    waits: whether the program goes on only when it is there. If not, who reads it waits.
+    waits: whether the program waits for the copy. If not, its readers wait.
     """
     op = copy_to_op if waits else fetch
     return x if x.device == device else intern(op, (x,), (device,), device)

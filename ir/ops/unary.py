@@ -341,9 +341,9 @@ widened = Op(
     error=0,
     float8=True,
 )
-"""A half as a record reads it: the same number in float32. Compiled it is a cast. They differ in
-the backward pass: the user's cast gives a float32 tensor, whose cotangents are added in float32;
-the cotangent of a `widened` is rounded for each record by itself."""
+"""A half type read by a record: the same number in float32. It compiles to a cast, from which it
+differs in the backward pass. A user's cast gives a float32 tensor, whose cotangents are added in
+float32; the cotangent of a `widened` is rounded for each record by itself."""
 
 
 def _bitcast_infer(x: Node, dtype: DType) -> Aval:

@@ -28,7 +28,7 @@ def pullback(
 
     The walk ends at `stops` (and at nodes that require no gradient); a target that no gradient
     reaches is missing from the result. With `create_graph` the result can be differentiated again.
-    A hook sees the whole cotangent of its node, and what it returns takes its place.
+    A hook gets the whole cotangent of its node and returns another one in its place.
     """
     before = set_location(None)
     try:
@@ -45,8 +45,8 @@ def _pullback(
     hooks: Mapping[Node, Callable[[Node], Node]],
     within: bool = False,
 ) -> dict[Node, Node]:
-    """within: whether this differentiates one record, whose halves are rounded at its ends alone.
-    Otherwise each cotangent that arrives at a half is rounded before it is added."""
+    """within: whether to differentiate inside of one record, whose halves are rounded at its ends
+    alone. Otherwise each cotangent that arrives at a half is rounded before it is added."""
     cotangents = dict(seeds)
     found: dict[Node, Node] = {}
     for node in reversed(differentiable(seeds, stops)):
@@ -72,10 +72,11 @@ def _pullback(
 
 
 def differentiable(roots: Collection[Node], stops: Collection[Node] = ()) -> list[Node]:
-    """The nodes a gradient can flow through, operands first.
+    """The nodes through which a gradient can flow, operands first.
 
-    The order is that of the graph alone, so gradients are added up in one order whatever was
-    recorded before: a node may be older than what its program computes before it.
+    The order follows from the graph alone, not from the age of its nodes: a node may be older than
+    one that its program computes before it. So gradients are added in one order, whatever was
+    recorded before.
     """
     found: dict[Node, None] = {}
     stack = [(r, False) for r in reversed(list(roots)) if r.requires_grad]
@@ -116,14 +117,14 @@ def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
 
 
 def through_decomposition(node: Node, g: Node) -> tuple[Node | None, ...]:
-    """The cotangents of a composite's operands as those of its decomposition."""
+    """The cotangents of a composite's operands, by differentiating its decomposition."""
     inner = decomposed(node)
     found = _pullback({inner: g}, set(node.operands), set(node.operands), {}, within=True)
     return tuple(found.get(o) for o in node.operands)
 
 
 def decomposed(node: Node) -> Node:
-    """The primitives a composite stands for, cached on it."""
+    """The decomposition of a composite, cached on the node."""
     inner = node.memo.get("decomposed")
     if inner is None:
         assert node.op.decompose is not None

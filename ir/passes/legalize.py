@@ -1,4 +1,4 @@
-"""Decomposition: composites become primitives, in a type that will do, and markers vanish."""
+"""Decomposition: composites become primitives, long sums float64, and markers vanish."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .autodiff import decomposed
 
 
 def decompose_composites(node: Node) -> Node | None:
-    """A composite is what its record says it is made of."""
+    """Replace a composite by its decomposition."""
     return decomposed(node) if node.op.kind is Kind.COMPOSITE else None
 
 
 def widen_long_sums(node: Node) -> Node | None:
-    """An op whose record is `wide`, computed in float64, as PyTorch does on CPUs."""
+    """Compute an op whose record is `wide` in float64, as PyTorch does on CPUs."""
     if not node.op.wide or node.dtype is not float32:
         return None
     return cast(node.op(*[cast(o, float64) for o in node.operands], *node.attrs), float32)
 
 
 def drop_markers(node: Node) -> Node | None:
-    """`variable`, `detach` and `with_value` are the value they mark."""
+    """Replace a marker (`variable`, `detach`, `with_value`, …) by the value it marks."""
     if node.op.kind is not Kind.MARKER:
         return None
     place = MARKERS.get(node.op)
-    # One that has no value stands for nothing once its users have dropped it.
+    # Nothing reads a marker without a value once its users are gone.
     return constant(0, node.dtype) if place is None else node.operands[place]

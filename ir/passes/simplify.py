@@ -19,7 +19,7 @@ from ..reference import evaluate
 
 
 def splat(node: Node) -> Any:
-    """The value of which every element of `node` is a copy, or None."""
+    """The value that all elements of `node` share, or None."""
     while len(node.operands) == 1 and node.op.kind is Kind.MOVEMENT:
         node = node.operands[0]
     return ops.constant_value(node) if node.op.kind is Kind.CONSTANT else None
@@ -73,7 +73,7 @@ def fold_identity_arithmetic(node: Node) -> Node | None:
 
 
 def fold_casts(node: Node) -> Node | None:
-    """A cast to the same dtype; and what records read of halves is a cast."""
+    """A cast to the same dtype vanishes; `widened` becomes a cast."""
     if node.op is widened:
         return cast(node.operands[0], node.dtype)
     if node.op is cast and node.operands[0].dtype is node.dtype:
@@ -93,7 +93,7 @@ def fold_negations(node: Node) -> Node | None:
 
 
 def fold_where(node: Node) -> Node | None:
-    """A where with a known condition."""
+    """A where with a known condition is one of its branches."""
     if node.op is not ops.where:
         return None
     condition = splat(node.operands[0])

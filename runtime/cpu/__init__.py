@@ -1,1 +1,1 @@
-"""The CPU: NumPy programs, native kernels, and what falls back to the host."""
+"""The CPU device: native kernels, and NumPy programs."""

@@ -1,4 +1,4 @@
-"""The CPU as a device: kernels as native code, those that it doesn't suit as NumPy programs."""
+"""The CPU as a device: native kernels, and NumPy programs where those are faster or needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def tuned(kernel: Kernel | Bundle) -> Schedule:
-    """What the tuner found for a kernel, or the default."""
+    """The tuner's schedule of a kernel, or the default."""
     if not place.exist():
         return DEFAULT
     return ENGINE.chosen(kernel) or DEFAULT
@@ -38,8 +38,8 @@ def tuned(kernel: Kernel | Bundle) -> Schedule:
 class LlvmDevice(HostDevice):
     """Host memory, and the cores.
 
-    force: whether also kernels are native that NumPy's libraries compute faster.
-    schedule: how a kernel is cut.
+    force: compile every kernel natively, even where NumPy's libraries are faster.
+    schedule: returns the schedule of a kernel.
     """
 
     name = "cpu"
@@ -53,7 +53,7 @@ class LlvmDevice(HostDevice):
         self._force = force
         self._schedule = schedule
         self._numpy = NumpyDevice()
-        self.fallbacks: dict[str, str] = {}  # kernels that are not native, by name, and why
+        self.fallbacks: dict[str, str] = {}  # kernel name -> why it isn't native
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
         return self.compile_all([kernel])[0]
@@ -68,7 +68,7 @@ class LlvmDevice(HostDevice):
         return launches
 
     def linked(self, kernel: Kernel | Bundle, emitted: Sequence[Emitted] | None) -> Launch:
-        """The launch of a kernel that was emitted, or is left to NumPy."""
+        """The launch of a kernel: native if it was emitted, else NumPy's."""
         from ..native import launch
 
         return self._numpy.compile(kernel) if emitted is None else launch.bind(kernel, emitted)
@@ -87,7 +87,7 @@ class LlvmDevice(HostDevice):
         return launch.repeated(fixed) if isinstance(launch, Native) else (launch, launch)
 
     def emitted(self, kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted] | None:
-        """The kernel as LLVM IR; None if NumPy takes it."""
+        """The kernel as LLVM IR; None if NumPy computes it."""
         from ..native import launch
 
         try:
@@ -100,7 +100,7 @@ class LlvmDevice(HostDevice):
             return None
 
     def _check(self, kernel: Kernel | Bundle, schedule: Schedule) -> None:
-        """CannotLower for what NumPy computes faster."""
+        """Raise CannotLower for a kernel that NumPy computes faster."""
         from ..native import host
 
         if self._force or schedule.native:
@@ -187,15 +187,15 @@ def _cpu_versions() -> str:
 
 
 ENGINE = Cpu()
-"""What can be chosen for native kernels, whichever device runs them."""
+"""The engine of native kernels, whichever device runs them."""
 
 
 def make(choice: str) -> Any:
     """The device `cpu`.
 
-    choice: TW_CPU. `auto`: native code where it can be and pays; `llvm`: native code, or an error;
-    `numpy`: NumPy programs. By default `auto` on the platforms where native code has been proven,
-    else `numpy`.
+    choice: TW_CPU. `auto`: native code where it is possible and faster; `llvm`: native code, or an
+    error; `numpy`: NumPy programs. The default is `auto` on platforms where native code has been
+    proven, else `numpy`.
     """
     if choice not in ("", "numpy", "auto", "llvm"):
         raise RuntimeError(f"TW_CPU: expected numpy, auto or llvm, got {choice!r}")

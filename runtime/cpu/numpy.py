@@ -23,7 +23,7 @@ _made: dict[str, Callable[..., Launch]] = {}
 
 
 def _function(code: str, source: str, name: str) -> Callable[..., Launch]:
-    """The `make` of an emitted module; modules of one code are compiled once."""
+    """The `make` of an emitted module. Modules with equal code are compiled once."""
     make = _made.get(code)
     if make is None:
         file = f"<tilewright {name} {len(_made)}>"
@@ -60,15 +60,15 @@ class NumpyDevice(HostDevice):
 
 
 def _emit(kernel: Kernel) -> Emitted:
-    # Loaded when it is first needed: where all kernels are native, never.
+    # Imported late: a process whose kernels are all native never needs it.
     from tilewright.codegen.numpy import emit
 
     return emit(kernel)
 
 
 def _bundle(bundle: Bundle, launches: list[Launch]) -> Launch:
-    """One launch that makes those of all members."""
-    # Buffers go by place: members of one structure give theirs the same names.
+    """One launch that makes the launches of all members."""
+    # Buffers are matched by place: members of one structure use the same names.
     output, first = 0, len(bundle.outputs)
     slots = {v.slot: i for i, v in enumerate(bundle.scalars)}
     steps = []

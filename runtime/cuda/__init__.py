@@ -1,5 +1,5 @@
-"""CUDA devices: compiled Triton kernels launched through NVIDIA's driver, and through nothing else.
+"""CUDA devices: NVIDIA's driver alone launches compiled Triton kernels.
 
-`driver` is the one place that knows libcuda; what lies above it are contexts and their streams,
-memory, copies, launches and graphs, and in `device` the Device that plans run on.
+Only `driver` knows libcuda. Contexts and streams, memory, copies, launches and graphs build on it.
+`device` has the Device that plans run on.
 """

@@ -1,7 +1,8 @@
-"""Errors of launches that depend on values, found where the host next waits for the device.
+"""Errors of launches that depend on values, found when the host next waits for the device.
 
-A launch leaves a word for each check in device memory. Those of many kernels lie in one page, which
-is read when somebody waits for the device anyway: checking costs no waiting, and one small copy.
+A launch writes a word for each check to device memory. The words of many kernels share a page. The
+host reads the page when it waits for the device anyway, so checks cost one small copy and no
+waiting.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
     from .memory import Memory
 
 PAGE = 512
-"""The number of words that are read at once."""
+"""The number of words in a page, which is read at once."""
 
 
 @dataclass(eq=False)
 class Page:
-    """Memory for words, of which `used` are taken. It lives as long as a kernel has one of them."""
+    """Memory for words, of which `used` are taken. It lives as long as a kernel uses one of
+    them."""
 
     memory: Memory
     used: int = 0
@@ -35,7 +37,7 @@ class Page:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """The words of one kernel: `count` from number `first` of a page on."""
+    """The words of one kernel: `count` words of a page, from number `first` on."""
 
     page: Page
     first: int
@@ -50,15 +52,15 @@ class Words:
 
 
 class Checks:
-    """The launches whose words were not read since they were made."""
+    """The launches whose words haven't been read yet."""
 
     def __init__(self, device: Cuda):
         self.device = device
         self._launched: dict[Launcher, None] = {}
-        self._page: weakref.ref[Page] | None = None  # the next kernel gets words of it
+        self._page: weakref.ref[Page] | None = None  # the page with free words
 
     def words(self, count: int) -> Words:
-        """Words for a kernel, which are zero."""
+        """Words for a kernel, set to zero."""
         page = None if self._page is None else self._page()
         if page is None or page.used + count > PAGE:
             size = 8 * max(PAGE, count)
@@ -70,12 +72,12 @@ class Checks:
         return found
 
     def expect(self, launcher: Launcher) -> None:
-        """`launcher` was launched, and may leave words."""
+        """Note a launch of `launcher`, which may write words."""
         self._launched[launcher] = None
 
     def make(self) -> None:
-        """Waits for the launches that can fail, and raises the error of the first that did, which
-        names the user's line. Words are cleared, so that it is raised once."""
+        """Wait for the launches that can fail, and raise the first error, with the user's line. The
+        words are cleared, so each error is raised once."""
         if not self._launched:
             return
         launched, self._launched = self._launched, {}
@@ -93,7 +95,7 @@ class Checks:
         if error is not None:
             for page in pages:
                 self.device.fill(page.memory, 0)
-            self.device.context.synchronize()  # so that launches in other streams come after it
+            self.device.context.synchronize()  # before launches in other streams
             raise error
 
     def _read(self, page: Page) -> np.ndarray:

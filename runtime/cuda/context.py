@@ -1,4 +1,4 @@
-"""A GPU as the driver knows it: its primary context, its properties, streams and events."""
+"""A GPU's primary context, properties, streams and events."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ATTRIBUTES = {
 
 @dataclass(frozen=True)
 class Properties:
-    """What is known of a GPU. Sizes are in bytes, clocks in kHz, the bus in bits."""
+    """Properties of a GPU. Sizes are in bytes, clocks in kHz, the bus in bits."""
 
     name: str
     total_memory: int
@@ -65,7 +65,7 @@ class Properties:
 
 
 def properties(number: int) -> Properties:
-    """Those of the GPU with this number; no context is made for it."""
+    """The properties of GPU `number`. This makes no context."""
     cuda = driver.get()
     handle = cuda.number("cuDeviceGet", number)
     name = ctypes.create_string_buffer(256)
@@ -87,11 +87,12 @@ class Context:
     """The primary context of GPU `number`, which all libraries in a process share.
 
     handle: CUcontext. stream: the CUstream that work goes to; 0 is the default stream.
-    current: that stream, None for the default one. chosen: the one of each thread, as `stream`.
-    order: who waits for whom.
-    idle: streams that nobody has any more, by priority. They are never ended: memory goes back to
-    the stream that it was handed out in.
-    ended: events that nobody has any more.
+    current: the same stream as an object, None for the default one. chosen: each thread's own, in
+        its attribute `stream`.
+    order: records which stream waits for which.
+    idle: streams without an owner, by priority. They are never destroyed, because memory goes back
+        to the stream that it was handed out in.
+    ended: events without an owner.
     """
 
     current: Stream | BorrowedStream | None
@@ -109,11 +110,11 @@ class Context:
         self.ended: deque[int] = deque()
 
     def attribute(self, name: str) -> int:
-        """One of the properties that are numbers."""
+        """A numeric property by name."""
         return self.driver.number("cuDeviceGetAttribute", _ATTRIBUTES[name], self.device)
 
     def use(self) -> None:
-        """Make it the current context of this thread; before every call that concerns it."""
+        """Make this the thread's current context. Call it before every call of the driver."""
         self.driver.cuCtxSetCurrent(self.handle)
 
     def switch(self, stream: Stream | BorrowedStream | None) -> None:
@@ -125,21 +126,22 @@ class Context:
         self.current = stream
 
     def event(self) -> Event:
-        """A new event that takes no times."""
+        """A new event without a timer."""
         return Event(self, timing=False)
 
     def wait_for(self, other: Context) -> None:
-        """Let further work wait for all that the current stream of `other` was given until now."""
+        """Make further work wait for all earlier work in the current stream of `other`."""
         other.event().record().delay(self, self.stream)
 
     def synchronize(self) -> None:
-        """Wait for all work of the device."""
+        """Wait until the device has finished all work."""
         self.use()
         self.driver.cuCtxSynchronize()
 
 
 class Stream:
-    """A stream of its own. handle: CUstream. priority: lower numbers are served first."""
+    """A stream beside the default one. handle: CUstream. priority: lower numbers are served
+    first."""
 
     def __init__(self, context: Context, priority: int = 0):
         context.use()
@@ -152,21 +154,21 @@ class Stream:
         )
 
     def __del__(self) -> None:
-        # Nothing more here: this may be run by any thread, amid any call of the driver.
+        # No driver call here: any thread may run this, in the middle of any driver call.
         if hasattr(self, "handle"):
             self._idle.append(self.handle)
 
 
 @dataclass(frozen=True)
 class BorrowedStream:
-    """A stream that another library made. It must outlive the memory that is handed out in it."""
+    """A stream of another library. It must outlive the memory that is handed out in it."""
 
     handle: int
     priority: int = 0
 
 
 class Event:
-    """A point in the work of a device. handle: CUevent. mark: what is known to be before it."""
+    """A point in the work of a device. handle: CUevent. mark: the work known to come before it."""
 
     mark: Mark | None = None
 
@@ -179,14 +181,14 @@ class Event:
         self.handle = context.driver.handle("cuEventCreate", flags)
 
     def record(self, stream: int | None = None) -> Event:
-        """Put it behind all that was given to `stream`, by default the current one."""
+        """Place the event after all earlier work in `stream`, by default the current one."""
         self.context.use()
         stream = self.context.stream if stream is None else stream
         self.context.driver.cuEventRecord(self.handle, stream)
         return self
 
     def delay(self, context: Context, stream: int) -> None:
-        """Let what comes in a stream of `context` wait for it."""
+        """Make further work in `stream` of `context` wait for the event."""
         context.use()
         context.driver.cuStreamWaitEvent(stream, self.handle, 0)
         if self.mark is not None and context is self.context:
@@ -194,28 +196,28 @@ class Event:
 
     @property
     def spell(self) -> int:
-        """The last spell before it; it was recorded by an Order."""
+        """The last spell before the event, which an Order recorded."""
         assert self.mark is not None
         return self.mark.spell
 
     def query(self) -> bool:
-        """Whether all before it is done; True if it was never recorded."""
+        """Whether all work before the event is done; True if it was never recorded."""
         self.context.use()
         return self.context.driver.cuEventQuery(self.handle) == 0
 
     def synchronize(self) -> None:
-        """Wait until all before it is done."""
+        """Wait until all work before the event is done."""
         self.context.use()
         self.context.driver.cuEventSynchronize(self.handle)
 
     def milliseconds_to(self, end: Event) -> float:
-        """The time from here to `end`; both must have happened."""
+        """The time from this event to `end`; both must have happened."""
         out = ctypes.c_float()
         self.context.use()
         self.context.driver.cuEventElapsedTime(out, self.handle, end.handle)
         return out.value
 
     def __del__(self) -> None:
-        # As for a stream. The driver ends it in its context, which this thread may not have.
+        # As for a stream: destroying an event needs its context, which this thread may not have.
         if hasattr(self, "handle"):
             self.context.ended.append(self.handle)

@@ -1,4 +1,4 @@
-"""Copies between the host and a device, by way of pinned memory, so that the host needn't wait."""
+"""Copies between the host and a device through pinned memory, so that the host needn't wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .context import Context, Event
 from .pinned import is_pinned
 
 RING = 16 << 20
-"""Bytes of pinned memory that copies to a device go through."""
+"""Bytes of the pinned ring buffer that copies to a device go through."""
 _PIECE = RING // 4
 _ALIGNMENT = 256
 _MOST = 256  # copies under way
@@ -20,22 +20,22 @@ _MOST = 256  # copies under way
 class Upload:
     """Copies to a device, in the order of its work.
 
-    What is copied is in the ring when `copy` returns, so its source may be changed then. A copy
-    waits for its part of the ring to be free again: the host can't be further ahead than that.
-    What is pinned is copied from where it is, and held until that is done: memory that somebody
-    refers to is not written to in place.
+    `copy` returns when the data is in the ring, so the caller may change its source then. A copy
+    waits until its part of the ring is free, which limits how far the host can run ahead. Pinned
+    arrays are copied directly. A reference keeps them until the copy is done, and referenced memory
+    is not written to in place.
     """
 
     def __init__(self, context: Context):
         self.context, self.driver = context, context.driver
         self._memory = 0
-        # Places count on, round after round; that of a copy is taken modulo the ring's size.
+        # Places keep counting up. Modulo the ring's size they are offsets.
         self._next = 0
-        self._under_way: deque[tuple[int, Event]] = deque()  # (where it begins, its end), by age
+        self._under_way: deque[tuple[int, Event]] = deque()  # (first place, its end)
         self._held: deque[tuple[np.ndarray, Event]] = deque()  # pinned arrays, likewise
 
     def copy(self, array: np.ndarray, pointer: int) -> None:
-        """The elements of a C-contiguous array to `pointer` on the device."""
+        """Copy the elements of a C-contiguous array to `pointer` on the device."""
         source, size = array.ctypes.data, array.nbytes
         self.context.use()
         while self._held and self._held[0][1].query():
@@ -53,7 +53,7 @@ class Upload:
             self._under_way.append((at, self.context.event().record()))
 
     def _room(self, count: int) -> int:
-        """Where `count` bytes that follow each other are free."""
+        """The address of `count` free bytes in the ring, without a break."""
         if not self._memory:
             self._memory = self.driver.handle("cuMemHostAlloc", RING, 0)
         begin = self._next
@@ -67,7 +67,7 @@ class Upload:
 
 
 def enqueue_download(context: Context, pointer: int, array: np.ndarray) -> None:
-    """What lies at `pointer` on the device into a C-contiguous array, as work of the stream."""
+    """Copy device memory at `pointer` to a C-contiguous array, as work of the stream."""
     context.use()
     if array.nbytes:
         context.driver.cuMemcpyDtoHAsync_v2(
@@ -76,6 +76,6 @@ def enqueue_download(context: Context, pointer: int, array: np.ndarray) -> None:
 
 
 def download(context: Context, pointer: int, array: np.ndarray) -> None:
-    """What lies at `pointer` on the device into a C-contiguous array; waits for it."""
+    """Copy device memory at `pointer` to a C-contiguous array, and wait for it."""
     enqueue_download(context, pointer, array)
     context.driver.cuStreamSynchronize(context.stream)

@@ -1,4 +1,4 @@
-"""The `cuda` devices: Triton kernels compiled for the GPU at hand, launched by the driver."""
+"""The `cuda` devices: they compile Triton kernels for the GPU at hand and launch them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 class Cuda(Device):
     """An NVIDIA GPU.
 
-    schedule: how kernels are cut, from a kernel and the target; None: as the tuner found best, or
-        by default.
-    blocking: whether to wait for each launch, so that an error is raised where it is made.
+    schedule: returns the schedule of a kernel for a target. None: the tuner's best, or the default.
+    blocking: whether to wait for each launch, so that its error is raised in place.
     """
 
     def __init__(
@@ -64,8 +63,8 @@ class Cuda(Device):
         self.target = gpu(
             self.kernels.target, multiprocessors=self.context.attribute("multi_processor_count")
         )
-        self.fallbacks: dict[str, str] = {}  # kernels that the host computes, by name, and why
-        self.refused: dict[str, str] = {}  # kernels the driver makes no tensor maps for, likewise
+        self.fallbacks: dict[str, str] = {}  # kernel on the host -> why
+        self.refused: dict[str, str] = {}  # kernel without tensor maps -> why
 
     # -- streams
 
@@ -76,14 +75,14 @@ class Cuda(Device):
         self.lane = f"{self.name}, {self.context.stream:#x}" if self.context.stream else None
 
     def resume(self) -> None:
-        """Turn to the stream of this thread, if another thread had one of its own."""
+        """Return to this thread's stream, if another thread switched to its own."""
         self.switch(getattr(self.context.chosen, "stream", None))
 
     def meet(self, read: Sequence[Any], written: Sequence[Any]) -> None:
         order = self.context.order
         for buffers, note in ((read, order.read), (written, order.write)):
             for buffer in buffers:
-                if isinstance(buffer, Buffer):  # or the error that took its place
+                if isinstance(buffer, Buffer):  # not an error in its place
                     note(buffer.memory.pointer)
 
     # -- memory
@@ -107,7 +106,7 @@ class Cuda(Device):
         return buffer.part(start, shape)
 
     def fill(self, memory: Memory, byte: int) -> None:
-        """Sets every byte."""
+        """Set every byte to `byte`."""
         self.context.use()
         self.driver.cuMemsetD8Async(memory.pointer, byte, memory.size, self.context.stream)
 
@@ -120,13 +119,14 @@ class Cuda(Device):
         return buffer
 
     def write(self, buffer: Buffer, array: np.ndarray) -> None:
-        """The elements of a C-contiguous array into a buffer of its size."""
+        """Copy the elements of a C-contiguous array to a buffer of its size."""
         if self.concurrent:
             self.meet((), [buffer])
         self.upload.copy(array, buffer.pointer)
 
     def to_numpy(self, buffer: Buffer) -> np.ndarray:
-        """A copy, made when all that was launched is done; IndexError for what went wrong in it."""
+        """A copy, made when all launches are done. IndexError for a position out of range in
+        them."""
         array = np.empty(buffer.shape, buffer.dtype.np)
         self.checks.make()
         if self.concurrent:
@@ -158,7 +158,7 @@ class Cuda(Device):
         self.driver.cuMemcpyPeerAsync(
             out.pointer, here.handle, buffer.pointer, there.handle, buffer.nbytes, stream
         )
-        there.wait_for(here)  # before the memory is used for something else
+        there.wait_for(here)  # before the source's memory is reused
         return out
 
     def overwrite(self, buffer: Buffer, source: Buffer) -> None:
@@ -189,7 +189,7 @@ class Cuda(Device):
     def compile_with(
         self, kernel: Kernel | Bundle, schedules: Sequence[Schedule]
     ) -> list[Launcher | None]:
-        """The kernel by each of several schedules; None where it needs too much shared memory."""
+        """The kernel compiled by each schedule; None where it needs too much shared memory."""
         emitted = [emit(kernel, schedule) for schedule in schedules]
         functions = self.kernels.load_all(emitted)
         return [
@@ -243,7 +243,7 @@ class Cuda(Device):
             return function
 
         def unaligned(words: Words | None) -> Launcher:
-            if kernel.unaligned is None:  # only in loops buffers are rows, at any address
+            if kernel.unaligned is None:  # only rows of loops lie at any address
                 raise RuntimeError(
                     f"kernel {kernel.name} was compiled for memory at multiples of 16 bytes, and "
                     "for matrices of which the driver makes tensor maps: compile the program again"
@@ -270,13 +270,13 @@ class Cuda(Device):
             run.hasten()
 
     def synchronize(self) -> None:
-        """Waits for all work; IndexError for a position in it that was out of range."""
+        """Wait for all work. IndexError for a position out of range in it."""
         self.context.synchronize()
         self.checks.make()
 
 
 class Sent:
-    """A copy to the host, done when an event happens."""
+    """A copy to the host that is complete when an event happens."""
 
     def __init__(self, device: Cuda, event: Event):
         self.device, self.event = device, event

@@ -1,8 +1,7 @@
-"""libcuda: its functions as Python ones that raise, and what it says of the machine.
+"""libcuda: its functions as Python functions that raise, and its view of the machine.
 
-The driver is loaded by name at run time, so that neither a compiler nor a CUDA toolkit is needed.
-Any object with functions of the C prototypes below can take its place (`use`), which is how tests
-run without a GPU.
+The driver is loaded by name at run time, so no compiler and no CUDA toolkit is needed. `use` puts
+any object with the C functions below in its place. Tests run that way without a GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from importlib.util import find_spec
 from typing import Any
 
 Pointer = c_uint64  # CUdeviceptr
-_out = POINTER(c_void_p)  # where a new handle is written to
+_out = POINTER(c_void_p)  # receives a new handle
 _number = POINTER(c_int)
 _sizes = POINTER(c_size_t)
 
@@ -123,7 +122,7 @@ PROTOTYPES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cuGetErrorName": ("name an error", (c_int, POINTER(c_char_p))),
     "cuGetErrorString": ("explain an error", (c_int, POINTER(c_char_p))),
 }
-"""What each function does, for its errors, and the types of its parameters."""
+"""The purpose of each function, for error messages, and its parameter types."""
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY = 1, 2, 600
 
@@ -164,11 +163,11 @@ _ADVICE = {
     801: "This GPU, or its virtual form, lacks what is asked for (memory pools, above all)",
     803: "The NVIDIA driver's library and kernel module differ: reboot, or install them again",
 }
-"""What to do about an error, by its code."""
+"""Advice on an error, by its code."""
 
 
 class CudaError(RuntimeError):
-    """What the driver refused. code: CUresult. name: as in cuda.h."""
+    """An error of the driver. code: CUresult. name: as in cuda.h."""
 
     def __init__(self, code: int, name: str, message: str):
         super().__init__(message)
@@ -208,25 +207,25 @@ class Driver:
         )
 
     def handle(self, function: str, *args: Any) -> int:
-        """What a function writes to its first parameter, a handle."""
+        """Call a function and return the handle that it writes to its first parameter."""
         out = c_void_p()
         getattr(self, function)(out, *args)
         return out.value or 0
 
     def number(self, function: str, *args: Any) -> int:
-        """What a function writes to its first parameter, an int."""
+        """Call a function and return the int that it writes to its first parameter."""
         out = c_int()
         getattr(self, function)(out, *args)
         return out.value
 
 
 _driver: Driver | None = None
-_absence: str | None = None  # why there is no driver, once it was looked for
+_absence: str | None = None  # why there is no driver, after a search for it
 _owner = 0  # the process that started the driver
 
 
 def use(library: Any) -> None:
-    """Take `library` for libcuda from now on; None: look for the real one when it is needed."""
+    """Use `library` in the place of libcuda; None: load the real one when it is needed."""
     global _driver, _absence, _owner
     _absence = None
     _driver = None if library is None else Driver(library)
@@ -236,7 +235,7 @@ def use(library: Any) -> None:
 
 
 def get() -> Driver:
-    """The driver; RuntimeError that says why if there is none."""
+    """The driver; RuntimeError with the reason if there is none."""
     if _driver is None and _absence is None:
         _start()
     if _driver is None:
@@ -247,7 +246,7 @@ def get() -> Driver:
 
 
 def forked() -> bool:
-    """Whether this process got a driver from its parent, which it must not touch."""
+    """Whether this process inherited a started driver from its parent. It must not use that."""
     return _driver is not None and _owner != os.getpid()
 
 
@@ -275,7 +274,7 @@ def _has_triton() -> bool:
 def reason_against(compiling: bool = True) -> str | None:
     """Why no CUDA device can be used on this machine; None if one can. Raises nothing.
 
-    compiling: whether it is to run kernels that aren't compiled yet.
+    compiling: whether kernels are to be compiled too.
     """
     if compiling and not _has_triton():
         return "Triton isn't installed, which compiles kernels: pip install 'tilewright[gpu]'"
@@ -287,7 +286,7 @@ def reason_against(compiling: bool = True) -> str | None:
 
 
 def count() -> int:
-    """How many CUDA devices the driver shows; 0 without a driver."""
+    """The number of CUDA devices that the driver shows; 0 without a driver."""
     if _driver is None and _absence is None:
         _start()
     try:

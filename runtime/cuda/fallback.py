@@ -1,4 +1,4 @@
-"""Kernels that can't be written in Triton: computed by NumPy, on copies in host memory."""
+"""Kernels without a form in Triton: NumPy computes them on copies in host memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HostLaunch:
-    """A kernel of a plan on the GPU that the host computes."""
+    """A launch in a GPU's plan that the host computes."""
 
     def __init__(self, device: Cuda, kernel: Kernel | Bundle):
         self.device = device
@@ -23,7 +23,7 @@ class HostLaunch:
         self._outputs = len(kernel.outputs)
 
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
-        # Outputs too: a kernel may update what they hold.
+        # Outputs too: a kernel may update their contents.
         arrays = [self.device.to_numpy(b) for b in buffers]
         self._launch(arrays, scalars)
         for buffer, array in zip(buffers[: self._outputs], arrays):

@@ -1,8 +1,8 @@
-"""CUDA graphs: the launches of a plan that repeats, made by one call of the driver.
+"""CUDA graphs: one call of the driver makes all launches of a repeated plan.
 
-A run that has been made a few times becomes a graph, a chain of its launches. Before it is launched
-again the parameters of those launches are set whose buffers or numbers are others than last time;
-in a training step these are few, for weights and temporaries stay where they are.
+After a few repeats a run becomes a graph, which is a chain of its launches. Before each further
+launch of the graph, only the launches whose buffers or numbers changed get new parameters. In a
+training step these are few, as weights and temporaries keep their places.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from .device import Cuda
 
 WARM = 2
-"""Runs that are made launch by launch before a graph is worth its making."""
+"""Runs made launch by launch before a graph pays for itself."""
 _LEAST, _MOST = 3, 1 << 14
-"""Launches of a graph; a longer loop would take more memory and time to set than it saves."""
+"""The least and the most launches of a graph. Setting up a longer loop would cost more memory and
+time than the graph saves."""
 
 Call = tuple[Launcher, Sequence[Buffer], Sequence[Any]]
 
 
 def replays(device: Cuda, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
-    """A Replay for each sequence of launches without one of the host: (it, how many) by the place
-    of the first."""
+    """A Replay for each unbroken sequence of GPU launches: place of the first -> (Replay, how
+    many)."""
     out: dict[int, tuple[Run, int]] = {}
     start = 0
     for end in range(len(launches) + 1):
@@ -58,7 +59,7 @@ def _count(launch: Launch) -> int:
 
 
 def calls(launch: Any, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> Iterator[Call]:
-    """The launches of kernels that a launch consists of, in order."""
+    """The kernel launches within a launch, in order."""
     if isinstance(launch, BoundLoop):
         for each, used in launch.steps(buffers):
             yield from calls(each, used, ())
@@ -67,7 +68,7 @@ def calls(launch: Any, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> Ite
 
 
 class Replay:
-    """Launches of a plan, made again and again: run(slots, scalars)."""
+    """Repeated launches of a plan: run(slots, scalars)."""
 
     def __init__(self, device: Cuda, launches: Sequence[Bound]):
         self.device, self.launches = device, launches
@@ -75,10 +76,10 @@ class Replay:
         self._numbers = sorted({n for _, _, numbers in launches for n in numbers})
         self._runs = 0
         self._refused = False  # by the driver
-        self._graphs: dict[int, Graph] = {}  # by stream: two launches of one wait for each other
+        self._graphs: dict[int, Graph] = {}  # by stream: runs of one graph never overlap
 
     def hasten(self) -> None:
-        """Be a graph from the next run on."""
+        """Make the next run a graph already."""
         self._runs = max(self._runs, WARM)
 
     def __call__(self, slots: list[Any], scalars: Sequence[Any]) -> int:
@@ -89,7 +90,7 @@ class Replay:
         try:
             graph = self._set(stream, slots, scalars)
         except Exception as reason:
-            # Nothing was launched. What is set in part only is not used again.
+            # Nothing was launched. A graph that is only partly set is not used again.
             self._graphs.pop(stream, None)
             self._refused = isinstance(reason, driver.CudaError)
             if self._refused and debug.level():
@@ -99,9 +100,9 @@ class Replay:
         return len(self.launches)
 
     def _set(self, stream: int, slots: list[Any], scalars: Sequence[Any]) -> Graph:
-        """The graph, made or set for these buffers and numbers."""
+        """The graph for these buffers and numbers: a new one, or the last one updated."""
         pointers = [slots[i].pointer for i in self._slots]
-        numbers = [repr(scalars[n]) for n in self._numbers]  # a NaN is itself, zeros have signs
+        numbers = [repr(scalars[n]) for n in self._numbers]  # as text: a NaN equals itself
         graph = self._graphs.get(stream)
         if graph is None:
             graph = Graph(self.device, self._calls(range(len(self.launches)), slots, scalars))
@@ -119,7 +120,7 @@ class Replay:
         return graph
 
     def _directly(self, slots: list[Any], scalars: Sequence[Any]) -> int:
-        """One by one; how many went well."""
+        """Make the launches one by one; how many succeeded."""
         for done, (launch, used, numbers) in enumerate(self.launches):
             try:
                 launch([slots[i] for i in used], [scalars[n] for n in numbers])
@@ -130,7 +131,7 @@ class Replay:
     def _calls(
         self, which: Sequence[int], slots: list[Any], scalars: Sequence[Any]
     ) -> Iterator[tuple[int, Call]]:
-        """(number of the launch, call) for the kernels of some of the launches."""
+        """(number of the launch, call) for each kernel of the launches `which`."""
         for i in which:
             launch, used, numbers = self.launches[i]
             bound = [slots[s] for s in used]
@@ -139,8 +140,7 @@ class Replay:
 
 
 class Graph:
-    """Calls of kernels as a graph that is ready to be launched. pointers, numbers: what it is set
-    for."""
+    """Kernel calls as an executable graph. pointers, numbers: its current parameters."""
 
     pointers: Sequence[int] = ()
     numbers: Sequence[str] = ()
@@ -149,11 +149,11 @@ class Graph:
         self.device, self.driver = device, device.driver
         self.handle = self._graph = 0
         device.context.use()
-        # By launch: the nodes of its kernels and what these must find alive.
+        # By launch: the nodes of its kernels, and the memory that these keep alive.
         self._nodes: dict[int, list[int]] = {}
         self._kept: dict[int, Memory | None] = {}
         self._accounted: dict[Launcher, None] = {}
-        # It is kept too: its nodes name those of what is made of it.
+        # Kept too: its nodes name those of the executable graph.
         self._graph = graph = self.driver.handle("cuGraphCreate", 0)
         last = ctypes.c_void_p()
         for number, (launcher, buffers, scalars) in made:
@@ -173,7 +173,7 @@ class Graph:
         self.handle = self.driver.handle("cuGraphInstantiateWithFlags", graph, 0)
 
     def update(self, made: Iterator[tuple[int, Call]]) -> None:
-        """Other buffers and numbers for all calls of some launches."""
+        """Set new buffers and numbers for all calls of some launches."""
         self.device.context.use()
         at: dict[int, int] = {}
         for number, (launcher, buffers, scalars) in made:
@@ -190,10 +190,10 @@ class Graph:
             launcher.launched()
 
     def __del__(self) -> None:
-        # What is under way is finished before the driver ends it.
+        # The driver finishes running work before it destroys a graph.
         if sys.is_finalizing() or driver.forked():
             return
-        with suppress(driver.CudaError):  # of a GPU that is lost: nobody asked for this
+        with suppress(driver.CudaError):  # of a lost GPU: nobody waits for this call
             if self.handle:
                 self.driver.cuGraphExecDestroy(self.handle)
             if self._graph:

@@ -1,4 +1,4 @@
-"""Kernels as the driver holds them: compiled side by side, kept on disk, loaded once."""
+"""Compiled kernels: compiled side by side, stored on disk, loaded once by the driver."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .context import Context
 from .driver import CudaError
 
 STATIC_SHARED = 48 << 10
-"""Bytes of shared memory that a launch may have without asking for more."""
+"""Bytes of shared memory that a launch may use without a request to the driver."""
 
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PREFER_SHARED = 1  # CU_FUNC_CACHE_…
 _ASSEMBLER = "TRITON_PTXAS_BLACKWELL_PATH"
-_SHARE = 3  # kernels that make another compiling process worth its start
+_SHARE = 3  # kernels that pay for another compiling process
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Image:
         return Image(**{f.name: getattr(compiled, f.name) for f in fields(Image)})
 
     def numbers(self) -> dict[str, Any]:
-        """All but the binary, as JSON takes it."""
+        """All fields but the binary, as JSON takes them."""
         found = asdict(self)
         del found["binary"]
         return found
 
     @staticmethod
     def read(binary: bytes, numbers: dict[str, Any]) -> Image:
-        """An image of what `numbers` gave."""
+        """The inverse of `numbers`."""
         maps = tuple(
             offline.TensorMap(**{**m, "box": tuple(m["box"])}) for m in numbers.get("maps", ())
         )
@@ -59,7 +59,7 @@ class Image:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """A compiled kernel of a file. unaligned: for buffers at any address, where there may be."""
+    """A compiled kernel of a file. unaligned: its form for buffers at any address, where needed."""
 
     emitted: Emitted
     image: Image
@@ -71,7 +71,7 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A kernel that is loaded. handle: CUfunction. threads: of a program."""
+    """A loaded kernel. handle: CUfunction. threads: of a program."""
 
     handle: int
     threads: int
@@ -81,14 +81,14 @@ class Function:
 
 
 def suited(emitted: Emitted, target: str) -> Emitted:
-    """`emitted`, without tensor descriptors for a chip whose hardware doesn't copy by them."""
+    """`emitted`, or its form without tensor descriptors for chips that don't copy by them."""
     if emitted.plain is not None and int(target.removeprefix("sm_")) < 90:
         return emitted.plain
     return emitted
 
 
 class Kernels:
-    """The functions that a device has loaded, by what was asked of the compiler."""
+    """The functions that a device has loaded, by the request to the compiler."""
 
     def __init__(self, context: Context):
         self.context = context
@@ -100,7 +100,7 @@ class Kernels:
         self._loaded: dict[str, Function | None] = {}
 
     def load_all(self, kernels: Sequence[Emitted]) -> list[Function | None]:
-        """A function for each kernel; those that differ in nothing the compiler sees share one.
+        """A function for each kernel. Kernels that look the same to the compiler share one.
 
         None for a kernel that needs more shared memory than this GPU has.
         """
@@ -112,7 +112,7 @@ class Kernels:
         return [self._loaded[k] for k in keys]
 
     def images(self, kernels: Sequence[Emitted]) -> list[Image]:
-        """The kernels compiled, for another process to load."""
+        """The compiled kernels, for another process to load."""
         requests = [offline.request(e, self.target) for e in kernels]
         keys = [_key(r, self.assembler) for r in requests]
         found = dict(zip(keys, requests))
@@ -120,8 +120,7 @@ class Kernels:
         return [made[k] for k in keys]
 
     def load(self, name: str, image: Image) -> Function | None:
-        """A compiled kernel as a function of the driver's; None if it needs more shared memory than
-        this GPU has."""
+        """Load a compiled kernel; None if it needs more shared memory than this GPU has."""
         driver = self.context.driver
         if image.shared > self.shared_limit:
             return None
@@ -131,7 +130,7 @@ class Kernels:
             handle = driver.handle("cuModuleGetFunction", module, (image.entry or name).encode())
             if image.shared > STATIC_SHARED:
                 driver.cuFuncSetAttribute(handle, _MAX_DYNAMIC_SHARED, image.shared)
-                # As Triton asks for it, so that as many programs share a multiprocessor.
+                # As Triton does, so that equally many programs share a multiprocessor.
                 driver.cuFuncSetCacheConfig(handle, _PREFER_SHARED)
         except CudaError as error:
             raise CudaError(
@@ -152,15 +151,15 @@ def _key(request: offline.Request, assembler: str) -> str:
 
 
 def _described(value: Any) -> str:
-    """A constexpr that is no plain data: a function by its code, a dtype by its name."""
+    """Text for a constexpr that isn't plain data: a function's code, a dtype's name."""
     return getattr(value, "cache_key", None) or repr(value)
 
 
 def _assembler(target: str, driver: int) -> str:
-    """The ptxas that Triton must use for `target`, if it isn't the one it would choose.
+    """The ptxas that Triton must use for `target`, if its own choice is wrong.
 
-    driver: the CUDA version it is for, such as 12080. From sm_90 on Triton takes its newest ptxas,
-    of CUDA 13, whose cubins an older driver doesn't load; the other one in its wheel is of CUDA 12.
+    driver: the driver's CUDA version, such as 12080. From sm_90 on Triton chooses its newest ptxas,
+        of CUDA 13. Older drivers don't load its cubins. Triton's wheel has another one, of CUDA 12.
     """
     chosen = os.environ.get(_ASSEMBLER, "")
     if chosen or driver >= 13000 or int(target[3:]) < 90:
@@ -172,7 +171,7 @@ def _assembler(target: str, driver: int) -> str:
 
 
 def _images(requests: dict[str, offline.Request]) -> list[Image]:
-    """A kernel for each request: from disk, or compiled."""
+    """A compiled kernel for each request, from disk or from the compiler."""
     found = {key: image for key in requests if (image := _stored(key)) is not None}
     missing = [key for key in requests if key not in found]
     if missing:

@@ -1,7 +1,7 @@
-"""Launches: a kernel's parameters as the bytes that the driver hands to it.
+"""Launches: a kernel's parameters as the block of bytes that the driver passes on.
 
-The parameter block is Triton's: the arguments that are no constexprs in order, each aligned to its
-size, then the addresses of the global scratch memory and of the profiler's (none).
+The block is laid out as Triton expects it: the arguments that aren't constexprs in order, each
+aligned to its size, then the addresses of the global scratch memory and of the profiler's (none).
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _FORMATS = {
     "fp32": "f",
     "fp64": "d",
 }
-_VECTOR = 16  # bytes of the widest load, to which a kernel may expect addresses to be aligned
-_TABLES = 4  # pointer tables and tensor maps that a launch keeps, for calls with buffers in turns
+_VECTOR = 16  # bytes of the widest load; kernels may expect addresses aligned to it
+_TABLES = 4  # pointer tables and tensor maps that a launch keeps, for calls that alternate buffers
 
 
 def _formats(kind: str) -> list[str]:
-    """What a parameter of a type in Triton's signature is made of. A tensor descriptor is followed
-    by the sizes and strides of its matrix."""
+    """The struct formats of a parameter whose Triton type is `kind`. The sizes and strides of the
+    matrix follow a tensor descriptor."""
     if kind.startswith("tensordesc"):
         return [f"{matrices.SIZE}s", "i", "i", "q", "q"]
     return ["Q" if kind.startswith("*") else _FORMATS[kind]]
 
 
 class Block:
-    """The parameters of a kernel in memory. types: those of Triton's signature, in order."""
+    """A kernel's parameters in memory. types: of the parameters in Triton's signature, in order."""
 
     def __init__(self, types: Sequence[str]):
         formats = [f for t in types for f in _formats(t)] + ["Q", "Q"]
@@ -77,9 +77,9 @@ class Block:
 
 
 class Ready:
-    """A function, ready to be launched over a grid with the parameters in a block.
+    """A function with its grid and parameter block, ready to launch.
 
-    scratch: bytes of memory that a launch wants for itself.
+    scratch: bytes of memory that a launch needs for itself.
     """
 
     def __init__(self, function: Function, grid: tuple[int, int, int], block: Block):
@@ -99,11 +99,14 @@ class Ready:
 class Launcher:
     """A kernel of a plan: launcher(buffers, scalars) launches it in the device's stream.
 
-    unaligned: makes the launcher for buffers at any address; this one is for multiples of 16 bytes.
-    words: where the kernel leaves what `emitted.checks` found, if it has any; given if another
-        launcher has them. constants: that, and the tables that it reads.
+    unaligned: makes the launcher for buffers at any address. This one expects multiples of 16
+    bytes.
+    words: receive the results of `emitted.checks`, if there are any. Passed in if another launcher
+        shares them.
+    constants: the memory of the words and of the tables that the kernel reads.
 
-    What else a launch reads and writes belongs to its stream: launches in two may overlap.
+    All other memory that a launch reads or writes belongs to its stream, so launches in two streams
+    may overlap.
     """
 
     def __init__(
@@ -119,8 +122,8 @@ class Launcher:
         self._ready = Ready(function, emitted.programs, self.block)
         self._make_unaligned = unaligned
         self._unaligned: Launcher | None = None
-        self._refused = False  # tensor maps of its matrices, by the driver
-        # Values in the block's order; what changes from launch to launch is put in its place.
+        self._refused = False  # the driver refused tensor maps for its matrices
+        # Values in the block's order. Each launch replaces those that change.
         self._values: list[Any] = []
         self._buffers: list[tuple[int, int]] = []
         self._places: list[tuple[int, int, int]] = []
@@ -160,7 +163,7 @@ class Launcher:
                 self.constants.append(memory)
         self._values += [0, 0]
         if self.constants and device.concurrent:
-            device.context.synchronize()  # so that they are there for launches in any stream
+            device.context.synchronize()  # launches in any stream must find them ready
 
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
         device = self.device
@@ -174,7 +177,7 @@ class Launcher:
             device.synchronize()
 
     def launched(self) -> None:
-        """Keeps account of a launch that was just made in the current stream."""
+        """Account for a launch that was just made in the current stream."""
         device = self.device
         if self.words is not None:
             device.checks.expect(self)
@@ -186,9 +189,10 @@ class Launcher:
     def pack(
         self, buffers: Sequence[Buffer], scalars: Sequence[Any]
     ) -> tuple[Ready, Memory | None]:
-        """Fills the parameter block for a launch, which may then be made or put in a graph.
+        """Fill the parameter block for a launch or for a node of a graph.
 
-        Returns what is to be launched, and what must live as long as that may happen.
+        Returns the function that is ready to launch, and memory that must live as long as it may be
+        launched.
         """
         values = self._values
         bits = 0
@@ -227,8 +231,8 @@ class Launcher:
         return self._ready, table
 
     def _without_maps(self, reason: CudaError) -> Launcher:
-        """The kernel that reads without tensor maps, from now on: the driver makes none of these
-        matrices."""
+        """Switch to the kernel without tensor maps for good: the driver refuses to make them for
+        these matrices."""
         assert self._make_unaligned is not None
         name = self.emitted.name
         if debug.level():
@@ -260,7 +264,7 @@ class Launcher:
         key = self.device.context.stream, *addresses
         table = self._tables.get(key)
         if table is None:
-            # A new one each time: launches that read an old one may still be waiting.
+            # Always a new table: launches that read an old one may not have run yet.
             table = self._tables[key] = self._table(np.array(addresses, np.int64))
             if len(self._tables) > _TABLES:
                 self._tables.popitem(last=False)

@@ -1,7 +1,7 @@
-"""Matrices as tensor maps, by which hardware (TMA) copies tiles of them to shared memory.
+"""Tensor maps of matrices. Hardware (TMA) copies tiles to shared memory by them.
 
-A map is 128 bytes that the driver encodes on the host: address, sizes, and how a tile lies in
-shared memory, which the compiler chose. A kernel takes it by value, as one of its parameters.
+A map has 128 bytes, which the driver encodes on the host: address, sizes, and the layout in shared
+memory that the compiler chose for a tile. A kernel takes it by value, as a parameter.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _L2_128B = 2  # CU_TENSOR_MAP_L2_PROMOTION_L2_128B
 _NONE = 0  # no interleaving; zeros beyond the ends
 
 _SMALL, _REPAIRED, _FAULT = 128 << 10, 13010, 1 << 21
-"""Drivers up to this version set a bit in the second word of maps by which the hardware may read
-beyond matrices of fewer bytes whose rows lie apart or overlap; CUTLASS (since 4.3.4) and Triton
-clear it."""
+"""(bytes of a small matrix, driver version, bit). Drivers up to this version set this bit in the
+second word of a map. With it the hardware may read beyond the end of a smaller matrix whose rows
+lie apart or overlap. CUTLASS (since 4.3.4) and Triton clear the bit."""
 
 
 def encode(
@@ -29,7 +29,7 @@ def encode(
     memory = (ctypes.c_ubyte * (SIZE + ALIGNMENT))()
     skipped = -ctypes.addressof(memory) % ALIGNMENT
     start = ctypes.addressof(memory) + skipped
-    # Of numbers along the dimensions the innermost one comes first.
+    # Sizes and strides are given from the innermost dimension outwards.
     driver.cuTensorMapEncodeTiled(
         start,
         how.element,

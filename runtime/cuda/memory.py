@@ -1,13 +1,12 @@
 """Device memory: buffers, and the pool that they come from and go back to.
 
-Allocation is ordered like work in a stream (cuMemAllocAsync), so memory is free for others as soon
-as the launches that were given before are done with it, and nobody waits. Blocks are kept by stream
-and size, and of one size those with the lowest addresses are handed out first: so the steps of a
-loop find theirs where they were, which saves them two calls of the driver and an update of their
-graph.
+Allocation is ordered like work in a stream (cuMemAllocAsync). Freed memory can be reused as soon as
+the launches before the free are done with it, and nobody waits. The pool keeps blocks by stream and
+size, and hands out the lowest address of a size first. So each step of a loop gets the same
+addresses, which saves two calls of the driver and an update of the graph.
 
-Blocks that another stream used last are handed out in turns, once there are two of a size: so their
-own stream seldom waits for the other one, and memory is bounded however far the host is ahead.
+Blocks that another stream used last are handed out in turns, once there are two of a size. So their
+own stream seldom waits for the other one, and memory stays bounded however far the host runs ahead.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from . import driver
 from .context import Context
 
 ALIGNMENT = 512
-"""Bytes in which memory is handed out and counted, as PyTorch does."""
+"""The unit in bytes in which memory is handed out and counted, as in PyTorch."""
 
 KEPT = 64 << 20
-"""Bytes of blocks that may wait for their next use, however little is allocated."""
+"""Bytes of free blocks that the pool may keep, however little is allocated."""
 
 _LENT = 2
-"""Blocks of a size that other streams used last, of which the oldest is handed out again."""
+"""From this many blocks of a size that other streams used last, the oldest is handed out again."""
 
 _RELEASE_THRESHOLD, _RESERVED, _RESERVED_HIGH = 4, 5, 6  # CU_MEMPOOL_ATTR_…
 
@@ -47,12 +46,12 @@ class Memory:
         self.pool, self.pointer, self.size = pool, pointer, size
 
     def __del__(self) -> None:
-        # Nothing more here: this may be run by any thread, amid any call of the driver.
+        # No driver call here: any thread may run this, in the middle of any driver call.
         self.pool.returned.append(self.pointer)
 
 
 class Buffer:
-    """Contiguous elements in device memory: what a plan's slots hold on CUDA."""
+    """Contiguous elements in device memory. The slots of a plan on CUDA hold these."""
 
     __slots__ = ("dtype", "memory", "pointer", "shape")
 
@@ -68,11 +67,11 @@ class Buffer:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def reshape(self, shape: Sequence[int]) -> Buffer:
-        """The same memory, with as many elements in another shape."""
+        """A buffer of the same memory and number of elements with another shape."""
         return Buffer(self.memory, self.pointer, tuple(shape), self.dtype)
 
     def part(self, start: int, shape: Sequence[int]) -> Buffer:
-        """The elements from `start` on that `shape` holds, in the same memory."""
+        """A buffer of shape `shape` in the same memory, from element `start` on."""
         pointer = self.pointer + start * self.dtype.itemsize
         return Buffer(self.memory, pointer, tuple(shape), self.dtype)
 
@@ -81,22 +80,23 @@ class Buffer:
 
 
 Purpose = str | tuple[DType, tuple[int, ...]]
-"""What memory is used for: the buffer of this dtype and shape, or something of the runtime's."""
+"""The purpose of memory: a buffer's dtype and shape, or text for memory of the runtime."""
 
 
 class Pool:
     """The memory of a device.
 
-    limit: how much of it may be allocated at once, None for all. spare: gives back what can be had
-    again, when memory is short. held: size and purpose of what is in use, by address. kept: bytes
-    of blocks that wait for their next use.
+    limit: bytes that may be allocated at once, None for all. spare: releases caches when memory is
+    short. held: size and purpose of the blocks in use, by address. kept: bytes of the blocks that
+    wait for their next use.
     """
 
     def __init__(self, context: Context):
         self.context, self.driver, self.order = context, context.driver, context.order
         self.returned: deque[int] = deque()
         self.held: dict[int, tuple[int, Purpose]] = {}
-        # Addresses by stream and size: heaps, and those that another stream used last by age.
+        # Free addresses by stream and size: heaps, and queues of those that another stream used
+        # last.
         self._blocks: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)
         self._lent: defaultdict[int, dict[int, deque[int]]] = defaultdict(dict)
         self.kept = 0
@@ -105,11 +105,11 @@ class Pool:
         self.limit: int | None = None
         self.spare: Callable[[], None] = lambda: None
         self.handle = self.driver.handle("cuDeviceGetDefaultMemPool", context.device)
-        # What is freed stays here for the next allocation instead of going back to the system.
+        # Freed memory stays in the driver's pool instead of going back to the system.
         self._set(_RELEASE_THRESHOLD, (1 << 64) - 1)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Buffer:
-        """A new buffer, its contents unspecified."""
+        """A new buffer with unspecified contents."""
         shape = tuple(shape)
         memory = self.allocate(math.prod(shape) * dtype.itemsize, (dtype, shape))
         return Buffer(memory, memory.pointer, shape, dtype)
@@ -135,7 +135,7 @@ class Pool:
         return Memory(self, pointer, size)
 
     def _again(self, size: int) -> int | None:
-        """A block of this size that waits for its next use, if there is one."""
+        """A free block of this size, if the pool keeps one."""
         stream, several = self.context.stream, self.order.several
         blocks = self._blocks[stream].get(size)
         if blocks:
@@ -166,7 +166,7 @@ class Pool:
         return address
 
     def _after_trimming(self, size: int) -> int | None:
-        """Once more, when all is back that can be had."""
+        """Try again after all memory that can be released is free."""
         self.statistics["num_alloc_retries"] += 1
         self.spare()
         gc.collect()
@@ -174,7 +174,7 @@ class Pool:
         return self._allocated(size)
 
     def collect(self) -> None:
-        """Take back what nobody refers to any more."""
+        """Take back blocks that nobody refers to any more."""
         if driver.forked():
             return
         while self.returned:
@@ -189,7 +189,7 @@ class Pool:
             self._keep(pointer, size)
 
     def _keep(self, pointer: int, size: int) -> None:
-        """Lay a block by for its next use; if there are too many, all go back to the driver."""
+        """Keep a block for its next use. If there are too many, all go back to the driver."""
         home = self.order.home(pointer) if self.order.several else 0
         if self.order.several and self.order.is_lent(pointer):
             self._lent[home].setdefault(size, deque()).append(pointer)
@@ -200,11 +200,12 @@ class Pool:
             self._release()
 
     def most_kept(self) -> int:
-        """Bytes of blocks that may wait for their next use."""
+        """The most bytes of free blocks that the pool keeps."""
         return max(KEPT, self.allocated // 2)
 
     def _release(self) -> None:
-        """Give all blocks that wait to the driver, which makes blocks of any size of them."""
+        """Give all free blocks back to the driver, which can make blocks of other sizes from
+        them."""
         self.context.use()
         kept: list[dict[int, Any]] = [*self._blocks.values(), *self._lent.values()]
         for sizes in kept:
@@ -236,7 +237,7 @@ class Pool:
 
     @property
     def reserved(self) -> int:
-        """Bytes that the pool has of the system, in use or free."""
+        """Bytes that the driver's pool has taken from the system, in use or free."""
         return self._get(_RESERVED)
 
     @property
@@ -251,8 +252,7 @@ class Pool:
         return free.value, total.value
 
     def blocks(self) -> list[tuple[int, int, int, bool]]:
-        """(address, bytes, stream that it goes back to, whether it is in use) of all that was
-        taken from the driver."""
+        """(address, bytes, stream that it goes back to, whether it is in use) of every block."""
         self.collect()
         home = self.order.home if self.order.several else lambda _: 0
         out = [(pointer, size, home(pointer), True) for pointer, (size, _) in self.held.items()]
@@ -263,7 +263,7 @@ class Pool:
         return sorted(out)
 
     def holders(self) -> list[tuple[str, int, int]]:
-        """(purpose, how many, bytes together) of what is allocated, the most first."""
+        """(purpose, count, total bytes) of the memory in use, largest first."""
         self.collect()
         count: Counter[str] = Counter()
         total: Counter[str] = Counter()

@@ -1,10 +1,10 @@
-"""Programs compiled ahead of time: all that a run needs in one file, without a compiler.
+"""Programs compiled ahead of time: one file has everything that a run needs.
 
 The file is a ZIP archive, stored as it is:
-    program.json   the chip, inputs and outputs, slots, steps, and how each kernel is launched
+    program.json   the chip, inputs and outputs, slots, steps, and each kernel's launch
     kernels/       the kernels' machine code
     tables/        arrays that kernels read, as .npy
-    weights/       values of the leaves that are no inputs, as .npy
+    weights/       values of the leaves that aren't inputs, as .npy
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from .memory import Buffer
 
 FORMAT = 2
-"""Of the file. One of another number is refused."""
+"""The number of the file's format. Files with another number are refused."""
 
 
 class PackError(RuntimeError):
-    """A program can't be packed, or a file isn't one that was."""
+    """A program can't be packed, or a file isn't a packed program."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Value:
 class Package:
     """A program with its kernels for one chip.
 
-    inputs: by number of the leaf; the leaves after them are `weights`. program: its kernels are
-    `Packed`.
+    inputs: in the order of their leaves' numbers; the leaves after them are `weights`. program: its
+    kernels are `Packed`.
     """
 
     target: str
@@ -89,9 +89,10 @@ def pack(
     weights: Mapping[int, np.ndarray],
     schedule: Callable[..., Schedule] = default_schedule,
 ) -> Package:
-    """Compile a program of `target`'s kernels. The leaves that are no inputs have `weights`.
+    """Compile a program's kernels for `target`. `weights` has the values of leaves that aren't
+    inputs.
 
-    PackError for what a run on the GPU alone can't do.
+    PackError for a program that the GPU can't run alone.
     """
     if program.scalars:
         raise PackError(
@@ -106,7 +107,7 @@ def pack(
         for k in launched(step.kernel.body)
     }
     emitted = [_emitted(kernel, schedule, target) for kernel in kernels]
-    # The rows that loops walk through may be anywhere, which rules descriptors out.
+    # Rows that loops walk through may lie at any address, which rules descriptors out.
     emitted = [e.plain or e if k in looped else e for k, e in zip(kernels, emitted)]
     both = [e.unaligned() for k, e in zip(kernels, emitted) if k in looped]
     made = iter(offline.compile_many([offline.request(e, target) for e in (*emitted, *both)]))
@@ -183,7 +184,7 @@ class _Writer:
                 archive.writestr(name, content)
 
     def array(self, name: str, array: np.ndarray) -> str:
-        # Those of ml_dtypes are no dtypes of the file format: bits are.
+        # The file format doesn't know the dtypes of ml_dtypes, so their bits are stored.
         out = io.BytesIO()
         bits = array.view(f"u{array.dtype.itemsize}") if is_added(array.dtype) else array
         np.save(out, np.ascontiguousarray(bits).reshape(array.shape), allow_pickle=False)
@@ -235,7 +236,7 @@ def _value(value: Value) -> list[Any]:
 
 
 def write(package: Package, path: str | Path) -> None:
-    """The package as a file, whole or not at all."""
+    """Write the package to a file, whole or not at all."""
     _Writer(package).write(path)
 
 
@@ -243,7 +244,7 @@ def write(package: Package, path: str | Path) -> None:
 
 
 def read(path: str | Path) -> Package:
-    """The package in a file; PackError if it holds none."""
+    """Read a package from a file; PackError if it holds none."""
     try:
         with zipfile.ZipFile(path) as archive:
             return _Reader(archive).package()
@@ -337,7 +338,7 @@ class Loaded:
         self.weights = [device.from_numpy(w) for w in package.weights]
 
     def run(self, inputs: Sequence[Buffer]) -> list[Buffer]:
-        """The buffers of the outputs, from those of the inputs."""
+        """Run on the inputs' buffers and return the outputs' buffers."""
         given = [b if b.pointer % 16 == 0 else self.device.copied(b, self.device) for b in inputs]
         failures: list[Exception] = []
         found = run_segment(self.segment, [*given, *self.weights], (), {}, (), failures)
@@ -347,8 +348,9 @@ class Loaded:
 
 
 def _check_chip(wanted: str, present: str) -> None:
-    """Machine code runs on chips of the same major number whose minor one isn't lower. That which
-    Triton compiles from sm_90 on (for sm_90a) runs on no other chip."""
+    """Raise PackError if machine code for `wanted` doesn't run on `present`. It runs on chips of
+    the same major and the same or a higher minor number. From sm_90 on Triton compiles for one chip
+    alone (sm_90a)."""
     major, minor = wanted[3:-1], wanted[-1]
     fits = present[3:-1] == major and present[-1] >= minor and int(major) < 9
     if present != wanted and not fits:

@@ -1,4 +1,4 @@
-"""Pinned host memory: arrays that a GPU copies from by itself, while the host goes on."""
+"""Pinned host memory: a GPU copies from it by itself while the host goes on."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ _PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for all GPUs
 
 
 class Block:
-    """Bytes of pinned memory, a ctypes array. They can be had again when nobody refers to it.
+    """Pinned memory as a ctypes array. It is free again when nobody refers to it.
 
-    An array that is made of it refers to it, and so, unlike with a block that is an array, the
-    views of that array refer to the array: a buffer of which a part is being copied is known by its
-    count of references.
+    A block is no NumPy array, so an array over it stays the base of its views. The reference count
+    of that array then shows whether a part of it is still being copied.
     """
 
     free: deque[int]
 
     def __del__(self) -> None:
-        # Nothing more here: this may be run by any thread, amid any call of the driver.
+        # No driver call here: any thread may run this, in the middle of any driver call.
         self.free.append(ctypes.addressof(self))  # type: ignore[arg-type]
 
 
@@ -39,14 +38,14 @@ def _block_of(size: int) -> Any:
 
 
 class Pinned:
-    """Where pinned memory comes from. Pinning costs much, so it is kept: by powers of two."""
+    """A pool of pinned memory. Pinning is expensive, so it keeps blocks, by powers of two."""
 
     def __init__(self, context: Context):
         self.context = context
         self._free: dict[int, deque[int]] = {}
 
     def empty(self, shape: Sequence[int], dtype: DType) -> np.ndarray:
-        """A new array in pinned memory, its contents unspecified."""
+        """A new array in pinned memory with unspecified contents."""
         size = math.prod(shape) * dtype.itemsize
         room = 1 << max(size - 1, 511).bit_length()
         free = self._free.setdefault(room, deque())
@@ -61,7 +60,7 @@ class Pinned:
 
 
 def is_pinned(array: np.ndarray) -> bool:
-    """Whether an array is in memory that was handed out here."""
+    """Whether an array lies in memory of this pool."""
     base: object = array
     while isinstance(base, np.ndarray):
         base = base.base

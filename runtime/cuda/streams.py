@@ -1,12 +1,12 @@
-"""The order of a device's work: streams run side by side, and wait for each other where they meet.
+"""The order of a device's work: streams run side by side, and wait where they share memory.
 
-What goes to one stream is in order by itself. Where another stream reads or overwrites what it
-wrote, or gets memory that it used, the other waits for it here, whether or not the program says so;
-nothing else waits. As long as there is one stream there is nothing to keep account of.
+Work in one stream runs in order. A stream waits for another one before it reads or overwrites
+memory that the other wrote, or reuses memory that the other used. It waits whether or not the
+program says so, and for nothing else. With one stream there is nothing to account for.
 
-Work is counted in *spells*: times in which one stream is the current one. A spell ends with an
-event, for which other streams may wait; where the program records an event of its own, a new one
-begins, so that nobody waits for more than was asked for.
+Work is counted in *spells*: periods during which one stream is the current one. A spell ends with
+an event that other streams may wait for. A user's event also ends a spell, so that nobody waits for
+more work than the program asked for.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mark:
-    """What an event comes after: all that `stream` was given up to a spell, and what that had
-    waited for, as the last spell of each other stream."""
+    """The work before an event: that of `stream` up to a spell, and the work which that had waited
+    for. seen: the last such spell of each other stream."""
 
     stream: int
     spell: int
@@ -31,8 +31,8 @@ class Mark:
 
 @dataclass
 class Uses:
-    """Who used a block of memory. home: the stream that it was handed out in. last: the last spell
-    of each stream since it was written; written: (stream, spell) of that."""
+    """The uses of a block of memory. home: the stream that it was handed out in. written: (stream,
+    spell) of the last write. last: the last spell of each stream that used it since."""
 
     home: int
     last: dict[int, int]
@@ -40,21 +40,21 @@ class Uses:
 
 
 class Order:
-    """The streams of a device, and who waits for whom.
+    """The streams of a device, and which waits for which.
 
     several: whether there has ever been another stream than the default one. spell: the number of
-    the one that lasts.
+        the current spell.
     """
 
     def __init__(self, context: Context):
         self.context = context
         self.several = False
         self.spell = 0
-        self._alone = 0  # the last spell of the default stream without others
-        self._uses: dict[int, Uses] = {}  # by address of the block; none: by the default stream
-        self._ends: dict[int, deque[Event]] = {}  # of the spells of a stream that may last
-        self._done: dict[int, int] = {}  # the last spell of a stream that is known to be done
-        self._seen: dict[int, dict[int, int]] = {}  # the last spell of others that a stream awaits
+        self._alone = 0  # the last spell of the default stream before there were others
+        self._uses: dict[int, Uses] = {}  # by block's address; no entry: used by the default stream
+        self._ends: dict[int, deque[Event]] = {}  # by stream, of spells that may be unfinished
+        self._done: dict[int, int] = {}  # the last spell of each stream known to be done
+        self._seen: dict[int, dict[int, int]] = {}  # by stream: spells it waits for
 
     # -- streams
 
@@ -68,12 +68,12 @@ class Order:
         if not self.several:
             self.several, self._alone = True, ends[-1].spell
         self.context.stream = stream
-        # So nobody need keep account of what was there before.
+        # Work from before there were several streams needs no further account.
         self.wait(stream, 0, self._alone)
 
     def record(self, event: Event, stream: int) -> Event:
-        """Put an event behind all that was given to a stream. What comes next is of another spell,
-        so that who waits for the event waits for no more."""
+        """Place an event after all work in a stream so far. Later work belongs to a new spell, so
+        that nobody who waits for the event waits for more."""
         event.record(stream)
         event.mark = Mark(stream, self.spell, dict(self._seen.get(stream, {})))
         if stream == self.context.stream:
@@ -81,17 +81,17 @@ class Order:
         return event
 
     def learn(self, waiter: int, mark: Mark) -> None:
-        """A stream was told to wait for an event."""
+        """Note that a stream waits for an event."""
         seen = self._seen.setdefault(waiter, {})
         for stream, spell in (*mark.seen.items(), (mark.stream, mark.spell)):
             seen[stream] = max(spell, seen.get(stream, -1))
 
     def wait(self, waiter: int, stream: int, spell: int) -> None:
-        """Let what comes in `waiter` wait for what `stream` was given up to a spell."""
+        """Make further work in `waiter` wait for the work of `stream` up to a spell."""
         if self._is_unseen(waiter, stream, spell):
             ends = self._ends.get(stream, ())
             end = next((e for e in ends if e.spell >= spell), None)
-            if end is None:  # the spell isn't over: it is that of the current stream
+            if end is None:  # the spell isn't over: `stream` is the current stream
                 end = self.context.event().record(stream)
             end.delay(self.context, waiter)
 
@@ -111,24 +111,24 @@ class Order:
         return found
 
     def read(self, address: int) -> None:
-        """The current stream is about to read a block."""
+        """Prepare the current stream to read a block."""
         uses, here = self._of(address), self.context.stream
         self.wait(here, *uses.written)
         uses.last[here] = self.spell
 
     def write(self, address: int) -> None:
-        """The current stream is about to write to a block, and others mustn't use it meanwhile."""
+        """Prepare the current stream to write to a block that nobody else may use meanwhile."""
         uses, here = self._of(address), self.context.stream
         for stream, spell in uses.last.items():
             self.wait(here, stream, spell)
         uses.last, uses.written = {here: self.spell}, (here, self.spell)
 
     def use(self, address: int) -> None:
-        """The current stream uses a block that others may use at the same time."""
+        """Note that the current stream uses a block that others may use at the same time."""
         self._of(address).last[self.context.stream] = self.spell
 
     def begin(self, address: int) -> None:
-        """The driver handed out a block in the current stream."""
+        """Note that the driver handed out a block in the current stream."""
         here = self.context.stream
         self._uses[address] = Uses(here, {here: self.spell}, (here, self.spell))
 
@@ -138,15 +138,15 @@ class Order:
         return 0 if found is None else found.home
 
     def is_lent(self, address: int) -> bool:
-        """Whether the stream of a block would have to wait for another one to use it again."""
+        """Whether a block's own stream would have to wait for another one before reusing it."""
         found = self._uses.get(address)
         return found is not None and any(
             self._is_unseen(found.home, *each) for each in found.last.items()
         )
 
     def end(self, address: int) -> int:
-        """A block goes back to the driver: in the stream this returns, which waits for all that
-        used it."""
+        """Prepare to give a block back to the driver. Returns the stream for that, which waits for
+        all users of the block."""
         uses = self._uses.pop(address, None)
         if uses is None:
             return 0

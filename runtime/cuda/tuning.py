@@ -1,4 +1,4 @@
-"""What can be chosen for a GPU's kernels in Triton."""
+"""The tuner's engine for a GPU's kernels in Triton."""
 
 from __future__ import annotations
 

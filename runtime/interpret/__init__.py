@@ -1,4 +1,4 @@
-"""The device `interpret`: Triton kernels run by Triton's interpreter, for tests without a GPU."""
+"""The device `interpret`: Triton's interpreter runs the kernels, for tests without a GPU."""
 
 from __future__ import annotations
 

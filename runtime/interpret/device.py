@@ -1,7 +1,7 @@
-"""The `interpret` device: generated Triton kernels, run by Triton's interpreter over host memory.
+"""The `interpret` device: Triton's interpreter runs generated kernels over host memory.
 
-The GPU's whole way but the silicon. The interpreter costs a NumPy call for each operation and
-program, so kernels for this device are cut into few large programs.
+It tests every stage of a GPU kernel but the machine code. The interpreter costs a NumPy call for
+each operation and program, so kernels for this device are cut into few large programs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .launch import bind
 class InterpretDevice(HostDevice):
     """Host memory, and Triton's interpreter as the processor.
 
-    schedule: how kernels are cut, from a kernel and the target.
+    schedule: returns the schedule of a kernel for a target.
     """
 
     name = "interpret"

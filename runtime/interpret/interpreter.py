@@ -1,10 +1,13 @@
 """Triton's interpreter, switched on for the length of one launch.
 
-`triton.runtime.interpreter` computes each operation of a kernel with NumPy on a whole block. What
-is replaced here: its patches of `triton.language` are undone after a launch (it leaves them, and
-later compiles fail), bfloat16 is computed as numbers (it computes with the bits), reductions and
-scans take whole arrays at a time (it goes through them element by element), and no torch tensors
-are expected.
+`triton.runtime.interpreter` computes each operation of a kernel with NumPy on a whole block. This
+module changes four things:
+
+- It undoes the patches of `triton.language` after a launch. Triton leaves them, and later compiles
+  fail.
+- It computes bfloat16 as numbers. Triton computes with the bits.
+- It reduces and scans whole arrays. Triton goes through them element by element.
+- It expects no torch tensors.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ def _narrow(values: np.ndarray) -> np.ndarray:
 
 
 def _numbers(block: Any) -> np.ndarray:
-    """The elements of a block, of which the interpreter may have the bits."""
+    """The elements of a block as numbers. The interpreter keeps some types as bits."""
     kind = block.dtype.scalar
     if kind == tl.bfloat16:
         return _widen(block.data)
@@ -79,8 +82,8 @@ _FLOAT8 = {tl.float8e4nv: float8_e4m3fn, tl.float8e5: float8_e5m2}
 
 
 class _Builder(stock.InterpreterBuilder):
-    """Computes one operation on blocks; bfloat16 and float8, which are kept as bits, by way of
-    float32."""
+    """Computes one operation on blocks. It converts bfloat16 and float8, kept as bits, to float32
+    and back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,14 +110,14 @@ class _Builder(stock.InterpreterBuilder):
             return out if out.data.dtype == bool else Handle(_narrow(out.data), tl.bfloat16)
         out = super().binary_op(a, b, op)
         if out.data.dtype == bool and out.dtype != tl.int1:
-            return Handle(out.data, tl.int1)  # a comparison, which is given its operands' type
+            return Handle(out.data, tl.int1)  # Triton gives a comparison its operands' type
         return out
 
     def create_fp_to_fp(self, source: Any, target: Any, rounding: Any) -> Any:
         return self.cast_impl(source, target)
 
     def create_dot(self, a: Any, b: Any, acc: Any, precision: Any, imprecise: Any) -> Any:
-        # BLAS has float32 but no narrower type.
+        # BLAS knows no type narrower than float32.
         wide = [_numbers(x).astype(acc.data.dtype, copy=False) for x in (a, b)]
         return Handle(np.matmul(*wide) + acc.data, acc.dtype.scalar)
 
@@ -131,11 +134,11 @@ def _tensor(data: np.ndarray, dtype: Any) -> Any:
 
 
 def as_tensor(value: Any) -> Any:
-    """What an assignment in a kernel makes of a Python number."""
+    """The tensor that an assignment in a kernel makes of a Python number."""
     return _semantic.to_tensor(value, False) if isinstance(value, (bool, int, float)) else value
 
 
-# -- functions that Triton writes in its own language, here on whole blocks
+# -- functions of Triton's own language, rewritten for whole blocks
 
 
 def _promoted(input: Any) -> Any:
@@ -203,7 +206,7 @@ def _reduce(
     keep_dims: bool = False,
     **_: Any,  # what the compiler passes to itself
 ) -> Any:
-    """Folds halves of the axis together until one position is left; of all axes without one."""
+    """Fold halves of the axis until one position is left. axis None: fold all axes."""
     parts = input if isinstance(input, tuple) else (input,)
     dtypes = [p.dtype for p in parts]
     arrays = [p.handle.data for p in parts]
@@ -231,14 +234,14 @@ def _associative_scan(
     reverse: bool = False,
     **_: Any,  # what the compiler passes to itself
 ) -> Any:
-    """Combines what lies 1, 2, 4, … places apart, until each place has all before it."""
+    """Combine elements 1, 2, 4, … places apart, until each place covers all before it."""
     parts = input if isinstance(input, tuple) else (input,)
     dtypes = [p.dtype for p in parts]
     arrays = [np.moveaxis(p.handle.data, axis, 0) for p in parts]
     arrays = [a[::-1] for a in arrays] if reverse else arrays
     apart = 1
     while apart < len(arrays[0]):
-        # Whole blocks, for shapes are powers of two; the first places have nothing before them.
+        # Shapes are powers of two, so blocks are whole. The first places have nothing before them.
         left = [_tensor(np.roll(a, apart, 0), d) for a, d in zip(arrays, dtypes)]
         folded = combine(*left, *(_tensor(a, d) for a, d in zip(arrays, dtypes)))
         folded = folded if isinstance(folded, tuple) else (folded,)
@@ -251,7 +254,7 @@ def _associative_scan(
 
 
 def _bitonic_merge(input: Any, dim: int | None = None, descending: bool = False) -> Any:
-    """The network itself: it orders bitonic sequences and no others."""
+    """The merging network itself, which orders bitonic sequences only."""
     assert not descending
     data = input.handle.data
     *rows, length = data.shape
@@ -282,7 +285,7 @@ _WRITTEN_HERE = {
 
 
 def _record(patch: Callable[[Any], None]) -> list[tuple[Any, str, Any, Any]]:
-    """What `patch` sets, as (object, name, before, after), undone again."""
+    """The attributes that `patch` sets, as (object, name, before, after). The patch is undone."""
     scope = stock._LangPatchScope()
     patch(scope)
     changes = [(o, n, before, getattr(o, n)) for o, n, before in scope._changes]
@@ -308,7 +311,7 @@ def _patches() -> list[tuple[Any, str, Any, Any]]:
     changes += _record(lambda scope: stock._patch_lang_tensor(core.tensor, scope))
     for module in (tl, core):
         changes += _record(functools.partial(stock._patch_lang_core, module))
-    # NumPy 2.4 makes no number of an array with one axis, which Triton 3.6 relies on.
+    # Triton 3.6 converts arrays of one axis to numbers, which NumPy 2.4 refuses.
     index = lambda self: int(self.handle.data.reshape(()))  # noqa: E731
     changes.append((core.tensor, "__index__", getattr(core.tensor, "__index__", _MISSING), index))
     changes += [(tl, name, getattr(tl, name), form) for name, form in _WRITTEN_HERE.items()]
@@ -346,8 +349,8 @@ def _patched() -> Iterator[None]:
 
 
 class _Plain(ast.NodeTransformer):
-    """A kernel's module as plain Python: no decorators and annotations, numbers become tensors when
-    assigned."""
+    """Turns a kernel's module into plain Python, without decorators and annotations. Assigned
+    numbers become tensors."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         node.decorator_list = []
@@ -364,7 +367,7 @@ class _Plain(ast.NodeTransformer):
 
 @functools.lru_cache(maxsize=1024)
 def plain_function(source: str, name: str, file: str) -> Callable[..., None]:
-    """The function `name` of a module, to be called under `run`."""
+    """The function `name` of a module, to be called by `run`."""
     tree = ast.fix_missing_locations(_Plain().visit(ast.parse(source)))
     namespace: dict[str, Any] = {"as_tensor": as_tensor}
     exec(compile(tree, file, "exec"), namespace)
@@ -375,8 +378,8 @@ _inners: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def _inner(function: JITFunction) -> Callable[..., Any]:
-    """A function that the user wrote (or Triton, in its own language), with what it can see."""
-    # By the function inside: the hash of a JITFunction looks at `triton.language`, which may be
+    """A function of the user's, or of Triton's own language, with the names that it can see."""
+    # Keyed by the inner function: the hash of a JITFunction reads `triton.language`, which may be
     # patched now.
     found = _inners.get(function.fn)
     if found is None:
@@ -398,8 +401,8 @@ def _lines_before_def(function: JITFunction) -> int:
 
 
 def users_function(function: JITFunction) -> Callable[..., None]:
-    """A kernel that the user wrote, to be called under `run`. A number that isn't a constexpr
-    becomes a tensor, also where the compiler was told its value."""
+    """A user's kernel, to be called by `run`. A number that isn't a constexpr becomes a tensor,
+    even where the compiler was told its value."""
     inner = _inner(function)
     constant = {p.name for p in function.params if p.is_constexpr}
 
@@ -410,14 +413,14 @@ def users_function(function: JITFunction) -> Callable[..., None]:
 
 
 def kernel_function(sha: str, body: str, name: str) -> Callable[..., None]:
-    """What was emitted, or adopted of the user's, to be called under `run`."""
+    """An emitted kernel, or an adopted one of the user's, to be called by `run`."""
     function = adopted(sha)
     return plain_function(body, name, f"<{name}>") if function is None else users_function(function)
 
 
 def argument(kind: str, value: Any) -> Any:
-    """A parameter of the Triton type `kind` (`*fp32`, `i32`, …); pointers are addresses, tensor
-    descriptors (address, rows, columns, elements from row to row)."""
+    """A parameter of the Triton type `kind` (`*fp32`, `i32`, …). The value of a pointer is an
+    address, that of a tensor descriptor (address, rows, columns, elements from row to row)."""
     if kind.startswith("tensordesc"):
         return _descriptor(kind, *value)
     if kind.startswith("*"):
@@ -441,7 +444,7 @@ def _descriptor(kind: str, address: int, rows: int, columns: int, stride: int) -
 def run(
     function: Callable[..., None], grid: tuple[int, int, int], arguments: dict[str, Any]
 ) -> None:
-    """Runs every program of a launch, one after another."""
+    """Run all programs of a launch, one after another."""
     with LOCK, _patched(), np.errstate(all="ignore"):
         _builder.set_grid_dim(*grid)
         for z, y, x in np.ndindex(grid[::-1]):

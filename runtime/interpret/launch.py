@@ -1,4 +1,4 @@
-"""Kernels in Triton as launches of its interpreter."""
+"""Launches of Triton kernels in the interpreter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..device import Launch
 
 
 def bind(emitted: Emitted) -> Launch:
-    """The kernel, ready to be interpreted: launch(buffers, scalars)."""
+    """The launch of a kernel in the interpreter."""
     from .interpreter import argument, kernel_function, run
 
     function = kernel_function(emitted.sha, emitted.body, emitted.name)
@@ -28,7 +28,7 @@ def bind(emitted: Emitted) -> Launch:
             fixed[each.name] = argument(each.type, each.value.ctypes.data)
 
     def launch(buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
-        # The arrays must live until the launch is over: `errors` and `addresses` do, as locals.
+        # The arrays must outlive the launch: as locals `errors` and `addresses` do.
         errors = np.zeros(len(emitted.checks), np.int64)
         places = [b.ctypes.data for b in buffers]
         passed = dict(fixed)

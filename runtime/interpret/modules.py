@@ -1,4 +1,5 @@
-"""Generated Triton source as modules, from real files: Triton reads a kernel's text back."""
+"""Modules of generated Triton source. They have real files, as Triton reads a kernel's text
+back."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _adopted: dict[str, Any] = {}
 
 
 def adopt(sha: str, function: Any) -> None:
-    """Remember the triton.JITFunction that the user wrote and that hashes to `sha`."""
+    """Remember the user's triton.JITFunction whose hash is `sha`."""
     _adopted[sha] = function
 
 
@@ -36,13 +37,13 @@ def load_source(sha: str, source: str) -> types.ModuleType:
     module = types.ModuleType(f"tilewright_kernel_{sha}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
-    # What runs is the text at hand. It begins where an entry's does, below its first line.
+    # The text at hand runs, not the file. The leading newline stands for the entry's first line.
     exec(compile(f"\n{source}", str(path), "exec"), module.__dict__)
     return module
 
 
 def _uncached(sha: str, source: str) -> Path:
-    """A file that lives as long as the process, where nothing can be cached."""
+    """A file that lives as long as the process, for where the cache is off."""
     path = cache.private_folder() / f"k{sha}.py"
     fresh = path.with_suffix(f".{threading.get_ident()}")
     fresh.write_text(f"\n{source}", encoding="utf-8")

@@ -1,1 +1,1 @@
-"""Native code in this process: compiled by LLVM, run by a pool of threads of its own."""
+"""Native code in this process: LLVM compiles it, and a pool of threads runs it."""

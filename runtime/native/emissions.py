@@ -1,8 +1,8 @@
-"""Emitted kernels on disk: what another process wrote for a kernel need not be written again.
+"""Emitted kernels on disk, so that a process need not emit again what another one emitted.
 
-The key is the kernel with its numbers (but where the slices begin that it reads and writes), its
-schedule, the machine, and the text of the compiler itself. A kernel that can fail by its values
-names the user's lines, which are no part of that: it is always written anew.
+The key covers the kernel with its numbers (except where the slices begin that it reads and writes),
+its schedule, the machine, and the compiler's own source text. A kernel whose values can make it
+fail names the user's lines. They aren't part of the key, so such a kernel is always emitted anew.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
-import tilewright.codegen
-import tilewright.ir
+from tilewright import codegen, ir
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.kernel.structure import identity, starts
 from tilewright.codegen.llvm import Emitted, Schedule
@@ -32,7 +31,7 @@ _ENTRY = "define void @kernel("
 
 
 def load(kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted] | None:
-    """What was kept for the members of a kernel."""
+    """The stored members of a kernel, or None."""
     key = _key(kernel, schedule)
     known = _recent.get(key)
     if known is not None:
@@ -45,7 +44,7 @@ def load(kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted] | None:
         _remember(key, found)
         return found
     except (LookupError, RecursionError, TypeError, ValueError):
-        # An entry that says something else than this version would write.
+        # An entry in another form than this version writes.
         cache.discard(_KIND, key)
         return None
 
@@ -64,16 +63,15 @@ _MOST_RECENT = 256
 
 
 def _remember(key: str, emitted: list[Emitted]) -> None:
-    """For other kernels of this process that differ in where their slices begin."""
+    """Keep it for kernels of this process that differ only in where their slices begin."""
     if len(_recent) >= _MOST_RECENT:
         _recent.clear()
     _recent[key] = emitted
 
 
 # ---- as bytes --------------------------------------------------------------------------------
-#
-# A line of JSON, and behind it the texts and tables that it has the sizes of. Words of buffers and
-# of numbers follow from the kernel; those behind them are kept.
+# A line of JSON, followed by the texts and tables whose sizes it gives. The kernel determines the
+# words of buffers and numbers, so only the words behind them are stored.
 
 
 def _printed(emitted: Sequence[Emitted], members: Sequence[Kernel]) -> bytes:
@@ -100,7 +98,7 @@ def _printed(emitted: Sequence[Emitted], members: Sequence[Kernel]) -> bytes:
 
 
 def _parsed(content: bytes, members: Sequence[Kernel]) -> list[Emitted]:
-    """The inverse of `_printed`; raises an error of Python's for any other text."""
+    """The inverse of `_printed`. Other bytes raise one of Python's own errors."""
     line, _, rest = content.partition(b"\n")
     said = json.loads(line)
     _expect(type(said) is dict and set(said) == {"sizes", "members"})
@@ -169,9 +167,9 @@ def _key(kernel: Kernel | Bundle, schedule: Schedule) -> str:
 
 @functools.cache
 def _compiler() -> str:
-    """The hash of the source text that kernels are made and emitted with."""
+    """The hash of the source of `ir` and `codegen`."""
     found = hashlib.sha256()
-    for package in (tilewright.ir, tilewright.codegen):
+    for package in (ir, codegen):
         for root in map(Path, package.__path__):
             for file in sorted(root.rglob("*.py")):
                 found.update(f"{file.relative_to(root)}\n".encode())

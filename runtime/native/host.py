@@ -1,4 +1,4 @@
-"""The machine this process runs on, as the emitter and LLVM know it; what native code needs."""
+"""This machine, as the emitter and LLVM describe it, and the requirements of native code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def binding() -> Any:
 
 
 def is_proven() -> bool:
-    """Whether native code has been run and measured on machines of this kind."""
+    """Whether native code has been tested and measured on machines of this kind."""
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
@@ -31,7 +31,7 @@ def reason_against() -> str | None:
     """Why there can be no native code here, or None."""
     if importlib.util.find_spec("llvmlite") is None:
         return "llvmlite is not installed (pip install 'tilewright[cpu]')"
-    locked = getattr(sys, "_is_gil_enabled", lambda: True)()  # from 3.13 on it may not be
+    locked = getattr(sys, "_is_gil_enabled", lambda: True)()  # the lock may be off from 3.13 on
     if platform.python_implementation() != "CPython" or not locked:
         return "native launches need CPython with its global lock"
     if platform.machine().lower() not in ("x86_64", "amd64", "aarch64", "arm64"):
@@ -47,13 +47,13 @@ def reason_against() -> str | None:
 
 @functools.cache
 def machine() -> Machine:
-    """This machine. RuntimeError if it lacks an instruction that kernels rely on."""
+    """This machine. RuntimeError if it lacks an instruction that kernels need."""
     llvm = binding()
     triple = llvm.get_process_triple()
     try:
         found = llvm.get_host_cpu_features()
         features = found.flatten()
-    except RuntimeError:  # not known on every platform
+    except RuntimeError:  # unknown on some platforms
         found, features = {}, ""
     if triple.startswith(("x86_64", "amd64")):
         missing = [f for f in ("avx2", "fma", "f16c") if not found.get(f)]

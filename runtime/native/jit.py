@@ -18,10 +18,10 @@ from tilewright.codegen.llvm.arithmetic import LIBM
 from .. import cache
 from . import host
 
-_FORMAT = 2  # counted up when what is compiled from one text changes
+_FORMAT = 2  # increased when the code compiled from a given text changes
 _LOCK = threading.RLock()
 if hasattr(os, "register_at_fork"):
-    # A fork waits for compilations: in the child nobody would release what they hold of LLVM.
+    # A fork waits for compilations: in the child nobody would release the locks they hold.
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
     )
@@ -29,7 +29,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass
 class Statistics:
-    """What was compiled by this process, and what it found on disk."""
+    """Counts of the modules that this process compiled, and of those that it found on disk."""
 
     compiled: int = 0
     loaded: int = 0
@@ -43,7 +43,7 @@ _own = threading.local()
 
 
 def target_machine() -> Any:
-    """LLVM's, one for each thread: they may not be shared."""
+    """LLVM's target machine. Each thread has its own, as threads may not share them."""
     found = getattr(_own, "target", None)
     if found is None:
         llvm, machine = host.binding(), host.machine()
@@ -59,8 +59,8 @@ def target_machine() -> Any:
 
 
 def _code_model(triple: str) -> str:
-    """LLVM's default for JIT loads each constant's address into a register first. On ELF a module's
-    code and constants lie side by side, and what is farther away is called through stubs."""
+    """LLVM's default for JIT first loads each constant's address into a register. On ELF that isn't
+    needed: a module's code and constants lie side by side, and calls go farther through stubs."""
     return "small" if triple.startswith("x86_64") and "linux" in triple else "jitdefault"
 
 
@@ -71,7 +71,7 @@ def _linker() -> Any:
 
 @functools.cache
 def _identity() -> str:
-    """What object code depends on besides its source."""
+    """The versions and the machine that object code depends on besides its source."""
     import llvmlite
 
     llvm, machine = host.binding(), host.machine()
@@ -80,7 +80,7 @@ def _identity() -> str:
 
 @functools.cache
 def _libm() -> dict[str, int]:
-    """Addresses of the C library's functions; float remainders are calls too."""
+    """Addresses of the C library's functions, including `fmodf` for float remainders."""
     names = {*LIBM, "fmodf"}
     found: dict[str, int] = {}
     for library in (None, "libm.so.6", "libm.so", "libm.dylib"):
@@ -107,8 +107,8 @@ def assemble(code: str) -> bytes:
 
 
 def _emit_object(target: Any, module: Any) -> bytes:
-    """As `target.emit_object(module)`, without llvmlite's lock: contexts and target machines are
-    not shared between threads here, so LLVM allows it, and most of a compilation is spent here."""
+    """As `target.emit_object(module)`, without llvmlite's lock. LLVM allows that, as no context or
+    target machine is shared between threads here. This step takes most of a compilation."""
     from llvmlite.binding import ffi
 
     unlocked = getattr(ffi.lib.LLVMPY_TargetMachineEmitToMemory, "_cfn", None)
@@ -127,7 +127,7 @@ def _emit_object(target: Any, module: Any) -> bytes:
 
 
 def optimize(module: Any, target: Any) -> None:
-    """Few passes: the emitter writes vectors and hoists what is invariant itself."""
+    """Run few passes: the emitter itself writes vectors and hoists invariants."""
     llvm = host.binding()
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(target, options)
@@ -141,26 +141,27 @@ def optimize(module: Any, target: Any) -> None:
 
 @dataclass
 class Linked:
-    """Object code in memory, and the addresses of its functions. Stays as long as this does."""
+    """Object code in memory and the addresses of its functions. The code lives as long as this
+    object."""
 
     addresses: dict[str, int]
     tracker: Any = field(repr=False, default=None)
 
 
-# Code goes when the last launch that needs it does: a process may have only so many mappings.
+# Code is freed with the last launch that needs it, as a process has a limited number of mappings.
 _linked: WeakValueDictionary[str, Linked] = WeakValueDictionary()
 _names = itertools.count()
 
 
 def link(code: str, *symbols: str, imports: dict[str, int] | None = None) -> Linked:
-    """The module's machine code, ready to be called; modules of one text are compiled once."""
+    """The module's machine code, ready to be called. Modules with equal text are compiled once."""
     return link_all([code], *symbols, imports=imports)[0]
 
 
 def link_all(
     codes: Sequence[str], *symbols: str, imports: dict[str, int] | None = None
 ) -> list[Linked]:
-    """Several modules; those that aren't in the cache are compiled side by side."""
+    """As `link` for several modules. Those missing in the cache are compiled side by side."""
     with _LOCK:
         keys = [cache.digest(_identity() + code) for code in codes]
         found = {k: linked for k in keys if (linked := _linked.get(k)) is not None}
@@ -170,7 +171,7 @@ def link_all(
             for key, image in _images(wanted).items():
                 try:
                     made = _in_memory(key, image, symbols, imports or {})
-                except RuntimeError:  # an entry that is no code with these symbols
+                except RuntimeError:  # the entry isn't code with these symbols
                     cache.discard("llvm", key)
                     image = _assembled({key: wanted[key]})[key]
                     made = _in_memory(key, image, symbols, imports or {})
@@ -190,14 +191,14 @@ def _images(wanted: dict[str, str]) -> dict[str, bytes]:
 
 
 def _assembled(wanted: dict[str, str]) -> dict[str, bytes]:
-    """Object code that is made, and kept."""
+    """Compile modules and store their object code."""
     statistics.compiled += len(wanted)
     if len(wanted) < 2:
         found = {key: assemble(code) for key, code in wanted.items()}
     else:
         from concurrent.futures import ThreadPoolExecutor
 
-        # The longest first, so that none of them is what the others wait for.
+        # The longest first, so that the others don't wait for it at the end.
         keys = sorted(wanted, key=lambda k: -len(wanted[k]))
         with ThreadPoolExecutor(min(len(keys), os.cpu_count() or 1)) as threads:
             found = dict(zip(keys, threads.map(lambda k: assemble(wanted[k]), keys)))

@@ -1,7 +1,7 @@
 """Launches: an emitted kernel bound to its machine code, as a function of buffers and scalars.
 
-What differs between kernels of one structure, and where buffers and scalars go, is in a descriptor
-that the native entry point walks through; there is one entry point for all of them.
+One native entry point serves all kernels. It walks through a descriptor, which holds the numbers of
+the kernel and the places of its buffers and scalars.
 """
 
 from __future__ import annotations
@@ -42,30 +42,32 @@ _TEMPLATE, _PHASES, _ENDS, _SPACE, _SPACE_PLACE, _FIRST = (
 
 @functools.cache
 def _method(name: str) -> _PyMethodDef:
-    """How Python calls a native entry point: METH_FASTCALL, without a tuple of arguments."""
+    """The Python method of a native entry point. METH_FASTCALL needs no tuple of arguments."""
     _check_layout()
     return _PyMethodDef(name.encode(), pool().native[name], _METH_FASTCALL, None)
 
 
 def _check_layout() -> None:
-    """The entry point reads an array's address where NumPy's C headers place it."""
+    """Check that arrays keep their address where the entry point reads it, as in NumPy's C
+    headers."""
     probe = np.empty(3)
     if ctypes.c_size_t.from_address(id(probe) + 16).value != probe.ctypes.data:
         raise RuntimeError("NumPy's arrays are not laid out as expected")
 
 
 def _entry(name: str, address: int, owner: Any = None) -> Any:
-    """The entry point `name` as a function, bound to the descriptor or table at `address`; it keeps
-    `owner`, whose memory that is, alive."""
+    """The entry point `name` as a function, bound to the descriptor or table at `address`. It keeps
+    `owner` alive, to whom that memory belongs."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
-    # What Python takes for the function's module is any object that the function holds.
+    # The third argument is the function's module to Python. Any object will do; the function holds
+    # it.
     return make(ctypes.addressof(_method(name)), address, owner)
 
 
 def _kind(dtype: DType) -> int:
-    """How the entry point converts a Python number; see runtime/native/source.py."""
+    """The entry point's code for converting a Python number; see runtime/native/source.py."""
     if dtype.category == FLOAT:
         return 1 if dtype.itemsize == 8 else 0
     return 3 if dtype.category == BOOL else 2
@@ -84,13 +86,13 @@ def _emit(kernel: Kernel | Bundle, schedule: Schedule) -> list[Emitted]:
     machine = host.machine()
     if isinstance(kernel, Kernel):
         return [emit(kernel, machine, schedule=schedule)]
-    # All in the form of the largest one, so that they share their code.
+    # All members take the form of the largest one, so that they share its code.
     form = form_of(kernel.largest, machine, schedule=schedule)
     return [emit(m, machine, form, schedule) for m in kernel.members]
 
 
 def compile_kernel(kernel: Kernel | Bundle) -> Launch:
-    """The kernel, ready to launch; CannotLower if it can't be native."""
+    """The native launch of a kernel; CannotLower if it can't be native."""
     return bind(kernel, emitted(kernel))
 
 
@@ -101,7 +103,7 @@ def bind(kernel: Kernel | Bundle, emitted: Sequence[Emitted]) -> Launch:
 
 
 class Native:
-    """A launch: its descriptor, and the tables that points to."""
+    """A launch: a descriptor and the tables that it points to."""
 
     def __init__(
         self, kernel: Kernel | Bundle, emitted: Sequence[Emitted], linked: Sequence[jit.Linked]
@@ -113,7 +115,7 @@ class Native:
         slots = {v.slot: i for i, v in enumerate(kernel.scalars)}
         outputs = sum(len(m.outputs) for m in members)
         chunks = sum(e.chunks for e in emitted)
-        # Members of a bundle are done side by side.
+        # Members of a bundle run side by side.
         phases = (chunks,) if is_bundle else emitted[0].phases
         self.space = 0 if is_bundle else emitted[0].workspace
         space_place = 0
@@ -197,8 +199,9 @@ class Native:
             self.fail(words)
 
     def repeated(self, fixed: Sequence[bool]) -> tuple[Native, Native]:
-        """The launch for the first time, and for the times after it. fixed: which of its buffers
-        are the same each time. What is made of those alone is made once."""
+        """One launch for the first step of a loop, and one for the later steps. fixed: which
+        buffers are the same in every step. The first launch prepares data from these buffers, and
+        the later ones reuse it."""
         if self.prepared is None or not all(fixed[self._outputs + i] for i in self.prepared):
             return self, self
         memory = np.empty(self.space + 63, np.uint8)
@@ -220,9 +223,9 @@ class Native:
         return other
 
     def fail(self, words: bytes) -> None:
-        """Raises for the first thing that went wrong.
+        """Raise the first error.
 
-        Chunks ran in any order, so they are run again one by one, up to the one that fails.
+        The chunks ran in any order, so this runs them again one by one, up to the one that fails.
         """
         held = np.frombuffer(words, np.int64).copy()
         held[self.errors] = 0
@@ -240,7 +243,7 @@ class Native:
 
 
 def _run(launches: Sequence[Bound]) -> Run:
-    """Launches over the slots of a plan, made by one call that walks tables."""
+    """One call that makes several launches over the slots of a plan. It walks through tables."""
     layouts = [launch for launch, _, _ in launches]
     places = [np.array(each or (0,), np.int64) for _, *both in launches for each in both]
     addresses = iter([each.ctypes.data for each in places])

@@ -1,9 +1,9 @@
-"""The worker threads that run the chunks of native kernels, and how many there are.
+"""The worker threads that run the chunks of native kernels, and their number.
 
-Workers are threads of the operating system that never enter Python: they need no lock of its, and
-can't hold up its exit. TW_NUM_THREADS says how many threads there are, else there is one for each
-core this process may use. A launch made while another thread's launch runs is done by its caller
-alone; the results are the same, because what a chunk is doesn't depend on who runs it.
+Workers are threads of the operating system that never enter Python. They need no lock of Python's
+and can't delay its exit. TW_NUM_THREADS sets the number of threads; the default is one for each
+core that this process may use. If a launch begins while another thread's launch runs, its caller
+runs it alone. The results are the same, as chunks don't depend on who runs them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _lock = threading.Lock()
 
 
 def _architecture() -> str | None:
-    """The kind of Linux this is; None where the pool's way of waiting isn't known."""
+    """The architecture of this Linux; None where the pool has no known way to wait."""
     if not sys.platform.startswith("linux"):
         return None
     return {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}.get(
@@ -34,7 +34,7 @@ def _architecture() -> str | None:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -47,7 +47,7 @@ def _wanted() -> int:
 
 
 class Pool:
-    """The shared words, and the threads that watch them."""
+    """The shared words and the threads that watch them."""
 
     def __init__(self) -> None:
         self.threads = _threads or _wanted()
@@ -71,7 +71,7 @@ class Pool:
         self._started = False
 
     def start(self) -> None:
-        """Starts the workers that there should be."""
+        """Start the workers, up to their number."""
         if self._started or not self.can_work:
             return
         with _lock:
@@ -80,13 +80,13 @@ class Pool:
             self._started = True
             for _ in range(self.threads - 1):
                 worker = _start_thread(self.native["tw_worker"], self.address)
-                if worker is None:  # no more threads to be had
+                if worker is None:  # the system gives no more threads
                     break
                 self._workers.append(worker)
             self._set(source.WORKERS, len(self._workers))
 
     def resize(self, threads: int) -> None:
-        """Launches go on meanwhile, in the threads that make them."""
+        """Change the number of threads. Meanwhile launches run in their callers' threads."""
         started = self._started
         self.stop()
         self.threads = threads
@@ -94,7 +94,7 @@ class Pool:
             self.start()
 
     def stop(self) -> None:
-        """Ends the workers, and waits for that."""
+        """End the workers and wait for that."""
         with _lock:
             if not self._workers:
                 self._started = False
@@ -111,8 +111,8 @@ class Pool:
         ctypes.memset(self.address, 0, source.SIZE)
 
     def after_fork(self) -> None:
-        """In a child, where there are no workers and whoever launched is gone. Workers come with
-        the first plan that is made here: most children never compute."""
+        """Reset the pool in a child, which has neither the workers nor the launching threads. The
+        first plan starts workers again: most children never compute."""
         self._forget()
 
     def _set(self, offset: int, value: int) -> None:
@@ -135,7 +135,7 @@ def _pthread(name: str) -> Any:
 
 def _start_thread(function: int, argument: int) -> Any | None:
     handle = ctypes.c_size_t()
-    # Signals are for Python's threads.
+    # Workers leave signals to Python's threads.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         failed = _pthread("pthread_create")(
@@ -174,14 +174,14 @@ def _after_fork() -> None:
 
 
 def num_threads() -> int:
-    """How many threads run kernels, the launching one included."""
+    """The number of threads that run kernels, including the launching one."""
     if _pool is not None:
         return _pool.threads
     return _threads or _wanted()
 
 
 def set_num_threads(threads: int) -> None:
-    """RuntimeError unless `threads` is a positive integer, as in PyTorch."""
+    """Set the number of threads. RuntimeError unless it is a positive integer, as in PyTorch."""
     if not isinstance(threads, int):
         raise RuntimeError(f"set_num_threads expects an int, but got {type(threads).__name__}")
     if threads < 1:

@@ -1,23 +1,23 @@
 """The native runtime as LLVM IR: the pool's protocol, and the entry point of launches.
 
 The pool is 512 bytes of shared words. A launch publishes (function, argument, chunks) and then a
-ticket, epoch << 32 | chunks left. Whoever lowers the ticket by compare-and-swap owns a chunk. As
-the swap fails unless epoch and count are what was read, a worker that comes late, with a ticket of
-the launch before, takes nothing; and the function that it read belongs to its ticket, because a
-launch isn't over, and nothing is overwritten, before every chunk of it is done. Completion counts
-chunks, not workers, so a worker that sleeps through a launch costs nothing.
+ticket, epoch << 32 | chunks left. A thread that lowers the ticket by compare-and-swap owns a chunk.
+The swap fails if epoch or count have changed since they were read, so a late worker with the ticket
+of an earlier launch takes nothing. The function that a worker read belongs to its ticket, because
+nothing is overwritten before every chunk of a launch is done. Completion counts chunks, not
+workers, so a worker that sleeps through a launch costs nothing.
 
 Workers spin for a while after a launch, then sleep on a futex on the epoch.
 
-A kernel may have several phases, each a range of its chunks, that begins when all chunks of the one
-before are done; and a workspace (runtime/native/workspace.py).
+A kernel may have several phases. A phase is a range of chunks, and begins when all chunks of the
+phase before are done. A kernel may also have a workspace (runtime/native/workspace.py).
 """
 
 from __future__ import annotations
 
 from . import workspace
 
-# Where the words of the pool lie, in bytes; those that are written by several have their own line.
+# Byte offsets of the pool's words. Words that several threads write have their own cache line.
 TICKET, DONE, END, FUNCTION, ARGUMENT, STOP = 0, 128, 192, 200, 208, 224
 SLEEPERS, BUSY, WORKERS, SIZE = 256, 320, 384, 512
 
@@ -237,8 +237,9 @@ define ptr @tw_worker(ptr %pool) #0 {
 }
 """
 
-# launch(self, buffers, scalars): self is an int, the address of a descriptor. Fills a copy of the
-# argument words and runs the chunks. Returns None, or the words as bytes if an error is in them.
+# launch(self, buffers, scalars): self is an int, the address of a descriptor. It fills a copy of
+# the argument words and runs the chunks. It returns None, or the words as bytes if they hold an
+# error.
 _LAUNCH = """
 declare ptr @PySequence_GetItem(ptr, i64)
 declare ptr @PyLong_AsVoidPtr(ptr)
@@ -556,7 +557,7 @@ PYTHON_SYMBOLS = (
 
 
 def text(architecture: str | None) -> str:
-    """The module. architecture: that of a Linux; None for a machine whose waiting is not known,
+    """The module's text. architecture: of a Linux; None for machines without a known way to wait,
     where the launching thread runs every chunk."""
     if architecture is None:
         return _NO_POOL + workspace.text() + _LAUNCH + _ATTRIBUTES

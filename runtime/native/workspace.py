@@ -1,8 +1,8 @@
-"""Memory for what a launch computes on its way, such as packed operands.
+"""Memory for the intermediate results of a launch, such as packed operands.
 
-Workspaces are blocks that stay for the next launch. A launch takes the first one that is free while
-it holds Python's lock, and makes it larger if need be; if every block is in use, it makes one of
-its own. That one, and what is larger than KEEP bytes, is freed at its end.
+Workspaces are blocks that stay for the next launch. A launch takes the first free block while it
+holds Python's lock, and enlarges it if necessary. If all blocks are in use, it makes one of its
+own. At its end it frees its own block and blocks of more than KEEP bytes.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ class Workspaces:
 
     @property
     def size(self) -> int:
-        """The bytes that are kept."""
+        """The bytes of all kept blocks."""
         return sum(self._records[i] for i in range(0, len(self._records), BLOCK // 8))
 
     def release(self) -> None:
-        """Frees the blocks that no launch uses."""
+        """Free the blocks that no launch uses."""
         for i in range(0, len(self._records), BLOCK // 8):
             if not self._records[i + 3]:
                 ctypes.pythonapi.PyMem_RawFree(ctypes.c_void_p(self._records[i + 1]))

@@ -1,6 +1,6 @@
-"""What tuning found of kernels' schedules, and where it is kept.
+"""Results of tuning, and their storage.
 
-`choices` is what devices ask: the schedule of a kernel, and where it is from. `place` says whether
-there is anything to ask for, `database` keeps it, a `record` of each `key`; `portable` reads and
-writes the file that a project keeps.
+Devices ask `choices` for the schedule of a kernel and its origin. `place` tells whether there are
+results at all. `database` stores a `record` for each `key`. `portable` reads and writes the file
+that a project keeps.
 """

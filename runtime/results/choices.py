@@ -1,7 +1,7 @@
-"""The schedule of a kernel: what the tuner found for it, or for one much like it, or none.
+"""The schedule that the tuner found for a kernel, or for one much like it, if any.
 
-TW_TUNE_FILE names a file of choices (see `portable`): then they are all there is, so that what runs
-depends on that file and on nothing that was measured since.
+TW_TUNE_FILE names a file of choices (see `portable`). Then only that file counts, and later
+measurements have no effect.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .record import Options, Record
 
 @dataclass(frozen=True)
 class Choice:
-    """options: of the schedule. origin: where they are from, for people. gain: over the default,
-    as it was measured."""
+    """A chosen schedule. options: its options. origin: their source, for people. gain: the measured
+    speedup over the default."""
 
     options: Options
     origin: str
@@ -34,13 +34,13 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """In one line: where it is from, and what it says."""
+        """One line with the origin and the options."""
         said = " ".join(f"{name}={value}" for name, value in self.options.items())
         return f"{self.origin}, {self.gain:.2f} times as fast as the default: {said or 'default'}"
 
 
 class Table:
-    """The choices for a device, by the structure of kernels."""
+    """The choices for a device, by kernel structure."""
 
     def __init__(self, records: Iterable[Record], source: str):
         self.source = source
@@ -54,7 +54,7 @@ class Table:
         return bool(self._records)
 
     def find(self, key: keys.Key) -> Choice | None:
-        """That of the kernel's own sizes, else of the nearest."""
+        """The choice for the kernel's own sizes, else for the nearest."""
         if key not in self._found:  # each launch of an autotuned kernel asks
             self._found[key] = self._find(key)
         return self._found[key]
@@ -75,7 +75,7 @@ class Table:
 
 @remembered
 def table(device: str, versions: str) -> Table:
-    """Read once by a process."""
+    """The choices for a device, or None. Each process reads them once."""
     file = place.pinned()
     if file is not None:
         from . import portable
@@ -102,12 +102,12 @@ def table(device: str, versions: str) -> Table:
 
 
 def find(kernel: Kernel | Bundle | Site, device: str, versions: str) -> Choice | None:
-    """What is known for a kernel on a device; None if nothing is."""
+    """The choice for a kernel on a device, or None."""
     known = table(device, versions)
     return known.find(keys.of(kernel, device, versions)) if known else None
 
 
 def forget() -> None:
-    """Read them again when they are next asked for."""
+    """Forget the choices, so that the next call reads them again."""
     place.exist.cache_clear()
     table.cache_clear()

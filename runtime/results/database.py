@@ -1,8 +1,7 @@
-"""What was measured, on disk: one row a kernel, one row a candidate.
+"""Measurements on disk: a row for each kernel, a row for each candidate.
 
-The file may be used by many processes at once, and one that is killed in the middle of a write
-leaves what was there before: both are SQLite's doing. A file that is torn, or isn't ours, is set
-aside with a warning.
+Many processes may use the file at once, and a process killed during a write leaves the old content.
+SQLite ensures both. A torn or foreign file is set aside with a warning.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ CREATE TABLE IF NOT EXISTS candidates (
 
 
 class Database:
-    """The file at `path`, made when something is written. Use as a context manager, or close."""
+    """The file at `path`, made by the first write. Use as a context manager, or close."""
 
     def __init__(self, path: str | Path | None = None):
         self.path = default_path() if path is None else Path(path)
@@ -65,7 +64,7 @@ class Database:
     # Reading
 
     def records(self, device: str | None = None, versions: str | None = None) -> list[Record]:
-        """All kernels, or those of a device and versions, without their candidates."""
+        """The records of all kernels, or of a device and versions, without their candidates."""
         wanted = {"device": device, "versions": versions}
         given = {k: v for k, v in wanted.items() if v is not None}
         where = " AND ".join(f"{name} = :{name}" for name in given) or "1"
@@ -74,7 +73,7 @@ class Database:
         return [_record(row) for row in rows]
 
     def record(self, key: Key) -> Record | None:
-        """What is known of a kernel, with its candidates."""
+        """The record of a kernel with its candidates, or None."""
         with self._reading() as run:
             found = run(f"SELECT {_COLUMNS}, id FROM kernels WHERE {_KEY}", _named(key))
             if not found:
@@ -90,8 +89,8 @@ class Database:
     # Writing
 
     def add(self, key: Key, about: About, found: Mapping[str, Found]) -> None:
-        """Keep what was found out of candidates, by their options' text. A prediction doesn't
-        replace a measurement."""
+        """Store results of candidates, by the text of their options. A prediction doesn't replace a
+        measurement."""
         with self._writing() as run:
             number = self._kernel(run, key, about)
             rows = [
@@ -112,7 +111,7 @@ class Database:
     def choose(
         self, key: Key, about: About, options: str, seconds: float, default_seconds: float
     ) -> None:
-        """The best so far."""
+        """Store the best candidate so far."""
         with self._writing() as run:
             run(
                 "UPDATE kernels SET chosen = ?, seconds = ?, default_seconds = ?, changed = ? "
@@ -121,7 +120,7 @@ class Database:
             )
 
     def finish(self, key: Key, about: About, effort: str) -> None:
-        """The search of a kernel is over."""
+        """Note that the search of a kernel is complete."""
         with self._writing() as run:
             number = self._kernel(run, key, about)
             run(
@@ -130,8 +129,7 @@ class Database:
             )
 
     def put(self, record: Record) -> None:
-        """Keep a record of another database: its candidates where there are none here, its choice
-        if it is newer."""
+        """Merge a record of another database: its candidates, and its choice if that is newer."""
         with self._reading() as run:
             known = run(f"SELECT changed, chosen FROM kernels WHERE {_KEY}", _named(record.key))
         self.add(record.key, record.about, record.candidates)
@@ -152,8 +150,8 @@ class Database:
             )
 
     def prune(self, before: float | None = None, versions: Sequence[str] | None = None) -> int:
-        """Remove kernels that didn't change since a time, or that aren't of one of `versions`; how
-        many there were."""
+        """Remove kernels unchanged since the time `before`, or of other versions than `versions`.
+        Returns their number."""
         conditions: list[str] = []
         given: list[Any] = []
         if before is not None:
@@ -221,7 +219,7 @@ class Database:
                 self._connection = _connect(self.path)
             except sqlite3.DatabaseError as error:
                 if isinstance(error, sqlite3.OperationalError):
-                    raise  # a matter of the disk, or of access to it
+                    raise  # a fault of the disk, or no access
                 self._set_aside(error)
                 self._connection = _connect(self.path)
         return self._connection
@@ -243,7 +241,7 @@ class Database:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """A connection to a file of ours; DatabaseError if it is torn, or something else."""
+    """A connection to a file of ours; DatabaseError if it is torn or foreign."""
     connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
     try:
         ((version,),) = connection.execute("PRAGMA user_version").fetchall()

@@ -1,4 +1,4 @@
-"""What results are kept under: a kernel's structure and sizes, a device, and versions."""
+"""Keys of results: a kernel's structure and sizes, a device, and versions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .. import cache
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """structure: a hash of the kernel without its numbers; sizes: these. device: as the engine
-    calls it; versions: of what its code depends on."""
+    """The key of a result. structure: a hash of the kernel without its numbers; sizes: those
+    numbers. device: the engine's `identity`; versions: of the software that its code depends on."""
 
     structure: str
     sizes: tuple[int, ...]
@@ -25,7 +25,8 @@ class Key:
 
 
 def of(kernel: Kernel | Bundle | Site, device: str, versions: str) -> Key:
-    """A Bundle has the sizes of its largest member, and how many there are."""
+    """The key of a kernel. A Bundle's sizes are the number of members and the sizes of the
+    largest."""
     if isinstance(kernel, Site):
         return Key(kernel.structure, kernel.sizes, device, versions)
     if isinstance(kernel, Kernel):
@@ -40,8 +41,8 @@ def bucket(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def distance(a: Sequence[int], b: Sequence[int]) -> float | None:
-    """How far sizes are from others, in octaves; None if that is too far for one to tell of the
-    other: most of them differ by more than one, or one of them by more than three. (Some are
+    """The distance between two lists of sizes, in octaves. None if they are too far apart to share
+    a result: the median difference is above one octave, or the largest above three. (Some sizes are
     products of others, such as the size of a buffer.)"""
     if len(a) != len(b):
         return None

@@ -1,4 +1,4 @@
-"""Where results are: a look that costs nothing where there are none."""
+"""The places of results. To look there costs nothing where there are none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import cache
 
 
 def default_path() -> Path:
-    """TW_TUNE_DB, or a file in the cache directory."""
+    """The database: TW_TUNE_DB, or a file in the cache directory."""
     chosen = os.environ.get("TW_TUNE_DB")
     return Path(chosen) if chosen else cache.directory() / "tuning.sqlite"
 
@@ -22,5 +22,5 @@ def pinned() -> str | None:
 
 @remembered
 def exist() -> bool:
-    """Whether there are results of any kind. Looked for once by a process."""
+    """Whether there are any results. Each process looks once."""
     return pinned() is not None or default_path().exists()

@@ -1,4 +1,4 @@
-"""Results as one file to keep beside a project: JSON, a line for each kernel.
+"""Results as one file that a project can keep: JSON, a line for each kernel.
 
 {"tilewright": "tuning results", "format": 1, "kernels": [
 {"name": "matmul", "device": "...", "sizes": [...], "schedule": {...}, "gain": 1.21, ...},
@@ -22,7 +22,7 @@ TITLE, FORMAT = "tuning results", 1
 
 
 def write(path: str | Path, records: Iterable[Record]) -> int:
-    """Writes records, with the candidates that they have, in a fixed order; how many there were."""
+    """Write records with their candidates, in a fixed order. Returns their number."""
     lines = [json.dumps(entry(r), sort_keys=False) for r in sorted(records, key=_order)]
     head = json.dumps({"tilewright": TITLE, "format": FORMAT})[:-1]
     text = f'{head}, "kernels": [\n' + ",\n".join(lines) + "\n]}\n"
@@ -32,7 +32,8 @@ def write(path: str | Path, records: Iterable[Record]) -> int:
 
 
 def read(path: str | Path) -> list[Record]:
-    """The records of a file. ValueError, which says where, if it isn't one of ours; OSError."""
+    """The records of a file. ValueError with the place of the error if it isn't a file of ours;
+    OSError."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:

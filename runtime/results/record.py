@@ -1,4 +1,4 @@
-"""What is known of a kernel's schedules."""
+"""Records of a kernel's schedules."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from .key import Key
 
 MEASURED, PRIOR = "measured", "prior"
 BAD = ("wrong", "crashed", "hung", "failed")
-"""What becomes of a candidate: measured; predicted, by a cost model, without a measurement; or bad
-in some way."""
+"""The status of a candidate: measured; predicted by a cost model; or bad in some way."""
 
 Options = Mapping[str, Any]
 
 
 class CannotTune(RuntimeError):
-    """A kernel can't be measured: the message says why."""
+    """A kernel can't be measured. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of a candidate. seconds: the median; spread: between quartiles, relative."""
+    """The result of a candidate. seconds: the median; spread: between quartiles, relative."""
 
     status: str
     seconds: float | None = None
@@ -34,8 +33,8 @@ class Found:
 
 @dataclass(frozen=True)
 class About:
-    """For people: the kernel's name, what it is (matmul, reduction, …), and its type; space: how
-    many schedules it may have."""
+    """Facts for people: the kernel's name, family (matmul, reduction, …) and dtype; space: the
+    number of its schedules."""
 
     name: str
     family: str
@@ -45,8 +44,8 @@ class About:
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a kernel. effort: of the search that was finished, or ''. chosen: the best
-    options, with their seconds and those of the default."""
+    """All results for a kernel. effort: of the last complete search, or ''. chosen: the best
+    options; seconds, default_seconds: their time and the default's."""
 
     key: Key
     about: About
@@ -59,12 +58,12 @@ class Record:
 
     @property
     def gain(self) -> float:
-        """How many times faster than the default the chosen one is."""
+        """The speedup of the chosen schedule over the default."""
         if not self.seconds or not self.default_seconds:
             return 1.0
         return self.default_seconds / self.seconds
 
 
 def text_of(options: Options) -> str:
-    """Options as they are kept: JSON in a fixed order."""
+    """Options as stored text: JSON in a fixed order."""
     return json.dumps(dict(options), sort_keys=True, separators=(",", ":"))

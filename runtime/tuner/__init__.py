@@ -1,7 +1,7 @@
-"""The tuner: it measures schedules of kernels, once, and keeps what it found.
+"""The tuner: it measures the schedules of kernels once, and stores the results.
 
-`engines` finds what can be chosen on a device: the device's own engine, or that of the kernels that
-the user wrote (`users`); `gpu` ranks what a GPU could run that isn't there. `search` says in which
-order schedules are tried, `bench` and `worker` measure them in a process of its own on what
-`operands` gives them, `session` ties these together and writes to `results.database`.
+`engines` finds the engine of a device, or of the user's kernels on it (`users`). `gpu` ranks
+schedules for a GPU that isn't present. `search` orders the schedules to try. `bench` and `worker`
+measure them in a separate process, with operands of `operands`. `session` ties these together and
+writes to `results.database`.
 """

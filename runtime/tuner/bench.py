@@ -1,4 +1,4 @@
-"""A worker process, seen from outside: candidates by schedule, bad ones with what they did."""
+"""The parent's side of a worker process: it measures schedules, and notes why some are bad."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from ..results.record import CannotTune, Found
 S = TypeVar("S")
 
 START = 120.0
-"""Seconds that a worker has to begin, the reference result included."""
+"""Seconds for a worker to start, including the reference result."""
 COMPILE = 60.0
-"""Seconds that a batch has to be compiled."""
+"""Seconds to compile a batch."""
 RUN = 20.0
-"""Seconds that a candidate has for its launches of one round."""
+"""Seconds for a candidate's launches of one round."""
 _TAIL = 400
 
 
 class _Ended(Exception):
-    """The worker is gone, or was ended for want of an answer.
+    """The worker ended, or was killed because it didn't answer.
 
-    status: crashed or hung. at: the place of the candidate it was at; places: of all it had.
+    status: crashed or hung. at: the place of the candidate that it was running; places: of all it
+        had.
     """
 
     def __init__(self, status: str, reason: str, at: int, places: dict[Any, int]):
@@ -42,17 +43,17 @@ class _Ended(Exception):
 
 
 class Bench(Generic[S]):
-    """Measures schedules of one kernel in a process that may be lost. Use as a context manager.
+    """Measures schedules of one kernel in a process that may crash. Use as a context manager.
 
-    name: by which the worker finds the engine, if not by its address. CannotTune for a kernel that
-    can't be sent to it.
+    name: the name by which the worker finds the engine; by default its address. CannotTune for a
+        kernel that can't be sent to a worker.
     """
 
     def __init__(
         self, kernel: Kernel | Bundle | Autotuned, engine: Engine[S], name: str | None = None
     ):
         self.kernel, self.engine = kernel, engine
-        self.found: dict[S, Found] = {}  # what is bad
+        self.found: dict[S, Found] = {}  # bad schedules
         self._request = {"kernel": engine.written(kernel), "engine": name or engine.address}
         self._places: dict[S, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
@@ -66,7 +67,7 @@ class Bench(Generic[S]):
         self.close()
 
     def close(self) -> None:
-        """Ends the worker."""
+        """End the worker."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -77,7 +78,8 @@ class Bench(Generic[S]):
         self._places.clear()
 
     def measure(self, schedules: Sequence[S], rounds: int) -> Mapping[S, Sequence[float]]:
-        """Seconds of each in each round, all in turn. What is bad is left out, and in `found`."""
+        """Seconds of each schedule in each round, all in turn. Bad ones are left out, and noted in
+        `found`."""
         while True:
             self.prepare(schedules)
             good = [s for s in schedules if s not in self.found]
@@ -92,15 +94,15 @@ class Bench(Generic[S]):
                 self._blame(end, guilty)
 
     def prepare(self, schedules: Sequence[S]) -> None:
-        """Compiles and checks what isn't yet: all at once; where that ends the worker, one by one,
-        to find out which did."""
+        """Compile and check the schedules that aren't yet prepared, all at once. If that ends the
+        worker, go one by one to find the guilty schedule."""
         together = True
         while missing := [s for s in schedules if s not in self._places and s not in self.found]:
             try:
                 self._add(missing if together else missing[:1])
             except _Ended as end:
                 if not together or len(missing) == 1:
-                    # A worker that is lost takes those that were ready with it.
+                    # With the worker its prepared candidates are lost too.
                     self._blame(end, missing[:1])
                 together = False
 
@@ -128,7 +130,7 @@ class Bench(Generic[S]):
             return
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the worker)
         self._lines = queue.Queue()
-        # What is compiled is kept: a worker that takes another's place finds it.
+        # Compiled code is cached, so the next worker finds it.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         environment.pop("TW_TUNE", None)  # a worker tunes nothing by itself
         self._process = subprocess.Popen(
@@ -137,7 +139,7 @@ class Bench(Generic[S]):
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the process that asked
+            start_new_session=True,  # Ctrl-C is for the parent
         )
         reader = threading.Thread(
             target=_read, args=(self._process.stdout, self._lines), daemon=True
@@ -149,7 +151,7 @@ class Bench(Generic[S]):
             raise CannotTune(f"its worker can't begin: {end.reason}") from None
 
     def _exchange(self, request: dict[str, Any], patience: float) -> dict[str, Any]:
-        """The answer. patience: seconds to its first line; each candidate has its own then."""
+        """Send a request and return the answer. patience: seconds to wait for each line of it."""
         process = self._process
         assert process is not None and process.stdin is not None
         self._at = -1

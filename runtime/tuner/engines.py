@@ -1,4 +1,4 @@
-"""Engines by name: of devices, and of the user's kernels on them."""
+"""Engines by name: those of devices, and those of the user's kernels on a device."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .users import USERS, Users
 
 
 def known(device: str) -> bool:
-    """Whether there is something to choose on a device."""
+    """Whether a device has an engine."""
     return device == "cpu" or device.startswith("cuda")
 
 
 def named(name: str) -> Engine[Any]:
-    """The engine of a device, that of the user's kernels there (`users@cuda:0`), or one that is
-    written out as `module:Class`. ValueError if nothing can be chosen there."""
-    if name == "cpu":  # also where NumPy runs all kernels
+    """The engine of a device, of the user's kernels there (`users@cuda:0`), or of a class named as
+    `module:Class`. ValueError for a device without one."""
+    if name == "cpu":  # even where NumPy runs all kernels
         return native.ENGINE
     if name.startswith(USERS):
         return of_users(name.removeprefix(USERS))

@@ -1,4 +1,4 @@
-"""GPUs that aren't there: their schedules are ranked, by the cost model and by compiled kernels."""
+"""GPUs that aren't present: the cost model and compiled kernels rank their schedules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..device import Device, Launch
 
 
 class Offline(Triton):
-    """A GPU that isn't at hand: its schedules are ranked, none is measured."""
+    """A GPU that isn't present. Its schedules can be ranked but not measured."""
 
     def __init__(self, target: str):
         self.name, self.target = target, gpu(target)
@@ -38,8 +38,9 @@ class Offline(Triton):
 def compiled_ranks(
     engine: Triton, kernel: Kernel | Bundle, schedules: Sequence[Schedule]
 ) -> Mapping[Schedule, tuple[float, Usage | None]]:
-    """Seconds by the cost model with the registers and the memory of the compiled kernel; those
-    that can't be compiled, or spill, are last. Compiled in parallel processes."""
+    """Seconds by the cost model, which gets the registers and the memory of the compiled kernel.
+    Schedules that can't be compiled, or spill, come last. Parallel processes compile the
+    kernels."""
     requests = [offline.request(emit(kernel, s), engine.target.name) for s in schedules]
     found: dict[Schedule, tuple[float, Usage | None]] = {}
     for schedule, compiled in zip(schedules, _compiled(requests)):

@@ -1,4 +1,4 @@
-"""What a kernel is given when it is measured, and what it should make of that."""
+"""Operands for measuring a kernel, and the expected results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..cpu.numpy import NumpyDevice
 
 @dataclass(frozen=True)
 class Case:
-    """Arrays with one axis. before: what is in the outputs at first; expected: what is there
+    """Operands as arrays with one axis. before: the outputs before a launch; expected: the outputs
     after a launch with `inputs` and `scalars`."""
 
     before: Sequence[np.ndarray]
@@ -27,7 +27,7 @@ class Case:
 
 
 def case_of(kernel: Kernel | Bundle) -> Case:
-    """Operands for one of our kernels, with the results of its NumPy program."""
+    """Operands for a generated kernel, with the results of its NumPy program."""
     members = kernel.members if isinstance(kernel, Bundle) else (kernel,)
     random = np.random.default_rng(0)
     sizes = {b: n for k in members for b, n in _positions(k).items()}
@@ -46,7 +46,7 @@ def case_of(kernel: Kernel | Bundle) -> Case:
 
 
 def _positions(kernel: Kernel) -> dict[Any, int]:
-    """The buffers whose elements are positions, and how many of these there are."""
+    """The buffers whose elements are positions -> the number of valid positions."""
     found: dict[Any, int] = {}
     for value in kernel.values:
         for index in value.indices():
@@ -61,7 +61,7 @@ def _positions(kernel: Kernel) -> dict[Any, int]:
 
 
 def _bounds(kernel: Kernel) -> dict[Buffer, int]:
-    """The buffers that hold the bounds of groups, and among how many rows these are."""
+    """The buffers that hold bounds of groups -> the number of rows that the groups divide."""
     return {
         v.segment.first.buffer: v.segment.along.extent
         for v in kernel.values
@@ -78,7 +78,7 @@ def _mark(value: Any, size: int, found: dict[Any, int]) -> None:
 
 
 def operand(dtype: DType, count: int, positions: int | None, random: Any) -> np.ndarray:
-    """Numbers that no op makes NaN of, and whose sums don't cancel."""
+    """Numbers that give NaN in no op, and whose sums don't cancel."""
     if dtype.category == BOOL:
         return random.integers(0, 2, count).astype(bool)
     if dtype.category == FLOAT:

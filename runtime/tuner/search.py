@@ -1,11 +1,12 @@
-"""The order in which schedules are tried, and when it is enough.
+"""The order in which schedules are tried, and the end of a search.
 
-First the default, what was best for similar kernels, what the cost model puts in front, and some
-that are far from all of these; then by turns what a surface fitted to the times promises, and what
-differs from the best in one choice. Of each batch the slow ones are dropped early, the others
-measured again (successive halving), always side by side with the default: machines get slower and
-faster by the minute, and what is compared is the ratio within a round. In the end the best few are
-measured against one another until one of them is clear of the noise.
+A search begins with the default, the best schedules of similar kernels, the cost model's
+favourites, and some that are far from all of these. Then it takes by turns the most promising ones
+on a surface fitted to the times, and neighbours of the best that differ in one choice. In each
+batch slow schedules are dropped early and the others measured again (successive halving). The
+default is always measured beside them and ratios within a round are compared, because a machine's
+speed changes by the minute. At the end the best few are measured against one another until one of
+them is clear of the noise.
 """
 
 from __future__ import annotations
@@ -26,28 +27,29 @@ S = TypeVar("S")
 EFFORTS = {"quick": (0.06, 24), "full": (0.19, 128), "exhaustive": (1.0, None)}
 """The share of a space that a search measures, and the most candidates."""
 LEAST = 6
-"""Candidates that are measured in any case, if there are so many."""
+"""The fewest candidates that a search measures, if there are so many."""
 BATCH = 6
 RIDGE = 1e-3
 """The penalty on the coefficients of the surface."""
 SLACK = (1.5, 1.2, 1.08)
-"""How much slower than the best a candidate may be after each round to be measured again."""
+"""After each round, how many times as slow as the best a candidate may be to be measured again."""
 FINALISTS = 4
 CLOSE = 1.06
-"""How much slower than the best a finalist may seem."""
+"""How many times as slow as the best a finalist may seem."""
 ROUNDS = 24
 """The most rounds of the final."""
 CLEAR = 2.0
 """Standard errors by which a winner is clear of the noise."""
 
 Measure = Callable[[Sequence[S], int], Mapping[S, Sequence[float]]]
-"""measure(schedules, rounds): seconds of each in each round, all in turn; bad ones are left out."""
+"""measure(schedules, rounds): seconds of each schedule in each round, all in turn, without bad
+ones."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """What a schedule took. ratio: over the default's time, by the median of rounds; spread:
-    between quartiles, over the median."""
+    """The times of a schedule. ratio: the median over rounds of its time divided by the default's;
+    spread: between quartiles, divided by the median."""
 
     ratio: float
     spread: float
@@ -55,8 +57,8 @@ class Times:
 
     @staticmethod
     def of(seconds: Sequence[float], others: Sequence[float], factor: float = 1.0) -> Times:
-        """By the time of another schedule in the same rounds, which takes `factor` of the
-        default's."""
+        """Times relative to another schedule in the same rounds, which takes `factor` times the
+        default's time."""
         ratios = [factor * a / b for a, b in zip(seconds, others)]
         middle = statistics.median(ratios)
         low, high = middle, middle
@@ -67,7 +69,7 @@ class Times:
 
 @dataclass
 class State(Generic[S]):
-    """What a search knows: the ratios to the default of what was measured, and what is bad."""
+    """The knowledge of a search: ratios of measured schedules to the default, and bad schedules."""
 
     ratios: dict[S, float] = field(default_factory=dict)
     bad: set[S] = field(default_factory=set)
@@ -81,7 +83,7 @@ class State(Generic[S]):
 
 
 def count(space: Space[S], effort: str) -> int:
-    """How many candidates a search of this effort measures at most."""
+    """The most candidates that a search of this effort measures."""
     share, most = EFFORTS[effort]
     wanted = max(LEAST, math.floor(share * len(space)))
     return min(len(space), wanted if most is None else min(wanted, most))
@@ -90,13 +92,13 @@ def count(space: Space[S], effort: str) -> int:
 def batches(
     space: Space[S], state: State[S], effort: str, seeds: Iterable[S] = ()
 ) -> Iterable[list[S]]:
-    """What to measure, a few at a time. `state` is to be kept up between two batches; what it
-    knows isn't asked for again, but counts."""
+    """Schedules to measure, in batches. The caller updates `state` between batches. Schedules in
+    `state` aren't repeated, but count."""
     most = count(space, effort)
     surface = Surface(space)
 
     def new(*orders: Iterable[S]) -> list[S]:
-        """The first ones that aren't known, from several orders by turns."""
+        """The first unknown schedules of several orders, taken by turns."""
         left = most - sum(state.knows(s) for s in space.schedules)
         mixed = (s for each in itertools.zip_longest(*orders) for s in each if s in space.places)
         fresh = (s for s in dict.fromkeys(mixed) if not state.knows(s))
@@ -113,9 +115,9 @@ def batches(
 
 
 class Surface(Generic[S]):
-    """Times as a smooth function of the choices: a quadratic response surface, fitted to what was
-    measured (Box and Wilson, On the Experimental Attainment of Optimum Conditions, 1951). The cost
-    model's prediction, where there is one, is one more variable."""
+    """Times as a smooth function of the choices: a quadratic response surface, fitted to the
+    measurements (Box and Wilson, On the Experimental Attainment of Optimum Conditions, 1951). The
+    cost model's prediction, where there is one, is one more variable."""
 
     def __init__(self, space: Space[S]):
         self.space = space
@@ -137,8 +139,8 @@ class Surface(Generic[S]):
         self.index = {s: i for i, s in enumerate(self.placed)}
 
     def spread(self, near: Iterable[S], number: int) -> list[S]:
-        """So many schedules far from some, and from one another, of the half that the cost model
-        prefers."""
+        """`number` schedules far from those in `near` and from one another, of the half that the
+        cost model prefers."""
         rows = [self.index[s] for s in near if s in self.index]
         if not rows or not self.x.shape[1]:
             return list(self.space.ranked[:number])
@@ -155,12 +157,12 @@ class Surface(Generic[S]):
         return out
 
     def order(self, ratios: Mapping[S, float]) -> list[S]:
-        """All schedules, by the time that they are expected to take."""
+        """All schedules, in the order of their expected time."""
         rows = [self.index[s] for s in ratios if s in self.index]
         if len(rows) < 3:
             return list(self.space.ranked)
         known = np.log([ratios[s] for s in ratios if s in self.index])
-        # What is far from the best matters less, and a penalty keeps what is unknown near the mean.
+        # Slow schedules weigh less, and a penalty keeps unknown ones near the mean.
         weight = np.exp(-(known - known.min()))[:, None]
         terms, mean = self.terms[rows], float(np.average(known, weights=weight[:, 0]))
         penalty = math.sqrt(RIDGE) * np.eye(terms.shape[1])
@@ -174,8 +176,8 @@ class Surface(Generic[S]):
 
 
 def measure_batch(batch: Sequence[S], default: S, measure: Measure[S]) -> dict[S, Times]:
-    """The times of a batch, of which slow ones have fewer rounds. What is missing is bad; all of
-    it if the default doesn't run."""
+    """The times of a batch. Slow schedules get fewer rounds, bad ones are missing. Nothing is
+    returned if the default doesn't run."""
     alive = list(dict.fromkeys([default, *batch]))
     seconds: dict[S, list[float]] = {}
     for slack in SLACK:
@@ -190,8 +192,8 @@ def measure_batch(batch: Sequence[S], default: S, measure: Measure[S]) -> dict[S
         alive = [s for s in alive if s == default or ratio[s] <= slack * ratio[best]]
         if alive == [default]:
             break
-    # One that was dropped is compared with the best, in the rounds that it was in: a round in which
-    # the default was slow says nothing about it.
+    # A dropped schedule is compared with the best in the rounds that both were in. So a round in
+    # which the default was slow doesn't distort its ratio.
     factor = Times.of(seconds[best], seconds[default]).ratio
     return {s: Times.of(each, seconds[best], factor) for s, each in seconds.items()}
 
@@ -202,7 +204,7 @@ def final(
     measure: Measure[S],
     expired: Callable[[], bool] = lambda: False,
 ) -> tuple[S, dict[S, Times]]:
-    """The winner among the best, and what was measured.
+    """The winner among the best, and the times of the finalists.
 
     The default wins unless another one is clear of the noise.
     """
@@ -237,7 +239,7 @@ def final(
 
 
 def is_slower(seconds: Sequence[float], best: Sequence[float]) -> bool:
-    """Whether it is, clear of the noise, by the rounds that both were in."""
+    """Whether a schedule is slower than the best, clear of the noise, in their common rounds."""
     pairs = [math.log(a / b) for a, b in zip(seconds, best)]
     if len(pairs) < 4:
         return False

@@ -1,4 +1,4 @@
-"""Tuning kernels: searches, one after the other, whose every result is kept at once."""
+"""Tuning sessions: searches one after another. Each result is stored at once."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from .gpu import Offline
 
 COMPILED = {"quick": 4, "full": 16, "exhaustive": 64}
-"""How many schedules are compiled for a ranking, by effort."""
+"""The number of schedules compiled for a ranking, by effort."""
 
 
 @dataclass
 class Progress:
-    """How far the search of a kernel is.
+    """The progress of a kernel's search.
 
-    candidates: measured or bad, `most` at most. best: seconds of the best so far, default: of the
-    default; trail: of each candidate that was measured, seconds since the search began, and of a
-    launch.
+    candidates: measured or bad ones, at most `most`. best: seconds of the best so far, default: of
+        the default. trail: (seconds since the search began, seconds of a launch) of each measured
+        candidate.
     """
 
     about: About
@@ -52,10 +52,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a kernel's search.
+    """The result of a kernel's search.
 
-    measured: candidates that were measured this time; known: in all. complete: whether it came to
-    its end; else it was interrupted, and goes on where it was when it is begun again.
+    measured: candidates measured this time; known: in all. complete: whether the search was
+        finished. An interrupted search continues at the next call.
     """
 
     record: Record
@@ -68,11 +68,11 @@ class Result:
 
 
 class Session:
-    """A time of tuning on one engine.
+    """A tuning session on one engine.
 
-    database: where results are. effort: of each search. budget: seconds for all of them, None for
-    as long as it takes. on: called whenever something new is known. turn: what to be in while
-    measuring. engine_name: by which workers find the engine, if not by its device.
+    database: holds the results. effort: of each search. budget: seconds for all searches, None for
+        no limit. on: called with each new result. turn: makes the context manager to hold while
+        measuring. engine_name: the name by which workers find the engine; by default its device.
     """
 
     def __init__(
@@ -96,17 +96,16 @@ class Session:
         return self._deadline is not None and time.monotonic() > self._deadline
 
     def tune(self, kernel: Kernel | Bundle | Autotuned, family: str = "") -> Result:
-        """Search the schedules of a kernel, or go on where a search was left.
+        """Search the schedules of a kernel, or continue an interrupted search.
 
-        KeyboardInterrupt goes through to the caller; what was measured until then is kept, and the
-        best of it is chosen. CannotTune for a kernel whose default can't be measured, as its
-        operands make it fail.
+        KeyboardInterrupt reaches the caller. The measurements up to then are stored, and the best
+        schedule is chosen. CannotTune for a kernel whose default fails on the operands.
         """
         return _Search(self, kernel, family or family_of(kernel)).run()
 
 
 class _Search:
-    """One kernel."""
+    """The search of one kernel."""
 
     def __init__(self, session: Session, kernel: Kernel | Bundle | Autotuned, family: str):
         self.session, self.kernel = session, kernel
@@ -136,14 +135,14 @@ class _Search:
         )  # fmt: skip
 
     def _is_done(self, record: Record) -> bool:
-        """Whether a search of this effort, or a greater one, came to its end in the same space."""
+        """Whether a search of at least this effort was finished in the same space."""
         efforts = list(search.EFFORTS)
         if record.effort not in efforts or record.about.space != len(self.space):
             return False
         return efforts.index(record.effort) >= efforts.index(self.session.effort)
 
     def _search(self) -> bool:
-        """Whether it came to its end."""
+        """Search until the end or until time is up; whether the end was reached."""
         session, default = self.session, self.space.default
         with Bench(self.kernel, self.engine, session._engine_name) as bench:
             self.bench = bench
@@ -152,7 +151,7 @@ class _Search:
                     self._choose()
                     return False
                 with _alone(self.database.path):
-                    self._recall()  # another tuner may have measured some of them meanwhile
+                    self._recall()  # another tuner may have measured some meanwhile
                     batch = [s for s in batch if not self.state.knows(s)]
                     if batch:
                         self._keep(search.measure_batch(batch, default, self._measure), batch)
@@ -175,7 +174,7 @@ class _Search:
         return seen
 
     def _recall(self) -> None:
-        """What the database knows of candidates of this space."""
+        """Read the database's results for candidates of this space."""
         record = self.database.record(self.key)
         if record is None:
             return
@@ -194,7 +193,7 @@ class _Search:
         self._report()
 
     def _keep(self, seen: Mapping[Any, search.Times], batch: Sequence[Any]) -> None:
-        """What a batch told, in memory and on disk."""
+        """Keep the results of a batch in memory and on disk."""
         found: dict[str, Found] = {}
         for schedule, times in seen.items():
             assert self.seconds is not None
@@ -221,7 +220,7 @@ class _Search:
         self._report()
 
     def _choose(self, winner: Any = None) -> None:
-        """Make the best so far what kernels get from now on."""
+        """Store the best so far as the schedule that kernels get from now on."""
         best = self.state.best if winner is None else winner
         if best is None or self.seconds is None:
             return
@@ -237,7 +236,8 @@ class _Search:
         self.session._on(progress)
 
     def _seeds(self) -> list[Any]:
-        """What was best for the nearest of other sizes, and what a cost model put first offline."""
+        """The best schedules of the nearest other sizes, and the first ones of an offline
+        ranking."""
         near = []
         for record in self.database.records(self.key.device):
             same = record.key.structure == self.key.structure and record.chosen is not None
@@ -258,7 +258,7 @@ class _Search:
 
 
 def family_of(kernel: Kernel | Bundle | Autotuned) -> str:
-    """What a kernel is, in a word."""
+    """The family of a kernel, in a word or two."""
     if isinstance(kernel, Autotuned):
         return "custom"
     if isinstance(kernel, Bundle):
@@ -274,7 +274,7 @@ def family_of(kernel: Kernel | Bundle | Autotuned) -> str:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """While one tuner measures, others on this machine wait: they would slow each other down."""
+    """Let other tuners on this machine wait while one measures: they would slow each other down."""
     try:
         import fcntl
     except ImportError:  # no such locks on this system
@@ -288,8 +288,8 @@ def _alone(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Ranking:
-    """A kernel's schedules by the cost model. first: the best ones, with seconds; those that were
-    compiled (`compiled` of them) with what the compiler made of them. seconds: of ranking."""
+    """A kernel's schedules, ranked by the cost model. first: the best ones with their seconds, and
+    with the compiler's figures for the `compiled` ones. seconds: time of the ranking."""
 
     about: About
     default: float
@@ -302,10 +302,11 @@ def rank(
     engine: Offline, database: Database, kernel: Kernel | Bundle, effort: str = "full",
     family: str = "",
 ) -> Ranking:  # fmt: skip
-    """Rank schedules without a measurement, and keep that for a search on the GPU to begin with.
+    """Rank schedules without a measurement, and store the ranking as a start for a search on the
+    GPU.
 
     The first ones are compiled, and ranked again by the registers and the memory they take.
-    Predictions are marked as such: no kernel gets a schedule by them.
+    Predictions are marked as such: no kernel gets its schedule from them.
     """
     from .gpu import compiled_ranks
 
@@ -321,7 +322,7 @@ def rank(
     if wanted:
         compiled = compiled_ranks(engine, kernel, wanted)
         predicted |= {s: seconds for s, (seconds, _) in compiled.items()}
-    # What wasn't compiled comes after what was: its registers are guessed.
+    # Schedules that weren't compiled come later, as their registers are guessed.
     order = sorted(predicted, key=lambda s: (bool(wanted) and s not in wanted, predicted[s]))
     finite = [(engine.options(s), predicted[s]) for s in order if predicted[s] < float("inf")]
     found = {text_of(options): Found(PRIOR, seconds) for options, seconds in finite}

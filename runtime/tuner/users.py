@@ -1,7 +1,7 @@
-"""The configs of kernels that the user wrote and autotuned.
+"""The configs of autotuned kernels of the user's.
 
-They are compiled where the kernel is, and a worker is sent machine code: it needs neither the
-user's module nor Triton. What is right is what the first config gives.
+The process that has the kernel compiles the configs, and sends machine code to a worker. The worker
+needs neither the user's module nor Triton. The first config's results are the reference.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ..results.record import CannotTune, Options
 from .operands import Case, operand
 
 USERS = "users@"
-"""Before the name of a device: the engine of the user's kernels there."""
+"""The prefix of a device's name for the engine of the user's kernels there."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a worker knows of an autotuned kernel. reference: its first config."""
+    """An autotuned kernel as a worker gets it. reference: its first config."""
 
     outputs: tuple[Buffer, ...]
     inputs: tuple[Buffer, ...]
@@ -43,7 +43,7 @@ class Sample:
 
 
 class Users(Engine[Config]):
-    """What can be chosen for the user's kernels on a device."""
+    """The engine of the user's kernels on a device."""
 
     def __init__(self, name: str):
         self.name = name
@@ -76,7 +76,8 @@ class Users(Engine[Config]):
         return dict(schedule)
 
     def space(self, kernel: Any) -> Space[Config]:
-        """An axis for each keyword of the configs. CannotTune where they aren't compiled."""
+        """The configs, with an axis for each of their keywords. CannotTune where nothing is
+        compiled."""
         if not self.name.startswith("cuda"):
             raise CannotTune(
                 f"configs of @triton.autotune are tuned on cuda: on {self.name} Triton's "
@@ -120,7 +121,7 @@ class Users(Engine[Config]):
         return sample
 
     def candidates(self, kernel: Autotuned, schedules: Sequence[Config]) -> list[Any]:
-        """Machine code, or why there is none."""
+        """Machine code of each config, or the reason why there is none."""
         found = []
         for schedule in schedules:
             try:
@@ -143,8 +144,8 @@ class Users(Engine[Config]):
         return found
 
     def case(self, device: Any, kernel: Sample) -> Case:
-        """Memory that is written to is full of numbers too, since some kernels change what they
-        find. Integers are zeros: positions, lengths and locks may be nothing else."""
+        """Operands. Outputs are filled with numbers too, since some kernels update them. Integers
+        are zeros, the one safe value for positions, lengths and locks."""
         random = np.random.default_rng(0)
         before, inputs = (
             [
@@ -163,7 +164,7 @@ class Users(Engine[Config]):
 
     def _packed(self, emitted: Emitted) -> Packed:
         (image,) = self.device().kernels.images([emitted])
-        # A launch follows from the arguments and the grid alone.
+        # A launch needs the arguments and the grid alone.
         bare = replace(emitted, body="", constexprs={}, function=None)
         return Packed(bare, image, None)
 

@@ -1,4 +1,4 @@
-"""The process in which candidates run: what one of them does wrong ends with it.
+"""The process in which candidates run, so that their crashes end nothing else.
 
 It reads requests from stdin, a line of JSON each, and answers with lines of JSON:
 
@@ -7,8 +7,8 @@ It reads requests from stdin, a line of JSON each, and answers with lines of JSO
     {"measure": [PLACE, ...], "rounds": N}   {"at": PLACE} before each sample, then
                                              {"seconds": [[...], ...]}, by place and round
 
-TEXT and CANDIDATE are as the engine writes them. PLACE counts what was prepared. FOUND is null for
-what runs and is right, else [status, reason].
+The engine writes TEXT and CANDIDATE. PLACE numbers the prepared candidates. FOUND is null for a
+candidate with right results, else [status, reason].
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from . import engines
 from .operands import case_of
 
 SAMPLE = 1e-3
-"""Seconds that launches are timed together, at least: of a fast kernel as many as it takes."""
+"""The least seconds of a sample. Of a fast kernel a sample has many launches."""
 TRIES = 3
-"""So often that is done; the least counts, for what disturbs a launch makes it longer."""
+"""Samples of a round. The shortest counts, as disturbances only lengthen a launch."""
 MOST = 256
-"""Launches of a sample, at most."""
+"""The most launches of a sample."""
 _PR_SET_PDEATHSIG = 1
 
 
 class Trial:
-    """A kernel with operands, and what it should make of them."""
+    """A kernel with operands and expected results."""
 
     def __init__(self, kernel: Any, engine: Engine[Any]):
         """kernel: as the engine reads it."""
@@ -56,7 +56,8 @@ class Trial:
         self.launches: list[Any] = []
 
     def prepare(self, candidates: Sequence[Any], answer: Any) -> list[Any]:
-        """None, or (status, reason), for each; those that are right are added to `launches`."""
+        """Compile and check candidates: None or (status, reason) for each. Their launches are added
+        to `launches`."""
         first = len(self.launches)
         made = self.engine.launches(self.device, self.kernel, candidates)
         self.launches += made
@@ -67,7 +68,7 @@ class Trial:
         return found
 
     def _before(self) -> list[Any]:
-        """Outputs that no launch has written to; a device may take an array as its memory."""
+        """Fresh outputs. They are copies, as a device may take an array as its memory."""
         return [self.device.from_numpy(each.copy()) for each in self.case.before]
 
     def _check(self, launch: Any) -> tuple[str, str] | None:
@@ -127,9 +128,9 @@ class Trial:
 
 
 def difference(found: np.ndarray, expected: np.ndarray, kernel: Kernel | Bundle) -> str | None:
-    """What is wrong with an output, or None.
+    """The error in an output, or None.
 
-    Sums may be made in another order, and what is compared with them may fall to the other side.
+    Sums may be in another order, and so a comparison with a sum may turn out the other way.
     """
     if found.dtype.kind in "biu":
         share = np.mean(found != expected) if found.size else 0.0
@@ -151,14 +152,14 @@ def difference(found: np.ndarray, expected: np.ndarray, kernel: Kernel | Bundle)
 
 
 def _end_with_parent() -> None:
-    """Whatever a candidate is at, this process doesn't outlive the one that asked."""
+    """Have the system kill this process when its parent ends, whatever a candidate is doing."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
     _end_with_parent()
-    # What libraries print must not mix with the answers.
+    # Prints of libraries must not mix with the answers.
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
 

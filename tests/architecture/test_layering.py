@@ -242,10 +242,10 @@ ROOMS = {
     """,
     "frontend": """
         devices recording return_types
-        functions settings
-        autograd backends exchange inspection linalg random replay
+        functions settings types
+        autograd backends exchange inspection linalg random replay testing
         _tensor aot library
-        amp methods nn
+        amp nn
         compiler optim publish serialization tuning
         __init__ cuda utils
         accelerator onnx version

@@ -1,8 +1,8 @@
 """Training scripts as people write them, for the runner in test_programs.py.
 
-A program is a generator of `torch` and `draw`. It runs for as many steps as it is asked for and
-yields, at each, what must be the same under PyTorch and under tilewright: tensors, modules,
-optimizers, numbers, strings, exceptions, and lists, tuples and dicts of them.
+A program is a generator function of `torch` and `draw`. At each step it yields values that must be
+the same under PyTorch and under tilewright: tensors, modules, optimizers, numbers, strings,
+exceptions, and lists, tuples and dicts of them.
 
     @program
     def regression(torch, draw):
@@ -16,7 +16,7 @@ optimizers, numbers, strings, exceptions, and lists, tuples and dicts of them.
             optimizer.step()
             yield loss, model
 
-Random numbers come from `draw`, as the two frameworks' own generators differ.
+Random numbers come from `draw`, because the frameworks' own generators differ.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ import numpy as np
 
 
 class Draw:
-    """Random tensors, the same for both frameworks. Floats have the default dtype."""
+    """Draws random tensors that are the same for both frameworks. Floats have the default dtype."""
 
     def __init__(self, torch: Any, seed: int):
         self.torch = torch
         self.rng = np.random.default_rng(seed)
 
     def __call__(self, *shape: int, requires_grad: bool = False) -> Any:
-        """Normal numbers."""
+        """Normally distributed numbers."""
         return self.tensor(self.rng.standard_normal(shape), requires_grad)
 
     def uniform(self, *shape: int) -> Any:
@@ -89,8 +89,8 @@ Steps = Iterator[Any]
 class Program:
     """A script.
 
-    steps: the generator. varies: the reason why late steps may still record and compile something
-        new. broken: the reason why it is known to fail. loose: a factor of its tolerances.
+    steps: the generator function. varies: the reason why late steps may still record and compile
+    new graphs. broken: the reason of a known failure. loose: a factor for its tolerances.
     """
 
     name: str
@@ -104,7 +104,7 @@ PROGRAMS: dict[str, Program] = {}
 
 
 def program(function: Any = None, **notes: Any) -> Any:
-    """Registers a program; `notes` are fields of Program."""
+    """Register a program. `notes` are fields of Program."""
     if function is None:
         return lambda f: program(f, **notes)
     name = function.__name__
@@ -114,14 +114,14 @@ def program(function: Any = None, **notes: Any) -> Any:
 
 
 def update(optimizer: Any, loss: Any) -> None:
-    """A step of an optimizer, in the three lines that most scripts have for it."""
+    """An optimizer's step in the usual three lines."""
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
 
 
 def raised(call: Callable[..., Any], *args: Any, **options: Any) -> Exception | None:
-    """The exception that a call raises, without the frames, which would keep tensors."""
+    """The exception that a call raises, without frames, which would keep tensors alive."""
     try:
         call(*args, **options)
     except Exception as error:

@@ -1,4 +1,5 @@
-"""The surroundings of a step: hooks, copies, files, threads, data, exceptions. Other computing."""
+"""The surroundings of a step: hooks, copies, files, threads, data, exceptions. Also other
+computations."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def hooks_on_modules(torch, draw):
 
 @program
 def class_activation_maps(torch, draw):
-    """Gradients of features, kept by a hook, without a step."""
+    """Gradients of features, which a hook keeps, without an optimizer's step."""
     nn = torch.nn
     conv, head = draw.into(nn.Conv2d(1, 3, 3)), draw.into(nn.Linear(3, 2))
     while True:
@@ -64,7 +65,7 @@ def class_activation_maps(torch, draw):
 
 @program
 def exceptions_amid_a_step(torch, draw):
-    """A batch of the wrong shape, an error of the user's in forward: the loop goes on."""
+    """A batch of the wrong shape, and a user's error in forward. The loop continues."""
     nn = torch.nn
 
     class Fragile(nn.Module):
@@ -136,7 +137,7 @@ def copies_amid_training(torch, draw):
 
 @program
 def checkpoint_files(torch, draw):
-    """Saved and loaded at each step: model, optimizer, schedule; and pickled."""
+    """Model, optimizer and schedule are saved, loaded and pickled at each step."""
     nn = torch.nn
     model = draw.into(
         nn.Sequential(nn.Linear(3, 4, bias=False), nn.BatchNorm1d(4), nn.Linear(4, 1))
@@ -262,7 +263,7 @@ def results_of_a_generator(torch, draw):
 
 @program
 def dropout_by_shape(torch, draw):
-    """Draws differ; shares, flags and what a mask does don't."""
+    """Draws differ, but not shares, flags and the effect of a mask."""
     drop = torch.nn.Dropout(0.5)
     w = draw(400, requires_grad=True)
     while True:

@@ -9,7 +9,8 @@ from . import program, update
 
 
 class Attention:
-    """Made by a function, as the class of modules depends on the framework."""
+    """Makes a module of a new class each time, as the base class Module depends on the
+    framework."""
 
     def __new__(cls, torch, size, heads):
         nn = torch.nn
@@ -17,7 +18,8 @@ class Attention:
         class CausalSelfAttention(nn.Module):
             def __init__(self):
                 super().__init__()
-                # No bias: that of the keys has a gradient of roundings, which Adam enlarges.
+                # No bias: the keys' bias has a gradient of mere rounding errors, which Adam
+                # enlarges.
                 self.c_attn = nn.Linear(size, 3 * size, bias=False)
                 self.c_proj = nn.Linear(size, size)
                 self.register_buffer("bias", torch.tril(torch.ones(8, 8)).view(1, 1, 8, 8))
@@ -139,7 +141,7 @@ def gpt_generates(torch, draw):
 
 @program
 def attention_with_a_cache(torch, draw):
-    """Keys and values grow by `cat`, or are written to places of a buffer."""
+    """Keys and values grow by `cat`, or are written into a buffer."""
     nn = torch.nn
     q_proj, kv_proj = draw.into(nn.Linear(4, 4)), draw.into(nn.Linear(4, 8))
     while True:

@@ -88,7 +88,7 @@ def polynomial_as_a_module(torch, draw):
 
 @program
 def depth_drawn_at_each_step(torch, draw):
-    """A net whose middle layer is applied some times, with shared weights."""
+    """A net that applies its middle layer several times, with shared weights."""
     nn = torch.nn
     first, middle, last = (draw.into(nn.Linear(*s), 0.3) for s in ((3, 5), (5, 5), (5, 1)))
     net = nn.ModuleList([first, middle, last])
@@ -308,7 +308,8 @@ def proximal_steps(torch, draw):
 
 @program
 def sharpness_aware(torch, draw):
-    """Two backward passes a step: up to the worst neighbour, and the step from there."""
+    """Two backward passes for each step: one to climb to the worst neighbour, one for the step from
+    there."""
     F = torch.nn.functional
     model = draw.mlp(3, 4, 2)
     base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -375,7 +376,7 @@ def evolution_strategy(torch, draw):
 
 @program
 def gradients_by_differences(torch, draw):
-    """Each entry is moved up and down in place, and the slope held against autograd's."""
+    """Each entry is moved up and down in place, and the slope compared with autograd's."""
     w = draw(2, 2, requires_grad=True)
     x = draw(3, 2)
 
@@ -423,7 +424,7 @@ def straight_through_rounding(torch, draw):
 
 @program
 def ascent_and_descent(torch, draw):
-    """A Lagrangian: the multiplier goes up, its gradient is negated in place."""
+    """A Lagrangian: the multiplier ascends, with its gradient negated in place."""
     x, multiplier = draw(3, requires_grad=True), torch.zeros((), requires_grad=True)
     optimizer = torch.optim.SGD([x, multiplier], lr=0.05)
     while True:

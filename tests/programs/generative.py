@@ -85,7 +85,7 @@ def affine_coupling_flow(torch, draw):
 
 @program
 def diffusion(torch, draw):
-    """Noise is predicted at drawn times; samples walk back."""
+    """A net predicts the noise at drawn times, and samples walk back."""
     F = torch.nn.functional
     steps = 6
     betas = torch.linspace(1e-3, 0.2, steps)
@@ -222,7 +222,7 @@ def actor_critic(torch, draw):
 
 @program
 def deep_q_learning(torch, draw):
-    """A replay memory, a target net that is copied or follows softly."""
+    """A replay memory, and a target net that is copied or follows softly."""
     import copy
 
     F = torch.nn.functional
@@ -285,7 +285,7 @@ def clipped_policy_updates(torch, draw):
 
 @program
 def deterministic_policy_gradient(torch, draw):
-    """The actor's loss goes through the critic, whose gradients are thrown away."""
+    """The actor's loss goes through the critic, whose gradients are dropped."""
     import copy
 
     nn = torch.nn

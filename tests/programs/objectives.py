@@ -1,4 +1,4 @@
-"""Losses: of pictures, pairs, graphs, several tasks."""
+"""Losses for pictures, pairs, graphs and several tasks."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def siamese_and_triplets(torch, draw):
 
 @program
 def momentum_encoder_with_a_queue(torch, draw):
-    """Contrast against a queue of keys in a buffer, written to in a ring."""
+    """Contrast against a queue of keys, in a ring buffer."""
     import copy
 
     nn, F = torch.nn, torch.nn.functional

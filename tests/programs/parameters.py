@@ -1,4 +1,4 @@
-"""Parameters that are frozen, replaced, shared, averaged, pruned."""
+"""Frozen, replaced, shared, averaged and pruned parameters."""
 
 from __future__ import annotations
 

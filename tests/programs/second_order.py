@@ -88,7 +88,7 @@ def checkpointed_blocks(torch, draw):
 
 @program
 def recomputed_in_a_function(torch, draw):
-    """Checkpointing by hand: a Function that runs its part again in backward."""
+    """Checkpointing by hand: a Function that repeats its forward pass in backward."""
     body = draw.mlp(3, 4, 3)
 
     class Again(torch.autograd.Function):

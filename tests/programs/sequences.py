@@ -8,7 +8,7 @@ from . import program, update
 
 
 def repackage(h):
-    """Hidden states, away from their history."""
+    """Hidden states, detached from their history."""
     return tuple(repackage(v) for v in h) if isinstance(h, tuple) else h.detach()
 
 
@@ -85,8 +85,8 @@ def state_detached_in_place(torch, draw):
 
 @program
 def truncated_with_longer_windows(torch, draw):
-    """k1 = 1, k2 = 3: states are kept with the leaf they were detached to, and the gradient is
-    handed on from one to the next."""
+    """k1 = 1, k2 = 3: each state is kept with its detached leaf, and the gradient is passed from
+    one to the next."""
     cell = draw.into(torch.nn.RNNCell(2, 3))
     optimizer = torch.optim.SGD(cell.parameters(), lr=0.05)
     states = [(None, torch.zeros(1, 3))]
@@ -111,7 +111,8 @@ def truncated_with_longer_windows(torch, draw):
 
 @program(varies="places that are written to are part of a plan")
 def character_rnn_by_hand(torch, draw):
-    """The classifier of names: a cell of linear layers, one letter at a time, updated by hand."""
+    """The classifier of names: a cell of linear layers reads one letter at a time, with manual
+    updates."""
     nn = torch.nn
 
     class RNN(nn.Module):
@@ -254,7 +255,7 @@ def decoder_with_additive_attention(torch, draw):
 
 @program
 def beam_search(torch, draw):
-    """Beams are picked again at each word by positions, along with the states."""
+    """At each word, positions select the beams and their states."""
     nn = torch.nn
     cell, words, out = nn.GRUCell(4, 4), nn.Embedding(6, 4), nn.Linear(4, 6)
     for m in (cell, words, out):
@@ -349,7 +350,7 @@ def crf_forward_and_viterbi(torch, draw):
 
 @program
 def frozen_reservoir(torch, draw):
-    """An echo state: only the readout is fitted, by least squares."""
+    """An echo state network: only the readout is fitted, by least squares."""
     w_in, w = draw(6, 2), draw(6, 6) * 0.3
     h = torch.zeros(6)
     while True:
@@ -360,14 +361,14 @@ def frozen_reservoir(torch, draw):
         S, y = torch.stack(states), draw(8, 1)
         A = S.T @ S + 0.1 * torch.eye(6)
         readout = torch.zeros(6, 1)
-        for _ in range(4):  # of gradient descent, in place of a solver
+        for _ in range(4):  # steps of gradient descent, instead of a solver
             readout -= 0.05 * (A @ readout - S.T @ y)
         yield S, readout.tolist(), h
 
 
 @program
 def scheduled_lengths_of_windows(torch, draw):
-    """Windows of another length at each step, up to three kinds."""
+    """Windows with a different length at each step, of three lengths."""
     rnn = draw.into(torch.nn.RNN(1, 3, batch_first=True))
     head = draw.into(torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.05)

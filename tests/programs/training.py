@@ -66,7 +66,7 @@ def accumulated_gradients(torch, draw):
 
 @program
 def zeroed_not_dropped(torch, draw):
-    """`set_to_none=False`: gradients stay, and so do momentum and decay of what isn't used."""
+    """`set_to_none=False`: gradients stay, and so momentum and decay of unused parameters go on."""
     nn = torch.nn
     used, unused = draw.into(nn.Linear(3, 2)), draw.into(nn.Linear(3, 2))
     params = [*used.parameters(), *unused.parameters()]
@@ -82,7 +82,7 @@ def zeroed_not_dropped(torch, draw):
 
 @program
 def losses_kept_with_their_graphs(torch, draw):
-    """`total += loss` without `.item()`: each loss lives as long as the epoch does."""
+    """`total += loss` without `.item()`: each loss lives as long as its training epoch."""
     model = draw.into(torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     while True:
@@ -183,7 +183,7 @@ def one_cycle(torch, draw):
 
 @program
 def cosine_restarts_and_a_skipped_step(torch, draw):
-    """A loss that isn't finite is skipped, as loss scaling does."""
+    """A step with a loss that isn't finite is skipped, as by loss scaling."""
     model = draw.into(torch.nn.Linear(3, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=4)

@@ -1,8 +1,8 @@
-"""Tensors in NumPy, op by op: aliasing by real views, derivatives by tangents carried along.
+"""Tensors in NumPy, op by op: real views give the aliasing, tangents the derivatives.
 
-An `Array` has a value and, for each of a few directions, the tangent of the value: how it changes
-when the leaf of that direction does. In-place writes and views act on both alike, so the derivative
-of whatever a program computes is known without a graph.
+An `Array` has a value and, for each of a few directions, a tangent: the change of the value with
+the leaf of that direction. In-place writes and views act on both alike, so the derivative of any
+result is known without a graph.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DIRECTIONS = 3
 
 
 class Array:
-    """value: an array. tangent: one array for each direction. All may be views of others'."""
+    """value: an array. tangent: one array for each direction. All may be views of other arrays."""
 
     def __init__(self, value: np.ndarray, tangent: list[np.ndarray] | None = None):
         self.value = value
@@ -28,7 +28,7 @@ class Array:
         return self.value.shape
 
     def view(self, function: Callable[[np.ndarray], np.ndarray], recorded: bool) -> Array:
-        """A view; one taken without grad mode has no history, whatever is written to it."""
+        """A view. Without grad mode it has no history, even after writes to it."""
         value = function(self.value)
         assert np.shares_memory(value, self.value) or not value.size
         if not recorded:
@@ -39,7 +39,7 @@ class Array:
         return Array(self.value)
 
     def write(self, new: Array, recorded: bool) -> None:
-        """Overwrite in place; without grad mode the derivative stays what it was."""
+        """Overwrite in place. Without grad mode the derivative stays as it was."""
         value, tangent = np.array(new.value), [np.array(lane) for lane in new.tangent]
         self.value[...] = value
         if recorded:
@@ -50,7 +50,7 @@ class Array:
 def elementwise(
     function: Callable[..., Any], slopes: Callable[..., tuple[Any, ...]], recorded: bool, *args: Any
 ) -> Array:
-    """function(*values), with the slope for each argument from `slopes`."""
+    """function(*values); slopes(*values) returns its derivative by each argument."""
     values = [a.value if isinstance(a, Array) else a for a in args]
     value = np.asarray(function(*values))
     out = Array(np.array(value))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType, FunctionType
 from typing import Any
 
-UNARY = (
-    "abs neg sign floor ceil round trunc frac square relu exp exp2 expm1 log log2 log10 log1p sqrt "
-    "rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc "
-    "isnan isinf isfinite logical_not positive deg2rad rad2deg sinc signbit isposinf isneginf "
-    "isreal "
-    "absolute negative arcsin fix sgn digamma lgamma erfinv"
-).split()
-BINARY = (
-    "add sub mul div floor_divide remainder fmod pow atan2 copysign maximum minimum fmax fmin "
-    "hypot eq "
-    "ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor "
-    "logaddexp "
-    "xlogy float_power true_divide"
-).split()
+from tilewright.functions.call import DECLARED, Declaration
+
+
+def _elementwise(operands: int) -> list[str]:
+    """The declared ops of so many tensors and nothing else, and their aliases."""
+    ops = [op for op in DECLARED.values() if op.operands == operands]
+    return [name for op in ops for name in (op.name, *op.aliases)]
+
+
+UNARY = [*_elementwise(1), "round", "positive"]
+BINARY = [*_elementwise(2), "add", "sub", "div", "true_divide"]
 
 Case = tuple[str, Any, tuple[tuple[int, ...], ...]]
 
@@ -189,6 +188,20 @@ VIEWS: tuple[Case, ...] = (
     ("squeeze_", lambda m, x: x.clone().squeeze_(), ((2, 1, 3),)),
     ("t_", lambda m, x: x.clone().t_(), ((2, 3),)),
     ("transpose_", lambda m, x: x.clone().transpose_(0, 2), ((2, 1, 3),)),
+    ("reshape_as", lambda m, x, y: x.reshape_as(y), ((2, 6), (3, 4))),
+    ("swapaxes", lambda m, x: m.swapaxes(x, 0, -1), ((2, 3, 4),)),
+    ("as_strided", lambda m, x: m.as_strided(x, (2, 2), (3, 1), 1), ((3, 3),)),
+    ("split_with_sizes", lambda m, x: m.split_with_sizes(x, [1, 4], 1), ((2, 5),)),
+    ("unsafe_split", lambda m, x: m.unsafe_split(x, 2, 1), ((2, 5),)),
+    ("unsafe_chunk", lambda m, x: m.unsafe_chunk(x, 2, 1), ((2, 5),)),
+    ("hsplit", lambda m, x: m.hsplit(x, 2), ((2, 4),)),
+    ("hsplit at", lambda m, x: m.hsplit(x, (1, 3)), ((4,),)),
+    ("vsplit", lambda m, x: m.vsplit(x, 2), ((4, 2),)),
+    ("vsplit bad", lambda m, x: m.vsplit(x, 3), ((4, 2),)),
+    ("dsplit", lambda m, x: m.dsplit(x, [1]), ((2, 2, 3),)),
+    ("atleast", lambda m, x: [getattr(m, f"atleast_{n}d")(x) for n in (1, 2, 3)], ((),)),
+    ("atleast 1-d", lambda m, x: (m.atleast_1d(x), m.atleast_2d(x), m.atleast_3d(x)), ((3,),)),
+    ("broadcast_tensors", lambda m, x, y: m.broadcast_tensors(x, y), ((2, 1), (3,))),
 )
 
 COPIES: tuple[Case, ...] = (
@@ -208,6 +221,21 @@ COPIES: tuple[Case, ...] = (
     ("fliplr", lambda m, x: x.fliplr(), ((2, 3),)),
     ("roll", lambda m, x: x.roll(1), ((2, 3),)),
     ("roll dims", lambda m, x: x.roll((1, -1), (0, 1)), ((2, 3),)),
+    ("flipud", lambda m, x: m.flipud(x), ((2, 3),)),
+    ("msort", lambda m, x: m.msort(x), ((5, 2),)),
+    ("clamp_min", lambda m, x: m.clamp_min(x, 1), ((2, 3),)),
+    ("clamp_max", lambda m, x: x.clamp_max(0.5), ((2, 3),)),
+    ("logit", lambda m, x: m.logit(x.sigmoid(), eps=0.1), ((2, 3),)),
+    # Of n = 1 PyTorch knows nine digits.
+    ("polygamma", lambda m, x: m.polygamma(3, x.abs() + 1), ((2, 3),)),
+    ("polygamma method", lambda m, x: (x.abs() + 1).polygamma(2), ((2, 3),)),
+    ("sum_to_size", lambda m, x: x.sum_to_size(1, 3), ((2, 3),)),
+    ("sum_to_size bad", lambda m, x: x.sum_to_size(2, 2), ((2, 3),)),
+    ("bincount", lambda m, x: m.bincount(x.abs().to(m.int64), minlength=5), ((6,),)),
+    ("bincount bad", lambda m, x: m.bincount(x), ((2, 3),)),
+    ("tril_indices", lambda m, x: m.tril_indices(3, 4, -1), ((),)),
+    ("triu_indices", lambda m, x: m.triu_indices(3, 4, 1), ((),)),
+    ("unravel_index", lambda m, x: m.unravel_index(m.tensor([0, 5, 3]), (2, 3)), ((),)),
     ("rot90", lambda m, x: x.rot90(), ((2, 3),)),
     ("rot90 3", lambda m, x: m.rot90(x, 3, [1, 0]), ((2, 3),)),
     ("repeat", lambda m, x: x.repeat(2, 1, 3), ((2, 3),)),
@@ -254,6 +282,7 @@ COPIES: tuple[Case, ...] = (
     ("addcmul", lambda m, x, y: m.addcmul(x, y, y, value=2), ((2, 3), (3,))),
     ("addcdiv", lambda m, x, y: m.addcdiv(x, y, y + 10, value=0.5), ((2, 3), (3,))),
     ("nan_to_num", lambda m, x: m.nan_to_num(x / 0), ((2, 3),)),
+    ("frexp", lambda m, x: m.frexp(x), ((2, 3),)),
     ("isclose", lambda m, x, y: m.isclose(x, y), ((2, 3), (2, 3))),
     ("div trunc", lambda m, x, y: m.div(x, y.abs() + 2, rounding_mode="trunc"), ((2, 3), (3,))),
     ("div floor", lambda m, x, y: m.div(x, y.abs() + 2, rounding_mode="floor"), ((2, 3), (3,))),
@@ -319,6 +348,9 @@ PRODUCTS: tuple[Case, ...] = (
     ("baddbmm", lambda m, x, y, z: m.baddbmm(x, y, z), ((2, 3, 2), (2, 3, 4), (2, 4, 2))),
     ("addmv", lambda m, x, y, z: m.addmv(x, y, z), ((3,), (3, 4), (4,))),
     ("addr", lambda m, x, y, z: m.addr(x, y, z), ((3, 2), (3,), (2,))),
+    ("addbmm", lambda m, x, y, z: m.addbmm(x, y, z), ((3, 2), (2, 3, 4), (2, 4, 2))),
+    ("vdot", lambda m, x, y: m.vdot(x, y), ((3,), (3,))),
+    ("pdist", lambda m, x: m.pdist(x), ((4, 3),)),
     ("einsum", lambda m, x, y: m.einsum("ij,jk->ik", x, y), ((2, 3), (3, 4))),
     ("einsum batch", lambda m, x, y: m.einsum("bij,bkj->bik", x, y), ((2, 3, 4), (2, 5, 4))),
     ("einsum diagonal", lambda m, x: m.einsum("ii->i", x), ((3, 3),)),
@@ -393,6 +425,68 @@ INDEXING: tuple[Case, ...] = (
     ),
 )
 
+ANSWERS: tuple[Case, ...] = (
+    ("is_tensor", lambda m, x: [m.is_tensor(x), m.is_tensor(1)], ((2,),)),
+    ("is_floating_point", lambda m, x: m.is_floating_point(x), ((2,),)),
+    ("numel", lambda m, x: m.numel(x), ((2, 3),)),
+    ("equal", lambda m, x, y: [m.equal(x, x), x.equal(y), m.equal(x, x[:1])], ((2,), (2,))),
+    ("allclose", lambda m, x, y: [m.allclose(x, x), x.allclose(y)], ((2,), (2,))),
+    ("result_type", lambda m, x: str(m.result_type(x, 1.5)), ((2,),)),
+    ("can_cast", lambda m, x: [m.can_cast(x.dtype, d) for d in (m.int8, m.float16)], ((2,),)),
+    ("promote_types", lambda m, x: str(m.promote_types(x.dtype, m.int32)), ((2,),)),
+)
+
+CONVERSIONS: tuple[Case, ...] = tuple(
+    (name, lambda m, x, name=name: getattr(x, name)(), ((2, 3),))
+    for name in "float double half bfloat16 int long short char byte bool".split()
+)
+
+LAYERS: tuple[Case, ...] = (
+    ("softmax", lambda m, x: m.softmax(x, 1), ((2, 3),)),
+    ("softmax dtype", lambda m, x: x.softmax(-1, m.float64), ((2, 3),)),
+    ("log_softmax", lambda m, x: m.log_softmax(x, -1), ((2, 3),)),
+    ("prelu", lambda m, x, y: m.prelu(x, y), ((2, 3), (3,))),
+    ("celu", lambda m, x: m.celu(x, 2.0), ((2, 3),)),
+    ("selu", lambda m, x: m.selu(x), ((2, 3),)),
+    ("threshold", lambda m, x: m.threshold(x, 0.5, 7.0), ((2, 3),)),
+    ("dropout in eval", lambda m, x: m.dropout(x, 0.5, False), ((2, 3),)),
+    ("alpha_dropout in eval", lambda m, x: m.alpha_dropout(x, 0.5, False), ((2, 3),)),
+    ("conv1d", lambda m, x, y: m.conv1d(x, y, padding=1), ((1, 2, 5), (3, 2, 3))),
+    ("conv2d", lambda m, x, y: m.conv2d(x, y, stride=2), ((1, 2, 5, 5), (3, 2, 3, 3))),
+    ("conv3d", lambda m, x, y: m.conv3d(x, y), ((1, 1, 3, 3, 3), (2, 1, 2, 2, 2))),
+    ("conv_transpose1d", lambda m, x, y: m.conv_transpose1d(x, y), ((1, 2, 4), (2, 3, 3))),
+    ("conv_transpose2d", lambda m, x, y: m.conv_transpose2d(x, y), ((1, 2, 3, 3), (2, 1, 2, 2))),
+    (
+        "conv_transpose3d",
+        lambda m, x, y: m.conv_transpose3d(x, y),
+        ((1, 1, 2, 2, 2), (1, 1, 2, 2, 2)),
+    ),
+    ("max_pool1d", lambda m, x: m.max_pool1d(x, 2), ((1, 2, 6),)),
+    ("max_pool2d", lambda m, x: m.max_pool2d(x, 2, 1, 1), ((1, 2, 4, 4),)),
+    ("max_pool3d", lambda m, x: m.max_pool3d(x, 2), ((1, 1, 4, 4, 4),)),
+    ("avg_pool1d", lambda m, x: m.avg_pool1d(x, 2), ((1, 2, 6),)),
+    ("adaptive_avg_pool1d", lambda m, x: m.adaptive_avg_pool1d(x, 4), ((1, 2, 6),)),
+    ("adaptive_max_pool1d", lambda m, x: m.adaptive_max_pool1d(x, 4), ((1, 2, 6),)),
+    ("layer_norm", lambda m, x, y: m.layer_norm(x, (4,), y, y), ((3, 4), (4,))),
+    ("rms_norm", lambda m, x, y: m.rms_norm(x, (4,), y), ((3, 4), (4,))),
+    ("group_norm", lambda m, x, y: m.group_norm(x, 2, y, y), ((2, 4, 3), (4,))),
+    (
+        "batch_norm",
+        lambda m, x, y: m.batch_norm(x, y, y, y.abs(), y.abs() + 1, False, 0.1, 1e-5, False),
+        ((5, 4), (4,)),
+    ),
+    (
+        "instance_norm",
+        lambda m, x, y: m.instance_norm(x, y, y, None, None, True, 0.1, 1e-5, False),
+        ((2, 4, 3), (4,)),
+    ),
+    ("bilinear", lambda m, x, y, z: m.bilinear(x, y, z, None), ((2, 3), (2, 4), (5, 3, 4))),
+    ("cosine_similarity", lambda m, x, y: m.cosine_similarity(x, y), ((2, 3), (2, 3))),
+    ("pairwise_distance", lambda m, x, y: m.pairwise_distance(x, y), ((2, 3), (2, 3))),
+    ("pixel_shuffle", lambda m, x: m.pixel_shuffle(x, 2), ((1, 8, 2, 3),)),
+    ("hinge_embedding_loss", lambda m, x, y: m.hinge_embedding_loss(x, y.sign()), ((4,), (4,))),
+)
+
 WRITES: tuple[Case, ...] = tuple(
     (name, lambda m, x, y, write=write: write(x, y, m) or x, shapes)
     for name, write, shapes in (
@@ -437,3 +531,53 @@ WRITES: tuple[Case, ...] = tuple(
         ("expand write", lambda x, y, m: x[:1].expand(3, 2).add_(1), ((3, 2), (2,))),
     )
 )
+
+
+# ---- what has a case -------------------------------------------------------------------------
+
+# Random numbers are not PyTorch's: another file looks at how they are distributed.
+ELSEWHERE: dict[str, str] = dict.fromkeys(
+    "rand randn randint randperm rand_like randn_like randint_like normal bernoulli multinomial "
+    "uniform_ normal_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_".split(),
+    "test_generators.py",
+)
+
+
+def every_case() -> Iterator[Case]:
+    for table in (
+        REDUCTIONS, VIEWS, COPIES, PRODUCTS, INDEXING, WRITES, ANSWERS, CONVERSIONS, LAYERS
+    ):  # fmt: skip
+        yield from table
+    for name in UNARY:
+        yield name, lambda m, x, name=name: getattr(m, name)(x), ((2, 3),)
+    for name in BINARY:
+        yield name, lambda m, x, y, name=name: getattr(m, name)(x, y), ((2, 3), (3,))
+
+
+def called(declared: Mapping[str, Declaration]) -> set[str]:
+    """The declared ops that a case calls, by one of their names."""
+    words = {word for _, call, _ in every_case() for word in _words(call)}
+    return {
+        op.name
+        for op in declared.values()
+        if any(name in words or f"{name}_" in words for name in (op.name, *op.aliases))
+    }
+
+
+def covered(declared: Mapping[str, Declaration]) -> set[str]:
+    return called(declared) | ELSEWHERE.keys()
+
+
+def _words(call: Callable[..., Any]) -> Iterator[str]:
+    """The attributes that a function reads, and the names that it is given."""
+    assert isinstance(call, FunctionType)
+    codes = [call.__code__]
+    while codes:
+        code = codes.pop()
+        yield from code.co_names
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+    for given in call.__defaults__ or ():
+        if isinstance(given, str):
+            yield given
+        elif isinstance(given, FunctionType):
+            yield from _words(given)

@@ -11,4 +11,4 @@ QUIET = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-"""The same examples in each run, however long they take."""
+"""The same examples in each run, without a time limit."""

@@ -29,7 +29,7 @@ each_engine = pytest.mark.parametrize(
 
 
 def device(engine: str) -> Any:
-    """The engine's device; the test is skipped where it can't run."""
+    """The engine's device. The test is skipped where the engine can't run."""
     if engine == "llvm" and host.reason_against() is not None:
         pytest.skip(str(host.reason_against()))
     if engine == "interpret" and importlib.util.find_spec("triton") is None:
@@ -46,8 +46,8 @@ def compute(
     kernels: int | None = None,
     target: Target | None = None,
 ) -> list[Any]:
-    """The values of `roots`; `kernels` is how many of them it has to take, none of them by another
-    engine. target: one like the engine's."""
+    """The values of `roots`. kernels: the number of kernels to expect, all on this engine. target:
+    replaces the engine's own."""
     on = device(engine)
     program = compile_graph(lower_graph(roots, check=True), target or on.target)
     assert kernels is None or len(program.steps) == kernels

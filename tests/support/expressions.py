@@ -1,4 +1,4 @@
-"""Expressions under PyTorch and under tilewright: their values, or the class of what they raise."""
+"""Expressions under PyTorch and under tilewright: their values, or the classes of their errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMON = {
 def outcome(module: ModuleType, source: str) -> Any:
     """The value of the last statement of `source`, an expression, with `module` as `torch`.
 
-    Statements end with `;`. A tensor is told by its shape, dtype, requires_grad and values.
+    Statements end with `;`. A tensor is returned as its shape, dtype, requires_grad and values.
     """
     module.manual_seed(0)
     names = {**COMMON, "torch": module, "nn": module.nn, "F": module.nn.functional}
@@ -60,7 +60,7 @@ def _near(a: Any, b: Any) -> bool:
 
 
 def assert_alike(torch: ModuleType, ours: ModuleType, source: str) -> None:
-    """Ours gives what PyTorch's gives, or raises what can be caught as PyTorch's is."""
+    """Assert that both results are equal, or that handlers of PyTorch's error catch ours too."""
     expected, got = outcome(torch, source), outcome(ours, source)
     if isinstance(expected, Exception):
         assert isinstance(got, Exception), f"{source} gives {got}, PyTorch raises {expected!r}"

@@ -1,12 +1,16 @@
 """A CUDA driver without a GPU: the functions that `runtime/cuda/driver.py` names, over host memory.
 
-Device pointers are addresses of host memory, and a launch runs the kernel in Triton's interpreter,
-so a program gives its real values by way of the real runtime. It is harsher than a GPU where that
-finds mistakes: work is done as late as it may be (when somebody waits for it) or in any order that
-streams and events allow, memory is filled with garbage when it is handed out and when it is freed,
-and every access is checked against what is allocated at that time, and against what other streams
-do with the same bytes (`fake_order.py`). What streams have to do is in `fake_streams.py`, what
-kernels are in `fake_kernels.py`.
+Device pointers are addresses of host memory, and a launch runs the kernel in Triton's interpreter.
+So a program computes its real values through the real runtime. The fake is harsher than a GPU where
+that finds mistakes:
+
+- Work is done as late as possible (when somebody waits for it), or in any order that streams and
+  events allow.
+- Memory is filled with garbage when it is handed out and when it is freed.
+- Every access is checked against the present allocations, and against other streams' accesses to
+  the same bytes (`fake_order.py`).
+
+`fake_streams.py` has the streams, `fake_kernels.py` the kernels.
 """
 
 from __future__ import annotations
@@ -67,11 +71,11 @@ ERRORS = {
 }
 GARBAGE_NEW, GARBAGE_FREED = 0x7B, 0x5A
 GRID, MOST_SHARED = ((1 << 31) - 1, 65535, 65535), 232448
-SWIZZLED = {0: 1 << 20, 1: 32, 2: 64, 3: 128}  # bytes of a box's row at most, by CUtensorMapSwizzle
-ANYWHERE = re.compile(  # functions that a thread may call that has turned to no GPU
+SWIZZLED = {0: 1 << 20, 1: 32, 2: 64, 3: 128}  # CUtensorMapSwizzle -> most bytes of a box's row
+ANYWHERE = re.compile(  # functions that need no current context
     "cuInit|cuDriver.*|cuDevice.*|cuCtxSetCurrent|cuMemPool.*|cuGraph(Exec)?Destroy|cuGetError.*"
 )
-REPAIRED = 13010  # the version since which drivers mark no small tensor map
+REPAIRED = 13010  # from the next version on drivers mark no small tensor map
 
 
 @contextmanager
@@ -84,11 +88,10 @@ def installed(
     compiler: Callable[..., list[offline.Compiled]] = compile_many,
     seed: int | None = None,
 ) -> Iterator[FakeCuda]:
-    """Inside the block this machine has GPUs. At its end no race must have been found.
+    """Give this machine GPUs inside the block. At its end no race may have been found.
 
-    keeping: whether memory that comes back waits for its next use. Otherwise it goes back to the
-    driver, which notices if somebody uses it still. seed: of the order in which streams are served;
-    None: each as late as may be.
+    keeping: whether the pool keeps freed memory. Otherwise it goes back to the driver, which
+        notices later uses. seed: of the order in which streams run; None: each as late as possible.
     """
     flushing.flush()
     fake = FakeCuda(devices, capability, multiprocessors, seed)
@@ -107,7 +110,7 @@ def installed(
             fake.finish()
             assert not fake.races.found, "\n".join(fake.races.found)
         finally:
-            # What is still pending can't be computed without these devices.
+            # Pending values can't be computed without these devices.
             flushing._forget_views()
             flushing._end_epoch()
             flushing.clear_tables()
@@ -118,7 +121,7 @@ def installed(
 
 
 class Failure(Exception):
-    """What a function returns instead of 0."""
+    """An error code that a function returns instead of 0."""
 
     def __init__(self, code: int):
         super().__init__(ERRORS[code])
@@ -126,8 +129,8 @@ class Failure(Exception):
 
 
 class FakeCuda:
-    """The library. What tests look at: `launches`, `calls` (how often a function was called),
-    `live` (size and device by address), `graph_launches`, `capacity`, `races`."""
+    """The library. Tests read `launches`, `calls` (the number of calls of each function), `live`
+    (size and device by address), `graph_launches`, `capacity`, `races`."""
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class FakeCuda:
         self.refused: set[str] = set()  # functions that fail
         self._thread = threading.local()
         self.lost = False
-        self.process = os.getpid()  # a child that is forked from it can't use the driver
+        self.process = os.getpid()  # a forked child can't use the driver
         self.time = 0.0
         self._memory: dict[int, np.ndarray] = {}
         self._handles: dict[int, Any] = {}
@@ -161,10 +164,10 @@ class FakeCuda:
         self._streams = [Stream(self, i, i) for i in range(devices)]  # default streams
         self._chance = None if seed is None else random.Random(seed)
         self.races = Races()
-        self._place = 0  # of the work that is being done
+        self._place = 0  # of the current work
         self._texts: list[bytes] = []
         for name, (_, types) in PROTOTYPES.items():
-            # Called by way of the C prototype: arguments arrive as a C library would get them.
+            # Called through the C prototype, so arguments arrive as in a C library.
             setattr(self, name, ctypes.CFUNCTYPE(ctypes.c_int, *types)(self._entry(name)))
 
     def _entry(self, name: str) -> Callable[..., int]:
@@ -191,7 +194,7 @@ class FakeCuda:
     # -- the order of work
 
     def serve_some(self) -> None:
-        """Do some of what streams have to do, as it may happen."""
+        """Do some pending work of streams, at random."""
         while self._chance is not None and self._chance.random() < 0.5:
             found = [s for s in self._all_streams() if s.can_go_on()]
             if not found:
@@ -199,13 +202,13 @@ class FakeCuda:
             self._chance.choice(found).do()
 
     def finish(self) -> None:
-        """Do all that is left."""
+        """Do all pending work."""
         for stream in self._all_streams():
             stream.run()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Inside the block every access of a kernel is looked at."""
+        """Check every memory access of kernels inside the block."""
         from triton.runtime import interpreter as stock
 
         with pytest.MonkeyPatch.context() as patch:
@@ -234,7 +237,7 @@ class FakeCuda:
         return found
 
     def _context_number(self) -> int:
-        number = getattr(self._thread, "context", None)  # each thread has one of its own
+        number = getattr(self._thread, "context", None)  # each thread has its own
         if number is None:
             raise Failure(INVALID_CONTEXT)
         return number
@@ -418,14 +421,15 @@ class FakeCuda:
         out[0] = self.pinned[-1].ctypes.data
 
     def _own(self, *pointers: int) -> None:
-        """Memory of a pool is in no reach of other GPUs; only copies that name both are for it."""
+        """Check that memory belongs to the current GPU. Other GPUs reach it only by copies that
+        name both."""
         here = self._context_number()
         for start, (length, device) in self.live.items():
             if device != here and any(start <= p < start + length for p in pointers):
                 raise Failure(INVALID_VALUE)
 
     def _check(self, pointer: int, size: int) -> None:
-        """The GPU is lost for the process if these bytes aren't allocated."""
+        """Lose the GPU for this process unless these bytes are allocated."""
         for start, (length, _) in self.live.items():
             if start <= pointer and pointer + size <= start + length:
                 return
@@ -443,7 +447,7 @@ class FakeCuda:
         reads: bool = True,
     ) -> None:
         """reads, writes: whether the source and the target are on a device."""
-        if not size:  # what the driver makes of no bytes isn't documented
+        if not size:  # the driver's behaviour for no bytes isn't documented
             raise Failure(INVALID_VALUE)
 
         def copy(place: int) -> None:
@@ -540,7 +544,7 @@ class FakeCuda:
             raise Failure(INVALID_VALUE)
         last = strides[0] * (sizes[1] - 1) + (sizes[0] - 1) * size
         self._check(pointer, last + 1)
-        # Drivers set this bit where it does harm, too, before they were repaired.
+        # Old drivers set this bit even where it does harm.
         marked = self.version <= REPAIRED or last + 1 >= SMALL_MAP
         packed = TENSOR_MAP.pack(pointer, FAULT * marked, *sizes[:2], strides[0], *box[:2], element)
         ctypes.memmove(out, packed, len(packed))

@@ -1,4 +1,4 @@
-"""Kernels of the driver without a GPU: how they are compiled, called, watched (`fake_cuda.py`)."""
+"""Kernels of the driver without a GPU: compilation, calls, checks of accesses (`fake_cuda.py`)."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ WIDTHS |= {"fp32": 4, "i64": 8, "u64": 8, "fp64": 8}
 TENSOR = re.compile(r"tensordesc<(\w+)\[(\d+), (\d+)\]>")
 TENSOR_ELEMENTS = {"fp16": 6, "fp32": 7, "bf16": 9}  # CUtensorMapDataType
 TENSOR_MAP = struct.Struct("<5Q3I76x")  # address, mark, columns, rows, bytes of a row, box, element
-SMALL_MAP, FAULT = 128 << 10, 1 << 21  # bytes of a matrix below which this mark does harm
+SMALL_MAP, FAULT = 128 << 10, 1 << 21  # the mark does harm below this size in bytes
 NUMPY = {"i1": "?", "i8": "i1", "u8": "u1", "i16": "i2", "i32": "i4", "u32": "u4", "i64": "i8"}
 NUMPY |= {"u64": "u8", "fp16": "f2", "fp32": "f4", "fp64": "f8"}
 MAGIC = b"\x7fELF of a request"
 
 
 def image(request: offline.Request) -> bytes:
-    """What stands for a cubin: the request it was made of."""
+    """A stand-in for a cubin: the pickled request."""
     content = pickle.dumps(request)
     return MAGIC + len(content).to_bytes(8, "little") + content
 
 
 def loaded(image: int) -> offline.Request | None:
-    """The request that an image at this address was made of; None if it is something else."""
+    """The request in the image at this address; None if it is no such image."""
     if ctypes.string_at(image, len(MAGIC)) != MAGIC:
         return None
     start = image + len(MAGIC)
@@ -50,7 +50,7 @@ def loaded(image: int) -> offline.Request | None:
 def compile_many(
     requests: Sequence[offline.Request], processes: int | None = None
 ) -> list[offline.Compiled]:
-    """In the place of `offline.compile_many`, in no time."""
+    """Replaces `offline.compile_many` and compiles nothing."""
     return [
         offline.Compiled(
             name=r.name,
@@ -69,13 +69,13 @@ def compile_many(
 
 
 def large_programs(kernel: Kernel | Bundle, target: Target) -> Schedule:
-    """The interpreter costs much for each program, so there are to be few."""
+    """A schedule with few programs, as the interpreter is slow for each."""
     rounds = default_schedule(kernel, target).tf32
     return replace(default_schedule(kernel, INTERPRET), num_warps=2, tf32=rounds)
 
 
 class Watched:
-    """Triton's interpreter of memory operations, which tells of each."""
+    """Triton's interpreter of memory operations, with a report of each access."""
 
     def __init__(self, fake: FakeCuda, stock: Any):
         self._fake, self._stock = fake, stock
@@ -108,8 +108,8 @@ def _tensor_map(kind: str) -> offline.TensorMap:
 
 @dataclass
 class Launch:
-    """One launch of a kernel, as it was asked for. block: the bytes of each parameter, those of a
-    tensor descriptor with the sizes that follow it."""
+    """One requested launch of a kernel. block: the bytes of each parameter. Those of a tensor
+    descriptor include the sizes that follow it."""
 
     request: offline.Request
     grid: tuple[int, ...]
@@ -119,7 +119,7 @@ class Launch:
 
     @classmethod
     def read(cls, request: offline.Request, config: Any, parameters: int) -> Launch:
-        """By the driver's description of it, and its list of addresses of parameters."""
+        """Read a launch from the driver's configuration and the addresses of its parameters."""
         widths = [_widths(t) for _, t in passed(request)]
         places = iter((ctypes.c_void_p * (sum(map(len, widths)) + 2)).from_address(parameters))
         parts = [[ctypes.string_at(next(places), w) for w in each] for each in (*widths, [8], [8])]
@@ -128,8 +128,8 @@ class Launch:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Parameters by name; pointers as addresses, tensor descriptors as the interpreter takes
-        them."""
+        """Parameters by name: pointers as addresses, tensor descriptors in the interpreter's
+        form."""
         out: dict[str, Any] = {}
         for (name, kind), raw in zip(passed(self.request), self.block):
             if kind.startswith("tensordesc"):
@@ -141,7 +141,8 @@ class Launch:
 
 
 def _matrix(kind: str, raw: bytes) -> tuple[int, ...]:
-    """Address, rows, columns and elements from row to row, by the map and by what follows it."""
+    """(address, rows, columns, elements from row to row) from the map and the sizes that follow
+    it."""
     how = _tensor_map(kind)
     pointer, mark, columns, rows, row, *box, element = TENSOR_MAP.unpack(raw[:128])
     last = row * (rows - 1) + (columns - 1) * how.size
@@ -158,20 +159,20 @@ def passed(request: offline.Request) -> list[tuple[str, str]]:
 
 
 def _widths(kind: str) -> list[int]:
-    """The bytes of the parameters that one of Triton's is passed as."""
+    """The bytes of each of the driver's parameters for one of Triton's."""
     if kind.startswith("tensordesc"):
         return [128, 4, 4, 8, 8]
     return [8 if kind.startswith("*") else WIDTHS[kind]]
 
 
 def bytes_passed(request: offline.Request) -> int:
-    """The bytes of a launch's parameters, with the two addresses of scratch memory behind them."""
+    """The bytes of a launch's parameters, including the two addresses of scratch memory."""
     return sum(sum(_widths(t)) for _, t in passed(request)) + 16
 
 
 @dataclass
 class Ready:
-    """A graph that can be launched. last: the end of its last launch, which the next one awaits."""
+    """An executable graph. last: the end of its last launch, which the next launch waits for."""
 
     launches: dict[int, Launch]
     last: Point | None = None

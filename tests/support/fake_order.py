@@ -1,10 +1,10 @@
-"""What happens before what on a fake GPU: finds accesses to memory that nothing orders.
+"""The order of work on a fake GPU: finds unordered accesses to memory.
 
-Every piece of work has a vector clock from the time at which it is given to its stream: how much of
-each other stream, and of what the host waited for, is certain to be done before it. Each byte of
-device memory remembers who wrote it last, and who has read it in each stream. Whatever the order in
-which work happens to be done, an access is a race if one that it must not overtake isn't certain to
-come before it (as in FastTrack, Flanagan and Freund 2009).
+Every piece of work gets a vector clock when it is given to its stream. The clock tells how much
+work of each other stream is certain to be done before it, also through waits of the host. Each byte
+of device memory remembers its last writer, and its last reader in each stream. An access is a race
+if an earlier conflicting access isn't certain to come before it, in whatever order the work is
+really done (as in FastTrack, Flanagan and Freund 2009).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 Clock = dict[int, int]
-"""By stream: how many pieces of its work are certain to be done."""
+"""Stream -> the number of its pieces of work that are certain to be done."""
 
 
 def join(clock: Clock, other: Clock) -> None:
@@ -42,8 +42,8 @@ class Work:
 
 @dataclass
 class Block:
-    """Memory that was handed out. Who wrote and who has read, as places in the list of all work,
-    for each `grain` bytes."""
+    """An allocation. For each `grain` bytes it has the writer and the readers, as places in the
+    list of all work."""
 
     start: int
     size: int
@@ -60,7 +60,7 @@ class Block:
 
 
 class Races:
-    """The accesses to a device's memory. found: what was wrong with them."""
+    """The accesses to a device's memory. found: descriptions of races."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
@@ -70,7 +70,7 @@ class Races:
         self._starts: list[int] = []
 
     def given(self, stream: int, clock: Clock, name: str) -> int:
-        """The place of a piece of work that a stream with this clock is given now."""
+        """The place of a new piece of work in a stream with this clock."""
         join(clock, self.host)
         clock[stream] = number = clock.get(stream, 0) + 1
         self.work.append(Work(name, stream, number, dict(clock)))
@@ -102,7 +102,7 @@ class Races:
     def element_access(
         self, place: int, pointers: np.ndarray, mask: np.ndarray, width: int, *, writes: bool
     ) -> bool:
-        """Of elements anywhere; False if one isn't in memory that was handed out."""
+        """Note an access to elements at any addresses. False if one isn't in allocated memory."""
         left = np.unique(pointers[np.broadcast_to(mask, pointers.shape).astype(bool)])
         while left.size:
             block = self._at(int(left[0]))

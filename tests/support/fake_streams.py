@@ -1,4 +1,4 @@
-"""Streams and events of the driver without a GPU: what is to be done, and when (`fake_cuda.py`)."""
+"""Streams and events of the driver without a GPU: pending work and its order (`fake_cuda.py`)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fake_order import Clock, join
 if TYPE_CHECKING:
     from fake_cuda import FakeCuda
 
-PATIENCE = 4  # questions until a piece of work is done
+PATIENCE = 4  # queries until a piece of work is done
 
 
 @dataclass(eq=False)
 class Stream:
-    """handle: its number. clock: what is certain to be done before what it is given next."""
+    """A stream. handle: its number. clock: the work certain to be done before its next work."""
 
     fake: FakeCuda
     context: int
@@ -27,7 +27,7 @@ class Stream:
     questions: int = 0
 
     def give(self, name: str, do: Callable[[int], None]) -> None:
-        """Work to be done later: do(its place among all work)."""
+        """Add work to do later, as do(its place among all work)."""
         place = self.fake.races.given(self.handle, self.clock, name)
         self.todo.append(lambda: do(place))
 
@@ -42,7 +42,7 @@ class Stream:
         self.fake.serve_some()
         if self.todo and isinstance(self.todo[0], Point):
             self.todo[0].run()
-        if self.can_go_on():  # still: others may have been served
+        if self.can_go_on():  # check again: other streams may have run
             self.do()
 
     def do(self) -> None:
@@ -51,7 +51,7 @@ class Stream:
             found()
 
     def ask(self) -> bool:
-        """Whether all is done. So that a loop that asks comes to an end, some is done at times."""
+        """Whether all work is done. Every few queries do some work, so that a polling loop ends."""
         self.questions += 1
         if self.todo and self.questions % PATIENCE == 0:
             self.step()
@@ -64,7 +64,7 @@ class Stream:
 
 @dataclass
 class Point:
-    """A place in a stream: when an event was recorded there, it happens there."""
+    """A place in a stream where an event was recorded. The event happens there."""
 
     stream: Stream
     clock: Clock
@@ -93,4 +93,4 @@ class Point:
 class Event:
     context: int
     timed: bool
-    point: Point | None = None  # where it was recorded last
+    point: Point | None = None  # its last recording

@@ -34,13 +34,13 @@ from tilewright.runtime.device import Device
 from tilewright.runtime.plan import Plan
 
 ULPS, HALF_ULPS = 512, 24
-"""How far apart engines may be beyond their distance from float64, in units of the last place of
-what is largest in a result; of halves, which have few digits, fewer."""
-SLOW_SHARE = 16  # one program in so many runs on Triton's interpreter too
+"""The allowed difference between engines, beyond their distance from float64. The unit is the last
+place of the largest element of a result. The second number is for half types."""
+SLOW_SHARE = 16  # every 16th program runs on Triton's interpreter too
 
 
 class Failure(Exception):
-    """Two engines, or an engine and the oracle, don't agree."""
+    """Two engines, or an engine and the oracle, disagree."""
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def device(name: str) -> Device:
 def as_cpu(engine: Device) -> Iterator[None]:
     before = devices._devices.get("cpu")
     devices._devices["cpu"] = engine
-    name, engine.name = engine.name, "cpu"  # where a plan looks for its results
+    name, engine.name = engine.name, "cpu"  # plans look up results by this name
     try:
         yield
     finally:
@@ -65,7 +65,7 @@ def as_cpu(engine: Device) -> Iterator[None]:
 
 
 def run(program: Program, engine: Device) -> list[np.ndarray]:
-    """The roots, twice: the second time where memory may be taken over."""
+    """The roots from two runs. In the second run results may take over the memory of leaves."""
     nodes = program.nodes()
     with as_cpu(engine):
         plan = Plan([nodes[r] for r in program.roots])
@@ -84,7 +84,7 @@ def _values(plan: Plan, program: Program, engine: Device, donated: Any) -> list[
 
 
 def expected(program: Program) -> list[np.ndarray]:
-    """The roots, node by node and in float64."""
+    """The roots, computed node by node in float64."""
     nodes = program.nodes(wide=True)
     roots = lower_graph([nodes[r] for r in program.roots])
     leaves: dict[Node, Any] = {}
@@ -97,7 +97,7 @@ def expected(program: Program) -> list[np.ndarray]:
 
 
 def compare(program: Program, results: dict[str, list[np.ndarray]]) -> None:
-    """Failure where two of the engines differ, or one from float64 more than `numpy` does."""
+    """Raise Failure if two engines differ, or if one is farther from float64 than `numpy`."""
     with np.errstate(all="ignore"):
         wide = expected(program)
         nodes = program.nodes()
@@ -162,7 +162,7 @@ def _difference(a: np.ndarray, b: np.ndarray) -> str:
 
 
 def attempt(program: Program, engines: Sequence[str]) -> None:
-    """Runs and compares; raises what goes wrong."""
+    """Run a program on the engines and compare. Raises any error."""
     compare(program, {name: run(program, device(name)) for name in engines})
 
 
@@ -170,7 +170,7 @@ def attempt(program: Program, engines: Sequence[str]) -> None:
 
 
 def smallest(program: Program, engines: Sequence[str]) -> Program:
-    """A program of fewer lines that fails too."""
+    """A shorter program that fails too."""
     for root in program.roots:
         one = only(program, root)
         if fails(one, engines):
@@ -195,7 +195,7 @@ def smallest(program: Program, engines: Sequence[str]) -> Program:
 
 
 def only(program: Program, root: str) -> Program:
-    """The lines that `root` needs."""
+    """The program with only the lines that `root` needs."""
     texts = dict(program.lines)
     wanted: set[str] = set()
     stack = [root]
@@ -214,7 +214,7 @@ def _mentions(text: str, name: str) -> bool:
 
 
 def _as_leaf(program: Program, name: str) -> Program | None:
-    """With the line `name` as a leaf that holds its value."""
+    """The program with the line `name` replaced by a leaf with its value."""
     node = program.nodes()[name]
     try:
         (value,) = run(only(program, name), device("numpy"))
@@ -239,7 +239,7 @@ def fails(program: Program, engines: Sequence[str]) -> bool:
 
 
 def engines_of(seed: int, only_: Sequence[str] = ()) -> list[str]:
-    """What the program of a seed runs on."""
+    """The engines for the program of a seed."""
     names = ["numpy", "llvm"] + ["interpret"] * (seed % SLOW_SHARE == 0)
     return [n for n in names if n == "numpy" or not only_ or n in only_]
 
@@ -249,7 +249,7 @@ def of_seed(seed: int) -> Program:
 
 
 def child(first: int, count: int, only_: Sequence[str]) -> int:
-    """Runs programs; says which before each. The number of failures."""
+    """Run programs, and print each seed before its run. Returns the number of failures."""
     failures = 0
     for seed in range(first, first + count):
         print(f"seed {seed}", flush=True)

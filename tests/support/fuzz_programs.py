@@ -25,7 +25,7 @@ STEPS, SECONDS = 4, 30
 
 
 def ways(seed: int) -> tuple[str, bool]:
-    """The engine, and whether values are looked at in the end only."""
+    """The engine, and whether values are read at the end only."""
     return ("native", "eager", "native", "native", "numpy")[seed % 5], seed % 3 == 0
 
 
@@ -52,7 +52,7 @@ def _computed_twice(found: list[Any]) -> bool:
 
 
 def check(seed: int, torch: Any) -> str | None:
-    """The script of a seed and what is wrong with it, cut down; None where it is right."""
+    """The shortened script of a seed and its error; None if it is right."""
     on, late = ways(seed)
     lines = repaired(script(random.Random(seed)), torch, STEPS)
     first = wrong(lines, torch, on, late)
@@ -66,12 +66,12 @@ def check(seed: int, torch: Any) -> str | None:
 def _fails(lines: list[Line], torch: Any, on: str, late: bool) -> bool:
     try:
         return wrong(lines, torch, on, late) is not None
-    except Exception:  # no program any more
+    except Exception:  # not a valid program any more
         return False
 
 
 def child(first: int, count: int) -> int:
-    """Runs scripts; says which before each. The number of failures."""
+    """Run scripts, and print each seed before its run. Returns the number of failures."""
     import torch
 
     warnings.simplefilter("ignore")

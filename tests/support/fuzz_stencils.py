@@ -34,8 +34,8 @@ Array = Any
 
 @dataclass(frozen=True)
 class Op:
-    """numpy and tensor: the same function for both; pick(choose, *shapes) gives its parameters, or
-    None where it can't be applied. A view shares memory in both."""
+    """An op. numpy, tensor: its function for each library. pick(choose, *shapes) returns its
+    parameters, or None where it can't be applied. A view shares memory in both libraries."""
 
     numpy: Callable[..., Any]
     tensor: Callable[..., Any]
@@ -48,7 +48,7 @@ class Op:
 class Statement:
     """target = op(operands, parameters), or with `part` a write: target[part] (op)= operand.
 
-    drifts: whether the first parameter grows with the rounds of a loop.
+    drifts: whether the first parameter grows with the rounds of the loop.
     """
 
     target: int
@@ -68,7 +68,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Loop:
-    """Statements that are made so often; one that isn't a loop is made once."""
+    """Statements that run `rounds` times."""
 
     body: tuple[Statement, ...]
     rounds: int = 1
@@ -110,7 +110,7 @@ def _flip(choose: random.Random, shape: Sequence[int]) -> Any:
 
 
 def _part(choose: random.Random, shape: Sequence[int], plain: bool = False) -> tuple[slice, ...]:
-    """A slice of each dimension, mostly all but a border."""
+    """A slice of each dimension, mostly without a border."""
     out = []
     for size in shape:
         start = choose.choice([0, 0, 1, choose.randrange(size)]) if size else 0
@@ -281,7 +281,7 @@ WRITES = ("=", "+=", "-=", "*=")
 
 
 def _assign(x: Any, part: tuple[slice, ...], how: str, value: Any) -> None:
-    """Overlapping memory is read before it is written, in NumPy as in PyTorch's indexing."""
+    """Assign to a part. Overlapping memory is read before it is written, in NumPy as in PyTorch."""
     if how == "=":
         x[part] = value
     elif how == "+=":
@@ -343,7 +343,7 @@ def found(program: Program, device: str = "cpu") -> list[Array]:
 
 
 def difference(program: Program, device: str = "cpu") -> str | None:
-    """The first wrong result of a program, told; None if there is none."""
+    """A description of the first wrong result of a program, or None."""
     try:
         results = found(program, device)
     except Exception as error:
@@ -367,7 +367,7 @@ def random_program(choose: random.Random) -> Program:
     leaves = [(tuple(sizes), dtype) for _ in range(choose.randint(1, 2))]
     held = [numpy_leaf(shape, dtype, i) for i, (shape, dtype) in enumerate(leaves)]
     loops = []
-    bits = 4  # that a number takes at most, of a float64's 53
+    bits = 4  # the most that a number takes, of a float64's 53
     for _ in range(choose.randint(1, 4)):
         most = 1 if choose.random() < 0.4 else choose.choice([2, 3, 6, 12])
         body: list[Statement] = []
@@ -389,7 +389,7 @@ def random_program(choose: random.Random) -> Program:
 
 
 def _statement(choose: random.Random, held: list[Array], loop: bool) -> Statement | None:
-    """One that fits what there is; in a loop one that leaves all shapes as they are."""
+    """A statement that fits the present tensors. In a loop it leaves all shapes as they are."""
     for _ in range(20):
         target = choose.randrange(len(held))
         if choose.random() < 0.5:
@@ -425,7 +425,7 @@ def _call(choose: random.Random, held: list[Array], loop: bool) -> Statement | N
     if name == "as_strided" and not args[0].flags.c_contiguous:
         return None
     if name == "as_strided" and args[0].base is not None:
-        return None  # it is of the whole memory
+        return None  # it would view the whole memory
     with np.errstate(all="ignore"):
         made = op.numpy(*args, *parameters)
     if made.size > LARGEST:
@@ -443,7 +443,7 @@ def _call(choose: random.Random, held: list[Array], loop: bool) -> Statement | N
 
 
 def smallest(program: Program, fails: Callable[[Program], Any]) -> Program:
-    """The program with all left out without which it fails as well."""
+    """The program without all statements that the failure doesn't need."""
     shrinking = True
     while shrinking:
         shrinking = False
@@ -475,12 +475,12 @@ def _smaller(program: Program) -> Iterator[Program]:
                 yield Program(program.leaves, (*loops[:i], changed, *loops[i + 1 :]))
 
 
-# What compiling makes of them.
+# Sizes of compiled programs.
 
 
 @contextmanager
 def counted() -> Iterator[list[tuple[int, int]]]:
-    """(nodes, values of kernels) of each graph that is compiled meanwhile."""
+    """Collect (nodes, values of kernels) of each graph compiled inside the block."""
     before = segments.compile_graph
     counts: list[tuple[int, int]] = []
 

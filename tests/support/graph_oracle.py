@@ -20,8 +20,8 @@ from tilewright.ir.shape import Size
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """f(*nodes) on `inputs`, of which the float64 ones are differentiated; `torch(t, *tensors)` is
-    the same in PyTorch, with t the module."""
+    """f(*nodes) on `inputs`. The float64 inputs are differentiated. `torch(t, *tensors)` is the
+    same in PyTorch, with t as the module."""
 
     name: str
     f: Callable[..., Node]
@@ -29,7 +29,7 @@ class Case:
     inputs: tuple[np.ndarray, ...]
 
     def leaves(self, dtype: Any = None) -> dict[Node, np.ndarray]:
-        """The input nodes and their values, floats in `dtype`."""
+        """The input nodes -> their values, with floats in `dtype`."""
         out = {}
         for i, value in enumerate(self.inputs):
             array = value.astype(dtype) if dtype and value.dtype.kind == "f" else value
@@ -60,7 +60,7 @@ def random_like(name: str, shape: Sequence[int]) -> np.ndarray:
 
 
 def gradients(y: Node, inputs: Sequence[Node]) -> list[Node]:
-    """Cotangents of `inputs` (zeros where none arrives) when y is a number."""
+    """Cotangents of `inputs` for a scalar y, zeros where none arrives."""
     found = pullback({y: ops.constant(1.0, y.dtype)}, inputs, create_graph=True)
     return [found.get(x, ops.zeros_like(x)) for x in inputs]
 

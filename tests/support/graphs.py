@@ -81,7 +81,7 @@ def check(
     tolerance: float = 2e-5,
     device: Device | None = None,
 ) -> Program:
-    """Compiles, runs the kernels, and compares with the graph's own value.
+    """Compile, run the kernels, and compare with the graph's own values.
 
     device: launches the kernels; without one they are interpreted, one number at a time."""
     lowered = lower_graph(roots, check=True)

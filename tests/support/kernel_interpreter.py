@@ -1,4 +1,4 @@
-"""A direct interpreter of the kernel IR: loops over points, one number at a time. The oracle of
+"""A direct interpreter of the kernel IR, which computes one number at a time. It is the oracle of
 codegen: slow, and written from the definitions in codegen/kernel/ir.py alone."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Point = dict[Axis, int]
 
 
 class _Run:
-    """One launch: `buffers` are flat arrays by the kernel's names."""
+    """One launch. buffers: flat arrays by the kernel's names."""
 
     def __init__(self, kernel: Kernel, buffers: dict[str, np.ndarray], scalars: Mapping[int, Any]):
         self.kernel, self.buffers, self.scalars = kernel, buffers, scalars
@@ -166,8 +166,8 @@ class _Run:
                 assert len(written[store.buffer.name]) == store.buffer.size, "not all is written"
 
     def warm_up(self) -> None:
-        """Long chains first, operands before users, so that no stack overflows. What lies behind a
-        guard must not be touched, so only values that nothing guards are computed here."""
+        """Compute operands before users, so that long chains don't overflow the stack. Values
+        behind a guard must not be touched, so only unguarded values are computed here."""
         guarded: set[int] = set()
         for value in reversed(self.kernel.values):
             if isinstance(value, Guard) or id(value) in guarded:
@@ -190,7 +190,7 @@ def run_kernel(
     inputs: Sequence[np.ndarray],
     scalars: Mapping[int, Any],
 ) -> None:
-    """Runs a kernel over flat arrays, in the order of its outputs and inputs."""
+    """Run a kernel over flat arrays, in the order of its outputs and inputs."""
     for member in kernel.members if isinstance(kernel, Bundle) else (kernel,):
         outs, outputs = outputs[: len(member.outputs)], outputs[len(member.outputs) :]
         ins, inputs = inputs[: len(member.inputs)], inputs[len(member.inputs) :]
@@ -226,7 +226,7 @@ def run_program(
 
 
 def run_loop(loop: Loop, operands: Sequence[np.ndarray]) -> np.ndarray:
-    """A loop's output: its results of all steps, one after another."""
+    """A loop's output: the results of all steps, one after another."""
     parts = [a.reshape(loop.count, -1) for a in operands[: loop.sequences]]
     after = loop.sequences + loop.states
     now, whole = list(operands[loop.sequences : after]), operands[after:]

@@ -1,4 +1,4 @@
-"""Kernels evaluated point by point in float64: slow, and as plain as the semantics are."""
+"""Kernels evaluated point by point in float64, straight from the semantics."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ Point = dict[Axis, int]
 
 
 def wide(dtype: DType) -> Any:
-    """The NumPy type in which a value of `dtype` is computed here."""
+    """The NumPy type that represents a value of `dtype` here."""
     return np.float64 if dtype.category == FLOAT else dtype.np.type
 
 
 class Oracle:
-    """kernel over arrays: {buffer name: array}; stores go to copies of the outputs."""
+    """Runs a kernel over arrays: {buffer name: array}. Stores go to copies of the outputs."""
 
     def __init__(self, kernel: Kernel, arrays: dict[str, np.ndarray], scalars: list[Any]):
         self.kernel = kernel

@@ -1,4 +1,4 @@
-"""Kernels made by hand: their parts, and runs compared with the oracle."""
+"""Parts of handmade kernels, and runs compared with the oracle."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def compiled(kernel: Kernel | Bundle) -> Any:
 
 
 def run(kernel: Kernel, scalars: Sequence[Any] = (), **given: np.ndarray) -> dict[str, np.ndarray]:
-    """Launches the kernel and compares every output with the oracle; returns the outputs."""
+    """Launch the kernel and compare every output with the oracle. Returns the outputs."""
     held: dict[str, np.ndarray] = {}
     for i, b in enumerate((*kernel.outputs, *kernel.inputs)):
         array = given[b.name].astype(b.dtype.np) if b.name in given else sample(b, i)

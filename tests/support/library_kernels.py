@@ -1,4 +1,4 @@
-"""Triton kernels as a user writes them."""
+"""Triton kernels as users write them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _put(where, value, mask):
 
 @triton.jit
 def softmax_kernel(x_ptr, out_ptr, best_ptr, width, BLOCK: tl.constexpr):
-    """Rows; calls functions of its own, and Triton's that are written in Triton."""
+    """Softmax of rows. Calls kernel functions of this file, and Triton's own written in Triton."""
     row, places = tl.program_id(0), tl.arange(0, BLOCK)
     mask = places < width
     x = tl.load(x_ptr + row * width + places, mask=mask, other=-float("inf")).to(tl.float32)
@@ -82,7 +82,7 @@ def softmax_kernel(x_ptr, out_ptr, best_ptr, width, BLOCK: tl.constexpr):
 
 @triton.jit
 def count_kernel(x_ptr, counts_ptr, n, BLOCK: tl.constexpr):
-    """Adds how many elements have each value to `counts`."""
+    """Adds the number of elements with each value to `counts`."""
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + places, mask=places < n, other=0)
     tl.atomic_add(counts_ptr + x, 1, mask=places < n)
@@ -110,7 +110,7 @@ configs = [
 @triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
 @triton.jit
 def tuned_double(x_ptr, out_ptr, block_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
-    """Also tells with which block it ran, and whether masks were left out."""
+    """Doubles x. Also stores its block, and whether it left out masks."""
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     if EVEN:
         tl.store(out_ptr + places, tl.load(x_ptr + places) * 2)
@@ -131,7 +131,7 @@ several = [
 @triton.autotune(configs=several, key=["n"])
 @triton.jit
 def tuned_scale(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
-    """Is wrong with blocks of 16, and can't be compiled with blocks of 8."""
+    """Scales x. It is wrong with blocks of 16, and doesn't compile with blocks of 8."""
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = places < n
     if BLOCK == 16:
@@ -158,7 +158,7 @@ def sine_gradient(g_ptr, x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 def matmul_kernel(
     a_ptr, b_ptr, c_ptr, m, n, k, am, ak, bk, bn, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr
 ):
-    """c = a @ b by the strides of both; pointers move along, as in Triton's tutorial."""
+    """c = a @ b by the strides of both. Pointers advance, as in Triton's tutorial."""
     columns = tl.cdiv(n, N)
     i = (tl.program_id(0) // columns) * M + tl.arange(0, M)
     j = (tl.program_id(0) % columns) * N + tl.arange(0, N)

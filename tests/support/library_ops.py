@@ -1,4 +1,4 @@
-"""Ops of kernels of the user's: what several files of tests call."""
+"""Ops made of user kernels, for several test files."""
 
 from __future__ import annotations
 

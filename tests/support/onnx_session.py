@@ -1,4 +1,4 @@
-"""Exported programs in onnxruntime."""
+"""Runs exported programs in onnxruntime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One case or more for every op record: what it computes, what PyTorch calls it, and its inputs."""
+"""One or more cases for every op record: the call, PyTorch's equivalent, and inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.ir.shape import Size
 
 INF, NAN = math.inf, math.nan
 
-# The cases. Elementwise records give their own, from their domain.
+# The cases. Elementwise records make theirs from their domain.
 
 _RNG = np.random.default_rng(0)
 
@@ -45,9 +45,9 @@ def T(name: str, *args: Any, **kwargs: Any) -> Callable[..., Any]:
 
 UNARY = ((), (3, 4), (0, 2))
 BINARY = (((3, 4), (4,)), ((), (2, 1)), ((2, 1), (1, 3)), ((0, 3), (3,)))
-TORCH = {  # where it goes by another name
+TORCH = {  # ops with another name in PyTorch
     "floor_divide": T("div", rounding_mode="floor"),
-    "widened": T("clone"),  # of what isn't a half
+    "widened": T("clone"),  # for types that aren't halves
 }
 ELEMENTWISE = [
     op
@@ -297,7 +297,8 @@ MOVED = [
 
 
 def math_attention(t: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
-    """What scaled_dot_product_attention stands for; its fast kernels have no second derivative."""
+    """scaled_dot_product_attention as a formula, because its fast kernels have no second
+    derivative."""
     return t.softmax(q @ k.mT / math.sqrt(q.shape[-1]) + mask, -1) @ v
 
 
@@ -353,7 +354,7 @@ ENDS = np.array([2, 2, 6], np.int32)  # of groups among 7
 
 
 def torch_groups(t: Any, a: Any, b: Any, ends: Any) -> Any:
-    """`grouped_mm` in float64, which PyTorch's doesn't take, with zeros behind the last group."""
+    """`grouped_mm` with zeros behind the last group. PyTorch's own doesn't take float64."""
     cuts = [0, *map(int, ends)]
     pairs = list(itertools.pairwise(cuts))
     if a.dim() == b.dim():
@@ -371,7 +372,7 @@ GROUPED = [
     case("grouped_mm flat", ops.grouped_mm, torch_groups, real(7, 3), real(3, 3, 1), ENDS),
 ]
 
-# A kernel of (3, 2), a stride of (2, 3), padding (1, 0), and what ceil_mode adds to it.
+# Kernel (3, 2), stride (2, 3), padding (1, 0) with the addition of ceil_mode.
 POOL = ((3, 2), (2, 3), ((1, 1), (0, 0)))
 CEIL = (*POOL[:2], tuple(map(ops.pool_padding, (6, 7), *POOL[:2], (1, 0), (1, 1), (True, True))))
 
@@ -436,7 +437,7 @@ WEIGHT_LEAF = ops.leaf("weight", Size((5,)), dtypes.float64)
 
 
 def weight_like(x: Node) -> Node:
-    """WEIGHT in the dtype of `x`; no gradient is taken in it."""
+    """WEIGHT in the dtype of `x`, without a gradient."""
     return ops.cast(WEIGHT_LEAF, x.dtype)
 
 
@@ -531,7 +532,7 @@ def recurrent(cell: str, gates: int, count: int, reverse: bool, *valid: np.ndarr
 
 
 def layer_gradient(above: Node, before: Node, kept: Node, carried: Node, w: Node) -> Node:
-    """What walks back through a layer of tanh: recurrence_grad itself, flat."""
+    """The backward pass of a tanh layer: recurrence_grad itself, with flat results."""
     return recurrence_grad(above, before, kept, carried, w, 3, 1, True, "rnn_tanh")
 
 

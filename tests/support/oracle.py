@@ -1,4 +1,4 @@
-"""One call under PyTorch and under tilewright, and whether they agree."""
+"""Comparison of a call under PyTorch and under tilewright."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DTYPES = (
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"
 )  # fmt: skip
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-# What PyTorch says where it lacks a kernel for a dtype. It may work here.
+# PyTorch's messages for a missing kernel of a dtype. The call may work in tilewright.
 NO_KERNEL = (
     "not implemented for",
     "not supported",
@@ -28,7 +28,7 @@ _TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-
 def sample(
     shape: tuple[int, ...], dtype: str, seed: int = 0, low: float = -3, high: float = 3
 ) -> np.ndarray:
-    """Numbers of `dtype` (those of bfloat16 as float32), small integers where they are."""
+    """Numbers of `dtype` (of bfloat16 as float32). Integers are small."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
@@ -37,7 +37,7 @@ def sample(
     if dtype.startswith("int"):
         return np.asarray(rng.integers(int(low), int(high) + 1, shape)).astype(dtype)
     values = np.asarray(rng.uniform(low, high, shape))
-    # Exact in every float dtype, so that rounding of the inputs doesn't count.
+    # Exact in every float dtype, so that inputs aren't rounded.
     return (np.round(values * 16) / 16).astype("float32" if dtype == "bfloat16" else dtype)
 
 
@@ -50,7 +50,7 @@ def make(module: Any, array: np.ndarray, dtype: str) -> Any:
 
 
 def array_of(t: Any) -> np.ndarray:
-    """The values of either library's tensor, halves widened."""
+    """The values of either library's tensor, with halves widened."""
     t = t.detach()
     if str(t.dtype) in ("torch.bfloat16", "torch.float16"):
         t = t.float()
@@ -95,8 +95,8 @@ def compare(
     tolerance: float | None = None,
     layout: bool = False,
 ) -> bool:
-    """`call(module, *tensors)` in both; where PyTorch raises we must too. Whether it has a
-    result."""
+    """Compare `call(module, *tensors)` in both libraries. Where PyTorch raises, tilewright must
+    too. Returns whether there is a result."""
 
     try:
         with warnings.catch_warnings():
@@ -119,7 +119,7 @@ def compare(
 
 
 def _related(ours: Exception, theirs: Exception) -> bool:
-    """Errors a handler of PyTorch's would catch as well."""
+    """Whether a handler for PyTorch's error also catches ours."""
     return (
         isinstance(ours, type(theirs))
         or isinstance(theirs, type(ours))

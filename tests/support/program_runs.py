@@ -1,4 +1,4 @@
-"""Runs programs of tests/programs/, looks at their values, and compares them with PyTorch's."""
+"""Runs programs of tests/programs/, reads their values, and compares them with PyTorch's."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tilewright.recording import calls
 from tilewright.runtime import plan as plans
 
 TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (5e-4, 5e-5)}
-"""(rtol, atol) after several steps of training, in which roundings add up; (0.03, 0.03) for other
-floats, such as halves. Integers and booleans must be equal."""
+"""(rtol, atol) after several training steps, in which rounding errors add up. Other floats, such as
+halves, have (0.03, 0.03). Integers and booleans must be equal."""
 
 
 class Hangs(Exception):
-    """A program took much longer than it may."""
+    """A program ran far beyond its time limit."""
 
 
 # ---- running -------------------------------------------------------------------------------------
@@ -33,7 +33,8 @@ class Hangs(Exception):
 
 @contextmanager
 def engine(name: str) -> Iterator[None]:
-    """The CPU as `native` or `numpy`; `eager` is native code, each op run at its call."""
+    """Run the CPU as `native` or `numpy` inside the block; `eager` is native code with each op run
+    at its call."""
     recording.flush()
     before = calls.LIMIT, calls._usual_limit
     with ExitStack() as stack:
@@ -49,7 +50,7 @@ def engine(name: str) -> Iterator[None]:
 
 @contextmanager
 def limit(seconds: int) -> Iterator[None]:
-    """Raises Hangs in a block that takes longer."""
+    """Raise Hangs in a block that takes longer."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Hangs(f"more than {seconds} s")
@@ -73,10 +74,10 @@ def run(
     around: Callable[[int, Callable[[], Any]], Any] | None = None,
     seed: int = 0,
 ) -> list[Any]:
-    """The values that a program yields in its first steps, as `look` sees them.
+    """The values that a program yields in its first steps, as `look` returns them.
 
-    late: look at everything at the end, as a script that reads no value on its way.
-    around(step, take): makes a step, for who wants to count what it does.
+    late: read everything at the end, as a script that reads no values before. around(step, take):
+        makes a step by calling take(), for callers that count its work.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
@@ -109,7 +110,7 @@ def run(
 def look(torch: Any, value: Any, known: dict[int, Any] | None = None) -> Any:
     """A value as plain data: ("tensor", flags, array, gradient), lists, dicts, numbers, strings.
 
-    known: earlier results by the identity of their values, which the caller keeps alive.
+    known: earlier results by the id() of their values, which the caller keeps alive.
     """
     if known is not None and id(value) in known:
         return known[id(value)]
@@ -158,7 +159,7 @@ def _tensor(torch: Any, t: Any, known: Any) -> Any:
 
 
 def _classes(error: BaseException) -> list[str]:
-    """The names of its class and of the bases of that. Of PyTorch's errors the first one counts."""
+    """The names of an error's class and its bases. For PyTorch's errors the first one counts."""
     return [c.__name__ for c in type(error).__mro__]
 
 
@@ -166,7 +167,7 @@ def _classes(error: BaseException) -> list[str]:
 
 
 def difference(ours: Any, theirs: Any, loose: float = 1.0, path: str = "") -> str | None:
-    """The first difference between our values and PyTorch's, told; None if there is none."""
+    """A description of the first difference between our values and PyTorch's, or None."""
     kinds = [x[0] if isinstance(x, tuple) else type(x).__name__ for x in (ours, theirs)]
     if "fails" in kinds and kinds[0] != kinds[1]:
         who, error = ("tilewright", ours) if kinds[0] == "fails" else ("PyTorch", theirs)
@@ -218,7 +219,7 @@ def _apart(a: np.ndarray, b: np.ndarray, dtype: str, loose: float, path: str) ->
         same = a == b
     else:
         rtol, atol = TOLERANCES.get(dtype, (0.03, 0.03))
-        # Entries that cancel have the errors of the large ones they are made of.
+        # Entries that cancel have the errors of their large operands.
         scale = np.abs(b[np.isfinite(b)]).max(initial=0.0)
         same = np.isclose(a, b, rtol * loose, (atol + 0.1 * rtol * scale) * loose, equal_nan=True)
     if same.all():
@@ -231,9 +232,9 @@ def _apart(a: np.ndarray, b: np.ndarray, dtype: str, loose: float, path: str) ->
 
 
 class Work:
-    """The work in windows of steps: calls of Python functions, and new nodes and plans.
+    """Counts the work in windows of steps: calls of Python functions, and new nodes and plans.
 
-    Unlike times, these counts are the same on each machine.
+    Unlike times, the counts are the same on every machine.
     """
 
     def __init__(self, *windows: range):

@@ -1,8 +1,8 @@
-"""Random graphs as text: each line makes one node, so what fails can be read and run again.
+"""Random graphs as text. Each line makes one node, so a failing program can be read and run again.
 
-A value knows how large it can be and, if it was computed without rounding from numbers on a binary
-grid, how fine that grid is. Exact values are the same bits on every engine, so comparisons, floors
-and sorts are asked of them only: elsewhere the last bit would decide.
+A value has a bound. If it was computed without rounding from numbers on a binary grid, it also has
+the fineness of the grid. Such exact values have the same bits on every engine. Only these are
+compared, rounded and sorted, as otherwise the last bit would decide.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ COMPOSITES = (
 
 @dataclass(frozen=True)
 class Value:
-    """bound: the largest magnitude; grid: it is a multiple of 2^-grid, None if it was rounded;
-    wild: infinities and NaN may be there; final: nothing is computed from it."""
+    """A value of a program. bound: the largest magnitude; grid: elements are multiples of 2^-grid,
+    None after rounding; wild: whether there may be infinities and NaN; final: whether no further
+    value may read it."""
 
     name: str
     node: Node
@@ -93,7 +94,7 @@ class Value:
 class Program:
     """lines: (name, expression); data: the buffer of each leaf; scalars: their values.
 
-    donated: (root, leaf) whose memory the root may take.
+    donated: (root, leaf) where the root may take the leaf's memory.
     """
 
     lines: list[tuple[str, str]] = field(default_factory=list)
@@ -105,7 +106,7 @@ class Program:
     digits: int = 53  # the fewest that a float of the program has
 
     def nodes(self, wide: bool = False) -> dict[str, Node]:
-        """The node of each line; `wide`: with float64 in place of every other float type."""
+        """The node of each line. wide: with float64 in the place of every other float type."""
         names = scope(wide)
         made: dict[str, Node] = {}
         for name, text in self.lines:
@@ -119,7 +120,7 @@ class Program:
 
 
 def scope(wide: bool) -> dict[str, Any]:
-    """What expressions refer to. Short names of dtypes (`f32`) stay what they are."""
+    """The names for expressions. With `wide`, short names of dtypes (`f32`) keep their meaning."""
     names: dict[str, Any] = {"ops": ops, "leaf": _leaf, "gradient": _gradient}
     for dtype in dtypes.ALL:
         names[dtype.short] = dtype
@@ -145,7 +146,7 @@ def named(dtype: str) -> str:
 
 
 class Writer:
-    """Writes one program. small: few elements, for engines that run them one by one."""
+    """Writes one program. small: with few elements, for engines that compute them one by one."""
 
     def __init__(self, choose: random.Random, small: bool = False):
         self.choose = choose
@@ -228,7 +229,7 @@ class Writer:
         return tuple(dims)
 
     def pick(self, *dtypes_: str, exact: bool = False, tame: bool = False) -> Value:
-        """A value of one of the dtypes (of any, if none is given). tame: of no great bound."""
+        """A value of one of the dtypes, or of any if none is given. tame: with a small bound."""
         fits = [
             v
             for v in self.values
@@ -241,7 +242,7 @@ class Writer:
         return self.choose.choice(fits[-6:] if self.choose.random() < 0.6 else fits)
 
     def partner(self, x: Value, exact: bool = False) -> Value:
-        """Of the dtype of `x`, and of a shape that broadcasts with its."""
+        """A value of the dtype of `x` whose shape broadcasts with that of `x`."""
         fits = []
         for v in self.values:
             if v.dtype != x.dtype or v.final or (exact and not v.exact):
@@ -262,7 +263,7 @@ class Writer:
         )
 
     def tamed(self, x: Value, limit: float = 4.0) -> Value:
-        """`x`, made small if it is large."""
+        """`x`, scaled down if its bound is large."""
         if x.bound <= limit or not x.is_float:
             return x
         if x.exact and self.choose.random() < 0.5:

@@ -1,4 +1,4 @@
-"""The steps of random programs: for each Kind of op, how one is added to a program."""
+"""The steps of random programs: functions that add an op of each Kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALL = (*FLOATS, *INTEGERS)
 
 
 def smooth(w: Writer) -> None:
-    """A function of floats that a last bit changes little."""
+    """Add a function of floats that is insensitive to the last bit."""
     op = REGISTRY[w.choose.choice(SMOOTH)]
     x = w.pick(*FLOATS)
     if x.wild and x.exact and w.choose.random() < 0.5:
@@ -73,7 +73,7 @@ def arithmetic(w: Writer) -> None:
         elif name == "copysign":
             if not x.is_float or not y.exact or wild:
                 return
-            # Which zero it is may differ, so there is none.
+            # The sign of a zero may differ, so avoid zeros.
             y = w.line(f"ops.add({y.name}, {w.constant(0.125, y.dtype)})", y.bound + 1, y.grid)
         w.line(f"ops.{name}({x.name}, {y.name})", bound, grid, wild)
 
@@ -84,7 +84,7 @@ def _either(x: Value, y: Value) -> tuple[float, int | None, bool]:
 
 
 def discontinuous(w: Writer) -> None:
-    """What a last bit may change altogether: of exact values only."""
+    """Add a function that the last bit can change altogether, of exact values only."""
     name = w.choose.choice((*STEPS, *TESTS, *COMPARISONS, *BITS))
     if name in BITS:
         x = w.pick("bool", *INTEGERS)
@@ -325,7 +325,7 @@ def contraction(w: Writer) -> None:
     ):
         return
     text = f"ops.conv({x.name}, {y.name}, {stride}, {padding}, {dilation}, {groups})"
-    if not x.wild and not y.wild:  # whether padding is multiplied is up to the engine
+    if not x.wild and not y.wild:  # engines may or may not multiply padding
         w.line(text, 4.0 * channels * math.prod(kernel), 4)
 
 
@@ -345,7 +345,7 @@ def drawn(w: Writer) -> None:
 
 
 def updates(w: Writer) -> None:
-    """An optimizer's step over a few parameters, each of which may take its own memory."""
+    """Add an optimizer's step over a few parameters. Each result may overwrite its parameter."""
     rate = w.scalar(0.25, "float32")
     for _ in range(w.choose.randrange(2, 5)):
         shape = w.shape()
@@ -356,7 +356,7 @@ def updates(w: Writer) -> None:
 
 
 def gradients(w: Writer) -> None:
-    """Of one value, with respect to a few leaves."""
+    """Add gradients of one value with respect to a few leaves."""
     wholes = [v for v in w.values if v.is_float and not v.final and not v.wild and v.bound < 1e4]
     wholes = [v for v in wholes if v.node.requires_grad]
     if not wholes:

@@ -1,10 +1,10 @@
-"""Random training scripts, as text: models and optimizers, values detached and carried on, writes
-through `.data`, views and `no_grad`, readings at random moments.
+"""Random training scripts as text: models and optimizers, detached values carried to later steps,
+writes through `.data`, views and `no_grad`, reads at random moments.
 
     text = script(random.Random(7))
 
-All activations are 4 x 3 and all weights 3 x 3, so that any line may follow any other. What PyTorch
-refuses is taken out again (`repaired`), so what is left has to run.
+All activations are 4 x 3 and all weights 3 x 3, so any line may follow any other. `repaired`
+removes lines that PyTorch refuses, so the remaining script must run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from programs import Program, raised
 
 HEAD, LOOP = "def script(torch, draw):\n", "    for step in range(100):\n"
 Line = tuple[str, bool]
-"""A line and whether it stands in the loop."""
+"""A line, and whether it is in the loop."""
 
 
 class Script:
-    """Lines to come, and the names that they may use."""
+    """The lines of a script, and the names that further lines may use."""
 
     def __init__(self, choose: random.Random):
         self.choose = choose
@@ -35,7 +35,7 @@ class Script:
         self.carried: list[str] = []
         self.values: list[str] = []
         self.losses: list[str] = []
-        self.tracked: set[str] = set()  # values that weights lead to
+        self.tracked: set[str] = set()  # values that depend on weights
         self.count = 0
 
     def name(self, kind: str) -> str:
@@ -46,7 +46,7 @@ class Script:
         self.lines.append((text, False))
 
     def add(self, text: str) -> None:
-        """A line of a step; now and then one that is not in every step."""
+        """Add a line of a step. Sometimes it runs in every second step only."""
         if self.choose.random() < 0.06 and not re.match(r"\w+ = |with |for |\(", text):
             text = f"if step % 2 == {self.choose.randrange(2)}: {text}"
         self.lines.append((text, True))
@@ -64,7 +64,7 @@ class Script:
             self.tracked.add(name)
         return name
 
-    # ---- what is there before the loop -------------------------------------------------------
+    # ---- before the loop ---------------------------------------------------------------------
 
     def begin(self) -> None:
         c = self.choose
@@ -279,8 +279,8 @@ def script(choose: random.Random) -> list[Line]:
 
 
 def repaired(lines: list[Line], torch: Any, steps: int) -> list[Line]:
-    """Without the lines that PyTorch refuses in one of the first steps, and without writes behind
-    its back."""
+    """The script without the lines that PyTorch refuses in one of the first steps, and without
+    writes through `.data` that change values for backward."""
     while True:
         at = refused(lines, torch, steps)
         if at is None:
@@ -292,10 +292,10 @@ def repaired(lines: list[Line], torch: Any, steps: int) -> list[Line]:
 
 
 def behind_no_back(lines: list[Line]) -> list[Line]:
-    """With writes that autograd sees in place of those through `.data`.
+    """The script with writes that autograd sees in the place of writes through `.data`.
 
-    What PyTorch refuses of them it computes from overwritten values in silence, and tilewright does
-    not do so.
+    Where PyTorch refuses the former, it silently computes from overwritten values with the latter.
+    tilewright doesn't.
     """
     out = []
     for text, inside in lines:
@@ -306,7 +306,7 @@ def behind_no_back(lines: list[Line]) -> list[Line]:
 
 
 def refused(lines: list[Line], torch: Any, steps: int) -> int | None:
-    """The line that PyTorch refuses first."""
+    """The number of the first line that PyTorch refuses, or None."""
     found = run(torch, program_of(behind_no_back(lines)), steps)
     if not found or not isinstance(found[-1], tuple) or found[-1][0] != "fails":
         return None
@@ -327,7 +327,7 @@ def _without_missing(lines: list[Line], torch: Any) -> str:
 
 
 def smallest(lines: list[Line], fails: Callable[[list[Line]], bool]) -> list[Line]:
-    """Fewer lines that fail too, and fewer values that are shown."""
+    """A shorter script that fails too, and that shows fewer values."""
     for name in re.findall(r"\w+", lines[-1][0])[1:]:
         shown = re.sub(rf"\b{name}\b(, )?", "", lines[-1][0])
         fewer = [*lines[:-1], (shown, True)]

@@ -1,8 +1,9 @@
-"""Random programs over half types and float32, to be run with values read at different moments.
+"""Random programs over half types and float32, whose values are read at different moments.
 
     python tests/support/rounding_programs.py --programs N [--seed S] [--device interpret]
 
-runs that many, each unread, read after each line, read at random, and op by op, and compares bits.
+runs N programs, each without reads, with a read after each line, with random reads, and op by op,
+and compares bits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tilewright.recording import calls
 DTYPES = ("float16", "bfloat16", "float32")
 SIZES = (1, 3, 7, 8, 16, 17, 33, 100, 257)
 
-# What PyTorch computes with IEEE arithmetic and rounds once, on every engine.
+# Calls that PyTorch computes with IEEE arithmetic and rounds once, on every engine.
 EXACT = (
     "{x} + {y}",
     "{x} - {y}",
@@ -79,7 +80,7 @@ class Program:
         names: list[str] = []
         main = choose.choice(DTYPES)
         for i in range(choose.randint(2, 3)):
-            # What is broadcast has a sum for its gradient, whose order is another matter.
+            # The gradient of a broadcast operand is a sum, whose order may differ.
             smaller = (shape,) if gradient else (shape, shape[-1:], (*shape[:-1], 1))
             of = shape if i == 0 else choose.choice(smaller)
             scale = choose.choice((1, 1, 4, 300 if not gradient else 1))
@@ -91,7 +92,7 @@ class Program:
         used: Counter[str] = Counter()
 
         def free(found: list[str], uses: int) -> list[str]:
-            # A gradient is a sum over uses: that of two has the same bits in any order.
+            # A gradient is a sum over uses. A sum of two has the same bits in any order.
             return [n for n in found if not gradient or used[n] + uses <= 2]
 
         if gradient:  # without aliases, and without a tensor that one call uses in several ways
@@ -108,7 +109,7 @@ class Program:
             second = choose.choice([n for n in y if not gradient or n != first])
             dtype = choose.choice((main, main, *DTYPES))
             whole = text.format(x=first, y=second, dtype=dtype)
-            # Equal expressions are one tensor, with the uses of both.
+            # Equal expressions become one tensor, with the uses of both.
             parts = {(text, first), (text, second), *re.findall(r"[xv]\d+\.\w+", whole)}
             if gradient and seen & parts:
                 continue
@@ -124,7 +125,7 @@ class Program:
         self.reads = {name for name, _ in self.lines if choose.random() < 0.4}
 
     def run(self, lib: Any, read: Collection[str] = (), device: str = "cpu") -> dict[str, Any]:
-        """The bits of all lines, and of gradients; those of `read` are read at once."""
+        """The bits of all lines, and of gradients. Lines in `read` are read at once."""
         scope: dict[str, Any] = {"tw": lib}
         for name, (array, dtype) in self.leaves.items():
             t = lib.tensor(array).to(device).to(getattr(lib, dtype)).detach()
@@ -149,13 +150,13 @@ class Program:
 
 
 def bits(t: Any) -> np.ndarray:
-    """The bits of a tensor's elements; those of NaN are all the same."""
+    """The bits of a tensor's elements. Every NaN has the same bits."""
     wide = t.detach().float().cpu().numpy()
     return np.where(np.isnan(wide), np.float32(np.nan), wide).view(np.uint32)
 
 
 def op_by_op(run: Callable[[], Any]) -> Any:
-    """The result of `run` where each op runs at its call, as under TW_EAGER=1."""
+    """The result of `run` with each op run at its call, as under TW_EAGER=1."""
     before = calls.LIMIT
     calls.LIMIT = 0
     try:
@@ -165,7 +166,7 @@ def op_by_op(run: Callable[[], Any]) -> Any:
 
 
 def differences(program: Program, device: str = "cpu") -> list[str]:
-    """In what the runs of a program differ from the one that reads nothing before its end."""
+    """Descriptions of differences between a program's runs and the run without early reads."""
     every = {name for name, _ in program.lines}
     plain = program.run(tw, device=device)
     others = {

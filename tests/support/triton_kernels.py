@@ -1,4 +1,4 @@
-"""Kernels of each form, made by hand, for the tests of the Triton emitter and its compilation."""
+"""Handmade kernels of each form, for tests of the Triton emitter and of compilation."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def elementwise(
 
 
 def activation(rows: int, columns: int, dtype: DType = dt.float32) -> Kernel:
-    """y = tanh(x + b) * s, b along columns, s a number passed at launch."""
+    """y = tanh(x + b) * s with b along columns and s as a number passed at launch."""
     p, q = Axis("p0", rows), Axis("p1", columns)
     x, b, y = (
         array("x", (rows, columns), dtype),
@@ -104,7 +104,7 @@ def softmax(rows: int, length: int, dtype: DType = dt.float32) -> Kernel:
 def fold(
     op: str, shape: tuple[int, int], axis: int, dtype: DType, split: tuple[int, ...] = ()
 ) -> Kernel:
-    """A reduction of a matrix; `split` takes the reduced axis apart into several."""
+    """A reduction of a matrix. split: sizes into which the reduced axis is split."""
     p = Axis("p0", shape[1 - axis])
     parts = split or (shape[axis],)
     r = tuple(Axis(f"r{i}", n) for i, n in enumerate(parts))
@@ -181,7 +181,7 @@ def matmul(
 def conv(
     n: int, c: int, o: int, size: int, window: int = 3, pad: int = 1, dtype: DType = dt.float32
 ) -> Kernel:
-    """y[n, o, h, w] as one contraction; the input is guarded where the window leaves it."""
+    """y[n, o, h, w] as one contraction. Reads are guarded where the window leaves the input."""
     out = size + 2 * pad - window + 1
     b, h, w, f = Axis("p0", n), Axis("p1", out), Axis("p2", out), Axis("p3", o)
     r = Axis("r0", c), Axis("r1", window), Axis("r2", window)

@@ -2,8 +2,8 @@
 
     python tests/support/view_programs.py --count 2000 [--seed N]
 
-Each step is made by both libraries at once. What must agree: whether it raises, shapes, strides and
-offsets of what it gives, values whenever they are read, flags, and gradients at the end.
+Both libraries make each step at once. They must agree on errors, on shapes, strides and offsets of
+results, on values whenever they are read, on flags, and on gradients at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Call = Callable[[Any, Any], Any]  # (library, tensor) -> a tensor, or several
 
 
 class Views:
-    """For each kind of view: a random call of it that a tensor can take, or None."""
+    """Random calls of each kind of view: a call that a tensor can take, or None."""
 
     def __init__(self, choose: random.Random):
         self.choose = choose
@@ -185,11 +185,12 @@ class Views:
         return lambda m, x: x.unfold(axis, size, step)
 
     def strided(self, t: Any) -> Call | None:
-        """A view of the memory that the tensor spans: PyTorch differentiates through that alone."""
+        """A view of the memory that the tensor spans. PyTorch differentiates only through such
+        views."""
         if not t.numel() or has_overlap(t):
             return None
         span = 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
-        if span != t.numel():  # there are places that the tensor doesn't see
+        if span != t.numel():  # the memory has gaps that the tensor doesn't show
             return None
         shape, strides, left = [], [], span - 1
         start = self.choose.randint(0, min(2, left))
@@ -215,8 +216,8 @@ def has_overlap(t: Any) -> bool:
 
 
 def _has_no_strides(t: Any) -> bool:
-    """Whether it looks at a part that was detached, of which there are no strides with history, or
-    is one of several views, which its strides are not."""
+    """Whether strides can't express the history of `t`: it views a detached part, or is one of
+    several views of a call."""
     chain = t._chain
     if chain is None or chain.multiple is not None:
         return chain is not None
@@ -228,7 +229,7 @@ class Ended(Exception):
 
 
 class Differs(AssertionError):
-    """The record of a program's run, and of where the two sides parted."""
+    """The log of a program's run up to the difference of the two sides."""
 
 
 class Program:
@@ -243,7 +244,7 @@ class Program:
         self.log: list[str] = []
         self.seed, self.steps = seed, steps
         self.raised = 0
-        self.is_silent = False  # after a write to `.data`, which may change what PyTorch saved
+        self.is_silent = False  # after a write to `.data`, which may change PyTorch's saved values
 
     def run(self) -> None:
         with suppress(Ended):
@@ -268,7 +269,7 @@ class Program:
         raise Differs(f"program {self.seed}: {why}\n  " + "\n  ".join(self.log))
 
     def both(self, text: str, call: Callable[[int, Any], Any]) -> tuple[Any, Any] | None:
-        """call(side, library) on both sides; None if both refuse it."""
+        """The results of call(side, library) on both sides; None if both refuse it."""
         self.log.append(text)
         results: list[Any] = []
         errors: list[Exception | None] = []
@@ -294,14 +295,15 @@ class Program:
         return results[0], results[1]
 
     def is_beside(self, text: str, theirs: str, ours: Exception | None) -> bool:
-        """Whether PyTorch refuses what can be done, or what it needn't save."""
+        """Whether an error of one side alone is allowed. PyTorch refuses some writes, views and
+        gradients that tilewright can compute."""
         if self.is_silent and "modified by an inplace" in str(ours):
             return True
         return "modified by an inplace operation" in theirs or (
             ours is None
             and (
                 "AsStrided is a view" in theirs
-                or theirs.startswith("a leaf Variable")  # a view that got a history by its sibling
+                or theirs.startswith("a leaf Variable")  # a view whose sibling gave it a history
                 or ("more than one element" in theirs and text.startswith("backward"))
             )
         )
@@ -325,7 +327,7 @@ class Program:
         return np.asarray(self.data.integers(-4, 5, shape), np.float64)
 
     def tensor(self, shape: Shape) -> tuple[Any, Any]:
-        if 0 in shape:  # PyTorch's strides of an empty array are others
+        if 0 in shape:  # PyTorch gives empty arrays other strides
             a, b = (m.zeros(shape, dtype=m.float64) for m in self.sides)
             return a, b
         values = self.values(shape)
@@ -402,7 +404,7 @@ class Program:
             name = "fill_"  # in PyTorch the outcome depends on the order of the elements
         if name == "item" and overlap:
             name = "mul_"
-        if name == "copy_" and overlap:  # of one number it is a `fill_` here
+        if name == "copy_" and overlap:  # a copy of one number is a `fill_` in tilewright
             name = "sub_"
         mode = self.choose.choice(("", "", "", "no_grad", "data"))
         calls: dict[str, Callable[[Any, Any], Any]] = {
@@ -433,7 +435,7 @@ class Program:
             lambda side, m: getattr(self.tensors[number][side] * 0.5, name)(),
         )
         if pair is not None:
-            # What PyTorch computes keeps the order of its operand's strides.
+            # PyTorch's results keep the order of their operands' strides.
             layout = self.sides[1].contiguous_format
             self.add((pair[0], pair[1].clone(memory_format=layout)))
 

@@ -1,4 +1,4 @@
-"""Attention forward: a chunk is a block of queries, which takes in one block of keys after another.
+"""Attention forward: a chunk is a block of queries, which meets one block of keys after another.
 
 It keeps the running maximum and sum of its rows (Milakov and Gimelshein, arXiv 1805.02867).
 """
@@ -16,7 +16,7 @@ from ..values import evaluate
 from .writer import Writer
 
 MAXIMUM, SUM, FACTOR = range(3)
-"""The rows of a tile of what is known of each query."""
+"""The rows of a tile that holds the state of each query."""
 
 
 class Forward(Writer):
@@ -61,7 +61,7 @@ class Forward(Writer):
         tile.store(self.code, self.state, self.number(which), column, value)
 
     def _factor(self, row: Ref) -> Ref:
-        """What a query's row is to be multiplied by."""
+        """The factor for all that a query's row has summed so far."""
         place = tile.at(self.code, self.state, self.number(FACTOR), row)
         return self.code.let(f"load {self.kind}, ptr {place.text}", self.kind)
 
@@ -73,7 +73,7 @@ class Forward(Writer):
             self._set_row(SUM, column, constant(0, self.kind))
 
     def _blocks(self, first: Ref, stop: Ref, hides: bool) -> None:
-        """All blocks of keys from `first` to `stop`. hides: whether the causal mask is needed."""
+        """All blocks of keys from `first` to `stop`. hides: whether the causal mask applies."""
         parts, code = self.parts, self.code
         loop = self.open_blocks(parts.key, first, stop, self.keys)
         start = loop.variable
@@ -96,7 +96,7 @@ class Forward(Writer):
         code.close_loop(loop)
 
     def _softmax(self, column: Ref, start: Ref, count: Ref, hides: bool) -> None:
-        """Scores to weights relative to the maximum so far, for a register's worth of queries."""
+        """Turns scores into weights relative to the maximum so far, for one register of queries."""
         code, parts = self.code, self.parts
 
         def mask(row: Ref, held: list[Ref]) -> list[Ref]:

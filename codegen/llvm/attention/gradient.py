@@ -1,9 +1,9 @@
-"""The gradient of attention: weights are computed again for a block of queries and one of keys.
+"""The gradient of attention: weights are computed again for each pair of blocks.
 
-Sums over queries are kept while their block of keys is met with every block of queries. Those over
-keys are then kept of all queries, so a chunk is a whole point of the batch; where there are few of
-these, or too many queries, they have chunks of their own, in which the weights are computed once
-more.
+Sums over queries are kept while their block of keys meets every block of queries. Sums over keys
+are kept for all queries at a time, so a chunk is a whole point of the batch. If the batch has few
+points, or there are too many queries, these sums get chunks of their own, which compute the weights
+once more.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..types import Ref
 from .writer import Writer
 
 FEW = 8
-"""With fewer points of the batch chunks are blocks."""
+"""The least points of the batch; with fewer, chunks are blocks."""
 ROOM = 1 << 20
-"""Bytes of sums that a chunk keeps for all queries."""
+"""The most bytes of sums that a chunk keeps for all queries."""
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """Elements at rows of a block and all columns, in a tile. turned: the tile's transpose."""
+    """Elements at a block's rows and at all columns, in a tile. turned: the tile's transpose."""
 
     value: Value
     tile: Tile
@@ -40,7 +40,7 @@ class _Operand:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A contraction over `over` on its way, in a tile."""
+    """A contraction over `over` that is being summed, in a tile."""
 
     dot: Dot
     tile: Tile
@@ -69,7 +69,7 @@ class Gradient(Writer):
             self._operand(dot.a, parts.query, dot.over[0], is_turned=True)
             self._operand(dot.b, parts.key, dot.over[0])
         self.sums = [self._sum(dot) for dot in sums]
-        # A plane holds a product of two operands, then in its place what the sums take from it.
+        # A plane holds a product of two operands, then in its place the factor of the sums.
         self.factors = list({id(d.a): d.a for d in sums}.values())
         count = max(len(self.firsts), len(self.factors))
         self.planes = [self.tile(self.keys, self.queries) for _ in range(count)]
@@ -158,13 +158,13 @@ class Gradient(Writer):
     def _query_blocks(
         self, key: Ref, keys: Ref, start: Ref, stop: Ref, sums: Sequence[_Sum], hides: bool
     ) -> None:
-        """The blocks of queries from `start` to `stop` with a block of keys. hides: whether the
-        causal mask is needed."""
+        """The blocks of queries from `start` to `stop`, with a block of keys. hides: whether the
+        causal mask applies."""
         query = self.parts.query
         loop = self.open_blocks(query, start, stop, self.queries)
         first = loop.variable
         count = self.count(first, self.queries, self.body.extent(query))
-        if hides:  # Later keys than the last query are of no use. A product's steps stay whole.
+        if hides:  # Keys after the last query don't count. A product's steps stay whole.
             far = self.code.binary("sub", self.add(first, self.number(self.queries)), key)
             keys = self.most(self.number(0), self.least(keys, far))
         span, meets = self.parts.span, None
@@ -242,7 +242,8 @@ class Gradient(Writer):
                 self.multiply(out, columns_of(plane), right, queries, keys)
 
     def _factors(self, row: Ref, column: Ref, sums: Sequence[_Sum], hides: bool) -> list[Ref]:
-        """What the sums take, in place of the products, for a register's worth of queries."""
+        """The left factors of the sums, in the place of the products, for one register of
+        queries."""
         code, parts = self.code, self.parts
         given = [tile.load(code, plane, row, column) for _, plane in zip(self.firsts, self.planes)]
         known: list[tuple[Value | None, Ref]] = [*zip(self.firsts, given)]

@@ -1,4 +1,4 @@
-"""What both directions of attention are written with: tiles, blocks, loops, operands."""
+"""The parts that both directions of attention share: tiles, blocks, loops, operands."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ QUERIES, KEYS = 96, 144
 
 
 def block_of(extent: int, most: int, unit: int) -> int:
-    """A multiple of `unit`, enough for `extent` positions, or the largest up to `most`."""
+    """The least multiple of `unit` that holds `extent` positions, or the largest up to `most`."""
     return min(-(-extent // unit), max(most // unit, 1)) * unit
 
 
 class Writer:
-    """What both directions share. keys: the most rows of a tile of scores."""
+    """The base of both directions. keys: the most rows of a tile of scores."""
 
     def __init__(self, body: Body, parts: Roles, keys: int):
         self.body, self.code, self.parts = body, body.code, parts
@@ -57,19 +57,19 @@ class Writer:
         return self.code.intrinsic("smax", [a, b])
 
     def floor(self, x: Ref, block: int) -> Ref:
-        """The multiple of a block that is not above x."""
+        """The largest multiple of a block that is not above x."""
         return self.code.binary("sub", x, self.code.binary("urem", x, self.number(block)))
 
     def multiple(self, x: Ref, block: int) -> Ref:
-        """The multiple of a block that is not below x."""
+        """The smallest multiple of a block that is not below x."""
         return self.floor(self.add(x, self.number(block - 1)), block)
 
     def count(self, first: Ref, block: int, stop: Ref) -> Ref:
-        """How many positions a block has that begins at `first`."""
+        """The number of positions in a block that begins at `first`."""
         return self.least(self.code.binary("sub", stop, first), self.number(block))
 
     def batch_point(self, point: Ref) -> None:
-        """The batch axes at a point of them."""
+        """Binds the batch axes to one of their points."""
         for axis in reversed(self.parts.batch):
             extent = self.body.extent(axis)
             self.body.bind(axis, self.code.binary("urem", point, extent))
@@ -77,7 +77,7 @@ class Writer:
 
     @contextmanager
     def along(self, axis: Axis, first: Ref, count: Ref) -> Iterator[Ref]:
-        """A loop over positions of an axis from `first` on; yields how far it is."""
+        """A loop over positions of an axis from `first` on; yields the distance from `first`."""
         loop = self.code.open_loop(self.number(0), count, stem=axis.name)
         self.body.bind(axis, self.add(first, loop.variable))
         yield loop.variable
@@ -99,7 +99,7 @@ class Writer:
 
     @contextmanager
     def known(self, *pairs: tuple[Value | None, Ref]) -> Iterator[None]:
-        """What values are, for the expressions that they occur in."""
+        """Makes values known to the expressions that contain them."""
         folded = self.body.folded
         added = {id(value): ref for value, ref in pairs if value is not None}
         folded |= added
@@ -112,8 +112,8 @@ class Writer:
         return self.code.spread(evaluate(self.body, value), self.lanes)
 
     def seen(self, products: Ref, hides: bool) -> Ref:
-        """Products as the causal mask, if there is one, leaves them: -inf where the query of a lane
-        comes before the key. hides: whether that may be."""
+        """Products under the causal mask, if there is one: -inf where the query of a lane comes
+        before the key. hides: whether the mask applies here."""
         if not hides:
             return products
         code, vector = self.code, self.body.vector
@@ -124,7 +124,7 @@ class Writer:
         return code.select(later, products, constant(-math.inf, self.kind))
 
     def met(self, span: Span, row: Axis, first: Ref, count: Ref) -> tuple[Ref, Ref]:
-        """The least range that holds the ranges of `count` rows from `first` on."""
+        """The least range that contains the spans of `count` rows from `first` on."""
         extent, code = self.body.extent(span.along), self.code
         loop = code.open_loop(self.number(0), count, 1, [extent, self.number(0)], stem="met")
         self.body.bind(row, self.add(first, loop.variable))
@@ -141,7 +141,7 @@ class Writer:
     def fill(
         self, out: Tile, value: Value, row: Axis, first: Ref, count: Ref, column: Axis
     ) -> None:
-        """An operand's elements at `count` rows and all columns, zero beyond the last column."""
+        """Fills a tile with an operand's elements at `count` rows, zero beyond the last column."""
         with (
             self.along(row, first, count) as r,
             self.lanes_along(column, self.number(0), out.stride) as c,
@@ -156,7 +156,7 @@ class Writer:
         self, store: Store, of: Dot, held: Tile, row: Axis, first: Ref, count: Ref, column: Axis,
         scale: Callable[[Ref, Ref], Ref] = lambda value, row: value,
     ) -> None:  # fmt: skip
-        """A store's elements at `count` rows and all columns, from its sums in a tile."""
+        """Stores the elements of `count` rows, in all columns, from their sums in a tile."""
         with (
             self.along(row, first, count) as r,
             self.lanes_along(column, self.number(0), held.stride) as c,
@@ -169,7 +169,7 @@ class Writer:
         self, first: Ref, count: Ref, start: Sequence[Ref],
         step: Callable[[Ref, list[Ref]], list[Ref]],
     ) -> list[Ref]:  # fmt: skip
-        """A loop over keys that carries values along: step(how far it is, held) -> held."""
+        """A loop over keys that carries values: step(distance from `first`, held) -> held."""
         key = self.parts.key
         loop = self.code.open_loop(self.number(0), count, 1, start, stem=key.name)
         self.body.bind(key, self.add(first, loop.variable))
@@ -181,7 +181,7 @@ class Writer:
         self, out: Tile, a: Factor, b: Tile, rows: Ref, inner: Ref, columns: Ref | None = None,
         fresh: bool = False,
     ) -> None:  # fmt: skip
-        """tile.multiply, of all columns or as many as hold `columns` queries."""
+        """tile.multiply, for all columns or for enough to hold `columns` queries."""
         every = self.number(out.stride)
         if columns is not None:
             every = self.multiple(columns, self.lanes)

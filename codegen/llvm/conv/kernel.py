@@ -1,4 +1,4 @@
-"""A product over windows as a kernel of two phases: laying out the operands, then tiles."""
+"""A product over windows as a kernel of two phases: first layouts of the operands, then tiles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .plan import Plan
 from .roles import Product, size
 
 FEW = 4
-"""So many zeros in a row, as in a border, are stored one by one rather than under a mask."""
+"""Up to so many zeros in a row, as in a border, are stored one by one rather than under a mask."""
 AT_ONCE = 1 << 14
 
 
@@ -52,8 +52,8 @@ def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEF
 
 
 def tile_of(product: Product, machine: Machine, schedule: Schedule) -> Tile:
-    """A vector wide if that is enough for the columns; then its rows are as many as pointers to
-    them fit the registers of x86."""
+    """The tile of a product. It is one vector wide if that is enough for the columns; then it has
+    as many rows as registers of x86 can point to."""
     tile = tile_for(machine, computed(product.dot.dtype), chosen=schedule.tile)
     if schedule.tile is not None or size(product.n) > tile.lanes:
         return tile

@@ -1,8 +1,9 @@
-"""The operands of a product over windows, as kernels that lay them out, and as loads of that.
+"""The operands of a product over windows: kernels that lay them out, and loads of the result.
 
 The operand of the rows becomes an image: one dimension for each window or single axis, as wide as
-all the positions that are read, zeros included. A load of it is affine, so the place of an element
-is a part of its row and a part of its step. The operand of the columns becomes panels.
+all positions that are read, zeros included. A load of the image is affine, so the place of an
+element is the sum of a part of its row and a part of its step. The operand of the columns becomes
+panels.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Window:
 
     @property
     def inside(self) -> int:
-        """The extent of what isn't border."""
+        """The extent without the border."""
         return self.last - self.first + 1
 
     @property
@@ -59,8 +60,8 @@ class Window:
         return [a for a, _ in self.position.terms if isinstance(a, Axis)]
 
     def factor(self, index: Index) -> int:
-        """How far `index` moves when the position moves by one; CannotLower if it depends on the
-        position's axes in another way."""
+        """The distance that `index` moves when the position moves by one. CannotLower if it depends
+        on the position's axes in another way."""
         (axis, step), *_ = self.position.terms
         factor = index.coefficient(axis) // step
         if any(index.coefficient(a) != c * factor for a, c in self.position.terms):
@@ -69,7 +70,7 @@ class Window:
 
 
 def windows(value: Value) -> list[Window]:
-    """The dimensions of the image that an operand is, the slowest first."""
+    """The dimensions of an operand's image, the slowest first."""
     loads, conditions = _places(value)
     found: dict[frozenset[object], Index] = {}
     for condition in conditions:
@@ -151,8 +152,8 @@ def rewritten(value: Value, moved: Callable[[Index], Index]) -> Value:
 def images(products: Sequence[Product]) -> tuple[list[Kernel], list[Load]]:
     """The kernels that make the images of the rows' operands, and loads of these in their places.
 
-    Products that read the same image at other places share it. An operand that lies in memory as
-    it should needs none.
+    Products that read the same image at other places share it. An operand that already lies in
+    memory like an image needs no kernel.
     """
     if all(_is_image(p) for p in products):
         return [], [p.rows for p in products if isinstance(p.rows, Load)]
@@ -167,7 +168,7 @@ def images(products: Sequence[Product]) -> tuple[list[Kernel], list[Load]]:
 
 
 def _reaching(window: Window, same: Sequence[Window]) -> Window:
-    """A window over all positions of some."""
+    """A window over the positions of several ones."""
     low, high = min(w.low for w in same), max(w.high for w in same)
     first, last = min(w.first for w in same), max(w.last for w in same)
     return replace(window, low=low, high=high, first=first, last=last)
@@ -181,10 +182,10 @@ def _is_image(product: Product) -> bool:
 
 
 def _image(product: Product, found: Sequence[Window], name: str) -> tuple[list[Kernel], Load]:
-    """The kernels that fill an image: what isn't border, and the border in each dimension.
+    """The kernels that fill an image: one for its inside, and one for the border in each dimension.
 
-    What follows one row in memory and what comes before the next are set to zero as one piece, so
-    there is room for such a piece before the image and behind it.
+    The border behind one row in memory and the border before the next one are set to zero as one
+    piece. So there is room for such a piece before the image and behind it.
     """
     dtype, value = product.dot.dtype, product.rows
     strides = _strides([w.extent for w in found])
@@ -238,10 +239,10 @@ def check_columns(product: Product) -> None:
 
 
 def panels(product: Product, name: str, width: int) -> tuple[Kernel, Load]:
-    """The kernel that packs the columns' operand in panels of `width` columns, zeros beyond the
-    last one, and a load of it in its place.
+    """The kernel that packs the columns' operand, and a load of the result in its place.
 
-    [batch, panel, step, width], the steps of the sum in row-major order.
+    The panels are [batch, panel, step, width], with the steps of the sum in row-major order; beyond
+    the last column they are zero.
     """
     dtype = product.dot.dtype
     count = -(-size(product.n) // width)

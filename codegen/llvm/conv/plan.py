@@ -1,4 +1,4 @@
-"""How a kernel is a product over windows: its parts, and where their operands are laid out."""
+"""The plan of a kernel as a product over windows: its parts, and the layouts of their operands."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .residues import split
 from .roles import Product, is_flipped, product, size
 
 LEAST_COLUMNS = 2
-"""Columns fill registers; with fewer than these, as in a depthwise convolution, tiles don't pay."""
+"""The least columns. They fill registers; with fewer (a depthwise convolution) tiles don't pay."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A product of a kernel that computes some of its points; image: a load of the laid out rows,
-    in the place of `product.rows`."""
+    """A product that computes some of a kernel's points. image: a load of the laid out rows, in the
+    place of `product.rows`."""
 
     kernel: Kernel
     product: Product
@@ -28,8 +28,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """parts: products; rest: kernels that are computed point by point, as no product is left in
-    them or one too narrow; images: the kernels that lay out the rows."""
+    """parts: the products. rest: kernels that are computed point by point, because they have no
+    product left or a product too narrow. images: the kernels that lay out the rows."""
 
     parts: Sequence[Part]
     rest: Sequence[Kernel]
@@ -37,7 +37,7 @@ class Plan:
 
 
 def plan(kernel: Kernel) -> Plan | None:
-    """None if the kernel isn't a product over windows."""
+    """The plan of a product over windows; None if the kernel is none."""
     try:
         return _plan(kernel)
     except CannotLower:

@@ -1,7 +1,8 @@
 """The gradient of a strided convolution, taken apart so that no product with a zero is computed.
 
-Which windows cover a position depends on its remainder modulo the stride. For each remainder the
-windows that do lie a stride apart, so its positions are a product over windows of their own.
+The remainder of a position modulo the stride decides which windows cover the position. For each
+remainder these windows lie a stride apart. So the positions with one remainder are a product over
+windows of their own.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ..machine import CannotLower
 
 @dataclass(frozen=True)
 class Residue:
-    """A condition that `index` is a multiple of `stride`; it mentions the parallel axis `place` and
-    perhaps the axis of a window."""
+    """The condition that `index` is a multiple of `stride`. It mentions the parallel axis `place`
+    and perhaps the axis of a window."""
 
     index: Index
     stride: int
@@ -30,7 +31,7 @@ class Residue:
     window: Axis | None
 
     def taps(self, remainder: int) -> list[int]:
-        """The places of the window that meet the condition where `place` has this remainder."""
+        """The places of the window that meet the condition if `place` has this remainder."""
         count = 1 if self.window is None else self.window.extent
         start = self.index.const + self.index.coefficient(self.place) * remainder
         step = 0 if self.window is None else self.index.coefficient(self.window)
@@ -38,9 +39,9 @@ class Residue:
 
 
 def split(kernel: Kernel) -> list[Kernel]:
-    """`kernel` itself, or one kernel for each remainder, in which no condition is on a remainder.
+    """`kernel` itself, or one kernel for each remainder, without conditions on remainders.
 
-    Where no product is left, a kernel has no Dot.
+    A kernel whose product vanishes has no Dot.
     """
     found = list(_residues(kernel))
     places = [r.place for r in found]
@@ -64,7 +65,7 @@ def _residues(kernel: Kernel) -> Iterator[Residue]:
 
 
 def _factors(kernel: Kernel) -> list[Value]:
-    """What the operands of contractions are made of."""
+    """The values that the operands of contractions are computed from."""
     found: dict[int, Value] = {}
     for value in kernel.values:
         if isinstance(value, Dot):
@@ -74,14 +75,14 @@ def _factors(kernel: Kernel) -> list[Value]:
 
 
 def _remainder(condition: Condition, kernel: Kernel) -> tuple[Index, int] | None:
-    """(index, stride) of a condition that says: index is a multiple of stride."""
+    """(index, stride) of a condition that says that index is a multiple of stride."""
     index = condition.index
     if len(index.terms) != 1 or index.const or (condition.low, condition.high) != (0, 1):
         return None
     ((atom, coefficient),) = index.terms
     if isinstance(atom, Mod) and coefficient == 1:
         return atom.index, atom.divisor
-    # An axis of so many places was the remainder of one that is split.
+    # An axis with `stride` places may be the remainder of an axis that was split.
     if isinstance(atom, Axis) and atom in kernel.parallel and coefficient == 1:
         return index, atom.extent
     return None
@@ -134,9 +135,9 @@ def _without_products(kernel: Kernel) -> Kernel:
 
 
 def _simplified(kernel: Kernel) -> Kernel:
-    """Without conditions on what doesn't vary; those on multiples of a number are on what is
-    multiplied. Conditions that always hold here and not in another part stay, so that the parts
-    can read one image."""
+    """The kernel without conditions on constants, and with common factors taken out of conditions.
+    A condition that always holds here stays if it may fail in another part, so that the parts can
+    read one image."""
     made: dict[int, Value] = {}
     for value in kernel.values:
         done = copied(value, made, lambda index: index)

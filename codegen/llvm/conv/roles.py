@@ -1,4 +1,5 @@
-"""Which contractions are products over windows, and which operand is read through the windows."""
+"""Roles in a product over windows: which contractions are one, and which operand has the
+windows."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from ..machine import CannotLower
 
 @dataclass(frozen=True)
 class Product:
-    """A kernel's one contraction: a sum over k of rows * columns.
+    """The one contraction of a kernel: a sum over k of rows * columns.
 
-    rows: the operand that is read through windows, with the axes m; columns: the other one, with
-    the axes n. batch: the parallel axes that both have.
+    rows: the operand that is read through windows; m: its axes. columns: the other operand; n: its
+    axes. batch: the parallel axes of both.
     """
 
     dot: Dot
@@ -35,8 +36,8 @@ def size(axes: Iterable[Axis]) -> int:
 
 
 def product(kernel: Kernel, flipped: bool) -> Product:
-    """flipped: the rows are the second operand. CannotLower if the kernel isn't one contraction
-    with work around it."""
+    """The product that a kernel is. flipped: whether the rows are the second operand. CannotLower
+    if the kernel isn't one contraction with work around it."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     if len(dots) != 1 or any(isinstance(v, (Reduce, *ALONG)) for v in kernel.values):
         raise CannotLower("more than one contraction")
@@ -57,8 +58,8 @@ def product(kernel: Kernel, flipped: bool) -> Product:
 
 
 def is_flipped(kernel: Kernel) -> bool:
-    """Whether a contraction's second operand is the one that is read through windows; CannotLower
-    if none is."""
+    """Whether a contraction's second operand is read through windows, and not its first;
+    CannotLower if none is."""
     dot = next((v for v in kernel.values if isinstance(v, Dot)), None)
     first, second = (0, 0) if dot is None else (windows_in(dot.a), windows_in(dot.b))
     if not first and not second:
@@ -67,8 +68,8 @@ def is_flipped(kernel: Kernel) -> bool:
 
 
 def windows_in(value: Value) -> int:
-    """How many windows an operand is read through: where one axis moves along another, between
-    bounds, or in strides."""
+    """The number of windows that an operand is read through. In a window one axis moves along
+    another, between bounds or in strides."""
     values: dict[int, Value] = {}
     collect(value, values)
     count = 0
@@ -82,7 +83,7 @@ def windows_in(value: Value) -> int:
 
 
 def overlaps(load: Load) -> list[list[Axis]]:
-    """The axes of an affine load; those together whose steps overlap, as in a window."""
+    """The axes of an affine load in groups: steps overlap within a group, as in a window."""
     groups: list[list[Axis]] = []
     span = 0
     steps = [(abs(c), a) for a, c in load.offset.terms if isinstance(a, Axis)]

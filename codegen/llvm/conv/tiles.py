@@ -1,9 +1,8 @@
 """The tiles of a product over windows.
 
-A chunk is a block of rows and some panels of columns. Its sums lie in memory of its own; the sum is
-made in pieces of STEPS, so that a panel stays in the first level of cache while all rows of the
-block meet it. In the end each panel is turned around, and what follows the product in the kernel is
-computed along its rows.
+A chunk is a block of rows and some panels of columns. It sums in memory of its own, in pieces of
+STEPS, so that a panel stays in the first level of cache while all rows of the block meet it. At the
+end each panel is transposed, and the epilogue runs along its rows.
 """
 
 from __future__ import annotations
@@ -37,19 +36,18 @@ from .plan import Part
 from .roles import Product, size
 
 STEPS = 256
-"""Steps of the sum that a panel has: 16 KiB of 16 columns."""
+"""Steps of the sum in a panel: 16 KiB for 16 columns."""
 ROWS = 96
-"""Rows of a block, a multiple of any tile's and any vector's."""
+"""Rows of a block: a multiple of any tile's and any vector's length."""
 SUMS = 1 << 16
-"""Bytes of sums that a chunk may have on its way: they stay in the second level of cache."""
+"""The most bytes of sums in a chunk: they stay in the second level of cache."""
 CHUNKS, CHUNK = 16, 1 << 20
-"""So many chunks there should be, unless that leaves one fewer products than this."""
+"""The wanted number of chunks, and the least products of a chunk."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """How the rows and the panels of a product are cut into chunks, and its steps into pieces, in
-    which the sum is made."""
+    """The cut of a product's rows and panels into chunks, and of its sum into pieces of steps."""
 
     rows: int
     panels: int
@@ -60,7 +58,8 @@ class Blocks:
 
 
 def blocks_of(found: Product, tile: Tile, schedule: Schedule) -> Blocks:
-    """By size and schedule alone, so that results don't depend on the number of threads."""
+    """The blocks of a product, by size and schedule alone: results don't depend on the number of
+    threads."""
     m, items, k = size(found.m), size(found.batch), size(found.k)
     count = -(-size(found.n) // tile.columns)
     step = math.lcm(tile.rows, tile.lanes)
@@ -94,7 +93,7 @@ def write(
     tile: Tile,
     blocks: Blocks,
 ) -> tuple[Phase, Code]:
-    """A function that computes blocks of a part, and what follows its product.
+    """A function that computes blocks of a part, with the epilogue of its product.
 
     columns: a load of the packed columns, in the place of `part.product.columns`.
     """
@@ -110,7 +109,7 @@ def write(
 
 
 def table(axes: Sequence[Axis], offset: Index, pad: int = 1) -> bytes:
-    """What each point of `axes`, in row-major order, adds to an offset: int32, made a multiple of
+    """The offset that each point of `axes` adds, in row-major order: int32, padded to a multiple of
     `pad` entries."""
     total = np.zeros((), np.int64)
     for axis in axes:
@@ -122,9 +121,10 @@ def table(axes: Sequence[Axis], offset: Index, pad: int = 1) -> bytes:
 
 
 def _epilogue(kernel: Kernel, found: Product) -> Kernel:
-    """What follows the product: the kernel with a load in the place of it, its rows collapsed."""
+    """The kernel of all work behind the product, with a load in the product's place and its rows
+    collapsed."""
     m, n = size(found.m), size(found.n)
-    # Apart by one more than the rows, so that no column is a row's neighbour.
+    # The distance is the rows and one more, so that no column is a row's neighbour.
     order = [*found.m, *found.n, *found.batch]
     steps = _steps(found.m, 1) + _steps(found.n, m + 1) + _steps(found.batch, (m + 1) * (n + 1))
     offset = ix.linearize([ix.of(a) for a in order], steps)
@@ -154,7 +154,7 @@ def _steps(axes: Sequence[Axis], step: int) -> list[int]:
 
 
 class _Tiles:
-    """The function of a chunk of tiles."""
+    """The function that computes a chunk of tiles."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class _Tiles:
         return self.code.let(text, "ptr", at=self.body.entry)
 
     def bind(self, axes: Sequence[Axis], place: Ref) -> None:
-        """Binds axes to a place among their points in row-major order."""
+        """Binds axes to their point with a row-major number."""
         code = self.code
         rest = place
         for axis in reversed(axes[1:]):
@@ -275,7 +275,7 @@ class _Tiles:
         return self.code.let(f"getelementptr i32, ptr {table_.text}, {place.typed}", "ptr")
 
     def turn(self, sums: Ref, m0: Ref, m1: Ref) -> None:
-        """A panel's sums, [row, column], as [column, row]."""
+        """Transposes a panel's sums from [row, column] to [column, row]."""
         code, tile, blocks = self.code, self.tile, self.blocks
         loop = code.open_loop(self.const(0), code.binary("sub", m1, m0), tile.lanes, stem="row")
         for j in range(tile.vectors):
@@ -294,8 +294,8 @@ class _Tiles:
         code.close_loop(loop)
 
     def finish(self, panel: Ref, m0: Ref, m1: Ref) -> None:
-        """What follows the product, for the columns of a panel: along the rows that are one axis,
-        for each point of the other axes of rows."""
+        """Runs the epilogue for the columns of a panel: along the rows that are one axis, for each
+        point of the other axes of rows."""
         code, body, tile = self.code, self.body, self.tile
         along = body.form.vector
         assert along is not None

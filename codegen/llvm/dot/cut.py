@@ -1,4 +1,4 @@
-"""How a contraction is cut: into tiles, blocks that stay in a cache, chunks, and rounds."""
+"""The cut of a contraction: into tiles, blocks that stay in a cache, chunks, and rounds."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from ..types import computed
 from .micro import Tile, tile_for
 
 DEPTH = 256
-"""Places of K a block sums at a time: a panel of `b` stays in the first cache."""
+"""Places of K that a block sums at a time: a panel of `b` stays in the first level of cache."""
 ROWS = 96
 COLUMNS = 512
 """The largest block of the result that a chunk computes."""
 FEW, THIN = 4, 128
-"""Of more than few, but thin: transposing the result costs less than packing a matrix `b`, and
-its rows fill the lanes."""
+"""A result with more than FEW rows, but no more than THIN: to transpose the result costs less than
+to pack a matrix `b`, and its rows fill the lanes."""
 PRODUCTS = 1 << 19
-"""From so many products on a chunk is worth its start: some 20 µs."""
+"""The products that make a chunk worth its start: some 20 µs."""
 CHUNKS = 16
-"""How many chunks there should be, if they can be large enough."""
+"""The wanted number of chunks, if they are large enough."""
 PACKED = 1 << 23
 """The most elements of `b` that are packed at a time."""
 PACKING = 1 << 15
-"""Elements that a chunk packs, at least."""
+"""The least elements that a chunk packs."""
 GROUP = 8
-"""Panels of `b` that a chunk packs, at least: neighbours are copied by turns."""
+"""The least panels of `b` that a chunk packs: neighbours are copied in turn."""
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """One contraction, cut.
+    """The cut of one contraction.
 
-    a, b: the operands, so turned that the stores write neighbours along n. m, n, k: the axes that
-    tiles are made of. deep: other axes that are summed over. shared: other axes that `b` mentions;
-    free: those it doesn't, for all of whose points it is the same.
-    turned: they write neighbours along m instead, which spares packing a large matrix.
-    group: the axis of the groups, if m is in segments of them. It is `shared`, and a chunk finds
-    out itself where along it and along m it is: see `segments.py`.
+    a, b: the operands, in the order that lets stores write neighbours along n. m, n, k: the axes of
+    tiles. deep: other axes that are summed over. shared: other axes of `b`. free: other axes that
+    `b` doesn't have; it is the same for all of their points.
+    turned: whether stores write neighbours along m instead, which spares packing a large matrix.
+    group: the axis of the groups, if m is in segments. It is `shared`, and a chunk finds out itself
+    where it is along the groups and along m: see `segments.py`.
     most: the rows, columns and places of K that the code has room for.
-    rows, columns: of a chunk. depth: of a block of K. wide, items: the columns and the points of
-    `shared` that a round takes.
+    rows, columns: those of a chunk. depth: that of a block of K. wide, items: the columns, and the
+    points of `shared`, that a round takes.
     """
 
     dot: Dot
@@ -74,7 +74,7 @@ class Tiling:
 
     @property
     def summed(self) -> int:
-        """The places of K, of all axes that are summed over."""
+        """The number of places of K, along all axes that are summed over."""
         return self.k.extent * points(self.deep)
 
     @property
@@ -85,7 +85,7 @@ class Tiling:
 
     @property
     def column_blocks(self) -> int:
-        """In a round."""
+        """The blocks of columns in a round."""
         return -(-min(self.wide, self.n.extent) // self.columns)
 
     @property
@@ -107,7 +107,7 @@ class Tiling:
 
     @property
     def panel_group(self) -> int:
-        """How many panels of `b` a chunk packs."""
+        """The number of panels of `b` that a chunk packs."""
         enough = max(PACKING // (self.summed * self.tile.columns), GROUP)
         return min(enough, self.panels)
 
@@ -122,7 +122,7 @@ class Tiling:
 
     @property
     def workspace(self) -> int:
-        """Bytes that the packed `b` of a round takes."""
+        """Bytes of the packed `b` of a round."""
         panel = self.summed * self.tile.columns * self.tile.itemsize
         return self.items * self.panels * panel
 
@@ -132,7 +132,7 @@ def points(axes: tuple[Axis, ...]) -> int:
 
 
 def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Tiling | None:
-    """How the kernel is cut if it is one contraction for which tiles pay."""
+    """The cut of a kernel that is one contraction, if tiles pay for it."""
     dots = [v for v in kernel.values if isinstance(v, Dot)]
     others = (Reduce, *ALONG)
     if len(dots) != 1 or kernel.is_update or any(isinstance(v, others) for v in kernel.values):
@@ -212,7 +212,7 @@ def _longest(axes: tuple[Axis, ...]) -> Axis:
 
 
 def _pays(m: int, n: int, k: int) -> bool:
-    """Whether tiles are filled well enough to repay packing."""
+    """Whether tiles are full enough to repay packing."""
     return m >= 4 and n >= 2 and k >= 4 and m * n >= 64 and m * n * k >= 1 << 12
 
 
@@ -221,14 +221,14 @@ def _up(number: int, multiple: int) -> int:
 
 
 def _even(extent: int, most: int, multiple: int) -> int:
-    """The size of equal pieces of an extent, none larger than `most`."""
+    """The size of equal pieces of an extent, at most `most`."""
     pieces = -(-extent // most)
     return _up(-(-extent // pieces), multiple)
 
 
 def _block(m: int, n: int, k: int, items: int, tile: Tile, schedule: Schedule) -> tuple[int, int]:
-    """The rows and columns of a chunk: those of the schedule, or as many as it may have, unless
-    there were too few chunks."""
+    """The rows and columns of a chunk: those of the schedule, or the most that still give enough
+    chunks."""
     rows = _up(min(m, schedule.rows or ROWS), tile.rows)
     columns = _up(min(n, schedule.columns or COLUMNS), tile.columns)
     while schedule.rows is None and schedule.columns is None:

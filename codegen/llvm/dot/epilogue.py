@@ -1,4 +1,4 @@
-"""What a kernel does with the elements of a contraction, for a block of them that is still hot."""
+"""The work of a kernel behind its contraction, for a block of sums that is still in the cache."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NAME = "epilogue"
 
 
 def write(kernel: Kernel, machine: Machine, arguments: Arguments, cut: Tiling) -> Code:
-    """The stores of rows m to m_end and columns n to n_end, which lie at c:
+    """Writes the stores of rows m to m_end and columns n to n_end, whose sums lie at c:
 
     void epilogue(ptr args, i64 at..., i64 m, i64 m_end, i64 n, i64 n_end, ptr c, i64 step)
 
-    in rows that are `step` apart, or if the product is turned, in panels that are. A panel holds
-    as many rows as a tile has columns, column by column.
+    The sums lie in rows that are `step` apart or, if the product is turned, in panels that are. A
+    panel holds as many rows as a tile has columns, column by column.
     """
     names = [f"%at{i}" for i in range(len(cut.outer))]
     parameters = ["ptr %args", *(f"i64 {n}" for n in names), "i64 %m, i64 %m_end, i64 %n"]

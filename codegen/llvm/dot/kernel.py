@@ -1,8 +1,8 @@
 """A contraction as a kernel of two phases: `b` is packed, then each chunk computes a block.
 
-A chunk packs the rows of `a` that it needs by itself, a block of K at a time, and sums a block of
-the result in memory of its own. When that is done, the epilogue takes it from there. The order of
-the additions follows from the sizes alone.
+A chunk packs its rows of `a` itself, a block of K at a time, and sums a block of the result in
+memory of its own. Then the epilogue takes it from there. The order of the additions follows from
+the sizes alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .operand import Operand
 from .output import Target
 
 NARROW = 16
-"""Up to so many panels of `b`, packing `a` isn't repaid if its rows can be read as they are."""
+"""Up to so many panels of `b`, rows of `a` that can be read in place are not packed."""
 TURN = "turn"
 ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
@@ -59,7 +59,7 @@ def write(kernel: Kernel, machine: Machine, cut: Tiling) -> Written:
 
 
 def _packed(cut: Tiling) -> frozenset[Buffer] | None:
-    """What is read to pack `b`; None if the workspace doesn't hold all of it."""
+    """The buffers that are read to pack `b`; None if the workspace doesn't hold all of it."""
     if cut.rounds > 1:
         return None
     below: dict[int, Value] = {}
@@ -78,7 +78,7 @@ class _Writer:
             self.a.in_place and not cut.deep and cut.n.extent <= NARROW * cut.tile.columns
         )
         analysis = Analysis(kernel)
-        # The axes besides the tile's whose positions the operands are packed at.
+        # The axes outside of the tile at whose positions the operands are packed.
         places = cut.outer + cut.deep
         self.at_a = tuple(x for x in places if x in analysis.axes(cut.a) or x in cut.deep)
         self.at_b = cut.shared + cut.deep
@@ -87,7 +87,7 @@ class _Writer:
         form = Form(None, 1, (), 1, 1, False)
         return Body(self.kernel, self.machine, form, evaluate, self.arguments, code)
 
-    # What the phases have in common.
+    # Parts that the phases share.
 
     def _round(self, body: Body) -> tuple[Ref, Ref]:
         """The first point of `shared`, and the first column, of a round."""
@@ -101,8 +101,8 @@ class _Writer:
         return code.binary("mul", turn, items), code.binary("mul", across, wide)
 
     def _exists(self, body: Body, item: Ref, column: Ref) -> str | None:
-        """Begins the block for a chunk that isn't beyond the end, as those of the last round may
-        be; returns the label of what comes after it."""
+        """Begins the block of a chunk that exists: in the last round, chunks may lie beyond the
+        end. Returns the label of the code behind it."""
         cut = self.cut
         if cut.rounds == 1:
             return None
@@ -112,8 +112,8 @@ class _Writer:
 
     @staticmethod
     def _begin(body: Body, *below: tuple[Ref, Ref]) -> str:
-        """Begins the block where the first of each pair is below the second; returns the label of
-        what comes after it."""
+        """Begins the block where the first of each pair is below the second. Returns the label of
+        the code behind it."""
         code = body.code
         tests = [code.compare("icmp ult", place, count) for place, count in below]
         condition = functools.reduce(functools.partial(code.binary, "and"), tests)
@@ -129,7 +129,7 @@ class _Writer:
             body.code.level.block(label)
 
     def _positions(self, body: Body, axes: Sequence[Axis], number: Ref) -> dict[Axis, Ref]:
-        """Where along each of `axes` the point of a row-major number is."""
+        """The position along each of `axes` at the point with a row-major number."""
         code, out = body.code, {}
         for axis in reversed(axes[1:]):
             extent = body.extent(axis)
@@ -140,7 +140,7 @@ class _Writer:
         return out
 
     def _over_deep(self, body: Body):  # type: ignore[no-untyped-def]
-        """A loop over the points of the further axes of K: (loop or None, its number)."""
+        """A loop over the points of the other axes of K: (loop or None, number of the point)."""
         if not self.cut.deep:
             return None, ZERO
         count = body.size(points(self.cut.deep), "points of deep", baked=False)
@@ -148,7 +148,7 @@ class _Writer:
         return loop, loop.variable
 
     def _split(self, body: Body, number: Ref, count: int, key: str) -> tuple[Ref, Ref]:
-        """The quotient and the remainder of a number by one that depends on sizes."""
+        """The quotient and the remainder of a number by a size."""
         if count == 1:
             # Part of the code: whether there is more than one changes little, but often is known.
             return number, ZERO
@@ -157,7 +157,7 @@ class _Writer:
         return code.binary("udiv", number, divisor), code.binary("urem", number, divisor)
 
     def _panel_size(self, body: Body) -> Ref:
-        """Elements of a packed panel of `b`."""
+        """The number of elements in a packed panel of `b`."""
         return body.size(self.cut.summed * self.cut.tile.columns, "panel of b", baked=False)
 
     # Phases.
@@ -208,7 +208,7 @@ class _Writer:
         return code
 
     def _chunk(self, body: Body) -> Chunk:
-        """Where a chunk of the result is; begins its block."""
+        """The place of a chunk in the result; begins its block."""
         cut, code = self.cut, body.code
         base, start = self._round(body)
         rest, number = self._split(body, Ref("%chunk", "i64"), cut.column_blocks, "column blocks")
@@ -284,7 +284,7 @@ class _Writer:
         elif direct is None:
             self._finish(body, places, (row, row_end, column, column_end), target)
         else:
-            # Whole tiles are where they belong; what is left is below them and beside them.
+            # Whole tiles are where they belong; the rest is below them and beside them.
             low = code.binary("add", row, whole(code, height, tile.rows))
             right = code.binary("add", column, whole(code, width, tile.columns))
             below = target.at(code, tile, code.binary("sub", low, row), ZERO)
@@ -297,7 +297,7 @@ class _Writer:
     def _finish(
         self, body: Body, places: dict[Axis, Ref], bounds: tuple[Ref, ...], target: Target
     ) -> None:
-        """Stores the rows and columns within bounds, whose sums are at `target`."""
+        """Stores the rows and columns within bounds; their sums are at `target`."""
         given = [places[x].typed for x in self.cut.outer]
         given += [r.typed for r in (*bounds, target.start, target.row)]
         body.code.add(f"call void @{epilogue.NAME}(ptr %args, {', '.join(given)})")
@@ -312,7 +312,7 @@ class _Writer:
         panel = body.size(cut.depth * tile.rows, "panel of a", baked=False)
         first, stop = block.span
         most = stop
-        if cut.dot.segment is not None:  # where nothing is summed, zeros are written all the same
+        if cut.dot.segment is not None:  # a sum of nothing still writes its zeros
             most = code.intrinsic("umax", [stop, code.binary("add", first, ONE)])
         deep, number = self._over_deep(body)
         places = places | self._positions(body, cut.deep, number)
@@ -331,7 +331,7 @@ class _Writer:
         given += [code.binary("add", row, first).typed, code.binary("sub", height, first).typed]
         given += [r.typed for r in (blocks.variable, here, packed, panel)]
         code.add(f"call void @pack_a(ptr %args, {', '.join(given)})")
-        # The tiles of a column fetch the next panel of `b`, each a part of it.
+        # The tiles of a column together fetch the next panel of `b`, a part each.
         tiles = code.binary("add", code.binary("udiv", height, constant(tile.rows, "i64")), ONE)
         part = code.binary("udiv", code.binary("mul", here, constant(tile.columns, "i64")), tiles)
         across = code.open_loop(ZERO, width, tile.columns, [at_b], stem="column")
@@ -355,8 +355,8 @@ class _Writer:
     def _rows_in_place(
         self, body: Body, block: Block, step: tuple[Ref, Ref, Ref], stop: Ref, b: Ref
     ) -> None:
-        """The tiles up to the row `stop`, whose part of `a` isn't packed. step: the place along K,
-        how many there are, and whether they are the first."""
+        """The tiles up to the row `stop`, whose part of `a` isn't packed. step: (the place along K,
+        the number of places, whether they are the first)."""
         code, tile = body.code, self.cut.tile
         k, depth, fresh = step
         start, distance, _ = operand.element(body, self.a, block.row, k)
@@ -377,10 +377,10 @@ class _Writer:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Where a chunk is. item, number: of the matrices and of the blocks of columns that its round
-    packs. places: the positions along outer axes. row, column: its first ones; end: of the rows.
-    span: from where to where it sums along K. after: the label of what comes next, if the chunk
-    may have nothing to do."""
+    """The place of a chunk. item, number: its place among the matrices, and among the blocks of
+    columns, of its round. places: the positions along outer axes. row, column: the first ones. end:
+    the end of its rows. span: the range of its sum along K. after: the label of the next code, if
+    the chunk may have nothing to do."""
 
     item: Ref
     number: Ref
@@ -394,8 +394,8 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Block:
-    """What a chunk computes. span: from where to where along K; scratch: where its sums are kept;
-    direct: where those of whole tiles are, if that is the output."""
+    """The work of a chunk. span: the range along K. scratch: the memory of its sums. direct: the
+    memory of whole tiles' sums, if that is the output."""
 
     row: Ref
     height: Ref
@@ -405,7 +405,7 @@ class Block:
     direct: Target | None
 
     def target(self, code: Code, tile: Tile, row: Ref, column: Ref) -> Target:
-        """Where the tile at a row and a column of the block is summed."""
+        """The memory in which the tile at a row and a column of the block is summed."""
         here = self.scratch.at(code, tile, row, column)
         if self.direct is None:
             return here
@@ -424,13 +424,13 @@ class Block:
 
 
 def turn(body: Body, cut: Tiling, block: Block) -> Target:
-    """The sums of a block as panels of rows, column by column."""
+    """The sums of a block transposed: panels of rows, column by column."""
     code, tile = body.code, cut.tile
     wide = tile.columns
     rows, columns = -(-most_rows(cut) // wide) * wide, -(-THIN // wide) * wide
     text = f"alloca [{rows * columns} x {tile.kind}], align 64"
     turned = code.let(text, "ptr", at=body.entry)
-    # Up to the end of the last tile, where there is something, if nothing that is used.
+    # Up to the end of the last tile: there is memory, though nothing uses it.
     most = code.binary("add", block.width, constant(wide - 1, "i64"))
     width = code.binary("and", most, constant(-wide, "i64"))
     panel = code.binary("mul", width, constant(wide, "i64"))

@@ -1,7 +1,7 @@
 """The inner loop of a contraction: a tile of the result, held in registers while it is summed.
 
 Each step along K loads one row of `b` as vectors and multiplies it by a column of `a`, element by
-element. What the operands lie in is one of two forms:
+element. An operand has one of two layouts:
 
     packed      a[k][i] and b[k][j], one step after another, nothing between
     strided     a[i * row + k * step] and b[k * step + j]
@@ -45,9 +45,9 @@ def tile_for(
     columns: int | None = None,
     chosen: tuple[int, int] | None = None,
 ) -> Tile:
-    """A tile whose accumulators fit the registers beside what a step loads, and are enough to keep
-    two units busy while each waits for its sum; for results of so many columns (None: many).
-    chosen: the rows and vectors that a schedule says."""
+    """A tile for results with so many columns (None: many). Its accumulators fit the registers
+    beside the values that a step loads. They are enough to keep two units busy while each sum waits
+    for its last addition. chosen: the rows and vectors that a schedule says."""
     lanes = machine.vector_bytes // (8 if kind == "double" else 4)
     if chosen is not None:
         return Tile(kind, lanes, *chosen)
@@ -55,17 +55,17 @@ def tile_for(
         return Tile(kind, lanes, 8, 1)
     if machine.vector_bytes == 32:  # 16 registers
         return Tile(kind, lanes, 6, 2)
-    # 32 registers; on AVX-512, with 12 rows LLVM's scheduler spills. NEON multiplies by one lane
-    # of a vector of `a`.
+    # 32 registers. With 12 rows, LLVM's scheduler spills on AVX-512. NEON multiplies by one lane of
+    # a vector of `a`.
     return Tile(kind, lanes, 8, 2)
 
 
 @dataclass(frozen=True)
 class Operand:
-    """Where a tile's operand lies. Strides count elements.
+    """The place of a tile's operand. Strides count elements.
 
-    step: from one place along K to the next. rows: for `a`, how far each row is from the first
-    one; None if they are neighbours.
+    step: from one place along K to the next. rows: for `a`, the distance of each row from the first
+    one; None if rows are neighbours.
     """
 
     start: Ref
@@ -88,7 +88,7 @@ def accumulate(
 ) -> list[Ref]:
     """`held` (row by row, vector by vector) plus a times b, summed over `depth` places of K.
 
-    ahead: memory of which a line is fetched into the cache every UNROLL steps.
+    ahead: memory from which a line is fetched into the cache every UNROLL steps.
     """
     steps = UNROLL if depth.text.startswith("%") or int(depth.text) >= UNROLL else 1
     whole = code.binary("and", depth, constant(-steps, "i64"))
@@ -134,7 +134,7 @@ def _step(
 def _column(code: Code, tile: Tile, a: Operand, at: Ref) -> list[Ref]:
     """The elements of `a` at one place of K, each in all lanes."""
     if a.rows is None and tile.lanes <= 4 and tile.rows % tile.lanes == 0:
-        # Machines of so few lanes multiply by a lane of a vector.
+        # Machines with so few lanes can multiply by one lane of a vector.
         out = []
         for i in range(0, tile.rows, tile.lanes):
             each = load(code, tile, offset(code, tile, at, i))
@@ -160,7 +160,7 @@ def offset(code: Code, tile: Tile, start: Ref, elements: Ref | int) -> Ref:
 
 
 def fetch(code: Code, at: Ref) -> None:
-    """Begins to bring a line into the cache, if there is memory at all."""
+    """Starts to bring a line into the cache, if there is memory at all."""
     code.declare("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
     code.add(f"call void @llvm.prefetch.p0(ptr {at.text}, i32 0, i32 3, i32 1)")
 
@@ -174,8 +174,8 @@ def load(code: Code, tile: Tile, at: Ref, lanes: int = 0) -> Ref:
 def write_tile(
     code: Code, tile: Tile, held: Sequence[Ref], c: Ref, row: Ref, fresh: Ref | None
 ) -> None:
-    """Stores the tile at c, whose rows are `row` elements apart; added to what is there unless
-    `fresh` (None: always) is true. Ends the block."""
+    """Stores the tile at c, whose rows are `row` elements apart. Unless `fresh` (None: always) is
+    true, it is added to the memory there. Ends the block."""
     places = []
     at = c
     for _ in range(tile.rows):
@@ -202,7 +202,7 @@ def zeros(tile: Tile) -> list[Ref]:
 
 
 def function(tile: Tile, a_packed: bool = True, b_packed: bool = True) -> Code:
-    """The tile at `c` is set to a times b, or with `fresh` 0 that is added to it:
+    """Sets the tile at `c` to a times b, or adds a times b to it if `fresh` is 0:
 
     void micro(ptr a, ptr b, ptr c, i64 row, i64 depth, i1 fresh, ptr ahead
         [, i64 a_row, i64 a_step][, i64 b_step])

@@ -1,10 +1,10 @@
-"""The functions that pack the operands of a contraction, whatever expressions these are.
+"""The functions that pack the operands of a contraction, whatever their expressions.
 
     void name(ptr args, i64 at..., i64 row, i64 rows, i64 k, i64 depth, ptr to, i64 panel)
 
-packs `rows` rows (of `a`, columns of `b`) from `row` on and `depth` places of K from `k` on; `at`
-are the positions along the axes that are not the tile's. Elements that lie in memory in rows or
-columns are copied; anything else is evaluated, along the direction in which more of its loads read
+packs `rows` rows (of `a`; columns of `b`) from `row` on and `depth` places of K from `k` on; `at`
+are the positions along the axes outside of the tile. Elements that lie in memory in rows or columns
+are copied. Anything else is evaluated, along the direction in which more of its loads read
 neighbours.
 """
 
@@ -28,8 +28,8 @@ from .cut import Tiling
 
 
 class Operand:
-    """One operand of a contraction. row: its axis of the tile beside `k`; width: of a panel; depth:
-    the most places along `k` that are packed at a time."""
+    """One operand of a contraction. row: its axis of the tile beside `k`. width: that of a panel.
+    depth: the most places along `k` that are packed at a time."""
 
     def __init__(self, cut: Tiling, is_a: bool):
         self.name = "a" if is_a else "b"
@@ -40,7 +40,7 @@ class Operand:
 
     @property
     def in_memory(self) -> bool:
-        """Whether it is elements of memory, neighbours along a row or along K."""
+        """Whether the operand consists of elements in memory, neighbours along a row or along K."""
         value = self.value
         if not isinstance(value, Load) or computed(value.buffer.dtype) != self.tile.kind:
             return False
@@ -53,7 +53,8 @@ class Operand:
 
     @property
     def in_place(self) -> bool:
-        """Whether the micro kernel may read it where it is: rows of the type it computes with."""
+        """Whether the micro kernel may read it in place: its rows have the type of the
+        computation."""
         value = self.value
         if not self.in_memory or not isinstance(value, Load):
             return False
@@ -78,7 +79,7 @@ def write(
     arguments: Arguments,
     outer: Sequence[Axis],
 ) -> list[Code]:
-    """The packing function of an operand, and what it calls."""
+    """The packing function of an operand, and the functions it calls."""
     names = [f"%at{i}" for i in range(len(outer))]
     parameters = ["ptr %args", *(f"i64 {n}" for n in names), "i64 %row", "i64 %rows", "i64 %k"]
     parameters += ["i64 %depth", "ptr %to", "i64 %panel"]
@@ -108,8 +109,8 @@ def _copied(body: Body, operand: Operand, name: str) -> list[Code]:
 
 
 def element(body: Body, operand: Operand, row: Ref, k: Ref) -> tuple[Ref, Ref, Ref]:
-    """Where the element at (row, k) of an operand in memory is, and how far the next ones are,
-    along the rows and along K."""
+    """The address of the element at (row, k) of an operand in memory, and the distances to its
+    neighbours along the rows and along K."""
     code, value = body.code, operand.value
     assert isinstance(value, Load)
     offset = value.offset
@@ -129,7 +130,7 @@ def element(body: Body, operand: Operand, row: Ref, k: Ref) -> tuple[Ref, Ref, R
 
 
 def _panels(code: Code, operand: Operand):  # type: ignore[no-untyped-def]
-    """A loop over the panels: (loop, where the panel is to be)."""
+    """A loop over the panels: (loop, the place of the panel)."""
     loop = code.open_loop(packing.ZERO, Ref("%rows", "i64"), operand.width, stem="panel")
     number = code.binary("udiv", loop.variable, constant(operand.width, "i64"))
     place = code.binary("mul", number, Ref("%panel", "i64"))
@@ -138,7 +139,7 @@ def _panels(code: Code, operand: Operand):  # type: ignore[no-untyped-def]
 
 
 def _evaluated(body: Body, operand: Operand, name: str) -> list[Code]:
-    """Lanes along the rows of a panel, stored as they are."""
+    """Packs with lanes along the rows of a panel, which are stored as they are."""
     code, width, kind = body.code, operand.width, operand.tile.kind
     end = code.binary("add", Ref("%row", "i64"), Ref("%rows", "i64"))
     stop = code.binary("add", Ref("%k", "i64"), Ref("%depth", "i64"))
@@ -160,7 +161,7 @@ def _evaluated(body: Body, operand: Operand, name: str) -> list[Code]:
 
 
 def _staged(body: Body, operand: Operand, name: str) -> list[Code]:
-    """Lanes along K: the rows of a panel go through memory that they are packed from."""
+    """Packs with lanes along K, through memory that holds the rows of a panel."""
     code, width, kind = body.code, operand.width, operand.tile.kind
     size, most = width * operand.depth, operand.depth
     stage = code.let(f"alloca [{size} x {kind}], align 64", "ptr", at=body.entry)

@@ -1,4 +1,4 @@
-"""Results that are stored as they are summed: tiles are summed in the output itself."""
+"""Results that are only stored: their tiles are summed in the output itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .micro import Tile, offset
 
 @dataclass(frozen=True)
 class Target:
-    """Memory of a matrix: its first element, and how far its rows are apart."""
+    """Memory of a matrix: its first element, and the distance of its rows."""
 
     start: Ref
     row: Ref
@@ -27,8 +27,8 @@ class Target:
 
 
 def direct(body: Body, cut: Tiling, row: Ref, column: Ref) -> Target | None:
-    """Where the block at a row and a column is in the output, if all that is done with the
-    contraction is to store it, and its columns are neighbours there."""
+    """The output's memory for the block at a row and a column, if the contraction is only stored,
+    and its columns are neighbours there."""
     store = _only_store(body, cut)
     if store is None:
         return None

@@ -1,9 +1,9 @@
-"""Operands copied to where the micro kernel reads them: panels of a few rows, K step by K step.
+"""Packing: operands are copied to panels of a few rows, as the micro kernel reads them.
 
-A panel of width W holds rows r to r + W of an operand (columns, if it is `b`) as packed[k][i]. In
-memory either neighbours along K lie together ("along"), so that blocks are transposed in registers,
-or those of a row of the panel ("across"). Rows beyond the last one repeat it: what is computed from
-them is never looked at.
+A panel of width W holds rows r to r + W of an operand (columns of `b`) as packed[k][i]. In memory
+either neighbours along K lie together ("along"), so that blocks are transposed in registers, or
+those of a row of the panel ("across"). Rows beyond the last one repeat it; nothing reads their
+results.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ..types import Ref, computed, constant, stored, vector
 from .micro import fetch
 
 AHEAD = 256
-"""Bytes by which the rows of a panel are fetched before they are packed: more rows than the
-processor follows by itself."""
+"""The bytes ahead at which the rows of a panel are fetched before they are packed. There are more
+rows than the processor follows by itself."""
 TOGETHER = 96
-"""Neighbours that are copied to their panels before the next place along K."""
+"""The number of neighbours that are copied to panels before the next place along K."""
 ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
 
 def function(name: str, dtype: DType, width: int, lanes: int, along: bool) -> Code:
-    """Packs rows * depth elements at `from`, a row's (along) or a place of K's `stride` apart:
+    """Packs rows * depth elements at `from`, where rows (along) or places of K are `stride` apart:
 
     void name(ptr from, i64 stride, i64 rows, i64 depth, ptr to, i64 panel)
 
-    panel: how many elements a panel begins after the one before.
+    panel: the distance of panels, in elements.
     """
     parameters = "ptr noalias %from, i64 %stride, i64 %rows, i64 %depth, ptr noalias %to"
     code = Code(name, f"{parameters}, i64 %panel", internal=True)
@@ -80,7 +80,7 @@ def _join(code: Code, labels: tuple[str, str]) -> None:
 
 
 def _panel(code: Code, kind: str, row: Ref, width: int) -> Ref:
-    """Where the panel of `row`, the first of its rows, begins."""
+    """The place of the panel whose first row is `row`."""
     number = code.binary("udiv", row, constant(width, "i64"))
     return _at(code, kind, Ref("%to", "ptr"), code.binary("mul", number, _argument("panel")))
 
@@ -88,7 +88,8 @@ def _panel(code: Code, kind: str, row: Ref, width: int) -> Ref:
 def _one_by_one(
     code: Code, dtype: DType, width: int, row: Ref, first: Ref, stop: Ref, to: Ref, along: bool
 ) -> None:
-    """The part of a panel from `first` to `stop` along K, for panels or rows that are too short."""
+    """Copies the part of a panel from `first` to `stop` along K element by element, for panels or
+    rows that are too short."""
     last = code.binary("sub", _argument("rows"), ONE)
     k = code.open_loop(first, stop, 1, stem="k")
     i = code.open_loop(ZERO, constant(width, "i64"), 1, stem="i")
@@ -139,7 +140,7 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
         place = code.intrinsic("umin", [code.binary("add", row, constant(i, "i64")), last])
         offset = code.binary("mul", place, _argument("stride"))
         starts.append(_at(code, stored(dtype), Ref("%from", "ptr"), offset))
-    # The last block ends where K does, and copies a part of the one before again.
+    # The last block ends where K does, and copies a part of the block before again.
     final = code.binary("sub", depth, constant(lanes, "i64"))
     k = code.open_loop(ZERO, depth, lanes, stem="k")
     here = code.intrinsic("umin", [k.variable, final])
@@ -175,7 +176,7 @@ def head(code: Code, a: Ref, count: int) -> Ref:
 
 
 def transposed(code: Code, rows: Sequence[Ref]) -> list[Ref]:
-    """The columns of a square of which only the first rows may be given."""
+    """The columns of a square; perhaps only its first rows are given."""
     first = rows[0]
     lanes = first.lanes
     held = [*rows, *[Ref("poison", first.type, lanes)] * (lanes - len(rows))]

@@ -1,8 +1,8 @@
-"""Where a chunk of a product in segments is: which rows, and which part of the sum, is data.
+"""The place of a chunk in a product in segments: its rows and its part of the sum are data.
 
-Blocks of rows are numbered as the tiles of a GPU's program are, see `triton/segments.py`: those of
-segment i, of the rows first to stop, from first // rows + i on. What lies behind the last segment
-is one more, without a sum.
+Blocks of rows are numbered as the tiles of a GPU's program, see `triton/segments.py`: the blocks of
+segment i, with the rows first to stop, begin at number first // rows + i. The rows behind the last
+segment count as one more, without a sum.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
 @dataclass(frozen=True)
 class Place:
-    """The rows from `row` to `end` of a group, summed up to `length` of K. There may be none."""
+    """Rows `row` to `end` of a group, maybe none, which are summed up to `length` of K."""
 
     group: Ref
     row: Ref
@@ -29,7 +29,8 @@ class Place:
 
 
 def find(body: Body, cut: Tiling, number: Ref, rows: Ref, length: Ref) -> Place:
-    """The place of the block of rows with a number; length: of the sum of a row of a segment."""
+    """The place of the block of rows with a number. length: the places of K that a segment's row
+    sums."""
     code, group, segment = body.code, cut.group, cut.dot.segment
     assert group is not None and segment is not None
     groups = body.size(group.extent, "segments", baked=False)
@@ -52,5 +53,5 @@ def find(body: Body, cut: Tiling, number: Ref, rows: Ref, length: Ref) -> Place:
 
 
 def bounds(body: Body, segment: Segment) -> tuple[Ref, Ref]:
-    """Where the segment of a group begins and stops."""
+    """The begin and the end of a group's segment."""
     return evaluate(body, segment.first), evaluate(body, segment.stop)

@@ -38,7 +38,7 @@ _ATAN = (
     -0.3333333333143878,
 )
 
-# 2 / pi in pieces of 24 bits, from the one worth 2^-24 on: enough for the largest float32.
+# 2 / pi in pieces of 24 bits, the first worth 2^-24: enough for the largest float32.
 _TWO_OVER_PI = (
     0xA2F983, 0x6E4E44, 0x1529FC, 0x2757D1, 0xF534DD, 0xC0DB62, 0x95993C, 0x439041,
 )  # fmt: skip
@@ -54,8 +54,8 @@ def _reduced(x: Expr) -> tuple[Expr, Expr]:
 
 
 def _reduced_far(x: Expr) -> tuple[Expr, Expr]:
-    """The same for a large float32 (Payne and Hanek): its 24 bits times a piece of 2 / pi are exact
-    in float64, and of each product only the rest after division by 4 counts."""
+    """The same for a large float32 (Payne and Hanek). Its 24 bits times a piece of 2 / pi are exact
+    in float64, and only the remainder of each product modulo 4 counts."""
     total: Expr | None = None
     for i, piece in reversed(list(enumerate(_TWO_OVER_PI))):
         product = x * (piece * 2.0 ** (-24 * (i + 1)))
@@ -106,8 +106,8 @@ def tan(x: Expr) -> Expr:
 
 
 def _atan2(y: Expr, x: Expr) -> Expr:
-    """atan2, to 1e-11. The smaller size is divided by the larger one, turned by pi / 4 if that
-    is more than tan(pi / 8)."""
+    """atan2, to 1e-11: the smaller size divided by the larger one, turned by pi / 4 if the quotient
+    is above tan(pi / 8)."""
     a, b = y.abs(), x.abs()
     steep = a > b
     small, large = where(steep, b, a), where(steep, a, b)
@@ -151,7 +151,7 @@ def acos(x: Expr) -> Expr:
 
 @wide("fmod", 2)
 def fmod(x: Expr, y: Expr) -> Expr:
-    """Exact: the quotient is exact below 2^53, up to one."""
+    """Exact, because the quotient is exact below 2^53, up to one."""
     size, divisor = x.abs(), y.abs()
     ratio = size / divisor
 

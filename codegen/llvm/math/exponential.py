@@ -13,7 +13,7 @@ from .expression import Expr, fma, function, polynomial, rarely, where, wide
 LOG2_E = 1.4426950408889634
 LN2 = math.log(2)
 
-# Added to a number below 2^22 (2^51), it leaves its integer nearest in the low bits.
+# Added to a number below 2^22 (2^51), they leave its nearest integer in the low bits.
 ROUND32, ROUND64 = 1.5 * 2.0**23, 1.5 * 2.0**52
 
 # exp(r) = 1 + r + r^2 P(r) for |r| <= log(2) / 2
@@ -48,8 +48,8 @@ def _scaled32(p: Expr, shifted: Expr) -> Expr:
 
 @function("exp", inline=True)
 def exp(x: Expr) -> Expr:
-    """1.1 ulp. Cody and Waite's reduction, log(2) in two parts; where the result is a normal number
-    n is added to its exponent."""
+    """1.1 ulp. Cody and Waite's reduction has log(2) in two parts. n is added to the exponent of a
+    result that is a normal number."""
     shifted = fma(x, LOG2_E, ROUND32)
     usual = _reduced_exp(x, shifted)
     usual = (usual.bits() + shifted.bits().shift_left(23)).bits()
@@ -57,7 +57,7 @@ def exp(x: Expr) -> Expr:
     other = ~(x.abs() < 87.0)
 
     def zero() -> tuple[Expr, ...]:
-        # Softmax meets whole rows of masked elements, -inf.
+        # Softmax meets whole rows of masked elements, which are -inf.
         none = x < -104.0
         return rarely(other & ~none, (where(none, 0.0, usual),), slow)
 
@@ -72,7 +72,8 @@ def exp(x: Expr) -> Expr:
 
 @function("exp_flushed", inline=True)
 def exp_flushed(x: Expr) -> Expr:
-    """exp of what isn't above 87, in one way for all lanes; zero below -87, that is 1.6e-38."""
+    """exp of numbers up to 87, computed the same way in all lanes; zero below -87, that is
+    1.6e-38."""
     clipped = x.least(-87.0)
     shifted = fma(clipped, LOG2_E, ROUND32)
     found = _reduced_exp(clipped, shifted)
@@ -110,7 +111,7 @@ def exp64(x: Expr) -> Expr:
     r = fma(n, -1.90821492927058770002e-10, r)
     p = polynomial(r, [1 / math.factorial(k) for k in range(13, 1, -1)])
     p = fma(p, r * r, r) + 1.0
-    # A shift that keeps the sign is dear on 64 bits, so n is made positive first.
+    # A shift that keeps the sign is dear on 64 bits, so n is first made positive.
     n_bits = shifted.bits() - (0x4338000000000000 - 4096)
     half = n_bits.shift_right(1)
     first = (half - 2048 + 1023).shift_left(52).bits()
@@ -120,7 +121,7 @@ def exp64(x: Expr) -> Expr:
 
 @function("exp_near", "double", inline=True)
 def exp_near(x: Expr) -> Expr:
-    """exp to 1e-11, for |x| up to 700: what the float32 functions need."""
+    """exp to 1e-11 for |x| up to 700, as the float32 functions need it."""
     x = x.most(700.0).least(-700.0)
     shifted = fma(x, LOG2_E, ROUND64)
     n = shifted - ROUND64
@@ -132,7 +133,7 @@ def exp_near(x: Expr) -> Expr:
 
 @function("sigmoid", inline=True)
 def sigmoid(x: Expr) -> Expr:
-    """2.5 ulp. exp of -|x| can't overflow, and keeps what is small."""
+    """2.5 ulp. exp of -|x| can't overflow, and small results keep their digits."""
     e = (-x.abs()).call("exp")
     return where(x < 0.0, e, 1.0) / (e + 1.0)
 

@@ -1,7 +1,7 @@
 """Math functions as LLVM IR: arithmetic on expressions adds instructions to a function.
 
 A function is written once for any number of lanes. Nothing here may be reassociated: the error
-bounds hold for the order that is written, so only `fma` contracts.
+bounds hold for the written order, so only `fma` contracts.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Expr:
         return self._compare("fcmp uno", self)
 
     def bits(self) -> Expr:
-        """A float's bits as an integer, and back."""
+        """The bits of a float as an integer, or the float of an integer's bits."""
         other = {"float": "i32", "double": "i64", "i32": "float", "i64": "double"}[self.kind]
         return Expr(self.code, self.code.convert("bitcast", self.ref, other))
 
@@ -176,7 +176,8 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 def rarely(
     condition: Expr, usual: tuple[Expr, ...], slow: Callable[[], tuple[Expr, ...]]
 ) -> tuple[Expr, ...]:
-    """`usual`, but what `slow` gives in the lanes where `condition` holds; computed only if any."""
+    """`usual`, but in lanes where `condition` holds the values of `slow`, which runs only if there
+    are such lanes."""
     code, lanes = condition.code, condition.ref.lanes
     some = condition.ref
     if lanes > 1:
@@ -204,7 +205,7 @@ _WRITERS: dict[tuple[str, str], tuple[Writer, int, bool]] = {}
 
 
 def function(name: str, kind: str = "float", args: int = 1, inline: bool = False) -> Register:
-    """Registers how `name` is computed on `kind`. inline: worth a copy wherever it is used."""
+    """Registers how `name` is computed on `kind`. inline: whether each use gets a copy."""
 
     def register(writer: Writer) -> Writer:
         _WRITERS[name, kind] = writer, args, inline
@@ -228,7 +229,7 @@ def wide(name: str, args: int = 1) -> Register:
 
 @dataclass(frozen=True)
 class Definition:
-    """A function's text, and what it needs beside it."""
+    """A function's text, and the functions it needs."""
 
     text: str
     declared: tuple[str, ...]
@@ -261,7 +262,7 @@ def symbol(name: str, kind: str, lanes: int) -> str:
 
 
 def call(code: Code, name: str, args: Sequence[Ref], at: Level | None = None) -> Ref:
-    """`name` of the arguments, its definition added to what `code` needs."""
+    """A call of `name`, whose definition is added to those that `code` needs."""
     args = code.matched(*args, at=at)
     kind, lanes = args[0].type, args[0].lanes
     made = definition(name, kind, lanes)

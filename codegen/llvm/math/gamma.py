@@ -63,7 +63,7 @@ def lgamma(x: Expr) -> Expr:
     away = size - size.round()
     positive = _lgamma_positive(where(size.equals(0.0), 1.0, size))
     mirrored = (math.pi / (size * _sin_pi(away)).abs()).call("log_near") - positive
-    # Below this even pi x is small, and lgamma(x) is -log |x|.
+    # Negative numbers by reflection: lgamma(x) = log |pi / (x sin(pi x))| - lgamma(-x).
     out = where(x < 0.0, mirrored, positive)
     out = where((x <= 0.0) & away.equals(0.0), math.inf, out)
     return where(size.equals(math.inf), math.inf, out)
@@ -85,7 +85,7 @@ def digamma(x: Expr) -> Expr:
     out = out - where(small, shift, 0.0)
     away = x - x.round()
     cot = _sin_pi(0.5 - away.abs()).copysign(away) / _sin_pi(away)
-    # cot(pi x): both of one sign but for that of away.
+    # cot(pi x) has the sign of `away`.
     cot = cot.abs().copysign(away)
     out = where(mirrored, out - cot * math.pi, out)
     out = where((x < 0.0) & away.equals(0.0), math.nan, out)

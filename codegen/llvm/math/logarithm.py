@@ -40,17 +40,17 @@ def log(x: Expr) -> Expr:
 
 
 def _edges(x: Expr, out: Expr) -> Expr:
-    """log where its argument is 0, infinite, negative or NaN."""
+    """log with the right values where its argument is 0, infinite, negative or NaN."""
     out = where(x.equals(INF), INF, out)
     out = where(x.equals(0.0), -INF, out)
     return where((x < 0.0) | x.isnan(), NAN, out)
 
 
 def _log64(x: Expr, terms: int) -> Expr:
-    """By the series of 2 atanh(s), s = f / (2 + f), |s| < 0.1716."""
+    """log by the series of 2 atanh(s), s = f / (2 + f), |s| < 0.1716."""
     tiny = x < 2.0**-1022
     bits = where(tiny, x * 2.0**54, x).bits() - 0x3FE6A09E667F3BCD
-    # The exponent by adding it to the low bits of 1.5 2^52, for want of a signed 64-bit shift.
+    # The low bits of 1.5 2^52 take the exponent, since there is no signed 64-bit shift.
     shifted = (bits + (1 << 62)).shift_right(52) + (0x4338000000000000 - (1 << 10))
     n = shifted.bits() - 1.5 * 2.0**52
     n = where(tiny, n - 54.0, n)
@@ -59,7 +59,7 @@ def _log64(x: Expr, terms: int) -> Expr:
     y = s * s
     half = f * f * 0.5
     p = polynomial(y, [2 / (2 * k + 1) for k in range(terms, 0, -1)])
-    # log(1 + f) = f - (f^2 / 2 - s (f^2 / 2 + y P)): what is rounded is small (FDLIBM).
+    # log(1 + f) = f - (f^2 / 2 - s (f^2 / 2 + y P)): only the small part is rounded (FDLIBM).
     low = fma(s, fma(p, y, half), n * 1.90821492927058770002e-10)
     return _edges(x, fma(n, 0.693147180369123816490, f - (half - low)))
 
@@ -72,12 +72,12 @@ def log64(x: Expr) -> Expr:
 
 @function("log_near", "double", inline=True)
 def log_near(x: Expr) -> Expr:
-    """log to 1e-13 (relative): what the float32 functions need."""
+    """log to 1e-13 (relative), as the float32 functions need it."""
     return _log64(x, 7)
 
 
 def log1p64(x: Expr) -> Expr:
-    """log(1 + x), relative to 1e-12: what 1 + x lost in rounding is put back."""
+    """log(1 + x) to 1e-12 (relative): the part of x that 1 + x lost in rounding is put back."""
     u = x + 1.0
     lost = where(u.equals(INF), 0.0, (x - (u - 1.0)) / u)
     return u.call("log_near") + lost

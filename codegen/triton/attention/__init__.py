@@ -1,9 +1,9 @@
 """Attention by tiles, forward and backward: no program ever holds a row of scores.
 
-A program owns a block of rows and walks along the other side, block by block. Forward and for the
-gradient of the queries it owns queries and walks along keys; for the gradients of keys and values
-it is the other way around, with the tile of scores turned accordingly. So every sum is made by one
-program in a fixed order, without atomics. This is FlashAttention-2 (Dao, arXiv 2307.08691).
+A program owns a block of rows and walks along the other side, block by block. For the results and
+for the gradient of queries it owns queries and walks along keys. For the gradients of keys and
+values it owns keys, walks along queries, and the tile of scores is transposed. So one program makes
+each sum, in a fixed order, without atomics. This is FlashAttention-2 (Dao, arXiv 2307.08691).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Attention forward, with the running maximum and sum of each row of scores.
 
-The maximum is taken out of the exponentials of a block, and what was summed before is scaled when
-it grows (Milakov and Gimelshein, arXiv 1805.02867).
+The maximum is subtracted before the exponentials of a block. When it grows, the sums so far are
+scaled (Milakov and Gimelshein, arXiv 1805.02867).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from .writer import LOG2E, Walk, Writer, number
 
 
 def gradient(writer: Writer) -> None:
-    """Writes the gradient of the queries, or those of keys, of values, or of both."""
+    """Writes the gradient of the queries, or the gradients of keys, of values, or of both."""
     parts, root = writer.parts, writer.root
     weights, back = parts.weights, parts.back
     assert weights is not None

@@ -1,4 +1,4 @@
-"""What forward and backward share: the program's place, its loops, operands, and scores."""
+"""The parts that forward and backward share: the program's place, loops, operands, and scores."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Step = Callable[["Walk"], None]
 class Walk:
     """One loop along the walked side.
 
-    scores: the scope of a tile of scores, the program's rows by the walked ones. rows: that of
-        operands with a row for each walked place. hides: whether some scores of a tile may not
+    scores: the scope of a tile of scores, the program's rows by the walked places. rows: the scope
+        of operands with a row for each walked place. hides: whether some scores of a tile may not
         count, because of a causal mask or because the walked side ends.
     """
 
@@ -41,7 +41,7 @@ class Walk:
 class Writer:
     """The text of one attention kernel.
 
-    own, walked: the axis of which a program has a block, and the one it walks along.
+    own, walked: the axis that a program has a block of, and the axis that it walks along.
     root: the scope outside of loops, which has the tiles own, inner and outer.
     """
 
@@ -69,14 +69,14 @@ class Writer:
         self.selects = _selects(parts.scores, parts.products)
 
     def _place(self) -> list[Tile]:
-        """The program's batch and block of rows."""
+        """The tiles of the program's batch and block of rows."""
         add, batches = self.block.add, self.parts.batch
         add(f"tiles = ({self.extents[self.own]} + BLOCK_M - 1) // BLOCK_M")
         if batches:
             add("batch = pid // tiles")
         tile = "pid % tiles" if batches else "pid"
         if self.parts.causal is not None and not self.by_key:
-            tile = f"tiles - 1 - {tile}"  # the longest first, so that none is left over
+            tile = f"tiles - 1 - {tile}"  # the longest first, so that no long one runs last
         add(f"first = ({tile}) * BLOCK_M" if " " in tile else f"first = {tile} * BLOCK_M")
         add("m = first + tl.arange(0, BLOCK_M)[:, None]")
         tiles = [
@@ -89,7 +89,7 @@ class Writer:
         return tiles
 
     def _width(self, name: str, axis: Axis) -> Tile:
-        """The tile of a head's elements, all of them."""
+        """The tile of all elements of a head."""
         block = f"BLOCK_{name.upper()}"
         self.constexprs[block] = head_block(axis)
         self.extents[axis] = self.body.sizes.extent(name, axis.extent)
@@ -97,7 +97,7 @@ class Writer:
         return self._tile(name, axis, 1, block, head_block(axis))
 
     def _tile(self, name: str, axis: Axis, place: int, block: str, length: int) -> Tile:
-        """A tile whose variable is written; the mask of its end too, if it has one."""
+        """A tile whose variable is written, and the mask of its end if it has one."""
         ok = None
         if axis.extent % length:
             ok = f"{name}_ok"
@@ -107,8 +107,8 @@ class Writer:
     # -- loops
 
     def walk(self, step: Step) -> None:
-        """Writes `step` for all blocks of the walked side, once or twice: those in which all
-        scores count are taken by a loop of their own."""
+        """Writes `step` for all blocks of the walked side. It is written twice if some scores may
+        not count: blocks in which all count have a loop of their own."""
         count = self.extents[self.walked]
         causal = self.parts.causal is not None
         if self.span is not None:
@@ -117,7 +117,7 @@ class Writer:
             if not causal:
                 self._loop("0", count, False, step)
                 return
-            # A query sees keys up to its own place, so the first blocks see some of ours.
+            # A query sees keys up to its own place, so the first blocks see only some of ours.
             self.block.add("least = first // BLOCK_N * BLOCK_N")
             self.block.add("whole = (first + BLOCK_M + BLOCK_N - 2) // BLOCK_N * BLOCK_N")
             self._loop("least", f"tl.minimum(whole, {count})", True, step)
@@ -134,8 +134,8 @@ class Writer:
             self._loop("whole", count, True, step)
 
     def _walk_span(self, span: Span, step: Step) -> None:
-        """The least range in which the ranges of this block's rows lie: what some of them don't
-        meet, what all do, and what again some don't."""
+        """Walks along the least range that contains the spans of this block's rows: first where
+        some rows see nothing, then where all rows see, then again where some see nothing."""
         add, tiles = self.block.add, self.root.tile_names([self.own])
         kind, ok = self.body.sizes.tl_type, self.root.ok(tiles)
         for name, value in (("first", span.first), ("stop", span.stop)):
@@ -160,7 +160,7 @@ class Writer:
         saved, self.block = self.block, loop
         self._operands = {k: v for k, v in self._operands.items() if k[1] is self.own}
         if self.span is not None:
-            ends = hides  # blocks begin anywhere
+            ends = hides  # blocks of a span begin anywhere
         else:
             ends = not self.exact and (hides or self.by_key)
         tiles = []
@@ -204,7 +204,7 @@ class Writer:
     def scores(self, walk: Walk) -> Ref:
         """The masked scores in units of log(2), for which the hardware has an exponential.
 
-        Where masks only choose between a product and -inf, the products are in that unit already.
+        If masks only choose between a product and -inf, the products have that unit already.
         """
         parts, scope = self.parts, walk.scores
         tiles = scope.tile_names([self.own, self.walked])
@@ -229,7 +229,7 @@ class Writer:
         if not self.selects:
             scores = scope.assign("s", f"{scores.text} * {number(LOG2E)}", tiles)
         if walk.hides and not self.exact and not self.by_key and self.span is None:
-            # What lies beyond the last key. Beyond the last query operands are zeros.
+            # Hides places beyond the last key. Beyond the last query operands are zeros.
             text = f'tl.where(n_ok, {scores.text}, -float("inf"))'
             scores = scope.assign("s", text, tiles)
         return scores
@@ -253,7 +253,7 @@ class Writer:
         return self.root.assign(stem, f"tl.full({shape}, 0, tl.float32)", tiles).text
 
     def result(self, dot: Dot, text: str, width: Axis) -> None:
-        """Makes `text` what a contraction is, where it is stored."""
+        """Makes `text` the value of a contraction where it is stored."""
         _, factor = factored(dot.b)
         if factor != 1:
             text = f"{text} * {number(factor)}"
@@ -271,7 +271,7 @@ def number(value: float) -> str:
 
 
 def factored(value: Value) -> tuple[Value, float]:
-    """`value` as something times a number, which is exact outside of a contraction's half type."""
+    """`value` as something times a number; exact except in a contraction's half type."""
     if isinstance(value, Apply) and value.op is ops.mul and isinstance(value.args[1], Constant):
         inner, factor = factored(value.args[0])
         return inner, factor * float(value.args[1].value)

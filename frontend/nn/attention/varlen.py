@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import int64
@@ -10,7 +10,10 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ...recording import record
-from ...recording.names import named
+from ...recording.builders import builder
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 __all__ = ["AuxRequest", "varlen_attn", "varlen_attn_out"]
 
@@ -21,6 +24,7 @@ class AuxRequest(NamedTuple):
     lse: bool = False
 
 
+@builder("varlen_attn")
 def _attend(
     q: Node,
     k: Node,
@@ -44,9 +48,6 @@ def _attend(
         q, k, v, ops.packed(q.shape[0], cu_q), ops.packed(k.shape[0], cu_k, used),
         before=window[0], after=window[1], scale=scale,
     )  # fmt: skip
-
-
-named(_attend, "varlen_attn")
 
 
 def _check(
@@ -96,11 +97,11 @@ def _paged(x: Node, pages: Node, used: Node) -> Node:
 
 
 def varlen_attn(
-    query: Any,
-    key: Any,
-    value: Any,
-    cu_seq_q: Any,
-    cu_seq_k: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
     max_q: int,
     max_k: int,
     *,
@@ -108,10 +109,10 @@ def varlen_attn(
     scale: float | None = None,
     window_size: tuple[int, int] = (-1, -1),
     enable_gqa: bool = False,
-    seqused_k: Any = None,
-    block_table: Any = None,
+    seqused_k: Tensor | None = None,
+    block_table: Tensor | None = None,
     num_splits: int | None = None,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of query[T_q, H_q, D] within each sequence of key and value[T_k, H_kv, D].
 
     Sequence n has the queries cu_seq_q[n] … cu_seq_q[n + 1] and the keys cu_seq_k[n] …
@@ -148,12 +149,12 @@ def varlen_attn(
 
 
 def varlen_attn_out(
-    out: Any,
-    query: Any,
-    key: Any,
-    value: Any,
-    cu_seq_q: Any,
-    cu_seq_k: Any,
+    out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
     max_q: int,
     max_k: int,
     *,
@@ -161,10 +162,10 @@ def varlen_attn_out(
     scale: float | None = None,
     window_size: tuple[int, int] = (-1, -1),
     enable_gqa: bool = False,
-    seqused_k: Any = None,
-    block_table: Any = None,
+    seqused_k: Tensor | None = None,
+    block_table: Tensor | None = None,
     num_splits: int | None = None,
-) -> Any:
+) -> Tensor | tuple[Tensor, Tensor]:
     """`varlen_attn` into `out`, which it returns."""
     found, lse = varlen_attn(
         query, key, value, cu_seq_q, cu_seq_k, max_q, max_k,

@@ -1,7 +1,8 @@
 """torch.nn.functional: the layers as functions, each one record."""
 
-# ruff: noqa: F401 -- all of it is re-exported
+from typing import TYPE_CHECKING
 
+from ...functions.elementwise import sigmoid, tanh
 from .activation import (
     celu,
     celu_,
@@ -26,14 +27,12 @@ from .activation import (
     relu_,
     selu,
     selu_,
-    sigmoid,
     silu,
     softmax,
     softmin,
     softplus,
     softshrink,
     softsign,
-    tanh,
     tanhshrink,
     threshold,
     threshold_,
@@ -123,9 +122,35 @@ from .resampling import (
 )
 from .scaled import ScalingType, SwizzleType, scaled_mm
 
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
+    "adaptive_max_pool2d", "adaptive_max_pool3d", "alpha_dropout", "avg_pool1d", "avg_pool2d",
+    "avg_pool3d", "batch_norm", "bilinear", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "celu", "celu_", "channel_shuffle", "conv1d", "conv2d",
+    "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "cosine_embedding_loss", "cosine_similarity", "cross_entropy", "dropout", "dropout1d",
+    "dropout2d", "dropout3d", "elu", "elu_", "embedding", "embedding_bag", "fold",
+    "gaussian_nll_loss", "gelu", "glu", "group_norm", "grouped_mm", "gumbel_softmax",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hardtanh_", "hinge_embedding_loss",
+    "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm",
+    "leaky_relu", "leaky_relu_", "linear", "linear_cross_entropy", "local_response_norm",
+    "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "margin_ranking_loss",
+    "max_pool1d", "max_pool2d", "max_pool3d", "mish", "mse_loss",
+    "multi_head_attention_forward", "multi_margin_loss", "multilabel_margin_loss",
+    "multilabel_soft_margin_loss", "nll_loss", "normalize", "one_hot", "pad",
+    "pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu",
+    "relu", "relu6", "relu_", "rms_norm", "scaled_dot_product_attention", "scaled_mm",
+    "ScalingType", "selu", "selu_", "sigmoid", "silu", "smooth_l1_loss", "soft_margin_loss",
+    "softmax", "softmin", "softplus", "softshrink", "softsign", "SwizzleType", "tanh",
+    "tanhshrink", "threshold", "threshold_", "triplet_margin_loss",
+    "triplet_margin_with_distance_loss", "unfold", "upsample", "upsample_bilinear",
+    "upsample_nearest",
+]  # fmt: skip
 
-def __getattr__(name: str) -> object:
-    raise AttributeError(
-        f"tilewright.nn.functional has no {name!r}: it is not a name of PyTorch's, or not "
-        "implemented yet"
-    )
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        raise AttributeError(
+            f"tilewright.nn.functional has no {name!r}: it is not a name of PyTorch's, or not "
+            "implemented yet"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType
@@ -13,16 +13,21 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
-from ...functions.elementwise import UNARY
+from ...functions.call import public
+from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record, record_into
-from ...recording.names import named
+from ...recording.builders import LOWER, builder
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+    from .signatures import Activation
 
 
-def _simple(name: str, build: Callable[..., Node], doc: str) -> Callable[..., Any]:
+def _simple(name: str, build: Callable[..., Node], doc: str) -> Activation:
     """An activation without options."""
 
-    def function(input: Any, inplace: bool = False) -> Any:
+    def function(input: Tensor, inplace: bool = False) -> Tensor:
         return record_into(True, build, input) if inplace else record(build, input)
 
     function.__name__ = function.__qualname__ = name
@@ -34,21 +39,19 @@ relu = _simple("relu", ops.relu, "max(x, 0).")
 relu6 = _simple("relu6", ops.relu6, "x limited to [0, 6].")
 silu = _simple("silu", ops.silu, "x sigmoid(x).")
 mish = _simple("mish", ops.mish, "x tanh(softplus(x)).")
-selu = _simple("selu", ops.selu, "1.0507 elu(x, 1.6733).")
+selu = public("selu", method=False)(_simple("selu", ops.selu, "1.0507 elu(x, 1.6733)."))
 hardswish = _simple("hardswish", ops.hardswish, "x relu6(x + 3) / 6.")
 hardsigmoid = _simple("hardsigmoid", ops.hardsigmoid, "relu6(x + 3) / 6.")
 softsign = _simple("softsign", ops.softsign, "x / (1 + |x|).")
 tanhshrink = _simple("tanhshrink", ops.tanhshrink, "x - tanh(x).")
 logsigmoid = _simple("logsigmoid", ops.logsigmoid, "log(sigmoid(x)).")
-sigmoid = _simple("sigmoid", UNARY["sigmoid"], "1 / (1 + exp(-x)).")
-tanh = _simple("tanh", UNARY["tanh"], "tanh(x).")
 
 
-def relu_(input: Any) -> Any:
+def relu_(input: Tensor) -> Tensor:
     return relu(input, inplace=True)
 
 
-def gelu(input: Any, approximate: str = "none") -> Any:
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x Phi(x), Phi the normal distribution; with approximate='tanh' its form with tanh."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError(
@@ -57,57 +60,75 @@ def gelu(input: Any, approximate: str = "none") -> Any:
     return record(ops.gelu, input, approximate)
 
 
-def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x above zero, alpha (exp(x) - 1) below."""
     return record_into(inplace, ops.elu, input, float(alpha))
 
 
-def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+@public("celu", method=False)
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x above zero, alpha (exp(x / alpha) - 1) below."""
     return record_into(inplace, ops.celu, input, float(alpha))
 
 
-def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x above zero, negative_slope x below."""
     return record_into(inplace, ops.leaky_relu, input, float(negative_slope))
 
 
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+def hardtanh(
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
     """x limited to [min_val, max_val]."""
     if min_val > max_val:
         raise ValueError(f"min_val cannot be greater than max_val{at_user_line()}")
     return record_into(inplace, ops.hardtanh, input, float(min_val), float(max_val))
 
 
-def threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
+@public("threshold", method=False)
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x above the threshold, else `value`."""
     return record_into(inplace, ops.threshold, input, float(threshold), float(value))
 
 
-def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
-    def write(input: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(input, *args, **kwargs, inplace=True)
-
-    write.__name__ = write.__qualname__ = f"{function.__name__}_"
-    write.__doc__ = f"`{function.__name__}` in place."
-    return write
+def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    return celu(input, alpha, inplace=True)
 
 
-celu_, elu_, leaky_relu_ = _in_place(celu), _in_place(elu), _in_place(leaky_relu)
-hardtanh_, selu_, threshold_ = _in_place(hardtanh), _in_place(selu), _in_place(threshold)
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    return elu(input, alpha, inplace=True)
 
 
-def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Any:
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    return leaky_relu(input, negative_slope, inplace=True)
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    return hardtanh(input, min_val, max_val, inplace=True)
+
+
+def selu_(input: Tensor) -> Tensor:
+    return selu(input, inplace=True)
+
+
+def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
+    return record_into(True, ops.threshold, input, float(threshold), float(value))
+
+
+_softplus = builder("softplus", casts=ON_A_GPU)(ops.softplus)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
-    return record(ops.softplus, input, float(beta), float(threshold))
+    return record(_softplus, input, float(beta), float(threshold))
 
 
-def hardshrink(input: Any, lambd: float = 0.5) -> Any:
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """0 in [-lambd, lambd], x elsewhere."""
     return record(ops.hardshrink, input, float(lambd))
 
 
-def softshrink(input: Any, lambd: float = 0.5) -> Any:
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x moved towards zero by lambd, at most to zero."""
     if lambd < 0:
         raise RuntimeError(
@@ -129,16 +150,18 @@ def _prelu(x: Node, weight: Node) -> Node:
     return ops.prelu(x, ops.reshape(weight, (1, count, *(1 for _ in x.shape[2:]))))
 
 
-def prelu(input: Any, weight: Any) -> Any:
+@public("prelu", _prelu, casts=LOWER)
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x above zero, weight x below; one weight for all, or one for each channel (dimension 1)."""
     return record(_prelu, input, weight)
 
 
+@builder("glu")
 def _glu(x: Node, dim: int) -> Node:
     return ops.glu(x, normalize_axis(dim, x.rank))
 
 
-def glu(input: Any, dim: int = -1) -> Any:
+def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second."""
     return record(_glu, input, operator.index(dim))
 
@@ -152,10 +175,8 @@ def _along(op: Callable[..., Node], sign: int) -> Callable[..., Node]:
     return build
 
 
-_softmax, _softmin = _along(ops.softmax, 1), _along(ops.softmax, -1)
-_log_softmax = _along(ops.log_softmax, 1)
-for _build, _name in ((_softmax, "softmax"), (_softmin, "softmin"), (_log_softmax, "log_softmax")):
-    named(_build, _name)
+_softmax, _log_softmax = _along(ops.softmax, 1), _along(ops.log_softmax, 1)
+_softmin = builder("softmin", gradient="SoftmaxBackward0", casts=ON_A_GPU)(_along(ops.softmax, -1))
 
 
 def _implicit(name: str, input: Any, dim: int | None) -> int:
@@ -169,11 +190,15 @@ def _implicit(name: str, input: Any, dim: int | None) -> int:
     return 0 if input.dim() in (0, 1, 3) else 1
 
 
+@public("softmax", _softmax, casts=ON_A_GPU)
 def softmax(
-    input: Any, dim: int | None = None, _stacklevel: Any = 3, dtype: DType | None = None
-) -> Any:
+    input: Tensor,
+    dim: int | None = None,
+    _stacklevel: int | DType | None = 3,
+    dtype: DType | None = None,
+) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`; with `dtype` the input is cast first."""
-    if type(_stacklevel) is not int:  # softmax(x, dim, dtype), as torch.softmax has it
+    if not isinstance(_stacklevel, int):  # softmax(x, dim, dtype), as torch.softmax has it
         dtype = _stacklevel
     return record(
         _softmax, input, dim if dim is not None else _implicit("softmax", input, dim), dtype
@@ -181,25 +206,32 @@ def softmax(
 
 
 def softmin(
-    input: Any, dim: int | None = None, _stacklevel: Any = 3, dtype: DType | None = None
-) -> Any:
+    input: Tensor,
+    dim: int | None = None,
+    _stacklevel: int | DType | None = 3,
+    dtype: DType | None = None,
+) -> Tensor:
     """softmax(-x)."""
     return record(_softmin, input, _implicit("softmin", input, dim), dtype)
 
 
+@public("log_softmax", _log_softmax, casts=ON_A_GPU)
 def log_softmax(
-    input: Any, dim: int | None = None, _stacklevel: Any = 3, dtype: DType | None = None
-) -> Any:
+    input: Tensor,
+    dim: int | None = None,
+    _stacklevel: int | DType | None = 3,
+    dtype: DType | None = None,
+) -> Tensor:
     """log(softmax(x))."""
-    if type(_stacklevel) is not int:
+    if not isinstance(_stacklevel, int):
         dtype = _stacklevel
     at = dim if dim is not None else _implicit("log_softmax", input, dim)
     return record(_log_softmax, input, at, dtype)
 
 
 def gumbel_softmax(
-    logits: Any, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
-) -> Any:
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
     """A sample of the Gumbel-softmax distribution; one-hot with a soft gradient if `hard`."""
     from ...functions.sampling import rand_like
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import bool_
@@ -14,9 +14,13 @@ from tilewright.ir.node import Node
 from ...functions.promotion import to
 from ...functions.sampling import draw
 from ...recording import record
-from ...recording.names import named
+from ...recording.builders import LOWER, builder
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 
+@builder("scaled_dot_product_attention", casts=LOWER)
 def _attend(
     q: Node,
     k: Node,
@@ -49,15 +53,15 @@ def _repeat_heads(x: Node, heads: int) -> Node:
 
 
 def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Any:
+) -> Tensor:
     """softmax(scale query key^T + mask) value, of query[…, L, E], key[…, S, E], value[…, S, Ev].
 
     attn_mask: bool (True may be seen) or added to the scores. scale is 1 / sqrt(E) by default.
@@ -74,8 +78,6 @@ def scaled_dot_product_attention(
         bool(enable_gqa),
     )  # fmt: skip
 
-
-named(_attend, "scaled_dot_product_attention")
 
 # Multi-head attention.
 
@@ -128,6 +130,7 @@ def _seen(mask: Node) -> Node:
     return ops.logical_not(mask) if mask.dtype is bool_ else mask
 
 
+@builder("multi_head_attention_forward", casts=LOWER)
 def _multi_head(*args: Any) -> Any:
     (
         query, key, value, in_weight, q_weight, k_weight, v_weight, in_bias, bias_k, bias_v,
@@ -209,33 +212,33 @@ def _multi_head(*args: Any) -> Any:
 
 
 def multi_head_attention_forward(
-    query: Any,
-    key: Any,
-    value: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     embed_dim_to_check: int,
     num_heads: int,
-    in_proj_weight: Any,
-    in_proj_bias: Any,
-    bias_k: Any,
-    bias_v: Any,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
     add_zero_attn: bool,
     dropout_p: float,
-    out_proj_weight: Any,
-    out_proj_bias: Any,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
     training: bool = True,
-    key_padding_mask: Any = None,
+    key_padding_mask: Tensor | None = None,
     need_weights: bool = True,
-    attn_mask: Any = None,
+    attn_mask: Tensor | None = None,
     use_separate_proj_weight: bool = False,
-    q_proj_weight: Any = None,
-    k_proj_weight: Any = None,
-    v_proj_weight: Any = None,
-    static_k: Any = None,
-    static_v: Any = None,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
     average_attn_weights: bool = True,
     is_causal: bool = False,
     batch_first: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[Tensor, Tensor | None]:
     """Attention of several heads between projections of query[L, N, E], key and value[S, N, …].
 
     Returns the output and, with need_weights, the weights [N, L, S] (or [N, heads, L, S]).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import int64
@@ -12,7 +12,11 @@ from tilewright.ir.node import Node
 
 from ...functions.promotion import to
 from ...recording import record_fallible
+from ...recording.builders import builder
 from .linear import _embedding, _indices
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 
 def _bags(offsets: Node, count: int, last: bool) -> tuple[Node, int]:
@@ -22,6 +26,7 @@ def _bags(offsets: Node, count: int, last: bool) -> tuple[Node, int]:
     return ops.sum(to(begun, int64), (1,)) - 1, bags
 
 
+@builder("embedding_bag")
 def _embedding_bag(
     index: Node,
     weight: Node,
@@ -71,18 +76,18 @@ def _first_largest(rows: Node, counts: Node, bag: Node, bags: int) -> Node:
 
 
 def embedding_bag(
-    input: Any,
-    weight: Any,
-    offsets: Any = None,
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
     max_norm: float | None = None,
     norm_type: float = 2,
     scale_grad_by_freq: bool = False,
     mode: str = "mean",
     sparse: bool = False,
-    per_sample_weights: Any = None,
+    per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
-) -> Any:
+) -> Tensor:
     """The sum, mean or max of the rows of weight[n, d] in each bag of indices: [bags, d].
 
     A bag is a row of input[bags, size], or begins at offsets[bag] of input[count] and ends where

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import require_positive
 
+from ...functions.call import public
 from ...recording import record
+from ...recording.builders import LOWER, builder
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+    from .signatures import Convolution, TransposedConvolution
 
 
-def tuple_of(value: Any, dims: int, what: str = "argument") -> tuple[int, ...]:
+def tuple_of(value: int | Sequence[int], dims: int, what: str = "argument") -> tuple[int, ...]:
     """A number for each of `dims` dimensions."""
     if isinstance(value, int):
         return (value,) * dims
@@ -90,22 +96,21 @@ def _conv_builder(dims: int) -> Callable[..., Node]:
         pairs = _pairs(padding, weight.shape[2:], stride, dilation)
         return _biased(ops.conv(x, weight, stride, pairs, dilation, groups), bias, alone)
 
-    build.__name__ = f"conv{dims}d"
-    return build
+    return builder(f"conv{dims}d", casts=LOWER, gradient="ConvolutionBackward0")(build)
 
 
-def _conv(dims: int) -> Callable[..., Any]:
+def _conv(dims: int) -> Convolution:
     build = _conv_builder(dims)
 
     def conv(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: int | Sequence[int] = 1,
+        padding: str | int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         groups: int = 1,
-    ) -> Any:
+    ) -> Tensor:
         attrs = (
             tuple_of(stride, dims, "stride"),
             padding if isinstance(padding, str) else tuple_of(padding, dims, "padding"),
@@ -116,12 +121,12 @@ def _conv(dims: int) -> Callable[..., Any]:
             return record(build, input, weight, *attrs)
         return record(build, input, weight, bias, *attrs)
 
-    conv.__name__ = conv.__qualname__ = f"conv{dims}d"
+    name = conv.__name__ = conv.__qualname__ = f"conv{dims}d"
     conv.__doc__ = (
         f"Cross-correlation of input[n, c, …] with weight[o, c / groups, …] over {dims} spatial "
         "dimensions.\n\n    padding: a number, one a dimension, 'valid' or 'same'."
     )
-    return conv
+    return public(name, build, method=False)(conv)
 
 
 conv1d, conv2d, conv3d = _conv(1), _conv(2), _conv(3)
@@ -147,23 +152,23 @@ def _transpose_builder(dims: int) -> Callable[..., Node]:
         y = ops.conv_input_grad(x, weight, tuple(size), stride, pairs, dilation, groups)
         return _biased(y, bias, alone)
 
-    build.__name__ = f"conv_transpose{dims}d"
-    return build
+    name = f"conv_transpose{dims}d"
+    return builder(name, casts=LOWER, gradient="ConvolutionBackward0")(build)
 
 
-def _transpose(dims: int) -> Callable[..., Any]:
+def _transpose(dims: int) -> TransposedConvolution:
     build = _transpose_builder(dims)
 
     def conv_transpose(
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        output_padding: int | Sequence[int] = 0,
         groups: int = 1,
-        dilation: Any = 1,
-    ) -> Any:
+        dilation: int | Sequence[int] = 1,
+    ) -> Tensor:
         attrs = (
             tuple_of(stride, dims, "stride"),
             tuple_of(padding, dims, "padding"),
@@ -175,12 +180,12 @@ def _transpose(dims: int) -> Callable[..., Any]:
             return record(build, input, weight, *attrs)
         return record(build, input, weight, bias, *attrs)
 
-    conv_transpose.__name__ = conv_transpose.__qualname__ = f"conv_transpose{dims}d"
+    name = conv_transpose.__name__ = conv_transpose.__qualname__ = f"conv_transpose{dims}d"
     conv_transpose.__doc__ = (
         f"The transposed convolution over {dims} spatial dimensions: the gradient of conv{dims}d "
         "in its input.\n\n    input[n, c, …], weight[c, o / groups, …]."
     )
-    return conv_transpose
+    return public(name, build, method=False)(conv_transpose)
 
 
 conv_transpose1d, conv_transpose2d, conv_transpose3d = _transpose(1), _transpose(2), _transpose(3)
@@ -189,6 +194,7 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = _transpose(1), _transpose
 # Padding.
 
 
+@builder("pad")
 def _pad(x: Node, pad: tuple[int, ...], mode: str, value: float) -> Node:
     dims = len(pad) // 2
     if len(pad) % 2 or dims > x.rank:
@@ -247,7 +253,9 @@ def _pad_axis(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
     return ops.cat(parts, axis)
 
 
-def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
     """`input` padded; `pad` is (before, after) of the last dimension, then of the one before, ….
 
     mode: 'constant' (negative numbers crop), 'reflect', 'replicate' or 'circular'.
@@ -256,6 +264,7 @@ def pad(input: Any, pad: Sequence[int], mode: str = "constant", value: float | N
     return record(_pad, input, sizes, mode, 0.0 if value is None else float(value))
 
 
+@builder("unfold", gradient="Im2ColBackward0")
 def _unfold(x: Node, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Node:
     x, alone = _batched(2, x, "unfold")
     outer = (0, 0)
@@ -268,13 +277,18 @@ def _unfold(x: Node, kernel: Any, dilation: Any, padding: Any, stride: Any) -> N
 
 
 def unfold(
-    input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-) -> Any:
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
     """The windows of input[n, c, h, w] as columns: [n, c * kernel, windows]."""
     attrs = [tuple_of(v, 2) for v in (kernel_size, dilation, padding, stride)]
     return record(_unfold, input, *attrs)
 
 
+@builder("fold", gradient="Col2ImBackward0")
 def _fold(x: Node, output_size: Any, kernel: Any, dilation: Any, padding: Any, stride: Any) -> Node:
     require_positive("fold", stride=stride, dilation=dilation)
     alone = x.rank == 2
@@ -295,13 +309,13 @@ def _fold(x: Node, output_size: Any, kernel: Any, dilation: Any, padding: Any, s
 
 
 def fold(
-    input: Any,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
-) -> Any:
+    input: Tensor,
+    output_size: int | Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
     """The adjoint of `unfold`: overlapping columns summed into [n, c, *output_size]."""
     values = (output_size, kernel_size, dilation, padding, stride)
     return record(_fold, input, *[tuple_of(v, 2) for v in values])
@@ -320,6 +334,7 @@ def _pixel_shuffle(x: Node, r: int) -> Node:
     return ops.reshape(y, (*lead, c // (r * r), h * r, w * r))
 
 
-def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+@public("pixel_shuffle", _pixel_shuffle, method=False)
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[…, c r^2, h, w] to […, c, h r, w r]."""
     return record(_pixel_shuffle, input, int(upscale_factor))

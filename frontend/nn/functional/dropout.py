@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import float32
@@ -12,8 +12,14 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.ops.random import keep_scale
 
+from ...functions.call import public
 from ...functions.sampling import draw
 from ...recording import record_into
+from ...recording.builders import builder
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+    from .signatures import Dropout
 
 
 def _check(p: float) -> float:
@@ -24,7 +30,8 @@ def _check(p: float) -> float:
     return float(p)
 
 
-def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+@public("dropout", method=False)
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """In training each element is zero with probability `p`, else x / (1 - p)."""
     p = _check(p)
     if not training or p == 0.0:
@@ -32,13 +39,16 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     return record_into(inplace, ops.dropout, input, *draw(), p)
 
 
+@builder("feature_dropout")
 def _feature_dropout(x: Node, seed: Node, offset: Node, p: float, lead: int) -> Node:
     mask = (*x.shape[:lead], *(1 for _ in range(x.rank - lead)))
     return x * keep_scale(seed, offset, mask, x.dtype, p)
 
 
-def _features(dims: int) -> Any:
-    def function(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def _features(dims: int) -> Dropout:
+    def function(
+        input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
         p, rank = _check(p), input.dim()
         if rank not in (dims + 1, dims + 2):
             if dims == 1:
@@ -85,7 +95,10 @@ def _alpha_dropout(x: Node, seed: Node, offset: Node, p: float) -> Node:
     return ops.where(kept, x, ops.full_like(x, low)) * a + b
 
 
-def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Any:
+@public("alpha_dropout", _alpha_dropout, method=False)
+def alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
     """Dropout that keeps zero mean and unit variance, for selu networks."""
     p = _check(p)
     if not training or p == 0.0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import DType, int32
@@ -11,7 +11,10 @@ from tilewright.ir.node import Node
 from tilewright.ir.ops.composite import as_dtype
 
 from ...recording import record
-from ...recording.names import named
+from ...recording.builders import builder
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 
 def _grouped_mm(
@@ -26,13 +29,13 @@ def _grouped_mm(
 
 
 def grouped_mm(
-    mat_a: Any,
-    mat_b: Any,
+    mat_a: Tensor,
+    mat_b: Tensor,
     *,
-    offs: Any = None,
-    bias: Any = None,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
     out_dtype: DType | None = None,
-) -> Any:
+) -> Tensor:
     """A product for each of G groups, as of the experts of a mixture, in one kernel.
 
     offs: int32[G], where groups end: they follow each other from 0 on, any of them may be empty.
@@ -50,6 +53,7 @@ def grouped_mm(
     return record(_products, mat_a, mat_b, offs, bias, out_dtype)
 
 
+@builder("grouped_mm")
 def _products(
     a: Node, b: Node, ends: Node | None, bias: Node | None, out_dtype: DType | None
 ) -> Node:
@@ -66,9 +70,6 @@ def _products(
     if len(given) > 2 or any(size not in (1, n) for size, n in zip(given, most)):
         _fail(f"grouped_mm: expected a bias that broadcasts to {most}, got {tuple(bias.shape)}")
     return y + as_dtype(bias, y.dtype)
-
-
-named(_products, "grouped_mm")
 
 
 def _check(a: Node, b: Node, ends: Node | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import int32, int64
@@ -11,33 +11,33 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from ... import recording
+from ...functions.call import public
 from ...functions.creation import one_hot
+from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record, record_fallible
+from ...recording.builders import LOWER, WIDEST, builder
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 __all__ = ["bilinear", "cosine_similarity", "embedding", "linear", "normalize", "one_hot",
            "pairwise_distance"]  # fmt: skip
 
 
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input[..., in] @ weight[out, in]^T + bias[out]."""
     if bias is None:
         return record(_linear, input, weight)
     return record(_linear, input, weight, bias)
 
 
+@builder("linear", casts=LOWER)
 def _linear(x: Node, weight: Node, *bias: Node) -> Node:
     if weight.rank == 1:  # a vector gives one number for each row, with no dimension for it
         y = ops.linear(x, ops.unsqueeze(weight, 0), *bias)
         return ops.squeeze(y, (y.rank - 1,))
     return ops.linear(x, weight, *bias)
-
-
-def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
-    """x1^T weight[out, in1, in2] x2 + bias[out]."""
-    if bias is None:
-        return record(_bilinear, input1, input2, weight)
-    return record(_bilinear, input1, input2, weight, bias)
 
 
 def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
@@ -53,15 +53,23 @@ def _bilinear(x: Node, y: Node, weight: Node, *bias: Node) -> Node:
     return ops.bilinear(x, y, weight, *bias)
 
 
+@public("bilinear", _bilinear, method=False, casts={"cuda": WIDEST})
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x1^T weight[out, in1, in2] x2 + bias[out]."""
+    if bias is None:
+        return record(_bilinear, input1, input2, weight)
+    return record(_bilinear, input1, input2, weight, bias)
+
+
 def embedding(
-    input: Any,
-    weight: Any,
+    input: Tensor,
+    weight: Tensor,
     padding_idx: int | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
-) -> Any:
+) -> Tensor:
     """Rows of weight[n, d] at the indices in `input`; the row `padding_idx` gets no gradient.
 
     max_norm: rows that are read are first scaled to that norm at most, in place.
@@ -96,6 +104,7 @@ def _indices(index: Node) -> Node:
     return to(index, int64)
 
 
+@builder("embedding")
 def _embedding(index: Node, weight: Node, padding_idx: int, failure: str = "row") -> Node:
     if weight.rank != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {tuple(weight.shape)}{at_user_line()}")
@@ -125,12 +134,15 @@ def _p_norm(x: Node, p: float, axis: int) -> Node:
     return _norm(x, p, axis, True)
 
 
+@builder("normalize", casts=ON_A_GPU)
 def _normalize(x: Node, p: float, dim: int, eps: float) -> Node:
     norm = _p_norm(x, p, normalize_axis(dim, x.rank))
     return x / ops.maximum(norm, ops.full_like(norm, eps))
 
 
-def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None) -> Any:
+def normalize(
+    input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor:
     """x / max(its p-norm along `dim`, eps)."""
     return record(_normalize, input, float(p), int(dim), float(eps))
 
@@ -152,13 +164,15 @@ def _cosine_similarity(a: Node, b: Node, dim: int, eps: float) -> Node:
     return ops.squeeze(ops.sum(unit(a) * unit(b), (axis,)), (axis,))
 
 
-def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+@public("cosine_similarity", _cosine_similarity, method=False, casts=ON_A_GPU)
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 / (max(|x1|, eps) max(|x2|, eps)) along `dim`."""
     return record(_cosine_similarity, x1, x2, int(dim), float(eps))
 
 
+@public("pairwise_distance", method=False)
 def pairwise_distance(
-    x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-) -> Any:
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dimension."""
     return (x1 - x2 + eps).norm(p, -1, keepdim)

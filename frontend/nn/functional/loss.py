@@ -5,15 +5,21 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import Size
 
+from ...functions.call import public
+from ...functions.elementwise import minimum
 from ...functions.promotion import floating, promoted
 from ...recording import fallible_node_of, node_of, record, record_fallible, wrap
+from ...recording.builders import FLOAT32, REFUSED, builder
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 
 def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
@@ -29,17 +35,28 @@ def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
     return "sum" if size_average is False else "mean"
 
 
-def _of_two(op: Callable[..., Node]) -> Callable[..., Node]:
+def _of_two(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
+    @builder(name, casts=FLOAT32)
     def build(x: Node, target: Node, *attrs: Any) -> Node:
         x, target = promoted(floating(x), target)
         return op(x, target, *attrs)
 
-    build.__name__ = op.name if hasattr(op, "name") else op.__name__
     return build
 
 
-_mse, _l1 = _of_two(ops.mse_loss), _of_two(ops.l1_loss)
-_smooth_l1, _huber = _of_two(ops.smooth_l1_loss), _of_two(ops.huber_loss)
+_mse, _l1 = _of_two("mse_loss", ops.mse_loss), _of_two("l1_loss", ops.l1_loss)
+_smooth_l1 = _of_two("smooth_l1_loss", ops.smooth_l1_loss)
+_huber = _of_two("huber_loss", ops.huber_loss)
+
+
+@builder("cross_entropy", casts=FLOAT32)
+def _cross_entropy(x: Node, *rest: Any) -> Node:
+    # PyTorch keeps the log-probabilities, so scores may be overwritten after the loss. The
+    # derivative reads a copy that no tensor holds; it costs nothing.
+    return ops.cross_entropy(ops.clone(x), *rest)
+
+
+_nll = builder("nll_loss", casts=FLOAT32)(ops.nll_loss)
 
 
 def _warn_of_broadcast(input: Any, target: Any) -> None:
@@ -53,13 +70,13 @@ def _warn_of_broadcast(input: Any, target: Any) -> None:
 
 
 def mse_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-    weight: Any = None,
-) -> Any:
+    weight: Tensor | None = None,
+) -> Tensor:
     """(input - target)^2, reduced."""
     _warn_of_broadcast(input, target)
     reduction = _reduction(reduction, size_average, reduce)
@@ -69,21 +86,25 @@ def mse_loss(
 
 
 def l1_loss(
-    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Any:
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """|input - target|, reduced."""
     _warn_of_broadcast(input, target)
     return record(_l1, input, target, _reduction(reduction, size_average, reduce))
 
 
 def smooth_l1_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     beta: float = 1.0,
-) -> Any:
+) -> Tensor:
     """With d = input - target: d^2 / (2 beta) where |d| < beta, else |d| - beta / 2, reduced."""
     _warn_of_broadcast(input, target)
     if beta < 0:
@@ -95,8 +116,12 @@ def smooth_l1_loss(
 
 
 def huber_loss(
-    input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: Any = None
-) -> Any:
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
     """With d = input - target: d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2),
     reduced."""
     _warn_of_broadcast(input, target)
@@ -111,15 +136,15 @@ def huber_loss(
 
 
 def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Any:
+) -> Tensor:
     """-log softmax(input)[target] of scores input[n, c, …] or input[c], reduced.
 
     target: class indices, or probabilities of the shape of the input.
@@ -134,22 +159,25 @@ def cross_entropy(
         else _reduction(reduction, size_average, reduce)
     )
     return record_fallible(
-        ops.cross_entropy, input, target, weight, ignore_index, float(label_smoothing), name
+        _cross_entropy, input, target, weight, ignore_index, float(label_smoothing), name
     )
 
 
+_linear_cross_entropy = builder("linear_cross_entropy")(ops.linear_cross_entropy)
+
+
 def linear_cross_entropy(
-    input: Any,
-    linear_weight: Any,
-    target: Any,
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
     *,
-    linear_bias: Any = None,
-    weight: Any = None,
+    linear_bias: Tensor | None = None,
+    weight: Tensor | None = None,
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
     options: Any = None,
-) -> Any:
+) -> Tensor:
     """cross_entropy of linear(input[n, in] or input[in], linear_weight[c, in], linear_bias[c]).
 
     The scores of class indices are computed by blocks of rows and never held all at once, whatever
@@ -167,25 +195,26 @@ def linear_cross_entropy(
             f"label_smoothing must be between 0.0 and 1.0. Got: {label_smoothing}{at_user_line()}"
         )
     return record_fallible(
-        ops.linear_cross_entropy, input, linear_weight, target, linear_bias, weight,
+        _linear_cross_entropy, input, linear_weight, target, linear_bias, weight,
         -100 if ignore_index is None else ignore_index, float(label_smoothing), reduction,
     )  # fmt: skip
 
 
 def nll_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
     ignore_index: int = -100,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """-input[target] of log-probabilities input[n, c, …] or input[c], reduced."""
     name = _reduction(reduction, size_average, reduce)
-    return record_fallible(ops.nll_loss, input, target, weight, ignore_index, name)
+    return record_fallible(_nll, input, target, weight, ignore_index, name)
 
 
+@builder("binary_cross_entropy", casts={"cuda": REFUSED, "cpu": FLOAT32})
 def _bce(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
     if x.shape != target.shape:
         raise ValueError(
@@ -196,13 +225,13 @@ def _bce(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
 
 
 def binary_cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """-(target log(input) + (1 - target) log(1 - input)) of probabilities, reduced."""
     name = _reduction(reduction, size_average, reduce)
     loss = node_of(_bce, input, target, weight, name)
@@ -211,6 +240,7 @@ def binary_cross_entropy(
     return wrap(loss)
 
 
+@builder("binary_cross_entropy_with_logits", casts=FLOAT32)
 def _bce_logits(
     x: Node, target: Node, weight: Node | None, pos_weight: Node | None, reduction: str
 ) -> Node:
@@ -224,32 +254,33 @@ def _bce_logits(
 
 
 def binary_cross_entropy_with_logits(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-    pos_weight: Any = None,
-) -> Any:
+    pos_weight: Tensor | None = None,
+) -> Tensor:
     """binary_cross_entropy of sigmoid(input), computed stably."""
     name = _reduction(reduction, size_average, reduce)
     return record(_bce_logits, input, target, weight, pos_weight, name)
 
 
+@builder("kl_div", casts=FLOAT32)
 def _kl(x: Node, target: Node, log_target: bool, reduction: str) -> Node:
     x, target = promoted(x, target)
     return ops.kl_div(x, target, log_target, reduction)
 
 
 def kl_div(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
     log_target: bool = False,
-) -> Any:
+) -> Tensor:
     """target (log(target) - input), `input` being log-probabilities, reduced.
 
     reduction: also 'batchmean', the sum divided by the batch size.
@@ -284,6 +315,7 @@ def _reduce(loss: Any, reduction: str) -> Any:
     return record(_identity, loss, reduction)
 
 
+@builder("poisson_nll_loss", casts=FLOAT32)
 def _poisson(x: Node, target: Node, log_input: bool, full: bool, eps: float, how: str) -> Node:
     x, target = promoted(x, target)
     loss = ops.exp(x) - target * x if log_input else x - target * ops.log(x + eps)
@@ -294,20 +326,21 @@ def _poisson(x: Node, target: Node, log_input: bool, full: bool, eps: float, how
 
 
 def poisson_nll_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     log_input: bool = True,
     full: bool = False,
-    size_average: Any = None,
+    size_average: bool | None = None,
     eps: float = 1e-8,
-    reduce: Any = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """exp(input) - target input, or input - target log(input + eps) without log_input."""
     name = _reduction(reduction, size_average, reduce)
     return record(_poisson, input, target, bool(log_input), bool(full), float(eps), name)
 
 
+@builder("gaussian_nll_loss")
 def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str) -> Node:
     if var.shape != x.shape and var.rank == x.rank - 1:
         var = ops.unsqueeze(var, var.rank)
@@ -317,19 +350,20 @@ def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str
 
 
 def gaussian_nll_loss(
-    input: Any,
-    target: Any,
-    var: Any,
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
     full: bool = False,
     eps: float = 1e-6,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """(log(var) + (input - target)^2 / var) / 2, var not below eps."""
     if not hasattr(var, "shape"):
         var = input.new_full((), float(var))
     return record(_gaussian, input, target, var, bool(full), float(eps), reduction)
 
 
+@builder("hinge_embedding_loss", casts=FLOAT32)
 def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     x, target = promoted(x, target)
     zero = ops.zeros_like(x)
@@ -339,83 +373,95 @@ def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
 
 
 def hinge_embedding_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     margin: float = 1.0,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """input where target is 1, max(0, margin - input) where it is -1."""
     name = _reduction(reduction, size_average, reduce)
     return record(_hinge_embedding, input, target, float(margin), name)
 
 
+@public("hinge_embedding_loss", _hinge_embedding, method=False)
+def hinge_embedding_loss_of_torch(
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: int = 0
+) -> Tensor:
+    """`nn.functional.hinge_embedding_loss`, with a number for the reduction: none, mean or sum."""
+    return hinge_embedding_loss(input, target, margin, reduction=("none", "mean", "sum")[reduction])
+
+
+@builder("soft_margin_loss", casts=FLOAT32)
 def _soft_margin(x: Node, target: Node, how: str) -> Node:
     x, target = promoted(x, target)
     return _reduced(-ops.logsigmoid(x * target), how)
 
 
 def soft_margin_loss(
-    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-) -> Any:
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
     """log(1 + exp(-target input))."""
     return record(_soft_margin, input, target, _reduction(reduction, size_average, reduce))
 
 
+@builder("margin_ranking_loss", casts=FLOAT32)
 def _margin_ranking(a: Node, b: Node, target: Node, margin: float, how: str) -> Node:
     a, b, target = promoted(a, b, target)
     return _reduced(ops.relu((b - a) * target + margin), how)
 
 
 def margin_ranking_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
     margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """max(0, -target (input1 - input2) + margin)."""
     name = _reduction(reduction, size_average, reduce)
     return record(_margin_ranking, input1, input2, target, float(margin), name)
 
 
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     margin: float = 1.0,
     p: float = 2,
     eps: float = 1e-6,
     swap: bool = False,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin)."""
     from .linear import pairwise_distance
 
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
-        from ...functions.elementwise import BINARY
-
-        far = record(BINARY["minimum"], far, pairwise_distance(positive, negative, p, eps))
+        far = minimum(far, pairwise_distance(positive, negative, p, eps))
     name = _reduction(reduction, size_average, reduce)
     return _reduce((near - far + margin).relu(), name)
 
 
 def cosine_embedding_loss(
-    input1: Any,
-    input2: Any,
-    target: Any,
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
     margin: float = 0,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1."""
     from ...functions.indexing import where
     from .linear import cosine_similarity

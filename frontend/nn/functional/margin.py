@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import bool_, int64
@@ -12,8 +12,12 @@ from tilewright.ir.node import Node
 
 from ...functions.promotion import to
 from ...recording import record, record_fallible
+from ...recording.builders import FLOAT32, builder
 from .linear import pairwise_distance
 from .loss import _reduced, _reduction
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 __all__ = [
     "multi_margin_loss",
@@ -23,6 +27,7 @@ __all__ = [
 ]
 
 
+@builder("multi_margin_loss", casts=FLOAT32)
 def _multi_margin(
     x: Node, target: Node, weight: Node | None, p: int, margin: float, reduction: str
 ) -> Node:
@@ -48,15 +53,15 @@ def _multi_margin(
 
 
 def multi_margin_loss(
-    input: Any,
-    target: Any,
+    input: Tensor,
+    target: Tensor,
     p: int = 1,
     margin: float = 1.0,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """The mean over the other classes i of max(0, margin - x[target] + x[i])^p.
 
     p: 1 or 2. weight: one a class, of the target.
@@ -67,6 +72,7 @@ def multi_margin_loss(
     return record_fallible(_multi_margin, input, target, weight, int(p), float(margin), name)
 
 
+@builder("multilabel_margin_loss", casts=FLOAT32)
 def _multilabel_margin(x: Node, target: Node, reduction: str) -> Node:
     if x.rank not in (1, 2) or (x.rank == 2 and x.shape[1] == 0) or target.shape != x.shape:
         raise RuntimeError(
@@ -98,12 +104,12 @@ def _multilabel_margin(x: Node, target: Node, reduction: str) -> Node:
 
 
 def multilabel_margin_loss(
-    input: Any,
-    target: Any,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """The mean over classes i, of those that aren't listed, of the sum over the listed j of
     max(0, 1 - x[j] + x[i]).
 
@@ -114,6 +120,7 @@ def multilabel_margin_loss(
     )
 
 
+@builder("multilabel_soft_margin_loss")
 def _multilabel(x: Node, target: Node, weight: Node | None, reduction: str) -> Node:
     target = to(target, x.dtype)
     loss = -(target * ops.logsigmoid(x) + (1 - target) * ops.logsigmoid(-x))
@@ -124,28 +131,28 @@ def _multilabel(x: Node, target: Node, weight: Node | None, reduction: str) -> N
 
 
 def multilabel_soft_margin_loss(
-    input: Any,
-    target: Any,
-    weight: Any = None,
-    size_average: Any = None,
-    reduce: Any = None,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """-(target log(sigmoid(x)) + (1 - target) log(sigmoid(-x))), the mean over classes (last)."""
     name = _reduction(reduction, size_average, reduce)
     return record(_multilabel, input, target, weight, name)
 
 
 def triplet_margin_with_distance_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     *,
     distance_function: Callable[[Any, Any], Any] | None = None,
     margin: float = 1.0,
     swap: bool = False,
     reduction: str = "mean",
-) -> Any:
+) -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin), d being pairwise_distance unless
     another one is given."""
     distance = distance_function or pairwise_distance

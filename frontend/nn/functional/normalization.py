@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,8 +14,14 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ... import recording
+from ...functions.call import public
+from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record
+from ...recording.builders import builder
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 
 def _layer_norm(
@@ -30,13 +36,14 @@ def _layer_norm(
     return ops.layer_norm(x, len(shape), weight, bias, eps)
 
 
+@public("layer_norm", _layer_norm, method=False, casts=ON_A_GPU)
 def layer_norm(
-    input: Any,
+    input: Tensor,
     normalized_shape: Sequence[int],
-    weight: Any = None,
-    bias: Any = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """(x - mean) / sqrt(var + eps) over the last dimensions, times weight plus bias."""
     return record(_layer_norm, input, tuple(normalized_shape), weight, bias, eps)
 
@@ -53,9 +60,13 @@ def _rms_norm(x: Node, shape: tuple[int, ...], weight: Node | None, eps: float |
     return ops.rms_norm(x, len(shape), weight, eps)
 
 
+@public("rms_norm", _rms_norm, method=False, casts=ON_A_GPU)
 def rms_norm(
-    input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None
-) -> Any:
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over the last dimensions, times weight.
 
     eps is by default the distance from 1 to the next number of the dtype, for halves of float32.
@@ -63,9 +74,14 @@ def rms_norm(
     return record(_rms_norm, input, tuple(normalized_shape), weight, eps)
 
 
+@public("group_norm", ops.group_norm, method=False, casts=ON_A_GPU)
 def group_norm(
-    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """(x - mean) / sqrt(var + eps) over groups of channels (dimension 1) and all positions."""
     return record(ops.group_norm, input, num_groups, weight, bias, eps)
 
@@ -73,6 +89,7 @@ def group_norm(
 # Batch norm.
 
 
+@builder("batch_norm")
 def _batch_norm_train(
     x: Node,
     weight: Node | None,
@@ -113,15 +130,15 @@ def _check_values(x: Node, name: str) -> None:
 
 
 def batch_norm_step(
-    input: Any,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    variance: Any,
-    count: Any,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    count: Tensor | None,
     momentum: float | None,
     eps: float,
-) -> Any:
+) -> Tensor:
     """Batch norm in training; the running statistics and the count are updated in place."""
     made = record(_batch_norm_train, input, weight, bias, mean, variance, count, momentum, eps)
     places = [t for t in (mean, variance, count) if t is not None]
@@ -130,16 +147,19 @@ def batch_norm_step(
     return made[0]
 
 
+_batch_norm_eval = builder("batch_norm")(ops.batch_norm_eval)
+
+
 def batch_norm(
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """(x - mean) / sqrt(var + eps) of each channel (dimension 1), times weight plus bias.
 
     In training by the moments of the batch, of which the running statistics (if given) take up a
@@ -152,9 +172,10 @@ def batch_norm(
             "Expected running_mean and running_var to be defined when training=False"
             f"{at_user_line()}"
         )
-    return record(ops.batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
+    return record(_batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
 
 
+@builder("instance_norm")
 def _instance_norm_train(
     x: Node,
     weight: Node | None,
@@ -175,18 +196,18 @@ def _instance_norm_train(
 
 
 def instance_norm(
-    input: Any,
-    running_mean: Any = None,
-    running_var: Any = None,
-    weight: Any = None,
-    bias: Any = None,
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Any:
+) -> Tensor:
     """(x - mean) / sqrt(var + eps) of each channel of each sample, times weight plus bias."""
     if not use_input_stats:
-        return record(ops.batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
+        return record(_batch_norm_eval, input, running_mean, running_var, weight, bias, eps)
     if math.prod(input.shape[2:]) == 1:
         raise ValueError(
             "Expected more than 1 spatial element when training, got input size "
@@ -200,6 +221,7 @@ def instance_norm(
     return made[0]
 
 
+@builder("local_response_norm")
 def _local_response_norm(x: Node, size: int, alpha: float, beta: float, k: float) -> Node:
     square = x * x
     low, high = [0] * x.rank, [0] * x.rank
@@ -212,7 +234,44 @@ def _local_response_norm(x: Node, size: int, alpha: float, beta: float, k: float
 
 
 def local_response_norm(
-    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-) -> Any:
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
     """x / (k + alpha mean of x^2 over `size` neighbouring channels)^beta."""
     return record(_local_response_norm, input, int(size), float(alpha), float(beta), float(k))
+
+
+# torch.x of those that take their arguments in another order than nn.functional's.
+
+
+@public("batch_norm", method=False)
+def batch_norm_of_torch(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """`nn.functional.batch_norm`."""
+    return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+
+
+@public("instance_norm", method=False)
+def instance_norm_of_torch(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """`nn.functional.instance_norm`."""
+    return instance_norm(
+        input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps
+    )

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import require_positive
 
+from ...functions.call import public
 from ...recording import record
+from ...recording.builders import FLOAT32, Casts, builder
 from .conv import tuple_of
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+    from .signatures import AdaptiveAveragePool, AdaptiveMaxPool, AveragePool, MaxPool, NormPool
+
+
+def _casts(dims: int) -> Casts:
+    """On the CPU PyTorch pools volumes in float32."""
+    return {"cpu": FLOAT32} if dims == 3 else None
 
 
 def _check(name: str, dims: int, x: Node) -> None:
@@ -50,19 +61,18 @@ def _max_builder(dims: int) -> Callable[..., Any]:
             return values
         return values, ops.max_pool_indices(x, kernel, stride, pairs, dilation)
 
-    build.__name__ = name
-    return build
+    return builder(name, casts=_casts(dims))(build)
 
 
-def _max_pool(dims: int) -> Callable[..., Any]:
+def _max_pool(dims: int) -> MaxPool:
     build = _max_builder(dims)
 
     def max_pool(
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
+        input: Tensor,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
         ceil_mode: bool = False,
         return_indices: bool = False,
     ) -> Any:
@@ -78,12 +88,12 @@ def _max_pool(dims: int) -> Callable[..., Any]:
             bool(return_indices),
         )
 
-    max_pool.__name__ = max_pool.__qualname__ = f"max_pool{dims}d"
+    name = max_pool.__name__ = max_pool.__qualname__ = f"max_pool{dims}d"
     max_pool.__doc__ = (
         f"The largest element of each window of the last {dims} dimensions.\n\n    return_indices: "
         "also where it was, as a position in these dimensions flattened."
     )
-    return max_pool
+    return public(name, build, method=False)(max_pool)
 
 
 max_pool1d, max_pool2d, max_pool3d = _max_pool(1), _max_pool(2), _max_pool(3)
@@ -97,22 +107,21 @@ def _avg_builder(dims: int) -> Callable[..., Node]:
         pairs = _padding(name, x, kernel, stride, padding, (1,) * dims, ceil_mode)
         return ops.avg_pool(x, kernel, stride, pairs, count_include_pad, divisor)
 
-    build.__name__ = name
-    return build
+    return builder(name, casts=_casts(dims))(build)
 
 
-def _avg_pool(dims: int) -> Callable[..., Any]:
+def _avg_pool(dims: int) -> AveragePool:
     build = _avg_builder(dims)
 
     def avg_pool(
-        input: Any,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        input: Tensor,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
-    ) -> Any:
+    ) -> Tensor:
         if divisor_override == 0:
             raise RuntimeError(f"divisor must be not zero{at_user_line()}")
         kernel = tuple_of(kernel_size, dims)
@@ -127,20 +136,25 @@ def _avg_pool(dims: int) -> Callable[..., Any]:
             divisor_override or 0,
         )
 
-    avg_pool.__name__ = avg_pool.__qualname__ = f"avg_pool{dims}d"
+    name = avg_pool.__name__ = avg_pool.__qualname__ = f"avg_pool{dims}d"
     avg_pool.__doc__ = f"The mean of each window of the last {dims} dimensions."
-    return avg_pool
+    # PyTorch has the others in nn.functional only.
+    return public(name, build, method=False)(avg_pool) if dims == 1 else avg_pool
 
 
 avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool(1), _avg_pool(2), _avg_pool(3)
 
 
-def _lp_pool(dims: int) -> Callable[..., Any]:
+def _lp_pool(dims: int) -> NormPool:
     pool = (avg_pool1d, avg_pool2d, avg_pool3d)[dims - 1]
 
     def lp_pool(
-        input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
-    ) -> Any:
+        input: Tensor,
+        norm_type: float,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        ceil_mode: bool = False,
+    ) -> Tensor:
         total = pool(input**norm_type, kernel_size, stride, 0, ceil_mode)
         count = math.prod(tuple_of(kernel_size, dims))
         return (total.sign() * total.abs().relu() * count) ** (1 / norm_type)
@@ -163,8 +177,8 @@ def _adaptive_builder(name: str, dims: int, op: Any, indices: Any) -> Callable[.
         values = op(x, sizes)
         return (values, indices(x, sizes)) if with_indices else values
 
-    build.__name__ = name
-    return build
+    casts = _casts(dims) if op is ops.adaptive_avg_pool else None
+    return builder(name, casts=casts)(build)
 
 
 def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
@@ -176,17 +190,40 @@ def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
     return out
 
 
+def _with_indices(pool: AdaptiveMaxPool) -> Callable[..., tuple[Tensor, Tensor]]:
+    """torch.x of a maximum, which always tells where it was."""
+
+    def function(
+        input: Tensor, output_size: int | Sequence[int | None] | None
+    ) -> tuple[Tensor, Tensor]:
+        return pool(input, output_size, return_indices=True)
+
+    return function
+
+
+@overload
+def _adaptive(kind: Literal["avg"], dims: int) -> AdaptiveAveragePool: ...
+
+
+@overload
+def _adaptive(kind: Literal["max"], dims: int) -> AdaptiveMaxPool: ...
+
+
 def _adaptive(kind: str, dims: int) -> Callable[..., Any]:
     op = ops.adaptive_avg_pool if kind == "avg" else ops.adaptive_max_pool
     name = f"adaptive_{kind}_pool{dims}d"
     build = _adaptive_builder(name, dims, op, ops.adaptive_max_pool_indices)
 
-    def pool(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+    def pool(
+        input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
+    ) -> Any:
         return record(build, input, _output_size(output_size, dims), bool(return_indices))
 
     pool.__name__ = pool.__qualname__ = name
     what = "Means" if kind == "avg" else "Maxima"
     pool.__doc__ = f"{what} of windows such that `output_size` of them cover the input."
+    if dims == 1:
+        public(name, build, method=False)(pool if kind == "avg" else _with_indices(pool))
     return pool
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from tilewright.ir import ops, recurrence
 from tilewright.ir.node import Node
 
-from ...recording.names import named
+from ...recording.builders import FIRST, LOWER, builder
 
 
+@builder("rnn", casts=LOWER)
 def layer(
     x: Node,
     valid: Node | None,
@@ -64,6 +65,7 @@ def _at_first(x: Node, steps: int, valid: Node | None, reverse: bool) -> Node:
     return ops.where(first, x, ops.constant(0, x.dtype))
 
 
+@builder("rnn_cell", casts={"cuda": LOWER, "cpu": FIRST})
 def step(
     x: Node,
     h: Node | None,
@@ -83,7 +85,3 @@ def step(
         for a, w, b in ((x, w_ih, b_ih), (states[0], w_hh, b_hh))
     )
     return kind.step(*products, *states)[0]
-
-
-named(layer, "rnn_layer")
-named(step, "rnn_cell")

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import accumulator, float32, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
+from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record
+from ...recording.builders import builder
 from .pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2}
 
@@ -78,6 +83,7 @@ def _cubic_taps(t: Node, a: float = -0.75) -> Sequence[tuple[int, Node]]:
     return (-1, far(t + 1)), (0, near(t)), (1, near(1 - t)), (2, far(2 - t))
 
 
+@builder("interpolate", casts=ON_A_GPU)
 def _interpolate(
     x: Node, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool
 ) -> Node:
@@ -91,14 +97,14 @@ def _interpolate(
 
 
 def interpolate(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
-) -> Any:
+) -> Tensor:
     """input[n, c, …] with its one to three last dimensions in another `size`, or `scale_factor`
     times as large.
 
@@ -129,7 +135,7 @@ def interpolate(
         sizes = tuple(map(int, size)) if isinstance(size, Sequence) else (int(size),) * dims
         factors = None
     else:
-        given = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * dims
+        given: Any = scale_factor if isinstance(scale_factor, Sequence) else (scale_factor,) * dims
         factors = tuple(map(float, given))
         sizes = tuple(math.floor(n * f) for n, f in zip(spatial, factors, strict=False))
     if len(sizes) != dims:
@@ -155,14 +161,23 @@ def interpolate(
 upsample = interpolate
 
 
-def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_nearest(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:
     return interpolate(input, size, scale_factor, "nearest")
 
 
-def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+def upsample_bilinear(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:
     return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
 
 
+@builder("pixel_unshuffle")
 def _pixel_unshuffle(x: Node, r: int) -> Node:
     *lead, c, h, w = x.shape
     if h % r or w % r:
@@ -176,11 +191,12 @@ def _pixel_unshuffle(x: Node, r: int) -> Node:
     return ops.reshape(y, (*lead, c * r * r, h // r, w // r))
 
 
-def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[…, c, h r, w r] to […, c r^2, h, w]."""
     return record(_pixel_unshuffle, input, int(downscale_factor))
 
 
+@builder("channel_shuffle")
 def _channel_shuffle(x: Node, groups: int) -> Node:
     n, c, *rest = x.shape
     if c % groups:
@@ -192,6 +208,6 @@ def _channel_shuffle(x: Node, groups: int) -> Node:
     return ops.reshape(ops.transpose(y, 1, 2), x.shape)
 
 
-def channel_shuffle(input: Any, groups: int) -> Any:
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Channels of input[n, c, …], in `groups` one after another, taken from each in turn."""
     return record(_channel_shuffle, input, int(groups))

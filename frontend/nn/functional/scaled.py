@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import FLOAT8, DType, bfloat16, float32
 from tilewright.ir.location import at_user_line
 
 from ...recording import record
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 
 class ScalingType(enum.Enum):
@@ -41,15 +45,15 @@ class SwizzleType(enum.Enum):
 
 
 def _scaled_mm(
-    input: Any,
-    mat2: Any,
-    scale_a: Any,
-    scale_b: Any,
-    bias: Any = None,
-    scale_result: Any = None,
+    input: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
     out_dtype: DType | None = None,
     use_fast_accum: bool = False,
-) -> Any:
+) -> Tensor:
     """(input @ mat2) * scale_a * scale_b + bias, for matrices of float8.
 
     input: [m, k] and mat2: [k, n], of float8_e4m3fn or float8_e5m2 each, in any layout.
@@ -68,19 +72,19 @@ def _scaled_mm(
 
 
 def scaled_mm(
-    mat_a: Any,
-    mat_b: Any,
-    scale_a: Any,
-    scale_recipe_a: Any,
-    scale_b: Any,
-    scale_recipe_b: Any,
-    swizzle_a: Any = None,
-    swizzle_b: Any = None,
-    bias: Any = None,
+    mat_a: Tensor,
+    mat_b: Tensor,
+    scale_a: Tensor | Sequence[Tensor],
+    scale_recipe_a: ScalingType | Sequence[ScalingType],
+    scale_b: Tensor | Sequence[Tensor],
+    scale_recipe_b: ScalingType | Sequence[ScalingType],
+    swizzle_a: SwizzleType | Sequence[SwizzleType] | None = None,
+    swizzle_b: SwizzleType | Sequence[SwizzleType] | None = None,
+    bias: Tensor | None = None,
     output_dtype: DType | None = bfloat16,
-    contraction_dim: Any = (),
+    contraction_dim: Sequence[int] = (),
     use_fast_accum: bool = False,
-) -> Any:
+) -> Tensor:
     """`_scaled_mm` with its recipes named: TensorWise, RowWise, or blocks of 128.
 
     TensorWise and RowWise are both matrices' recipe. BlockWise1x128 has scales of shapes

@@ -12,6 +12,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ... import recording
+from ..._tensor import Tensor
 from ...functions.promotion import to
 from ...recording import Handle, record
 
@@ -41,7 +42,7 @@ def _total_norm(*args: Any) -> Node:
     return ops.pow(total, ops.constant(1 / p, total.dtype))
 
 
-def get_total_norm(tensors: Any, norm_type: float = 2.0, **_: Any) -> Any:
+def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, **_: Any) -> Tensor:
     """The norm of all elements of all tensors."""
     listed = [tensors] if isinstance(tensors, Handle) else list(tensors)
     with recording.grad_mode(False):
@@ -56,7 +57,10 @@ def _scaled(*args: Any) -> tuple[Node, ...]:
 
 
 def clip_grads_with_norm_(
-    parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    total_norm: Tensor,
+    foreach: bool | None = None,
 ) -> None:
     """Scale all gradients, whose common norm is `total_norm`, so that it is at most `max_norm`."""
     grads = _gradients(parameters)
@@ -68,14 +72,14 @@ def clip_grads_with_norm_(
 
 
 def clip_grad_norm_(
-    parameters: Any,
+    parameters: Tensor | Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
-) -> Any:
+) -> Tensor:
     """Scale all gradients so that their common norm is at most `max_norm`; returns the norm."""
-    parameters = [parameters] if isinstance(parameters, Handle) else list(parameters)
+    parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     grads = _gradients(parameters)
     if not grads:
         from ...functions.creation import tensor
@@ -96,7 +100,9 @@ def _limited(*args: Any) -> tuple[Node, ...]:
     return tuple(ops.clamp(g, -bound, bound) for g in grads)
 
 
-def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
     """Limit every element of the gradients to [-clip_value, clip_value]."""
     grads = _gradients(parameters)
     if not grads:
@@ -106,14 +112,14 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
         recording.assign_all(grads, nodes)
 
 
-def parameters_to_vector(parameters: Iterable[Any]) -> Any:
+def parameters_to_vector(parameters: Iterable[Any]) -> Tensor:
     """All parameters flattened into one vector."""
     from ...functions.joining import cat
 
     return cat([p.reshape(-1) for p in parameters])
 
 
-def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Any]) -> None:
     """Write a vector made by parameters_to_vector back into the parameters."""
     if not isinstance(vec, Handle):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
@@ -10,6 +10,9 @@ from ... import recording
 from ..container import ModuleDict, ModuleList
 from ..module import Module
 from ..parameter import Parameter
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 __all__ = [
     "ParametrizationList",
@@ -24,14 +27,14 @@ class ParametrizationList(ModuleList):
 
     original: Any
 
-    def __init__(self, modules: list[Module], original: Any) -> None:
+    def __init__(self, modules: list[Module], original: Tensor) -> None:
         super().__init__(modules)
         if isinstance(original, Parameter):
             self.original = original
         else:
             self.register_buffer("original", original)
 
-    def forward(self) -> Any:
+    def forward(self) -> Tensor:
         value = self.original
         for module in self:
             value = module(value)
@@ -75,7 +78,7 @@ def register_parametrization(
     delattr(module, tensor_name)
     if not is_parametrized(module):
         _derive(module)
-        module.parametrizations = ModuleDict()
+        module.add_module("parametrizations", ModuleDict())
     module.parametrizations[tensor_name] = ParametrizationList([parametrization], original)
     setattr(type(module), tensor_name, property(lambda self: self.parametrizations[tensor_name]()))
     return module

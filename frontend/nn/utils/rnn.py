@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from tilewright.ir.location import at_user_line
 
 from ...functions import creation
 from ...recording import Handle
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
 
 __all__ = [
     "PackedSequence",
@@ -92,7 +95,7 @@ class Layout:
         self.valid = mask[:, :, None]
 
 
-def invert_permutation(permutation: Any) -> Any:
+def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     """The permutation that undoes one; None of None."""
     if permutation is None:
         return None
@@ -103,7 +106,10 @@ def invert_permutation(permutation: Any) -> Any:
 
 
 def pack_padded_sequence(
-    input: Any, lengths: Any, batch_first: bool = False, enforce_sorted: bool = True
+    input: Tensor,
+    lengths: Tensor | Sequence[int],
+    batch_first: bool = False,
+    enforce_sorted: bool = True,
 ) -> PackedSequence:
     """input[steps, batch, …] (with batch_first [batch, steps, …]) without its padding.
 
@@ -177,11 +183,11 @@ def pad_packed_sequence(
 
 
 def pad_sequence(
-    sequences: Any,
+    sequences: Tensor | Iterable[Tensor],
     batch_first: bool = False,
     padding_value: float = 0.0,
     padding_side: str = "right",
-) -> Any:
+) -> Tensor:
     """Tensors [steps, …] of unequal length as one, [longest, batch, …] or with batch_first
     [batch, longest, …]."""
     if padding_side not in ("left", "right"):
@@ -205,7 +211,9 @@ def pad_sequence(
     return stack(rows, 0 if batch_first else 1)
 
 
-def unpad_sequence(padded_sequences: Any, lengths: Any, batch_first: bool = False) -> list[Any]:
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False
+) -> list[Any]:
     """The sequences of a padded batch, without their padding."""
     if not batch_first:
         padded_sequences = padded_sequences.transpose(0, 1)

@@ -1,11 +1,11 @@
-"""The ONNX forms of the ops, one family a file. Those without parameters are in the op records."""
+"""The ONNX forms of the ops, one family a file. Forms without parameters are in the op records."""
 
 from __future__ import annotations
 
 
 def register() -> None:
     """Fill exporter.FORMS and exporter.UNSUPPORTED."""
-    # It builds on the forms of the others.
+    # `fused` wraps forms of the other families.
     from . import (  # noqa: F401 -- importing them registers the forms
         activation,
         elementwise,

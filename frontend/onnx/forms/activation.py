@@ -1,4 +1,4 @@
-"""Activations with an ONNX operator of their own; the others are decomposed."""
+"""Activations with an ONNX operator of their own. The others are decomposed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _gelu(e: Exporter, t: Traced, x: str) -> str | None:
 @form(ops.softplus)
 def _softplus(e: Exporter, t: Traced, x: str) -> str | None:
     beta, threshold = t.attrs
-    # Beyond 15 what Softplus adds to x is lost in the rounding of a float32.
+    # Beyond 15 Softplus differs from x by less than a float32's rounding.
     if threshold < 15 or t.dtype.itemsize > 4:
         return None
     if beta == 1:
@@ -45,7 +45,7 @@ FORMS[ops.leaky_relu] = _with_attribute("LeakyRelu", "alpha")
 
 @form(ops.celu)
 def _celu(e: Exporter, t: Traced, x: str) -> str | None:
-    # Celu is defined for float32 alone.
+    # ONNX defines Celu for float32 only.
     return e.add("Celu", x, alpha=float(t.attrs[0])) if t.dtype.name == "float32" else None
 
 

@@ -17,7 +17,7 @@ from ..exporter import FORMS, Exporter, form
 
 
 def operands(e: Exporter, t: Traced) -> list[str]:
-    """The operands' names, without expansions that broadcasting does as well."""
+    """The operands' names, without expansions that broadcasting makes unnecessary."""
     sources = list(t.operands)
     for i, operand in enumerate(sources):
         if operand.op.name != "expand":
@@ -86,7 +86,7 @@ def _broadcasting(e: Exporter, t: Traced, *_: str) -> str:
 
 
 def _is_simple(op: Any) -> bool:
-    """Whether the record's operator is all of it, but for operands that need no expanding."""
+    """Whether the record's operator is the whole form, apart from expansions of operands."""
     return (
         op.kind is Kind.ELEMENTWISE
         and isinstance(op.onnx, str)
@@ -119,7 +119,7 @@ def _predicate(e: Exporter, t: Traced, x: str) -> str:
 
 
 def _for_isinf(e: Exporter, x: str, dtype: DType) -> str:
-    """IsInf takes the half types from opset 20 on."""
+    """`x` in a type that IsInf accepts: half types only from opset 20 on."""
     return x if dtype.itemsize > 2 or e.opset >= 20 else e.cast(x, _float32())
 
 
@@ -148,11 +148,12 @@ def _pow(e: Exporter, t: Traced, *_: str) -> str:
     return e.cast(e.add("Pow", e.cast(base, int64), e.cast(exponent, int64)), t.dtype)
 
 
-# Functions that ONNX writes as a formula.
+# Functions without an ONNX operator, as formulas.
 
 
 def _formula(op: Any) -> Callable[[Callable[..., str]], Callable[..., str]]:
-    """Registers formula(e, number, *inputs) with number(value) a constant of the dtype at hand."""
+    """Register formula(e, number, *inputs). number(value) makes a constant of the operand's
+    dtype."""
 
     def register(formula: Callable[..., str]) -> Callable[..., str]:
         def emit(e: Exporter, t: Traced, *_: str) -> str:
@@ -191,7 +192,7 @@ def _erfc(e: Exporter, number: Any, x: str) -> str:
 
 @_formula(ops.log1p)
 def _log1p(e: Exporter, number: Any, x: str) -> str:
-    # Kahan: log(u) x / (u - 1) with u the rounded 1 + x, whose error cancels.
+    # Kahan: log(u) x / (u - 1), with u = 1 + x rounded. The rounding error of u cancels.
     u = e.add("Add", x, number(1))
     rest = e.add("Sub", u, number(1))
     exact = e.add("Div", e.add("Mul", e.add("Log", u), x), rest)
@@ -202,11 +203,11 @@ def _log1p(e: Exporter, number: Any, x: str) -> str:
 
 @_formula(ops.expm1)
 def _expm1(e: Exporter, number: Any, x: str) -> str:
-    # Kahan again: (u - 1) x / log(u) with u the rounded exp(x).
+    # Kahan again: (u - 1) x / log(u), with u = exp(x) rounded.
     u = e.add("Exp", x)
     rest = e.add("Sub", u, number(1))
     exact = e.add("Div", e.add("Mul", rest, x), e.add("Log", u))
-    # Far below zero log(u) is -inf, far above it is inf: there exp(x) - 1 is right as it is.
+    # Far from zero log(u) is -inf or inf. There exp(x) - 1 is exact enough.
     far = e.add("Greater", e.add("Abs", x), number(0.5))
     small = e.add("Where", e.add("Equal", rest, number(0)), x, exact)
     return e.add("Where", far, rest, small)
@@ -234,7 +235,7 @@ def _fmod(e: Exporter, t: Traced, *_: str) -> str:
 
 
 def _floored_mod(e: Exporter, dtype: DType, a: str, b: str) -> str:
-    """The remainder that has the sign of the divisor."""
+    """The remainder with the divisor's sign."""
     if dtype.category != FLOAT:
         return e.add("Mod", a, b, fmod=0)
     zero = e.number(0, dtype)
@@ -270,7 +271,8 @@ def _shift(e: Exporter, t: Traced, *_: str) -> str:
     if t.dtype.category == UNSIGNED:
         direction = "LEFT" if t.op is ops.shift_left else "RIGHT"
         return e.add("BitShift", x, by, direction=direction)
-    # BitShift is for unsigned integers: multiply by a power of two, or divide towards -inf.
+    # BitShift takes only unsigned integers. For others multiply by a power of two, or divide
+    # towards -inf.
     one = e.number(1, uint64)
     power = e.cast(e.add("BitShift", one, e.cast(by, uint64), direction="LEFT"), t.dtype)
     if t.op is ops.shift_left:
@@ -282,7 +284,7 @@ def _shift(e: Exporter, t: Traced, *_: str) -> str:
 
 
 def _is_negative(e: Exporter, x: str, dtype: DType) -> str:
-    """Below zero, or -0.0."""
+    """Whether x is below zero, or -0.0."""
     zero = e.number(0, dtype)
     below = e.add("Less", x, zero)
     minus_zero = e.add("And", e.add("Equal", x, zero), e.add("Less", e.add("Reciprocal", x), zero))
@@ -306,7 +308,7 @@ def _atan2(e: Exporter, t: Traced, *_: str) -> str:
     quarter = [e.number(sign * np.pi / 2, t) for sign in (-1, 1)]
     upright = e.add("Where", e.add("Less", y, zero), *quarter)
     turned = e.add("Where", e.add("Equal", x, zero), upright, turned)
-    # 0 / 0, where the sign of x still says which way.
+    # 0 / 0, where the sign of x decides the direction.
     origin = e.add("And", e.add("Equal", x, zero), e.add("Equal", y, zero))
     flat = e.add("Where", _is_negative(e, x, t.dtype), half_turn, y)
     return e.add("Where", origin, flat, turned)

@@ -1,4 +1,4 @@
-"""What is one operator of ONNX and two of ours, of which the first is left without users."""
+"""Pairs of our ops that are one ONNX operator. The first op must have no other users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _sum = REGISTRY["sum"]
 
 
 def _before(op: Op, fused: Callable[[Exporter, Traced], str | None]) -> None:
-    """Tries `fused` first, then the form that `op` has."""
+    """Register a form for `op` that tries `fused` first, then the op's present form."""
     plain: Form = FORMS[op]
 
     def emit(e: Exporter, t: Traced, *inputs: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Reads and writes at positions that are data."""
+"""Reads and writes at positions in data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def gather(e: Exporter, t: Traced, x: str, *indices: str) -> str:
     found = e.add("GatherND", source, _tuples(e, t.operands[1:]))
     if axis == 0:
         return found
-    # GatherND gives [*indexed, *rest]; the indexed dimensions belong after the first `axis`.
+    # GatherND returns [*indexed, *rest]. The indexed dimensions belong behind the first `axis`
+    # ones.
     placed = t.rank - (rank - count)
     back = [*range(placed, placed + axis), *range(placed), *range(placed + axis, t.rank)]
     return e.add("Transpose", found, perm=back)
@@ -31,7 +32,7 @@ def gather(e: Exporter, t: Traced, x: str, *indices: str) -> str:
 
 @form(ops.check)
 def check(e: Exporter, t: Traced, index: str) -> str:
-    """Runtimes check positions themselves, where they read."""
+    """The index itself, as runtimes check positions at reads."""
     return index
 
 
@@ -59,7 +60,7 @@ def scatter(e: Exporter, t: Traced, base: str, values: str, *indices: str) -> st
 
 
 def _tuples(e: Exporter, indices: Sequence[Traced]) -> str:
-    """The index tensors as one, whose last dimension holds a position."""
+    """The index tensors as one tensor, whose last dimension holds a position."""
     shape: tuple[Extent, ...] = merge(
         [
             tuple(broadcast(*(i.nodes[r].shape for i in indices)))

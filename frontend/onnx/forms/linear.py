@@ -46,7 +46,7 @@ def _transposed(e: Exporter, t: Traced, g: str, weight: str) -> str:
     size, *attrs = t.attrs
     stride, padding, dilation, _ = attrs
     kernel = t.operands[1].shape[2:]
-    # What the formula of the size leaves open is the output padding.
+    # The output padding is the difference to the size by the formula.
     extra = [
         across(lambda n, m, k, s=s, p=p, d=d: n - (s * (m - 1) + d * (k - 1) + 1 - sum(p)), n, m, k)
         for n, m, k, s, p, d in zip(

@@ -19,8 +19,8 @@ END = np.iinfo(np.int64).max
 def reshape_to(
     e: Exporter, x: str, shape: Sequence[Extent], source: Sequence[Extent] | None = None
 ) -> str:
-    """x in another shape. 0 stands for the size that `source` has at the same place and -1 for what
-    is left, so few sizes need to be computed."""
+    """x in another shape. In ONNX 0 stands for the size of `source` at the same place and -1 for
+    the remaining size, so few sizes need to be computed."""
     sizes = list(shape)
     if not any(s == 0 for s in sizes):
         for i, size in enumerate(sizes):
@@ -49,7 +49,7 @@ def permute(e: Exporter, t: Traced, x: str) -> str:
 @form(REGISTRY["expand"])
 def expand(e: Exporter, t: Traced, x: str) -> str:
     source = (1,) * (t.rank - t.operands[0].rank) + t.operands[0].shape
-    # Expand broadcasts both ways, so 1 keeps what the operand has.
+    # Expand broadcasts both ways, so 1 keeps the operand's size.
     sizes = [1 if a == b else b for a, b in zip(source, t.shape, strict=True)]
     return e.add("Expand", x, e.ints(sizes))
 
@@ -72,7 +72,7 @@ def slice_(e: Exporter, t: Traced, x: str) -> str:
 
 
 def _from_end(bound: Extent, size: Extent) -> Extent:
-    """A bound that moves with the size, counted from the end."""
+    """A bound at a fixed distance from the end, as a negative number; other bounds as they are."""
     if not isinstance(bound, Varying):
         return bound
     distance = across(lambda b, n: b - n, bound, size)
@@ -99,7 +99,7 @@ def pad(e: Exporter, t: Traced, x: str, value: str) -> str:
 def _spread(
     e: Exporter, t: Traced, x: str, axis: int, between: Extent, size: Sequence[Extent]
 ) -> str:
-    """x with `between` fill values after each element along `axis`, but for the last."""
+    """x with `between` fill values after each element along `axis`, except the last."""
     value = e.value(t.operands[1])
     columns = e.add("Unsqueeze", x, e.ints([axis + 1]))
     rank = len(size) + 1
@@ -127,10 +127,11 @@ def cat(e: Exporter, t: Traced, *parts: str) -> str:
 
 @form(REGISTRY["windows"])
 def windows(e: Exporter, t: Traced, x: str) -> str:
-    """Each axis is gathered at the positions of its windows, whose contents then go to the end."""
+    """Gather each axis at the positions of its windows, and move the windows' contents to the
+    end."""
     axes, sizes, steps, dilations = t.attrs
     rank = t.operands[0].rank
-    order = list(range(rank))  # which of our dimensions each dimension of x is
+    order = list(range(rank))  # our dimension of each dimension of x
     for number, (axis, size, step, dilation) in enumerate(
         zip(axes, sizes, steps, dilations, strict=True)
     ):
@@ -143,7 +144,7 @@ def windows(e: Exporter, t: Traced, x: str) -> str:
 
 
 def _positions(e: Exporter, count: Extent, size: Extent, step: int, dilation: int) -> str:
-    """[count, size]: i step + j dilation."""
+    """Positions [count, size]: i step + j dilation."""
     if isinstance(count, int) and isinstance(size, int):
         grid = np.arange(count)[:, None] * step + np.arange(size) * dilation
         return e.constant(grid.astype(np.int64))
@@ -165,4 +166,4 @@ def iota(e: Exporter, t: Traced) -> str:
 
 @form(REGISTRY["copy_to"], ops.fetch)
 def copy_to(e: Exporter, t: Traced, x: str) -> str:
-    return x  # where a value lives is onnxruntime's business
+    return x  # onnxruntime places values itself

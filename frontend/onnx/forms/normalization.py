@@ -1,4 +1,4 @@
-"""Normalizations that ONNX has as one operator."""
+"""Normalizations with an ONNX operator of their own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _batch_norm_eval = REGISTRY["batch_norm_eval"]
 
 
 def _one_dtype(t: Traced) -> bool:
-    """Whether scale and shift have the dtype of the input, as these operators want."""
+    """Whether scale and shift have the input's dtype, as these operators require."""
     return all(o.dtype is t.dtype for o in t.operands)
 
 
@@ -46,7 +46,7 @@ def rms_norm(e: Exporter, t: Traced, x: str, *parameters: str) -> str | None:
 
 
 def _channel_parameters(e: Exporter, t: Traced, parameters: tuple[str, ...]) -> list[str] | None:
-    """Scale and shift of each channel, ones and zeros where there are none."""
+    """Scale and shift of each channel, with ones and zeros for missing ones."""
     channels = (t.shape[1],)
     given = [*parameters, *[None] * (2 - len(parameters))]
     out = [_filled(e, t, 1 - i, channels) if name is None else name for i, name in enumerate(given)]
@@ -57,7 +57,7 @@ def _channel_parameters(e: Exporter, t: Traced, parameters: tuple[str, ...]) -> 
 def group_norm(e: Exporter, t: Traced, x: str, *parameters: str) -> str | None:
     groups, eps = t.attrs
     both = _channel_parameters(e, t, parameters)
-    if e.opset < 21 or both is None:  # before, scale and shift were one for each group
+    if e.opset < 21 or both is None:  # earlier opsets have one scale and shift for each group
         return None
     return e.add("GroupNormalization", x, *both, num_groups=groups, epsilon=eps)
 
@@ -78,5 +78,5 @@ def batch_norm_eval(
     return e.add("BatchNormalization", x, *both, mean, variance, epsilon=t.attrs[0])
 
 
-# `normalize` is decomposed, because MeanVarianceNormalization has an epsilon of its own, and so is
-# `batch_norm` by the moments of the batch, which inference has no use for.
+# `normalize` is decomposed, because MeanVarianceNormalization has a fixed epsilon. `batch_norm` by
+# the moments of the batch is decomposed too, because inference doesn't use it.

@@ -1,4 +1,4 @@
-"""Pooling. ONNX pools [n, c, *size]; other leading dimensions are folded into these two."""
+"""Pooling. ONNX pools [n, c, *size], so other leading dimensions are folded into these two."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _avg_pool(e: Exporter, t: Traced, x: str) -> str | None:
     if _covers(t, kernel, stride, padding):
         return _with_channels(e, t, x, len(kernel), lambda y: e.add("GlobalAveragePool", y))
     e.static(t, "kernel", (kernel, stride, padding))
-    # The rest that ceil_mode adds at the high end doesn't count, which pads can't say.
+    # Padding by ceil_mode at the high end doesn't count. ONNX's pads can't express that.
     if divisor or (include and any(low != high for low, high in padding)):
         return None
     attributes = {
@@ -66,7 +66,7 @@ def _avg_pool(e: Exporter, t: Traced, x: str) -> str | None:
 
 
 def _covers(t: Traced, kernel: Sequence[Extent], stride: Sequence[Extent], padding: object) -> bool:
-    """Whether one window is the whole input, of a size that varies."""
+    """Whether one window covers the whole input, of varying size."""
     whole = t.operands[0].shape[t.rank - len(kernel) :]
     varies = any(isinstance(k, Varying) for k in kernel)
     return varies and tuple(kernel) == tuple(whole) and padding == ((0, 0),) * len(kernel)

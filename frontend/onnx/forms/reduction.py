@@ -1,4 +1,4 @@
-"""Reductions; the reduced axes stay with size 1."""
+"""Reductions. The reduced axes stay, with size 1."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _fold(e: Exporter, t: Traced, x: str) -> str:
 
 @form(_max, _min)
 def _extremum(e: Exporter, t: Traced, x: str) -> str:
-    # ReduceMax takes int8 and uint8 of the narrow types.
+    # The only narrow types of ReduceMax are int8 and uint8.
     narrow = t.dtype.category == BOOL or t.dtype.name == "int16"
     wide = e.cast(x, int32 if t.dtype.name == "int16" else uint8) if narrow else x
     out = e.add(str(t.op.onnx), wide, e.ints(t.attrs[0]), keepdims=1)

@@ -19,7 +19,7 @@ def cumsum(e: Exporter, t: Traced, x: str) -> str:
 
 @form(REGISTRY["argsort"])
 def argsort(e: Exporter, t: Traced, x: str) -> str:
-    """TopK of all elements: of equal ones the first comes first, as in a stable sort."""
+    """TopK of all elements. Equal elements keep their order, as in a stable sort."""
     axis, descending = t.attrs
     dtype = t.operands[0].dtype
     if dtype.category == BOOL or (dtype.category != FLOAT and dtype.itemsize < 4):

@@ -1,14 +1,14 @@
-"""Ops without an ONNX form, each with the reason that an export gives."""
+"""Ops without an ONNX form, each with the reason that an export gives: those that public ops
+declare, and those that no public op is made of alone."""
 
 from __future__ import annotations
 
 from tilewright.ir import ops
-from tilewright.ir.op import REGISTRY
 
+from ...functions.call import DECLARED
 from ..exporter import UNSUPPORTED
 
 _TRAINING = "it belongs to training: export the forward pass"
-_NO_OPERATOR = "ONNX has no operator for it, and no short formula is accurate"
 
 UNSUPPORTED.update(
     {
@@ -17,18 +17,10 @@ UNSUPPORTED.update(
         ops.dropout: "it draws random numbers; pass training=False or export the module in eval "
         "mode",
         ops.bitcast: "ONNX reads no bits as another type before opset 26",
-        ops.erfinv: _NO_OPERATOR,
-        ops.lgamma: _NO_OPERATOR,
-        ops.digamma: _NO_OPERATOR,
-        ops.zeta: _NO_OPERATOR,
         ops.external: "it is a kernel of yours, which ONNX runtimes don't have",
         ops.conv_weight_grad: _TRAINING,
         ops.conv_weight_grad_wide: _TRAINING,
-        REGISTRY["cumprod"]: _NO_OPERATOR,
-        REGISTRY["cummax"]: _NO_OPERATOR,
-        REGISTRY["cummin"]: _NO_OPERATOR,
-        REGISTRY["cummax_index"]: _NO_OPERATOR,
-        REGISTRY["cummin_index"]: _NO_OPERATOR,
-        REGISTRY["logcumsumexp"]: _NO_OPERATOR,
     }
 )
+for _op in DECLARED.values():
+    UNSUPPORTED.update(_op.unexportable or {})

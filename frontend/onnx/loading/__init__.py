@@ -1,4 +1,4 @@
-"""ONNX models as modules: a graph is read once, and runs on our own ops."""
+"""ONNX models as modules. A graph is read once, and runs on tilewright's ops."""
 
 from __future__ import annotations
 

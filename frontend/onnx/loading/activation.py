@@ -1,4 +1,4 @@
-"""Activations. What attributes are by default is ONNX's choice, not PyTorch's."""
+"""Activations. Defaults of attributes are ONNX's, not PyTorch's."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def log_softmax(x: Any, *, axis: int = -1) -> Any:
     return F.log_softmax(x, axis)
 
 
-# Before opset 13 all dimensions from `axis` on were one.
+# Before opset 13 all dimensions from `axis` on counted as one.
 
 
 @operator("Softmax")

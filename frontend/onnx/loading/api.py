@@ -1,4 +1,4 @@
-"""PyTorch's functions, most of which are made from tables that type checkers don't see into."""
+"""PyTorch's functions. Type checkers can't see most of them, as they are made from tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise operators; like ours, ONNX's broadcast as NumPy does."""
+"""Elementwise operators. ONNX's broadcast as NumPy does, like ours."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def is_inf(x: Any, *, detect_negative: int = 1, detect_positive: int = 1) -> Any
 
 @operator("Clip", either=("min", "max"))
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:
-    """The bounds were attributes before opset 11."""
+    """Clip. Before opset 11 the bounds were attributes."""
     if isinstance(min, Handle):
         x, min = f.maximum(x, min), None
     if isinstance(max, Handle):
@@ -130,5 +130,5 @@ def dropout(
     is_test: int = 1,
     outputs: int = 1,
 ) -> Any:
-    """Nothing is dropped: models run as in inference."""
+    """Dropout that drops nothing, since models run in inference mode."""
     return x if outputs == 1 else (x, creation.ones_like(x, dtype=bool_))

@@ -1,4 +1,4 @@
-"""Reads and writes at positions that are data. Negative ones count from the end."""
+"""Reads and writes at positions in data. Negative positions count from the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MODES = {"none": "set", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
 def _positions(index: Any, size: int) -> Any:
-    """As int64 from 0 on."""
+    """Positions as int64, counted from the beginning."""
     wide = index.to(int64)
     return f.where(wide < 0, wide + size, wide)
 
@@ -74,7 +74,7 @@ def _line(size: int, axis: int, rank: int, device: Any) -> Any:
 
 
 def _tuples(x: Any, indices: Any, batch_dims: int = 0) -> Sequence[Any]:
-    """The positions in each of the first dimensions; the last dimension of `indices` holds them."""
+    """The positions in each of the first dimensions, from the last dimension of `indices`."""
     rank = indices.dim() - 1
     batch = [_line(indices.shape[i], i, rank, x.device) for i in range(batch_dims)]
     parts = [f.select(indices, -1, i) for i in range(indices.shape[-1])]
@@ -92,5 +92,5 @@ def one_hot(index: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
 
 @operator("NonZero")
 def non_zero(x: Any) -> Any:
-    """How many there are is only known from the values, so they are computed."""
+    """NonZero. The values are computed at once, as the result's size depends on them."""
     return f.nonzero(x).t()

@@ -51,7 +51,7 @@ def padding(
     pads: Sequence[int] | None,
     auto_pad: str,
 ) -> Pairs:
-    """What goes before and after each dimension."""
+    """The padding before and after each dimension."""
     if auto_pad in ("NOTSET", "") and pads:
         return list(zip(pads[: len(sizes)], pads[len(sizes) :], strict=True))
     if not auto_pad.startswith("SAME"):
@@ -65,7 +65,7 @@ def padding(
 
 
 def flat(pairs: Pairs) -> list[int]:
-    """As F.pad takes them, the last dimension first."""
+    """Pairs as F.pad takes them, the last dimension first."""
     return [n for pair in pairs[::-1] for n in pair]
 
 

@@ -16,13 +16,13 @@ from .table import find
 from .values import Host, Value, dtype_of, tensor_of
 
 LARGEST_HOST = 4096
-"""Elements up to which integers are taken for a part of shapes and positions."""
+"""The most elements of an integer array that counts as a shape or position."""
 
 _STANDARD = ("", "ai.onnx")
 
 
 def read(source: Any) -> OnnxModel:
-    """The model in a file (a path or a binary stream), a ModelProto or an ONNXProgram."""
+    """Read a model from a file (a path or a binary stream), a ModelProto or an ONNXProgram."""
     onnx = require_onnx()
     proto = getattr(source, "model_proto", source)
     if not isinstance(proto, onnx.ModelProto):
@@ -30,7 +30,7 @@ def read(source: Any) -> OnnxModel:
             proto = onnx.load(proto)
         except OSError:
             raise
-        except Exception as error:  # protobuf's DecodeError, and what onnx makes of bad data
+        except Exception as error:  # protobuf's DecodeError, or onnx's errors for bad data
             raise OnnxLoaderError(f"load: {source} is no ONNX model: {error}") from error
     if proto.functions:
         from onnx.inliner import inline_local_functions
@@ -40,11 +40,12 @@ def read(source: Any) -> OnnxModel:
 
 
 class OnnxModel(Module):
-    """Called with the graph's inputs in order, or by name; gives its output, or a tuple of them.
+    """An ONNX graph as a module. It takes the graph's inputs in order or by name, and returns its
+    output, or a tuple of outputs.
 
-    Weights have the names that they have in the file, in `state_dict()` too. Numbers, and integers
-    that shapes and positions are made of, are part of the graph. It is what the file says it is,
-    inference, in train mode as well.
+    Weights keep their names in the file, also in `state_dict()`. Numbers, and the integers of
+    shapes and positions, are part of the graph. The module runs inference as the file defines it,
+    even in train mode.
     """
 
     def __init__(self, proto: Any):
@@ -53,7 +54,7 @@ class OnnxModel(Module):
         opset = max((o.version for o in proto.opset_import if o.domain in _STANDARD), default=1)
         self._steps = _steps(graph, opset)
         self._constants: dict[str, Host] = {}
-        self._weights: dict[str, tuple[Module, str]] = {}  # which attribute each one is
+        self._weights: dict[str, tuple[Module, str]] = {}  # name -> (module, attribute)
         self._take_initializers(graph)
         given = {i.name for i in graph.initializer}
         self._inputs = [Input(i) for i in graph.input if i.name not in given]
@@ -62,7 +63,7 @@ class OnnxModel(Module):
         self.eval()
 
     def _take_initializers(self, graph: Any) -> None:
-        """As parameters, buffers or constants."""
+        """Keep the initializers as parameters, buffers or constants."""
         import onnx
 
         uses: dict[str, list[tuple[Step, int]]] = {}
@@ -82,7 +83,8 @@ class OnnxModel(Module):
             self._keep(name, tensor_of(array), trained=floating and not state)
 
     def _keep(self, name: str, tensor: Any, trained: bool) -> None:
-        """In modules inside modules, as its name has dots: state dicts go by these."""
+        """Keep a weight in nested modules, one for each dot of its name, so that state dicts have
+        that name."""
         *path, last = name.split(".")
         owner: Module = self
         for part in path:
@@ -101,7 +103,7 @@ class OnnxModel(Module):
         device = next((t.device for t in given.values()), None)
         for step, drops in zip(self._steps, self._drops, strict=True):
             values.update(zip(step.outputs, step(values, device), strict=False))
-            for name in drops:  # what nobody reads any more needn't be kept
+            for name in drops:  # values that nobody reads any more
                 del values[name]
         found = [values[name] for name in self._outputs]
         results = tuple(v.tensor(device) if isinstance(v, Host) else v for v in found)
@@ -125,14 +127,14 @@ class OnnxModel(Module):
 
 
 def _free(owner: Module, name: str, table: Mapping[str, Any]) -> str:
-    """The name, or a longer one if it is that of an attribute, since in ONNX it may be anything."""
+    """A name that is no attribute yet: `name`, lengthened if necessary. ONNX allows any names."""
     while hasattr(owner, name) and name not in table:
         name += "_"
     return name
 
 
 class Input:
-    """An input of the graph: its name, dtype, and sizes, which are a number, a name or None."""
+    """An input of the graph. A size is a number, a name or None."""
 
     def __init__(self, info: Any):
         kind = info.type.tensor_type
@@ -166,7 +168,7 @@ class Input:
 
 
 def _steps(graph: Any, opset: int) -> list[Step]:
-    """The nodes, which ONNX keeps in an order in which they can run."""
+    """The nodes as steps. ONNX stores them in an executable order."""
     missing: dict[str, str] = {}
     steps = []
     for node in graph.node:
@@ -184,7 +186,7 @@ def _steps(graph: Any, opset: int) -> list[Step]:
 
 
 def _last_uses(steps: Sequence[Step], outputs: Sequence[str]) -> list[list[str]]:
-    """For each step the values that no later one reads."""
+    """For each step the values that no later step reads."""
     seen = set(outputs)
     drops: list[list[str]] = []
     for step in reversed(steps):

@@ -1,4 +1,4 @@
-"""Rearrangements, and what is made from shapes."""
+"""Rearrangements, and values made from shapes."""
 
 from __future__ import annotations
 
@@ -105,7 +105,8 @@ def concat(*tensors: Any, axis: int) -> Any:
 def split(
     x: Any, split: Any = None, *, axis: int = 0, num_outputs: int | None = None, outputs: int
 ) -> Any:
-    """Sizes were an attribute before opset 13; without them the last part may be smaller."""
+    """Split. Before opset 13 the sizes were an attribute. Without sizes the last part may be
+    smaller."""
     if split is not None:
         return tuple(f.split(x, [int(s) for s in split], axis))
     length = -(-x.shape[axis] // (num_outputs or outputs))
@@ -117,7 +118,7 @@ def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) 
     axes = range(len(starts)) if axes is None else axes
     steps = itertools.repeat(1) if steps is None else steps
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=False):
-        # As of Python's slices, which ONNX clamps in the same way, but for an end before the first.
+        # ONNX clamps as Python's slices do, except for an end before the first element.
         dim, places = int(axis), range(x.shape[int(axis)])
         part = places[slice(int(start), int(end), int(step))]
         if step < 0:
@@ -127,12 +128,12 @@ def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) 
     return x
 
 
-_MODES = {"edge": "replicate", "wrap": "circular"}  # what PyTorch calls them
+_MODES = {"edge": "replicate", "wrap": "circular"}  # PyTorch's names
 
 
 @operator("Pad", host=("pads", "value", "axes"))
 def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "constant") -> Any:
-    """pads and value were attributes before opset 11."""
+    """Pad. Before opset 11 pads and value were attributes."""
     count = len(pads) // 2
     chosen = range(count) if axes is None else [int(a) % x.dim() for a in axes]
     pairs = [(0, 0)] * x.dim()

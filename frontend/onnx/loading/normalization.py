@@ -1,4 +1,4 @@
-"""Normalizations, as in inference."""
+"""Normalizations in inference mode."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def group_normalization(
 def group_normalization_by_groups(
     x: Any, scale: Any, shift: Any, *, num_groups: int, epsilon: float = 1e-5
 ) -> Any:
-    """With one scale and shift for each group."""
+    """GroupNormalization with one scale and shift for each group."""
     each = x.shape[1] // num_groups
     wide = [p.reshape(-1, 1).expand(-1, each).reshape(-1) for p in (scale, shift)]
     return F.group_norm(x, num_groups, *wide, epsilon)

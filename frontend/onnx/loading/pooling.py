@@ -22,7 +22,7 @@ def _padding(
     auto_pad: str,
     ceil_mode: int,
 ) -> Pairs:
-    """With as much at the high end as the windows need that `ceil_mode` adds."""
+    """The padding, with additions at the high end for the windows that `ceil_mode` adds."""
     pairs = padding(sizes, kernel, strides, dilations, pads, auto_pad)
     if not ceil_mode:
         return pairs
@@ -30,7 +30,7 @@ def _padding(
     for n, k, s, d, (low, high) in zip(sizes, kernel, strides, dilations, pairs, strict=True):
         extent = d * (k - 1) + 1
         windows = -(-(n + low + high - extent) // s) + 1
-        if (windows - 1) * s >= n + low:  # it would begin in the padding
+        if (windows - 1) * s >= n + low:  # the last window would begin in the padding
             windows -= 1
         out.append((low, max((windows - 1) * s + extent - n - low, high)))
     return out
@@ -73,7 +73,7 @@ def average_pool(
         raise NotImplementedError(f"dilations {dilations}")
     pairs = _padding(sizes, kernel_shape, strides, ones, pads, auto_pad, ceil_mode)
     if count_include_pad and any(low < high for low, high in pairs):
-        # The zeros that count become data; what ceil_mode adds does not count.
+        # Zeros that count become data. Padding by ceil_mode doesn't count.
         counted = padding(sizes, kernel_shape, strides, ones, pads, auto_pad)
         x = record(ops.pad, x, *_low_high(counted, x.dim()))
         pairs = [(0, high - end) for (_, high), (_, end) in zip(pairs, counted, strict=True)]

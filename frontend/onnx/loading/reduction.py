@@ -1,4 +1,4 @@
-"""Reductions, places of extrema, sorting and running sums."""
+"""Reductions, positions of extrema, sorting and running sums."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ operator("ArgMin")(_place(f.argmin))
 
 @operator("TopK", host=("k",))
 def top_k(x: Any, k: Any, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
-    """k was an attribute before opset 10."""
+    """TopK. Before opset 10 k was an attribute."""
     values, places = f.topk(x, int(k[0] if hasattr(k, "shape") else k), axis, bool(largest))
     return values, places
 

@@ -1,4 +1,4 @@
-"""Resize and Upsample: each dimension by itself, at places that are computed on the host."""
+"""Resize and Upsample: one dimension at a time, at places computed on the host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .values import tensor_of
 
 @dataclass(frozen=True)
 class Line:
-    """A dimension of `size` elements in `out` elements, `scale` times as long.
+    """A dimension that is resized from `size` to `out` elements, `scale` times as long.
 
     coordinates, rounding: ONNX's coordinate_transformation_mode and nearest_mode.
     """
@@ -33,7 +33,7 @@ class Line:
     cubic: float = -0.75
 
     def places(self) -> np.ndarray:
-        """Where in the input each element of the output is."""
+        """The place in the input of each output element."""
         x = np.arange(self.out, dtype=np.float64)
         if self.coordinates == "asymmetric":
             return x / self.scale
@@ -49,12 +49,12 @@ class Line:
         raise NotImplementedError(f"coordinate_transformation_mode={self.coordinates}")
 
     def nearest(self) -> np.ndarray:
-        """The element of the input that each of the output is."""
+        """The input element of each output element."""
         rounded = _ROUNDING[self.rounding](self.places())
         return np.clip(rounded.astype(np.int64), 0, self.size - 1)
 
     def taps(self, mode: str) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Elements of the input and their weights."""
+        """Pairs of input elements and their weights, for each output element."""
         places = self.places()
         if mode == "linear":
             places = np.clip(places, 0, self.size - 1)
@@ -90,7 +90,7 @@ def _cubic(t: np.ndarray, a: float) -> tuple[np.ndarray, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _tensors(line: Line, mode: str, dtype: Any, device: Any) -> tuple[Any, ...]:
-    """The taps as tensors, or the elements alone if there is one for each place."""
+    """The taps as tensors; for mode `nearest` the elements alone."""
     if mode == "nearest":
         return (tensor_of(line.nearest(), device),)
     return tuple(
@@ -153,7 +153,7 @@ def resize(
 
 @operator("Upsample", "Resize", host=("scales",))
 def upsample(x: Any, scales: Any, *, mode: str = "nearest") -> Any:
-    """Resize before opset 11 and Upsample; scales were an attribute of the first of these."""
+    """Upsample, and Resize before opset 11. In the oldest opsets scales were an attribute."""
     return resize(
         x,
         None,

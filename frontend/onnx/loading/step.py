@@ -1,4 +1,4 @@
-"""One node of a graph, as a call of the function that computes its operator."""
+"""Step: a node of a graph, run by its operator's function."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _FAILURES = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedErro
 class Step:
     """A node whose operator is known.
 
-    inputs, outputs: names of values, "" for one that is left out. parameters: of the function, one
-    for each input.
+    inputs, outputs: names of values, "" for a missing one. parameters: the function's parameter for
+    each input.
     """
 
     def __init__(self, node: Any, operator: Operator, opset: int):
@@ -48,7 +48,7 @@ class Step:
         return f"the node {self.name!r} ({self.op_type})"
 
     def _bind(self) -> list[str]:
-        """The parameter that each input is passed to."""
+        """The function's parameter for each input."""
         parameters = self.operator.signature.parameters.values()
         kinds = inspect.Parameter
         names = [p.name for p in parameters if p.kind is kinds.POSITIONAL_OR_KEYWORD]
@@ -61,11 +61,11 @@ class Step:
         return names[: len(self.inputs)]
 
     def on_host(self, place: int) -> bool:
-        """Whether the input is read on the host, if it can be."""
+        """Whether the function takes this input on the host, if possible."""
         return self.parameters[place] in self.operator.host | self.operator.either
 
     def __call__(self, values: Mapping[str, Value], device: Any) -> list[Value]:
-        """The outputs, given what the graph holds so far."""
+        """The outputs, from the graph's values so far."""
         inputs = [values[name] if name else None for name in self.inputs]
         known = all(v is None or isinstance(v, Host) for v in inputs)
         if known and self._last is not None:
@@ -83,11 +83,12 @@ class Step:
         outputs = self._same(outputs)
         self._last = (inputs if known else []), outputs
         if not all(isinstance(v, Host) for v in outputs):
-            self._last = None  # a tensor is held by nobody longer than the call
+            self._last = None  # don't keep tensors beyond the call
         return outputs
 
     def _same(self, outputs: list[Value]) -> list[Value]:
-        """Arrays that are as in the last call are the very same, as are those made from them."""
+        """Replace outputs that equal those of the last call by the same objects. Steps that read
+        them then find their last outputs again."""
         if self._last is None:
             return outputs
         return [
@@ -112,7 +113,8 @@ class Step:
         return [v if isinstance(v, Handle) else Host(v) for v in found]
 
     def _compute_on_host(self, inputs: Sequence[Value]) -> list[Value]:
-        """By ONNX's own reference, in NumPy: shapes, and what depends on constants alone."""
+        """Compute by ONNX's reference implementation in NumPy: for shapes, and values that depend
+        on constants alone."""
         reference = _reference(self._proto, self.opset)
         feed = {n: v.array for n, v in zip(self.inputs, inputs, strict=True) if v is not None}
         with np.errstate(all="ignore"):
@@ -133,7 +135,7 @@ def _plain(onnx: Any, attribute: Any) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _reference(proto: bytes, opset: int) -> Any:
-    """What runs a node by itself."""
+    """A reference evaluator for a single node."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 

@@ -1,4 +1,4 @@
-"""Which function computes which ONNX operator."""
+"""The table of functions that compute ONNX operators."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ FAMILIES = (
 
 @dataclass(frozen=True)
 class Operator:
-    """How an ONNX operator is computed, from opset `since` on.
+    """The implementation of an ONNX operator from opset `since` on.
 
-    function: of its inputs, in order, and of its attributes, by name. An input that is left out is
-        not passed, or is None; in old opsets some inputs were attributes, which is why they have
-        the names of these. A parameter `outputs` gets the number of outputs.
-    host: parameters that are NumPy arrays, such as a shape: what is read there is computed where it
-        is needed to record the model, not on the device.
-    either: parameters that are a Host if the value is known there, else a Tensor.
-    state: parameters that are no weights, such as running statistics.
+    function: takes the inputs in order and the attributes by name. A missing input is not passed,
+        or is None. Some inputs have the names of the attributes that they were in old opsets. A
+        parameter `outputs` gets the number of outputs.
+    host: parameters that are NumPy arrays, such as a shape. They are computed on the host while the
+        model is recorded.
+    either: parameters that are a Host if the value is known on the host, else a Tensor.
+    state: parameters that aren't trained weights, such as running statistics.
     """
 
     since: int
@@ -70,7 +70,7 @@ def operator(
 
 
 def find(name: str, opset: int) -> Operator | None:
-    """The operator in the version of `opset`; None if there is none."""
+    """The operator's version for `opset`, or None."""
     for family in FAMILIES:
         importlib.import_module(f".{family}", __package__)
     versions = [o for o in _TABLE.get(name, ()) if o.since <= opset]

@@ -1,4 +1,4 @@
-"""The values of a running graph: tensors, and what is known on the host."""
+"""The values of a running graph: tensors, and arrays known on the host."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...recording import Handle
 
 
 class Host:
-    """An array that is known while the graph is recorded, as a shape is; and as a tensor, if one is
-    needed, made once on each device if it is data."""
+    """An array that is known while the graph is recorded, such as a shape. `tensor` gives it as a
+    tensor, which is made once on each device unless all elements are equal."""
 
     def __init__(self, array: Any):
         self.array = np.asarray(array)
         self._tensors: dict[Any, Any] = {}
-        self._alike: bool | None = None  # whether all elements are, once that was looked at
+        self._alike: bool | None = None  # whether all elements are equal, None if unknown
 
     def tensor(self, device: Any) -> Any:
         first = self.array.reshape(-1)[:1]
@@ -28,7 +28,7 @@ class Host:
                 self.array.size
             )
         if self._alike:
-            # A constant of the graph at hand, from which kernels can be simplified.
+            # A constant of the graph lets kernels be simplified.
             dtype = _dtype_of_array(self.array)
             return creation.full(self.array.shape, first.item(), dtype=dtype, device=device)
         found = self._tensors.get(device)
@@ -38,11 +38,11 @@ class Host:
 
 
 Value = Any
-"""A Host, a Tensor, or None for an input that is left out."""
+"""A Host, a Tensor, or None for a missing input."""
 
 
 def tensor_of(array: np.ndarray, device: Any = None) -> Any:
-    """A tensor of a copy of the array; TypeError if there are none of its dtype."""
+    """A tensor with a copy of the array. TypeError for an unsupported dtype."""
     return creation.tensor(array, dtype=_dtype_of_array(array), device=device)
 
 
@@ -54,7 +54,7 @@ def _dtype_of_array(array: np.ndarray) -> Any:
 
 
 def array_of(value: Value) -> np.ndarray:
-    """The value on the host; a tensor is computed for that."""
+    """The value as an array. A tensor is computed for that."""
     if isinstance(value, Host):
         return value.array
     assert isinstance(value, Handle)
@@ -63,7 +63,7 @@ def array_of(value: Value) -> np.ndarray:
 
 
 def dtype_of(code: int) -> Any:
-    """Our dtype for ONNX's number of one."""
+    """The dtype with an ONNX type number."""
     import onnx
 
     name = onnx.TensorProto.DataType.Name(code)

@@ -54,10 +54,10 @@ class LRScheduler:
 
         optimizer.register_step_post_hook(count)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         raise NotImplementedError
 
-    def get_last_lr(self) -> list[Any]:
+    def get_last_lr(self) -> list[float]:
         """The rates that the last step set."""
         return self._last_lr
 
@@ -103,9 +103,14 @@ _LRScheduler = LRScheduler
 class LambdaLR(LRScheduler):
     """The initial rate times lr_lambda(epoch)."""
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | Sequence[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
         count = len(optimizer.param_groups)
-        if isinstance(lr_lambda, (list, tuple)):
+        if not callable(lr_lambda):
             if len(lr_lambda) != count:
                 raise ValueError(f"Expected {count} lr_lambdas, but got {len(lr_lambda)}")
             self.lr_lambdas: list[Callable[[int], float]] = list(lr_lambda)
@@ -113,7 +118,7 @@ class LambdaLR(LRScheduler):
             self.lr_lambdas = [lr_lambda] * count
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         return [
             base * f(self.last_epoch)
             for f, base in zip(self.lr_lambdas, self.base_lrs, strict=True)
@@ -138,7 +143,7 @@ class LambdaLR(LRScheduler):
 class MultiplicativeLR(LambdaLR):
     """The rate times lr_lambda(epoch), at each step."""
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return self._current()
         return [
@@ -155,12 +160,12 @@ class StepLR(LRScheduler):
         self.step_size, self.gamma = step_size, gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0 or self.last_epoch % self.step_size:
             return self._current()
         return [lr * self.gamma for lr in self._current()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         return [b * self.gamma ** (self.last_epoch // self.step_size) for b in self.base_lrs]
 
 
@@ -177,13 +182,13 @@ class MultiStepLR(LRScheduler):
         self.milestones, self.gamma = Counter(milestones), gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch not in self.milestones:
             return self._current()
         factor = self.gamma ** self.milestones[self.last_epoch]
         return [lr * factor for lr in self._current()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         passed = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return [b * self.gamma**passed for b in self.base_lrs]
 
@@ -203,7 +208,7 @@ class ConstantLR(LRScheduler):
         self.factor, self.total_iters = factor, total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return [lr * self.factor for lr in self._current()]
         if self.last_epoch != self.total_iters:
@@ -233,7 +238,7 @@ class LinearLR(LRScheduler):
         self.total_iters = total_iters
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return [lr * self.start_factor for lr in self._current()]
         if self.last_epoch > self.total_iters:
@@ -242,7 +247,7 @@ class LinearLR(LRScheduler):
         factor = 1.0 + span / (self.total_iters * self.start_factor + (self.last_epoch - 1) * span)
         return [lr * factor for lr in self._current()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         done = min(self.total_iters, self.last_epoch) / self.total_iters
         factor = self.start_factor + (self.end_factor - self.start_factor) * done
         return [b * factor for b in self.base_lrs]
@@ -255,12 +260,12 @@ class ExponentialLR(LRScheduler):
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
             return self._current()
         return [lr * self.gamma for lr in self._current()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         return [b * self.gamma**self.last_epoch for b in self.base_lrs]
 
 
@@ -273,13 +278,13 @@ class PolynomialLR(LRScheduler):
         self.total_iters, self.power = total_iters, power
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         if self.last_epoch == 0 or self.last_epoch > self.total_iters:
             return self._current()
         left, before = (1.0 - (self.last_epoch - i) / self.total_iters for i in (0, 1))
         return [lr * (left / before) ** self.power for lr in self._current()]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         done = min(self.total_iters, self.last_epoch) / self.total_iters
         return [b * (1.0 - done) ** self.power for b in self.base_lrs]
 
@@ -294,7 +299,7 @@ class CosineAnnealingLR(LRScheduler):
         self.T_max, self.eta_min = T_max, eta_min
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         current, t = self._current(), self.last_epoch
         if t == 0:
             return current
@@ -309,7 +314,7 @@ class CosineAnnealingLR(LRScheduler):
         factor = (1 + math.cos(turn * t)) / (1 + math.cos(turn * (t - 1)))
         return [factor * (lr - self.eta_min) + self.eta_min for lr in current]
 
-    def _get_closed_form_lr(self) -> list[Any]:
+    def _get_closed_form_lr(self) -> list[float]:
         half = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
         return [self.eta_min + (b - self.eta_min) * half for b in self.base_lrs]
 
@@ -334,7 +339,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.T_cur: float = last_epoch
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self) -> list[Any]:
+    def get_lr(self) -> list[float]:
         half = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (b - self.eta_min) * half for b in self.base_lrs]
 

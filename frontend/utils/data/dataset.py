@@ -6,7 +6,7 @@ import bisect
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -15,30 +15,34 @@ from tilewright.ir.location import at_user_line
 from ...functions import creation, sampling
 from ...recording.threads import gives_way
 
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+    from ...functions.generator import Generator
+
 T = TypeVar("T", covariant=True)
 
 
 class Dataset(Generic[T]):
     """Samples by index: subclasses define `__getitem__` and usually `__len__`."""
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> T:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
-    def __add__(self, other: Dataset[Any]) -> ConcatDataset:
+    def __add__(self, other: Dataset[T]) -> ConcatDataset[T]:
         return ConcatDataset([self, other])
 
 
 class IterableDataset(Dataset[T]):
     """Samples one after another: subclasses define `__iter__`."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         raise NotImplementedError("Subclasses of IterableDataset should implement __iter__.")
 
     def __add__(self, other: Dataset[Any]) -> Any:
         return ChainDataset([self, other])
 
 
-def rows(tensor: Any, index: Any) -> Any:
+def rows(tensor: Tensor, index: Any) -> Tensor:
     """tensor[index] with values of its own, where they are at hand.
 
     A recorded tensor[index] would hold the index in its graph, so every index would be a new graph.
@@ -50,12 +54,12 @@ def rows(tensor: Any, index: Any) -> Any:
     return creation.from_buffer(np.array(picked, copy=True, order="C"), tensor.dtype)
 
 
-class TensorDataset(Dataset[Any]):
+class TensorDataset(Dataset["tuple[Tensor, ...]"]):
     """Sample i is the tuple of the i-th rows of some tensors."""
 
-    tensors: tuple[Any, ...]
+    tensors: tuple[Tensor, ...]
 
-    def __init__(self, *tensors: Any) -> None:
+    def __init__(self, *tensors: Tensor) -> None:
         if any(t.shape[0] != tensors[0].shape[0] for t in tensors):
             raise AssertionError(
                 "Size mismatch between tensors: their first dimensions are "
@@ -63,7 +67,7 @@ class TensorDataset(Dataset[Any]):
             )
         self.tensors = tensors
 
-    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+    def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
         if isinstance(index, (int, np.integer)):
             size = len(self)
             if not -size <= index < size:
@@ -71,10 +75,10 @@ class TensorDataset(Dataset[Any]):
             return tuple(rows(t, int(index)) for t in self.tensors)
         return tuple(t[index] for t in self.tensors)
 
-    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Any, ...]]:
+    def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, ...]]:
         return [self[i] for i in indices]
 
-    def batch(self, indices: Sequence[int]) -> list[Any]:
+    def batch(self, indices: Sequence[int]) -> list[Tensor]:
         """What default_collate makes of these samples, taken at once."""
         return [rows(t, np.asarray(indices, dtype=np.int64)) for t in self.tensors]
 
@@ -105,10 +109,10 @@ class StackDataset(Dataset[Any]):
         return self._length
 
 
-class ConcatDataset(Dataset[Any]):
+class ConcatDataset(Dataset[T]):
     """Datasets one after another."""
 
-    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+    def __init__(self, datasets: Iterable[Dataset[T]]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
             raise AssertionError("datasets should not be an empty iterable")
@@ -119,7 +123,7 @@ class ConcatDataset(Dataset[Any]):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> T:
         if index < 0:
             if -index > len(self):
                 raise ValueError("absolute value of index should not exceed dataset length")
@@ -145,10 +149,10 @@ class ChainDataset(IterableDataset[Any]):
         return sum(map(len, self.datasets))  # type: ignore[arg-type]
 
 
-class Subset(Dataset[Any]):
+class Subset(Dataset[T]):
     """The samples of a dataset at the given indices."""
 
-    def __init__(self, dataset: Dataset[Any], indices: Sequence[int]) -> None:
+    def __init__(self, dataset: Dataset[T], indices: Sequence[int]) -> None:
         self.dataset = dataset
         self.indices = indices
 
@@ -163,10 +167,10 @@ class Subset(Dataset[Any]):
 
 
 def random_split(
-    dataset: Any, lengths: Sequence[int | float], generator: Any = None
-) -> list[Subset]:
+    dataset: Dataset[T], lengths: Sequence[int | float], generator: Generator | None = None
+) -> list[Subset[T]]:
     """Disjoint random subsets of the given lengths, or of the given fractions of the whole."""
-    total = len(dataset)
+    total = len(dataset)  # type: ignore[arg-type]
     if math.isclose(sum(lengths), 1) and sum(lengths) <= 1:
         if any(not 0 <= f <= 1 for f in lengths):
             raise ValueError(f"fractions must lie between 0 and 1, got {list(lengths)}")

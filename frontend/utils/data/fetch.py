@@ -6,18 +6,21 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...recording.threads import gives_way
 from .collate import default_collate
 from .dataset import IterableDataset, Subset, TensorDataset
+
+if TYPE_CHECKING:
+    from ...utils.data.dataset import Dataset
 
 Fetch = Callable[[Any], Any]
 """fetch(indices) -> a batch. Raises StopIteration when an IterableDataset is at its end."""
 
 
 def fetcher(
-    dataset: Any,
+    dataset: Dataset[Any],
     collate_fn: Callable[[Any], Any],
     batched: bool,
     batch_size: int | None,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tilewright.ir.location import at_user_line
 
@@ -15,10 +15,18 @@ from .fetch import Fetch, fetcher
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
 if TYPE_CHECKING:
+    from multiprocessing.context import BaseContext
+
+    from ...functions.generator import Generator
+    from ...utils.data.dataset import Dataset
+    from ...utils.data.sampler import Sampler
     from .workers import Workers
 
 
-class DataLoader:
+T = TypeVar("T", covariant=True)
+
+
+class DataLoader(Generic[T]):
     """Iterates over batches of `dataset`.
 
     batch_size: samples a batch; None yields single samples. shuffle: a new random order each time.
@@ -36,19 +44,19 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[T],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Any = None,
-        batch_sampler: Any = None,
+        sampler: Sampler[Any] | Iterable[Any] | None = None,
+        batch_sampler: Sampler[Sequence[Any]] | Iterable[Sequence[Any]] | None = None,
         num_workers: int = 0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        generator: Any = None,
+        multiprocessing_context: str | BaseContext | None = None,
+        generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
@@ -71,13 +79,15 @@ class DataLoader:
             raise ValueError("prefetch_factor option should be positive")
         if persistent_workers and num_workers == 0:
             raise ValueError("persistent_workers option needs num_workers > 0")
-        self.dataset = dataset
+        self.dataset: Any = dataset
         self.num_workers = num_workers
         self.pin_memory = pin_memory
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
         self.generator = generator
-        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self.prefetch_factor: Any = (
+            2 if num_workers and prefetch_factor is None else prefetch_factor
+        )
         self.persistent_workers = persistent_workers
         self.multiprocessing_context = _context(multiprocessing_context, num_workers)
         self.in_order = in_order
@@ -110,10 +120,11 @@ class DataLoader:
             )
         if sampler is None and not iterable:
             if shuffle:
-                sampler = RandomSampler(dataset, generator=generator)
+                sampler = RandomSampler(dataset, generator=generator)  # type: ignore[arg-type]
             else:
-                sampler = SequentialSampler(dataset)
+                sampler = SequentialSampler(dataset)  # type: ignore[arg-type]
         if batch_size is not None and batch_sampler is None and not iterable:
+            assert sampler is not None
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         if (
             iterable
@@ -125,8 +136,8 @@ class DataLoader:
             )
         self.batch_size = batch_size
         self.drop_last = drop_last
-        self.sampler = sampler
-        self.batch_sampler = batch_sampler
+        self.sampler: Any = sampler
+        self.batch_sampler: Any = batch_sampler
         if collate_fn is None:
             batched = batch_sampler is not None or (iterable and batch_size is not None)
             collate_fn = default_collate if batched else default_convert

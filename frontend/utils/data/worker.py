@@ -17,8 +17,8 @@ import numpy as np
 
 from tilewright.ir.location import at_user_line
 
-from ... import publish
 from ...functions import sampling as generators
+from ...settings.threads import set_num_threads
 from .fetch import fetcher
 
 
@@ -88,7 +88,7 @@ def run(job: Job, worker: int, seed: int, pipe: Connection, inherited: Connectio
     if inherited is not None:
         inherited.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who waits for this process ends it
-    publish.set_num_threads(1)
+    set_num_threads(1)
     _info = WorkerInfo(worker, job.workers, seed, job.arguments[0])
     where = f"in DataLoader worker process {worker}"
     failure: WorkerError | None = None

@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
@@ -14,6 +14,9 @@ from ... import recording
 from ...functions import sampling
 from ...recording.threads import gives_way
 from .worker import Job, WorkerError, died, run
+
+if TYPE_CHECKING:
+    from ...utils.data.loader import DataLoader
 
 _PATIENCE = 5.0
 """Seconds that workers have to end by themselves."""
@@ -26,7 +29,7 @@ class Workers:
     the sampler, or as they arrive if the loader isn't `in_order`.
     """
 
-    def __init__(self, loader: Any):
+    def __init__(self, loader: DataLoader[Any]):
         self.loader = loader
         self.epoch = 0
         self._pipes: list[Connection] = []

@@ -208,8 +208,8 @@ def test_where_a_module_is_looked_for(tmp_path: Path, run_python: Any) -> None:
         "from importlib.util import find_spec\n"
         "import importlib\n"
         "print(find_spec('torch') is None, find_spec('torch.nn') is None)\n"
-        "print(find_spec('torch.nope'), find_spec('torch.nn.nope'), find_spec('torch.testing'))\n"
-        "for name in ('torch.nope', 'torch.nn.nope', 'torch.nope.below'):\n"
+        "print(find_spec('torch.nope'), find_spec('torch.nn.nope'), find_spec('torch.fx'))\n"
+        "for name in ('torch.nope', 'torch.nn.nope', 'torch.nope.below', 'torch.functions.call'):\n"
         "    try: importlib.import_module(name)\n"
         "    except ModuleNotFoundError as error: print(error.name, '|', error)\n"
         "try: find_spec('torch.nope.below')\n"
@@ -220,6 +220,7 @@ def test_where_a_module_is_looked_for(tmp_path: Path, run_python: Any) -> None:
     code = "import sys; from tilewright.cli import main; main()"
     lines = run_python(code, "run", str(script)).splitlines()
     assert lines[:2] == ["False False", "None None None"]
-    for line, name in zip(lines[2:5], ("torch.nope", "torch.nn.nope", "torch.nope"), strict=True):
+    refused = ("torch.nope", "torch.nn.nope", "torch.nope", "torch.functions")
+    for line, name in zip(lines[2:6], refused, strict=True):
         assert line.startswith(f"{name} | No module named {name!r}: tilewright, which stands in")
-    assert lines[5:] == ["torch.nope", "False False"]
+    assert lines[6:] == ["torch.nope", "True False"]

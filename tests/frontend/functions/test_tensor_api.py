@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from api_cases import (
+    ANSWERS,
     BINARY,
+    CONVERSIONS,
     COPIES,
     INDEXING,
+    LAYERS,
     PRODUCTS,
     REDUCTIONS,
     UNARY,
@@ -29,6 +32,7 @@ NAMES = {
     "PRODUCTS": PRODUCTS,
     "INDEXING": INDEXING,
     "WRITES": WRITES,
+    "LAYERS": LAYERS,
 }
 
 
@@ -150,6 +154,24 @@ def test_indexing(torch: Any, call: Any, shapes: Any) -> None:
 @cases(WRITES)
 def test_writes(torch: Any, call: Any, shapes: Any) -> None:
     over_dtypes(torch, call, shapes)
+
+
+@cases(ANSWERS)
+def test_answers(torch: Any, call: Any, shapes: Any) -> None:
+    for dtype in DTYPES:
+        arrays = [sample(s, dtype, i) for i, s in enumerate(shapes)]
+        ours, theirs = (call(m, *[make(m, a, dtype) for a in arrays]) for m in (tw, torch))
+        assert ours == theirs
+
+
+@cases(CONVERSIONS)
+def test_conversions(torch: Any, call: Any, shapes: Any) -> None:
+    over_dtypes(torch, lambda m, x: call(m, x.abs()), shapes)
+
+
+@cases(LAYERS)
+def test_layers(torch: Any, call: Any, shapes: Any) -> None:
+    over_dtypes(torch, call, shapes, ("float32", "float64"))
 
 
 @pytest.mark.parametrize(

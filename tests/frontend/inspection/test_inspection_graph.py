@@ -241,7 +241,9 @@ def test_buffers_of_a_plan(program: Callable[[], Work], target: str | None) -> N
                 a, b = slots[s], slots[t]
                 assert max(a) < min(b) or max(b) < min(a)
     leaves = [d["leaf"] for _, d in plan.nodes(data=True) if "leaf" in d]
-    assert leaves == sorted(n.attrs[0] for _, p in report.programs(target) for n in p.leaves)
+    assert sorted(leaves) == sorted(
+        n.attrs[0] for _, p in report.programs(target) for n in p.leaves
+    )
 
 
 def test_an_update_in_place_is_a_node_for_each_contents() -> None:

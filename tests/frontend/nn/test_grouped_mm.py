@@ -16,6 +16,7 @@ import tilewright.nn as nn
 import tilewright.nn.functional as F
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel import Dot, Kernel
+from tilewright.codegen.llvm.dot import cut
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.schedule.roofline import predict, work
@@ -184,7 +185,7 @@ def test_in_many_chunks(shapes: Any, dtype: DType) -> None:
 @pytest.mark.parametrize("packed", [100, 2000])
 def test_what_is_packed_in_rounds(monkeypatch: pytest.MonkeyPatch, packed: int) -> None:
     """Native code packs a few matrices at a time, or a part of one."""
-    monkeypatch.setattr("tilewright.codegen.llvm.dot.cut.PACKED", packed)
+    monkeypatch.setattr(cut, "PACKED", packed)
     for shapes in (((90, 24), (4, 24, 70)), ((70, 90), (90, 24))):
         leaves, values = case(shapes, (10, 10, 50, 77), dt.float32)
         (found,), _ = compute([ops.grouped_mm(*leaves)], values, LLVM, native())

@@ -11,6 +11,7 @@ from oracle import agree
 from view_programs import Program
 
 import tilewright as tw
+from tilewright import recording
 
 SHAPE = (4, 4, 6)
 
@@ -184,7 +185,7 @@ def test_many_writes_through_nested_parts() -> None:
         for k in range(n * n):
             row = grid.narrow(1, 2 * (k // n), 2)
             row.narrow(2, 2 * (k % n), 2).copy_(tw.full((1, 2, 2), float(k)))
-        counts.append(len(reachable([tw.recording.resolve(grid)])))
+        counts.append(len(reachable([recording.resolve(grid)])))
         assert grid[0, ::2, ::2].reshape(-1).tolist() == list(range(n * n))
     assert counts[1] < 5 * counts[0]
 
@@ -483,7 +484,7 @@ def test_random_programs(torch: Any, part: int) -> None:
 
 
 def test_random_programs_one_op_at_a_time(torch: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tw.recording.calls, "LIMIT", 0)
-    monkeypatch.setattr(tw.recording.calls, "_usual_limit", 0)
+    monkeypatch.setattr(recording.calls, "LIMIT", 0)
+    monkeypatch.setattr(recording.calls, "_usual_limit", 0)
     for seed in range(1000, 1016):
         Program(seed, tw, torch).run()

@@ -15,6 +15,7 @@ from networks import values
 import tilewright as tw
 import tilewright.nn as nn
 import tilewright.nn.functional as F
+from tilewright.recording import calls
 
 pytestmark = pytest.mark.triton
 
@@ -508,8 +509,8 @@ def test_two_devices() -> None:
 
 
 def test_run_op_by_op(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tw.recording.calls, "LIMIT", 0)
-    monkeypatch.setattr(tw.recording.calls, "_usual_limit", 0)
+    monkeypatch.setattr(calls, "LIMIT", 0)
+    monkeypatch.setattr(calls, "_usual_limit", 0)
     x = on_device(6, 4)
     graph, y = captured(lambda: chain(x))
     graph.replay()

@@ -14,6 +14,8 @@ from networks import values
 import tilewright
 import tilewright.nn as nn
 import tilewright.nn.functional as F
+from tilewright import recording
+from tilewright.runtime.cuda import graphs
 from tilewright.runtime.cuda.graphs import WARM
 
 pytestmark = pytest.mark.triton
@@ -164,7 +166,7 @@ def test_graphs_end_with_their_plans(
     x = on_device(6, 4)
     for _ in range(WARM + 1):
         chain(x).cpu().numpy()
-    tilewright.recording.clear_tables()
+    recording.clear_tables()
     gc.collect()  # nodes, their plans and what remembers them may be a cycle
     assert fake.calls["cuGraphExecDestroy"] == fake.calls["cuGraphDestroy"] == 1
 
@@ -177,7 +179,7 @@ def test_few_launches_are_no_graph(fake: FakeCuda) -> None:
 
 
 def test_a_loop_of_many_steps_is_no_graph(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.runtime.cuda.graphs._MOST", 20)
+    monkeypatch.setattr(graphs, "_MOST", 20)
     tilewright.manual_seed(0)
     model = nn.RNN(3, 4)
     x = tilewright.tensor(values(30, 1, 3))

@@ -14,6 +14,7 @@ from fake_cuda import GARBAGE_NEW, FakeCuda, installed
 import tilewright
 from tilewright.exchange import pinning
 from tilewright.runtime import devices
+from tilewright.runtime.cuda import memory
 from tilewright.runtime.cuda.copies import RING
 
 pytestmark = pytest.mark.triton
@@ -306,7 +307,7 @@ def test_blocks_that_wait_are_no_reason_to_be_out_of_memory() -> None:
 
 
 def test_too_many_blocks_that_wait_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.runtime.cuda.memory.KEPT", 20 * KIB)
+    monkeypatch.setattr(memory, "KEPT", 20 * KIB)
     with installed(keeping=True) as fake:
         for size in (4, 5, 6, 7):
             zeros(size)

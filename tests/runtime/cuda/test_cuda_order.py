@@ -17,6 +17,8 @@ from prefetching import train
 
 import tilewright
 import tilewright.nn as nn
+from tilewright.runtime import devices
+from tilewright.runtime.cuda import memory
 from tilewright.runtime.cuda.graphs import WARM
 from tilewright.runtime.cuda.streams import Order
 
@@ -261,7 +263,7 @@ def test_lent_memory_is_bounded_however_far_the_host_is_ahead(fake: FakeCuda) ->
 
 
 def test_blocks_of_several_streams_go_back_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.runtime.cuda.memory.KEPT", 0)
+    monkeypatch.setattr(memory, "KEPT", 0)
     with installed(keeping=True, seed=4) as fake:
         side = cuda.Stream()
         kept = on_device(6, 4)
@@ -414,7 +416,7 @@ def test_one_stream_costs_no_events() -> None:
         close(y, reference(values(6, 4)))
         assert fake.calls["cuEventRecord"] == copies
         assert "cuStreamWaitEvent" not in fake.calls
-        assert not tilewright.runtime.devices.get("cuda:0").context.order._uses
+        assert not devices.get("cuda:0").context.order._uses
 
 
 def forgetful(seed: int | None) -> list[str]:

@@ -21,6 +21,7 @@ from paths import SUPPORT
 from tuning_engines import AllFail, Counting
 
 import tilewright as tw
+from tilewright import recording
 from tilewright.codegen import llvm
 from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.kernel.structure import structure
@@ -265,21 +266,21 @@ def test_values_are_right_with_a_choice_and_explain_says_where_it_is_from() -> N
     a, b = tw.rand(70, 40), tw.rand(40, 50)
     kernel = kernel_of(lambda: a @ b)
     choose(kernel, {"rows": 24, "columns": 128, "depth": 128, "tile": [4, 3]})
-    tw.recording.clear_tables()
+    recording.clear_tables()
     report = tw.explain(lambda: a @ b)
     assert "schedule: tuned, 1.50 times as fast as the default: columns=128" in report.text()
     exact = a.numpy().astype(np.float64) @ b.numpy()
     np.testing.assert_allclose((a @ b).numpy(), exact, rtol=1e-5)
-    tw.recording.clear_tables()
+    recording.clear_tables()
 
 
 @needs_llvm
 def test_numpy_is_a_choice_too() -> None:
     a, b = tw.rand(70, 40), tw.rand(40, 50)
     choose(kernel_of(lambda: a @ b), {"native": False})
-    tw.recording.clear_tables()
+    recording.clear_tables()
     assert "the tuner found NumPy faster" in tw.explain(lambda: a @ b).text()
-    tw.recording.clear_tables()
+    recording.clear_tables()
 
 
 @needs_llvm

@@ -1,0 +1,560 @@
+"""The names of torch that ops give, and those that are imported when asked for.
+
+Written by tools/stubs.py from the declarations of ops.
+"""
+
+from builtins import bool as _bool
+from builtins import float as _float
+from builtins import int as _int
+from collections.abc import Sequence
+
+from tilewright.ir.dtype import bfloat16 as bfloat16
+from tilewright.ir.dtype import bool_ as _is_bool
+from tilewright.ir.dtype import float8_e4m3fn as float8_e4m3fn
+from tilewright.ir.dtype import float8_e5m2 as float8_e5m2
+from tilewright.ir.dtype import float16 as float16
+from tilewright.ir.dtype import float32 as float32
+from tilewright.ir.dtype import float64 as float64
+from tilewright.ir.dtype import int8 as int8
+from tilewright.ir.dtype import int16 as int16
+from tilewright.ir.dtype import int32 as int32
+from tilewright.ir.dtype import int64 as int64
+from tilewright.ir.dtype import uint8 as uint8
+from tilewright.ir.shape import Size as Size
+from tilewright.runtime.device import OutOfMemoryError as OutOfMemoryError
+
+from . import accelerator as accelerator
+from . import amp as amp
+from . import aot as aot
+from . import autograd as autograd
+from . import backends as backends
+from . import compiler as compiler
+from . import cuda as cuda
+from . import inspection as inspection
+from . import library as library
+from . import linalg as linalg
+from . import nn as nn
+from . import onnx as onnx
+from . import optim as optim
+from . import random as random
+from . import return_types as return_types
+from . import serialization as serialization
+from . import testing as testing
+from . import types as types
+from . import utils as utils
+from . import version as version
+from ._tensor import Tensor as Tensor
+from .amp.autocast_mode import autocast as autocast
+from .amp.autocast_mode import clear_autocast_cache as clear_autocast_cache
+from .amp.autocast_mode import get_autocast_dtype as get_autocast_dtype
+from .amp.autocast_mode import is_autocast_cache_enabled as is_autocast_cache_enabled
+from .amp.autocast_mode import is_autocast_enabled as is_autocast_enabled
+from .amp.autocast_mode import set_autocast_cache_enabled as set_autocast_cache_enabled
+from .amp.autocast_mode import set_autocast_dtype as set_autocast_dtype
+from .amp.autocast_mode import set_autocast_enabled as set_autocast_enabled
+from .autograd import enable_grad as enable_grad
+from .autograd import inference_mode as inference_mode
+from .autograd import is_grad_enabled as is_grad_enabled
+from .autograd import no_grad as no_grad
+from .autograd import set_grad_enabled as set_grad_enabled
+from .autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
+from .autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
+from .autograd.anomaly import set_anomaly_enabled as set_anomaly_enabled
+from .compiler import compile as compile
+from .devices import device as device
+from .devices import get_default_device as get_default_device
+from .devices import set_default_device as set_default_device
+from .exchange.arrays import from_dlpack as from_dlpack
+from .exchange.printing import set_printoptions as set_printoptions
+from .functions.composed import clamp_max as clamp_max
+from .functions.composed import clamp_min as clamp_min
+from .functions.composed import fill as fill
+from .functions.composed import float_power as float_power
+from .functions.composed import frexp as frexp
+from .functions.composed import heaviside as heaviside
+from .functions.composed import isneginf as isneginf
+from .functions.composed import isposinf as isposinf
+from .functions.composed import isreal as isreal
+from .functions.composed import ldexp as ldexp
+from .functions.composed import logaddexp as logaddexp
+from .functions.composed import logaddexp2 as logaddexp2
+from .functions.composed import logit as logit
+from .functions.composed import polygamma as polygamma
+from .functions.composed import rsub as rsub
+from .functions.composed import signbit as signbit
+from .functions.composed import sinc as sinc
+from .functions.composed import xlogy as xlogy
+from .functions.creation import arange as arange
+from .functions.creation import as_tensor as as_tensor
+from .functions.creation import asarray as asarray
+from .functions.creation import empty as empty
+from .functions.creation import empty_like as empty_like
+from .functions.creation import eye as eye
+from .functions.creation import from_numpy as from_numpy
+from .functions.creation import frombuffer as frombuffer
+from .functions.creation import full as full
+from .functions.creation import full_like as full_like
+from .functions.creation import linspace as linspace
+from .functions.creation import logspace as logspace
+from .functions.creation import ones as ones
+from .functions.creation import ones_like as ones_like
+from .functions.creation import scalar_tensor as scalar_tensor
+from .functions.creation import tensor as tensor
+from .functions.creation import zeros as zeros
+from .functions.creation import zeros_like as zeros_like
+from .functions.data_sized import argwhere as argwhere
+from .functions.data_sized import nonzero as nonzero
+from .functions.data_sized import unique as unique
+from .functions.data_sized import unique_consecutive as unique_consecutive
+from .functions.elementwise import abs as _is_absolute
+from .functions.elementwise import abs as abs
+from .functions.elementwise import acos as _is_arccos
+from .functions.elementwise import acos as acos
+from .functions.elementwise import acosh as _is_arccosh
+from .functions.elementwise import acosh as acosh
+from .functions.elementwise import add as add
+from .functions.elementwise import addcdiv as addcdiv
+from .functions.elementwise import addcmul as addcmul
+from .functions.elementwise import asin as _is_arcsin
+from .functions.elementwise import asin as asin
+from .functions.elementwise import asinh as _is_arcsinh
+from .functions.elementwise import asinh as asinh
+from .functions.elementwise import atan as _is_arctan
+from .functions.elementwise import atan as atan
+from .functions.elementwise import atan2 as atan2
+from .functions.elementwise import atanh as _is_arctanh
+from .functions.elementwise import atanh as atanh
+from .functions.elementwise import bitwise_and as bitwise_and
+from .functions.elementwise import bitwise_left_shift as bitwise_left_shift
+from .functions.elementwise import bitwise_not as bitwise_not
+from .functions.elementwise import bitwise_or as bitwise_or
+from .functions.elementwise import bitwise_right_shift as bitwise_right_shift
+from .functions.elementwise import bitwise_xor as bitwise_xor
+from .functions.elementwise import ceil as ceil
+from .functions.elementwise import clamp as _is_clip
+from .functions.elementwise import clamp as clamp
+from .functions.elementwise import copysign as copysign
+from .functions.elementwise import cos as cos
+from .functions.elementwise import cosh as cosh
+from .functions.elementwise import deg2rad as deg2rad
+from .functions.elementwise import digamma as digamma
+from .functions.elementwise import div as _is_divide
+from .functions.elementwise import div as _is_true_divide
+from .functions.elementwise import div as div
+from .functions.elementwise import eq as eq
+from .functions.elementwise import erf as erf
+from .functions.elementwise import erfc as erfc
+from .functions.elementwise import erfinv as erfinv
+from .functions.elementwise import exp as exp
+from .functions.elementwise import exp2 as exp2
+from .functions.elementwise import expm1 as expm1
+from .functions.elementwise import floor as floor
+from .functions.elementwise import floor_divide as floor_divide
+from .functions.elementwise import fmax as fmax
+from .functions.elementwise import fmin as fmin
+from .functions.elementwise import fmod as fmod
+from .functions.elementwise import frac as frac
+from .functions.elementwise import ge as _is_greater_equal
+from .functions.elementwise import ge as ge
+from .functions.elementwise import gt as _is_greater
+from .functions.elementwise import gt as gt
+from .functions.elementwise import hypot as hypot
+from .functions.elementwise import isclose as isclose
+from .functions.elementwise import isfinite as isfinite
+from .functions.elementwise import isinf as isinf
+from .functions.elementwise import isnan as isnan
+from .functions.elementwise import le as _is_less_equal
+from .functions.elementwise import le as le
+from .functions.elementwise import lerp as lerp
+from .functions.elementwise import lgamma as lgamma
+from .functions.elementwise import log as log
+from .functions.elementwise import log1p as log1p
+from .functions.elementwise import log2 as log2
+from .functions.elementwise import log10 as log10
+from .functions.elementwise import logical_and as logical_and
+from .functions.elementwise import logical_not as logical_not
+from .functions.elementwise import logical_or as logical_or
+from .functions.elementwise import logical_xor as logical_xor
+from .functions.elementwise import lt as _is_less
+from .functions.elementwise import lt as lt
+from .functions.elementwise import maximum as maximum
+from .functions.elementwise import minimum as minimum
+from .functions.elementwise import mul as _is_multiply
+from .functions.elementwise import mul as mul
+from .functions.elementwise import nan_to_num as nan_to_num
+from .functions.elementwise import ne as _is_not_equal
+from .functions.elementwise import ne as ne
+from .functions.elementwise import neg as _is_negative
+from .functions.elementwise import neg as neg
+from .functions.elementwise import pow as pow
+from .functions.elementwise import rad2deg as rad2deg
+from .functions.elementwise import reciprocal as reciprocal
+from .functions.elementwise import relu as relu
+from .functions.elementwise import remainder as remainder
+from .functions.elementwise import round as round
+from .functions.elementwise import rsqrt as rsqrt
+from .functions.elementwise import sigmoid as sigmoid
+from .functions.elementwise import sign as _is_sgn
+from .functions.elementwise import sign as sign
+from .functions.elementwise import sin as sin
+from .functions.elementwise import sinh as sinh
+from .functions.elementwise import sqrt as sqrt
+from .functions.elementwise import square as square
+from .functions.elementwise import sub as _is_subtract
+from .functions.elementwise import sub as sub
+from .functions.elementwise import tan as tan
+from .functions.elementwise import tanh as tanh
+from .functions.elementwise import trunc as _is_fix
+from .functions.elementwise import trunc as trunc
+from .functions.indexing import gather as gather
+from .functions.indexing import index_add as index_add
+from .functions.indexing import index_copy as index_copy
+from .functions.indexing import index_fill as index_fill
+from .functions.indexing import index_put as index_put
+from .functions.indexing import index_select as index_select
+from .functions.indexing import masked_fill as masked_fill
+from .functions.indexing import masked_scatter as masked_scatter
+from .functions.indexing import masked_select as masked_select
+from .functions.indexing import repeat_interleave as repeat_interleave
+from .functions.indexing import scatter as scatter
+from .functions.indexing import scatter_add as scatter_add
+from .functions.indexing import scatter_reduce as scatter_reduce
+from .functions.indexing import take as take
+from .functions.indexing import take_along_dim as take_along_dim
+from .functions.indexing import where as where
+from .functions.joining import atleast_1d as atleast_1d
+from .functions.joining import atleast_2d as atleast_2d
+from .functions.joining import atleast_3d as atleast_3d
+from .functions.joining import block_diag as block_diag
+from .functions.joining import cartesian_prod as cartesian_prod
+from .functions.joining import cat as _is_concat
+from .functions.joining import cat as _is_concatenate
+from .functions.joining import cat as cat
+from .functions.joining import column_stack as column_stack
+from .functions.joining import combinations as combinations
+from .functions.joining import diag as diag
+from .functions.joining import diag_embed as diag_embed
+from .functions.joining import diagflat as diagflat
+from .functions.joining import diagonal_scatter as diagonal_scatter
+from .functions.joining import dsplit as dsplit
+from .functions.joining import dstack as dstack
+from .functions.joining import flip as flip
+from .functions.joining import fliplr as fliplr
+from .functions.joining import flipud as flipud
+from .functions.joining import hsplit as hsplit
+from .functions.joining import hstack as hstack
+from .functions.joining import meshgrid as meshgrid
+from .functions.joining import roll as roll
+from .functions.joining import rot90 as rot90
+from .functions.joining import select_scatter as select_scatter
+from .functions.joining import slice_scatter as slice_scatter
+from .functions.joining import stack as stack
+from .functions.joining import tile as tile
+from .functions.joining import tril as tril
+from .functions.joining import tril_indices as tril_indices
+from .functions.joining import triu as triu
+from .functions.joining import triu_indices as triu_indices
+from .functions.joining import unravel_index as unravel_index
+from .functions.joining import vsplit as vsplit
+from .functions.joining import vstack as _is_row_stack
+from .functions.joining import vstack as vstack
+from .functions.limits import finfo as finfo
+from .functions.limits import iinfo as iinfo
+from .functions.parts import chunk as chunk
+from .functions.parts import narrow as narrow
+from .functions.parts import select as select
+from .functions.parts import split as split
+from .functions.parts import split_with_sizes as split_with_sizes
+from .functions.parts import tensor_split as tensor_split
+from .functions.parts import unbind as unbind
+from .functions.parts import unsafe_chunk as unsafe_chunk
+from .functions.parts import unsafe_split as unsafe_split
+from .functions.products import addbmm as addbmm
+from .functions.products import addmm as addmm
+from .functions.products import addmv as addmv
+from .functions.products import addr as addr
+from .functions.products import baddbmm as baddbmm
+from .functions.products import bmm as bmm
+from .functions.products import cdist as cdist
+from .functions.products import chain_matmul as chain_matmul
+from .functions.products import cross as cross
+from .functions.products import dot as dot
+from .functions.products import einsum as einsum
+from .functions.products import inner as inner
+from .functions.products import kron as kron
+from .functions.products import matmul as matmul
+from .functions.products import matrix_power as matrix_power
+from .functions.products import mm as mm
+from .functions.products import mv as mv
+from .functions.products import outer as _is_ger
+from .functions.products import outer as outer
+from .functions.products import pdist as pdist
+from .functions.products import tensordot as tensordot
+from .functions.products import trace as trace
+from .functions.products import trapezoid as _is_trapz
+from .functions.products import trapezoid as trapezoid
+from .functions.products import vander as vander
+from .functions.products import vdot as vdot
+from .functions.promotion import can_cast as can_cast
+from .functions.promotion import promote_types as promote_types
+from .functions.queries import allclose as allclose
+from .functions.queries import equal as equal
+from .functions.queries import is_floating_point as is_floating_point
+from .functions.queries import is_tensor as is_tensor
+from .functions.queries import numel as numel
+from .functions.queries import result_type as result_type
+from .functions.reduction import all as all
+from .functions.reduction import amax as amax
+from .functions.reduction import amin as amin
+from .functions.reduction import aminmax as aminmax
+from .functions.reduction import any as any
+from .functions.reduction import argmax as argmax
+from .functions.reduction import argmin as argmin
+from .functions.reduction import corrcoef as corrcoef
+from .functions.reduction import count_nonzero as count_nonzero
+from .functions.reduction import cov as cov
+from .functions.reduction import dist as dist
+from .functions.reduction import logsumexp as logsumexp
+from .functions.reduction import max as max
+from .functions.reduction import mean as mean
+from .functions.reduction import min as min
+from .functions.reduction import nanmean as nanmean
+from .functions.reduction import nansum as nansum
+from .functions.reduction import norm as norm
+from .functions.reduction import prod as prod
+from .functions.reduction import std as std
+from .functions.reduction import std_mean as std_mean
+from .functions.reduction import sum as sum
+from .functions.reduction import var as var
+from .functions.reduction import var_mean as var_mean
+from .functions.sampling import bernoulli as bernoulli
+from .functions.sampling import multinomial as multinomial
+from .functions.sampling import normal as normal
+from .functions.sampling import rand as rand
+from .functions.sampling import rand_like as rand_like
+from .functions.sampling import randint as randint
+from .functions.sampling import randint_like as randint_like
+from .functions.sampling import randn as randn
+from .functions.sampling import randn_like as randn_like
+from .functions.sampling import randperm as randperm
+from .functions.searching import bincount as bincount
+from .functions.searching import bucketize as bucketize
+from .functions.searching import histc as histc
+from .functions.searching import isin as isin
+from .functions.searching import searchsorted as searchsorted
+from .functions.shapes import adjoint as adjoint
+from .functions.shapes import as_strided as as_strided
+from .functions.shapes import broadcast_tensors as broadcast_tensors
+from .functions.shapes import broadcast_to as broadcast_to
+from .functions.shapes import clone as clone
+from .functions.shapes import diagonal as diagonal
+from .functions.shapes import flatten as flatten
+from .functions.shapes import movedim as _is_moveaxis
+from .functions.shapes import movedim as movedim
+from .functions.shapes import permute as permute
+from .functions.shapes import positive as positive
+from .functions.shapes import ravel as ravel
+from .functions.shapes import reshape as reshape
+from .functions.shapes import squeeze as squeeze
+from .functions.shapes import swapaxes as swapaxes
+from .functions.shapes import t as t
+from .functions.shapes import transpose as _is_swapdims
+from .functions.shapes import transpose as transpose
+from .functions.shapes import unflatten as unflatten
+from .functions.shapes import unsqueeze as unsqueeze
+from .functions.sorting import argsort as argsort
+from .functions.sorting import cummax as cummax
+from .functions.sorting import cummin as cummin
+from .functions.sorting import cumprod as cumprod
+from .functions.sorting import cumsum as cumsum
+from .functions.sorting import diff as diff
+from .functions.sorting import kthvalue as kthvalue
+from .functions.sorting import logcumsumexp as logcumsumexp
+from .functions.sorting import median as median
+from .functions.sorting import mode as mode
+from .functions.sorting import msort as msort
+from .functions.sorting import nanmedian as nanmedian
+from .functions.sorting import quantile as quantile
+from .functions.sorting import sort as sort
+from .functions.sorting import topk as topk
+from .functions.typed import set_default_tensor_type as set_default_tensor_type
+from .inspection.explanation import explain as explain
+from .nn.functional.activation import celu as celu
+from .nn.functional.activation import log_softmax as log_softmax
+from .nn.functional.activation import prelu as prelu
+from .nn.functional.activation import selu as selu
+from .nn.functional.activation import softmax as softmax
+from .nn.functional.activation import threshold as threshold
+from .nn.functional.conv import conv1d as conv1d
+from .nn.functional.conv import conv2d as conv2d
+from .nn.functional.conv import conv3d as conv3d
+from .nn.functional.conv import conv_transpose1d as conv_transpose1d
+from .nn.functional.conv import conv_transpose2d as conv_transpose2d
+from .nn.functional.conv import conv_transpose3d as conv_transpose3d
+from .nn.functional.conv import pixel_shuffle as pixel_shuffle
+from .nn.functional.dropout import alpha_dropout as alpha_dropout
+from .nn.functional.dropout import dropout as dropout
+from .nn.functional.grouped import _grouped_mm as _grouped_mm
+from .nn.functional.linear import bilinear as bilinear
+from .nn.functional.linear import cosine_similarity as cosine_similarity
+from .nn.functional.linear import pairwise_distance as pairwise_distance
+from .nn.functional.loss import hinge_embedding_loss_of_torch as _is_hinge_embedding_loss
+from .nn.functional.normalization import batch_norm_of_torch as _is_batch_norm
+from .nn.functional.normalization import group_norm as group_norm
+from .nn.functional.normalization import instance_norm_of_torch as _is_instance_norm
+from .nn.functional.normalization import layer_norm as layer_norm
+from .nn.functional.normalization import rms_norm as rms_norm
+from .nn.functional.pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
+from .nn.functional.pooling import avg_pool1d as avg_pool1d
+from .nn.functional.pooling import max_pool1d as max_pool1d
+from .nn.functional.pooling import max_pool2d as max_pool2d
+from .nn.functional.pooling import max_pool3d as max_pool3d
+from .nn.functional.scaled import _scaled_mm as _scaled_mm
+from .random import Generator as Generator
+from .random import default_generator as default_generator
+from .random import get_rng_state as get_rng_state
+from .random import initial_seed as initial_seed
+from .random import manual_seed as manual_seed
+from .random import seed as seed
+from .random import set_rng_state as set_rng_state
+from .recording import default_dtype as _is_get_default_dtype
+from .recording import set_default_dtype as set_default_dtype
+from .serialization import load as load
+from .serialization import save as save
+from .settings.determinism import (
+    are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
+)
+from .settings.determinism import get_deterministic_debug_mode as get_deterministic_debug_mode
+from .settings.determinism import (
+    is_deterministic_algorithms_warn_only_enabled as is_deterministic_algorithms_warn_only_enabled,
+)
+from .settings.determinism import set_deterministic_debug_mode as set_deterministic_debug_mode
+from .settings.determinism import use_deterministic_algorithms as use_deterministic_algorithms
+from .settings.precision import get_float32_matmul_precision as get_float32_matmul_precision
+from .settings.precision import get_half_rounding as get_half_rounding
+from .settings.precision import set_float32_matmul_precision as set_float32_matmul_precision
+from .settings.precision import set_half_rounding as set_half_rounding
+from .settings.threads import get_num_interop_threads as get_num_interop_threads
+from .settings.threads import get_num_threads as get_num_threads
+from .settings.threads import set_num_interop_threads as set_num_interop_threads
+from .settings.threads import set_num_threads as set_num_threads
+from .tuning import tune as tune
+from .types import Number
+
+FloatTensor: type[Tensor]
+DoubleTensor: type[Tensor]
+HalfTensor: type[Tensor]
+BFloat16Tensor: type[Tensor]
+LongTensor: type[Tensor]
+IntTensor: type[Tensor]
+ShortTensor: type[Tensor]
+CharTensor: type[Tensor]
+ByteTensor: type[Tensor]
+BoolTensor: type[Tensor]
+
+def abs_(input: Tensor) -> Tensor: ...
+def absolute_(input: Tensor) -> Tensor: ...
+def acos_(input: Tensor) -> Tensor: ...
+def acosh_(input: Tensor) -> Tensor: ...
+def adaptive_max_pool1d(
+    input: Tensor, output_size: _int | Sequence[_int | None] | None
+) -> tuple[Tensor, Tensor]: ...
+def addmv_(
+    input: Tensor, mat: Tensor, vec: Tensor, *, beta: _float = 1, alpha: _float = 1
+) -> Tensor: ...
+def arccos_(input: Tensor) -> Tensor: ...
+def arccosh_(input: Tensor) -> Tensor: ...
+def arcsin_(input: Tensor) -> Tensor: ...
+def arcsinh_(input: Tensor) -> Tensor: ...
+def arctan_(input: Tensor) -> Tensor: ...
+def arctanh_(input: Tensor) -> Tensor: ...
+def asin_(input: Tensor) -> Tensor: ...
+def asinh_(input: Tensor) -> Tensor: ...
+def atan_(input: Tensor) -> Tensor: ...
+def atanh_(input: Tensor) -> Tensor: ...
+def ceil_(input: Tensor) -> Tensor: ...
+def clamp_(
+    input: Tensor, min: Number | Tensor | None = None, max: Number | Tensor | None = None
+) -> Tensor: ...
+def clamp_max_(input: Tensor, max: Number | Tensor) -> Tensor: ...
+def clamp_min_(input: Tensor, min: Number | Tensor) -> Tensor: ...
+def clip_(
+    input: Tensor, min: Number | Tensor | None = None, max: Number | Tensor | None = None
+) -> Tensor: ...
+def cos_(input: Tensor) -> Tensor: ...
+def cosh_(input: Tensor) -> Tensor: ...
+def deg2rad_(input: Tensor) -> Tensor: ...
+def detach(input: Tensor) -> Tensor: ...
+def detach_(input: Tensor) -> Tensor: ...
+def erf_(input: Tensor) -> Tensor: ...
+def erfc_(input: Tensor) -> Tensor: ...
+def exp2_(input: Tensor) -> Tensor: ...
+def exp_(input: Tensor) -> Tensor: ...
+def expm1_(input: Tensor) -> Tensor: ...
+def fill_(input: Tensor, value: Tensor | Number) -> Tensor: ...
+def fix_(input: Tensor) -> Tensor: ...
+def floor_(input: Tensor) -> Tensor: ...
+def frac_(input: Tensor) -> Tensor: ...
+def index_put_(
+    input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: _bool = False
+) -> Tensor: ...
+def ldexp_(input: Tensor, other: Number | Tensor) -> Tensor: ...
+def log10_(input: Tensor) -> Tensor: ...
+def log1p_(input: Tensor) -> Tensor: ...
+def log2_(input: Tensor) -> Tensor: ...
+def log_(input: Tensor) -> Tensor: ...
+def logit_(input: Tensor, eps: _float | None = None) -> Tensor: ...
+def nan_to_num_(
+    input: Tensor, nan: _float = 0.0, posinf: _float | None = None, neginf: _float | None = None
+) -> Tensor: ...
+def neg_(input: Tensor) -> Tensor: ...
+def negative_(input: Tensor) -> Tensor: ...
+def rad2deg_(input: Tensor) -> Tensor: ...
+def reciprocal_(input: Tensor) -> Tensor: ...
+def relu_(input: Tensor) -> Tensor: ...
+def round_(input: Tensor, *, decimals: _int = 0) -> Tensor: ...
+def rsqrt_(input: Tensor) -> Tensor: ...
+def sigmoid_(input: Tensor) -> Tensor: ...
+def sin_(input: Tensor) -> Tensor: ...
+def sinc_(input: Tensor) -> Tensor: ...
+def sinh_(input: Tensor) -> Tensor: ...
+def sqrt_(input: Tensor) -> Tensor: ...
+def square_(input: Tensor) -> Tensor: ...
+def tan_(input: Tensor) -> Tensor: ...
+def tanh_(input: Tensor) -> Tensor: ...
+def trunc_(input: Tensor) -> Tensor: ...
+def xlogy_(input: Tensor, other: Number | Tensor) -> Tensor: ...
+def zero_(input: Tensor) -> Tensor: ...
+
+bool = _is_bool
+get_default_dtype = _is_get_default_dtype
+absolute = _is_absolute
+arccos = _is_arccos
+arccosh = _is_arccosh
+arcsin = _is_arcsin
+arcsinh = _is_arcsinh
+arctan = _is_arctan
+arctanh = _is_arctanh
+batch_norm = _is_batch_norm
+clip = _is_clip
+concat = _is_concat
+concatenate = _is_concatenate
+divide = _is_divide
+fix = _is_fix
+ger = _is_ger
+greater = _is_greater
+greater_equal = _is_greater_equal
+hinge_embedding_loss = _is_hinge_embedding_loss
+instance_norm = _is_instance_norm
+less = _is_less
+less_equal = _is_less_equal
+moveaxis = _is_moveaxis
+multiply = _is_multiply
+negative = _is_negative
+not_equal = _is_not_equal
+row_stack = _is_row_stack
+sgn = _is_sgn
+subtract = _is_subtract
+swapdims = _is_swapdims
+trapz = _is_trapz
+true_divide = _is_true_divide

@@ -1,0 +1,310 @@
+"""One declaration for each public op, beside the function itself.
+
+A declaration says under which names PyTorch has the op (function, method, in-place forms, Python
+operators, aliases), and what is to be known of its builders: autocast's class, the name of the
+gradient's node. What users see is derived from it: `torch.x`, `Tensor.x` and `x_` in `publish.py`,
+the table in docs/ops.md, the cases that the tests ask for.
+
+    sin = unary("sin", on_float(ops.sin), casts=...)         elementwise, of one tensor
+    mul = binary("mul", _mul, operator="mul")                 elementwise, of two
+    @public("cumsum", _cumsum, in_place=True)                 any other: decorates the function
+    def cumsum(input, dim, ...): ...
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from tilewright.ir.location import at_user_line
+from tilewright.ir.op import Op
+
+from .. import recording
+from ..recording import Handle, clock, record, resolve
+from ..recording.builders import Cast, Casts, Gradient, builder, facts
+from .arguments import into
+from .promotion import can_cast
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from ..types import Number
+
+Function = Callable[..., Any]
+
+
+class Unary(Protocol):
+    def __call__(self, input: Tensor, *, out: Tensor | None = None) -> Tensor: ...
+
+
+class Binary(Protocol):
+    def __call__(
+        self, input: Number | Tensor, other: Number | Tensor, *, out: Tensor | None = None
+    ) -> Tensor: ...
+
+
+def without_operator(*primitives: Op) -> dict[Op, str]:
+    """`unexportable`, where ONNX has no operator for the primitives."""
+    return dict.fromkeys(
+        primitives, "ONNX has no operator for it, and no short formula is accurate"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A public op.
+
+    function, method: torch.x and Tensor.x. in_place, in_place_function: Tensor.x_ and torch.x_.
+    operators: methods by the names that Python gives them. aliases: other names of all of these.
+    operands: how many tensors an elementwise op takes that takes nothing else, else 0.
+    builders: those that are the op's own, declared with it.
+    unexportable: the primitives of it that have no ONNX form, each with the reason.
+    """
+
+    name: str
+    function: Function | None = None
+    method: Function | None = None
+    in_place: Function | None = None
+    in_place_function: Function | None = None
+    operators: Mapping[str, Function] | None = None
+    aliases: tuple[str, ...] = ()
+    unexportable: Mapping[Op, str] | None = None
+    operands: int = 0
+    builders: tuple[Function, ...] = ()
+
+    @property
+    def casts(self) -> dict[str, Cast]:
+        """What autocast does to the operands, by the kind of device."""
+        known = [facts(build) for build in self.builders]
+        return {kind: cast for each in known if each for kind, cast in each.casts.items()}
+
+    @property
+    def takes_out(self) -> bool:
+        """Whether the result can be written to a tensor that is given as `out`."""
+        return self.function is not None and "out" in inspect.signature(self.function).parameters
+
+
+DECLARED: dict[str, Declaration] = {}
+_F = TypeVar("_F", bound=Function)
+
+
+def _declare(declaration: Declaration) -> None:
+    if declaration.name in DECLARED:
+        raise ValueError(f"{declaration.name} is declared twice")
+    DECLARED[declaration.name] = declaration
+
+
+def public(
+    name: str,
+    *builders: Function,
+    function: bool = True,
+    method: bool | Function = True,
+    in_place: bool | Callable[[str, Function], Function] = False,
+    in_place_function: bool = False,
+    operators: Mapping[str, Function] | None = None,
+    aliases: tuple[str, ...] = (),
+    unexportable: Mapping[Op, str] | None = None,
+    casts: Casts = None,
+    gradient: Gradient = None,
+) -> Callable[[_F], _F]:
+    """Declare the public op that the decorated function is; its builders are declared with it.
+
+    method: whether a tensor has it, or what it has if its arguments come in another order.
+    in_place: whether there is `x_`, or what makes it of the method, by default `overwriting`.
+    """
+    for build in builders:
+        # A builder that is declared by itself is only named here.
+        if facts(build) is None or casts is not None or gradient is not None:
+            builder(name, casts=casts, gradient=gradient)(build)
+
+    def declare(written: _F) -> _F:
+        own = written if method is True else method or None
+        write = None
+        if in_place:
+            assert own is not None, f"{name}_ is made of a method"
+            write = (overwriting if in_place is True else in_place)(name, own)
+        _declare(
+            Declaration(
+                name,
+                written if function else None,
+                own,
+                write,
+                write if in_place_function else None,
+                operators,
+                aliases,
+                unexportable,
+                builders=builders,
+            )
+        )
+        return written
+
+    return declare
+
+
+def unary(
+    name: str,
+    build: Function,
+    *,
+    in_place: bool = True,
+    in_place_function: bool = True,
+    operator: str | None = None,
+    aliases: tuple[str, ...] = (),
+    unexportable: Mapping[Op, str] | None = None,
+    casts: Casts = None,
+    gradient: Gradient = None,
+) -> Unary:
+    """Declare an elementwise op of one tensor; returns torch.x."""
+    builder(name, casts=casts, gradient=gradient)(build)
+    method = recording.unary(build, name, _doc(name, build))
+    write = overwriting(name, method) if in_place else None
+
+    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+        if not isinstance(input, Handle):
+            raise TypeError(
+                f"{name}(): argument 'input' (position 1) must be Tensor, not "
+                f"{type(input).__name__}{at_user_line()}"
+            )
+        return into(out, record(build, input))
+
+    _name(function, name, build)
+    _declare(
+        Declaration(
+            name,
+            function,
+            method,
+            write,
+            write if in_place_function else None,
+            {f"__{operator}__": method} if operator else None,
+            aliases,
+            unexportable,
+            operands=1,
+            builders=(build,),
+        )
+    )
+    return function
+
+
+def binary(
+    name: str,
+    build: Function,
+    *,
+    numbers: bool = True,
+    in_place: bool = True,
+    in_place_function: bool = False,
+    operator: str | None = None,
+    compares: str | None = None,
+    aliases: tuple[str, ...] = (),
+    casts: Casts = None,
+    gradient: Gradient = None,
+    floats: bool = False,
+    widens: bool = False,
+) -> Binary:
+    """Declare an elementwise op of two tensors; returns torch.x.
+
+    numbers: whether one of the two may be a number. operator, compares: Python's name of it, if it
+    is an arithmetic operator or a comparison. floats, widens: of the builder, see there.
+    """
+    builder(name, casts=casts, gradient=gradient, floats=floats, widens=widens)(build)
+    method = recording.binary(build, name, numbers=numbers, doc=_doc(name, build))
+    swapped = recording.binary(build, name, swapped=True)
+    write = recording.in_place_binary(build, overwriting(name, method)) if in_place else None
+
+    def function(
+        input: Number | Tensor, other: Number | Tensor, *, out: Tensor | None = None
+    ) -> Tensor:
+        if isinstance(input, Handle):
+            result = method(input, other)
+        elif isinstance(other, Handle) and numbers:
+            result = swapped(other, input)
+        else:
+            result = NotImplemented
+        if result is NotImplemented:
+            raise TypeError(
+                f"{name}(): expected at least one Tensor and numbers, got {type(input).__name__} "
+                f"and {type(other).__name__}{at_user_line()}"
+            )
+        return into(out, result)
+
+    _name(function, name, build)
+    _declare(
+        Declaration(
+            name,
+            function,
+            method,
+            write,
+            write if in_place_function else None,
+            arithmetic(operator, build)
+            if operator
+            else comparison(compares, build)
+            if compares
+            else None,
+            aliases,
+            operands=2,
+            builders=(build,),
+        )
+    )
+    return function
+
+
+def _doc(name: str, build: Function) -> str:
+    return f"{name}, elementwise. {build.__doc__ or ''}".strip()
+
+
+def _name(function: Function, name: str, build: Function) -> None:
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = __name__.partition(".")[0]  # it is pickled as torch.x
+    function.__doc__ = _doc(name, build)
+
+
+def arithmetic(name: str, build: Function, by_number: Function | None = None) -> dict[str, Any]:
+    """Python's operator `name` of a builder: a ∘ b, its reflected form and its in-place form.
+
+    by_number: the builder of a number ∘ a tensor, where it is another one.
+    """
+    swapped = recording.binary(by_number or build, f"__r{name}__", swapped=True)
+    write = overwriting(name, recording.binary(build, f"__i{name}__"))
+    return {
+        f"__{name}__": recording.binary(build, f"__{name}__"),
+        f"__r{name}__": swapped,
+        f"__i{name}__": recording.in_place_binary(build, write),
+    }
+
+
+def comparison(name: str, build: Function) -> dict[str, Any]:
+    """Python's comparison `name` of a builder. Nothing equals None or a string."""
+    method = recording.binary(build, f"__{name}__")
+
+    def compare(self: Tensor, other: Number | Tensor) -> Tensor:
+        if other is None or isinstance(other, str):
+            return NotImplemented
+        return method(self, other)
+
+    return {f"__{name}__": compare}
+
+
+def overwriting(name: str, method: Function) -> Function:
+    """The in-place form of a method: its result overwrites the tensor."""
+
+    def write(self: Any, *args: Any, **options: Any) -> Any:
+        # No epoch ends in between: the op reads the old value, it doesn't save it for later.
+        recording.claim()
+        before = clock.holding
+        try:
+            clock.holding = before + 1
+            result = method(self, *args, **options)
+            if result is NotImplemented:
+                return result
+            node = resolve(result)
+        finally:
+            clock.holding = before
+        own = self.dtype
+        if node.dtype is not own and not can_cast(node.dtype, own):
+            raise RuntimeError(
+                f"result type {node.dtype} can't be cast to the desired output type "
+                f"{own}{at_user_line()}"
+            )
+        return recording.assign(self, node)
+
+    write.__name__ = write.__qualname__ = f"{name}_"
+    return write

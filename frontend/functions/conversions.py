@@ -1,0 +1,42 @@
+"""Methods that convert to a dtype: `t.float()`, `t.long()`, …"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+
+from ..recording import record
+from ..recording.builders import builder
+from .call import public
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
+cast = builder("to", gradient="ToCopyBackward0")(ops.cast)
+copy_to = builder("to", gradient="ToCopyBackward0")(ops.copy_to)
+
+
+def _to(dtype: DType) -> Callable[..., Any]:
+    def method(self: Tensor, memory_format: str | None = None) -> Tensor:
+        return self if self.dtype is dtype else record(cast, self, dtype)
+
+    return method
+
+
+for _name, _dtype in {
+    "float": dtypes.float32,
+    "double": dtypes.float64,
+    "half": dtypes.float16,
+    "bfloat16": dtypes.bfloat16,
+    "int": dtypes.int32,
+    "long": dtypes.int64,
+    "short": dtypes.int16,
+    "char": dtypes.int8,
+    "byte": dtypes.uint8,
+    "bool": dtypes.bool_,
+}.items():
+    public(_name, function=False)(_to(_dtype))

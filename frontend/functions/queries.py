@@ -1,0 +1,62 @@
+"""Functions of tensors that answer with a value of Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import recording
+from ..recording import Handle
+from . import elementwise
+from .arguments import as_handle
+from .call import public
+from .promotion import can_cast, promote_types, result_dtype
+
+if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
+    from .._tensor import Tensor
+    from ..types import Number
+
+public("can_cast", method=False)(can_cast)
+public("promote_types", method=False)(promote_types)
+
+
+@public("is_tensor", method=False)
+def is_tensor(obj: Any) -> bool:
+    """Whether it is a tensor."""
+    return isinstance(obj, Handle)
+
+
+@public("is_floating_point", method=False)
+def is_floating_point(input: Tensor) -> bool:
+    """Whether its elements are floating point numbers."""
+    return input.is_floating_point()
+
+
+@public("numel", method=False)
+def numel(input: Tensor) -> int:
+    """How many elements it has."""
+    return input.numel()
+
+
+@public("result_type", method=False)
+def result_type(a: Number | Tensor, b: Number | Tensor) -> DType:
+    """The dtype of an operation on the two."""
+    like = a if isinstance(a, Handle) else b
+    return result_dtype(
+        recording.resolve(as_handle(a, like)), recording.resolve(as_handle(b, like))
+    )
+
+
+@public("equal")
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape and elements."""
+    return input.shape == other.shape and bool((input == other).all().item())
+
+
+@public("allclose")
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether |input - other| <= atol + rtol * |other| everywhere."""
+    return bool(elementwise.isclose(input, other, rtol, atol, equal_nan).all().item())

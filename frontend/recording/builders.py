@@ -1,0 +1,104 @@
+"""What is declared of builders, the functions of nodes that `record` takes.
+
+A declaration belongs to the builder itself. Under what name its definition stands says nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tilewright.ir.op import Op
+
+
+class Cast(enum.Enum):
+    """What autocast does to the floating operands of a call, except those of float64."""
+
+    LOWER = "to the dtype of the mode"
+    LOWER_BEFORE = "as LOWER, but only the operands that `recording.lowered` is given"
+    FLOAT32 = "to float32"
+    WIDEST = "to the widest dtype among them"
+    FIRST = "to the dtype of the first"
+    REFUSED = "the call is an error"
+
+
+LOWER, LOWER_BEFORE, FLOAT32, WIDEST, FIRST, REFUSED = Cast
+KINDS = ("cpu", "cuda")  # the kinds of devices that autocast tells apart
+
+Casts = Cast | Mapping[str, Cast] | None
+Gradient = str | Callable[[Sequence[Any]], str] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a builder.
+
+    name: that of its calls, in PyTorch's words. casts: what autocast does, by the kind of device.
+    gradient: the name of its `grad_fn`, or a function that makes it of a call's arguments; by
+    default it follows from `name`. floats: integers become floats in it, so a number beside them
+    stays what it is. widens: it doesn't round a number beside a half.
+    """
+
+    name: str = ""
+    casts: Mapping[str, Cast] = field(default_factory=dict)
+    gradient: Gradient = None
+    floats: bool = False
+    widens: bool = False
+
+    def grad_fn(self, args: Sequence[Any]) -> str:
+        """The name that `grad_fn` shows for a call with `args`."""
+        if self.gradient is None:
+            return f"{camel(self.name)}Backward0"
+        return self.gradient if isinstance(self.gradient, str) else self.gradient(args)
+
+
+_FACTS: dict[Any, Facts] = {}
+_Build = TypeVar("_Build", bound=Callable[..., Any])
+
+
+def builder(
+    name: str,
+    *,
+    casts: Casts = None,
+    gradient: Gradient = None,
+    floats: bool = False,
+    widens: bool = False,
+) -> Callable[[_Build], _Build]:
+    """Declare a builder: a decorator, or called with a builder that some function made."""
+    said = Facts(name, by_kind(casts), gradient, floats, widens)
+
+    def declare(build: _Build) -> _Build:
+        before = _FACTS.setdefault(build, said)
+        if before != said:
+            raise ValueError(f"a builder is declared twice: as {before} and as {said}")
+        return build
+
+    return declare
+
+
+def by_kind(casts: Casts) -> dict[str, Cast]:
+    """What autocast does by the kind of device; one class alone is that of all kinds."""
+    return dict.fromkeys(KINDS, casts) if isinstance(casts, Cast) else dict(casts or {})
+
+
+def facts(build: Any) -> Facts | None:
+    """What is declared of a builder, if anything is."""
+    return _FACTS.get(build)
+
+
+def all_facts() -> list[tuple[Any, Facts]]:
+    """The declared builders."""
+    return list(_FACTS.items())
+
+
+def name_of(build: Any) -> str:
+    """The name of a builder's calls: as declared, or that of the op if it is one."""
+    known = _FACTS.get(build)
+    return known.name if known is not None else build.name if isinstance(build, Op) else ""
+
+
+def camel(name: str) -> str:
+    """`index_put` as `IndexPut`."""
+    return "".join(w[:1].upper() + w[1:] for w in name.strip("_").split("_"))

@@ -1,0 +1,12 @@
+"""What arguments of several functions may be, by the names that torch.types has for them."""
+
+from __future__ import annotations
+
+import os
+from typing import IO
+
+from .devices import device
+
+Number = int | float | bool
+DeviceLike = device | str | int
+FileLike = str | os.PathLike[str] | IO[bytes]
