@@ -98,8 +98,8 @@ def test_an_op_is_declared_once() -> None:
 @pytest.mark.parametrize("name", OPS)
 def test_every_op_has_a_case(name: str) -> None:
     assert name in api_cases.covered(DECLARED), (
-        f"{name} is declared, and no case of tests/support/api_cases.py calls it: add one, or name in "
-        "ELSEWHERE the test that compares it with PyTorch"
+        f"{name} is declared, and no case of tests/support/api_cases.py calls it: add one, or "
+        "name in ELSEWHERE the test that compares it with PyTorch"
     )
 
 
