@@ -212,6 +212,7 @@ def test_kernels_that_cannot_be_measured_are_skipped_and_the_others_tuned() -> N
 
 
 @needs_llvm
+@pytest.mark.slow
 def test_a_training_step_with_an_optimizer_is_tuned() -> None:
     """Updates of many parameters are one kernel, whose members share a schedule."""
     net = tw.nn.Sequential(tw.nn.Linear(40, 30), tw.nn.ReLU(), tw.nn.Linear(30, 5))
