@@ -17,7 +17,7 @@ from ._tensor import Tensor
 from .functions.generator import Generator
 from .functions.reduction import Dim
 from .recording import Handle
-from .return_types import Bounds, Indexed
+from .return_types import Bounds, Indexed, Parts
 from .types import Number
 
 class Methods(Handle):

@@ -42,6 +42,7 @@ SOURCES = {
     "Dim": ".functions.reduction",
     "Generator": ".functions.generator",
     "Indexed": ".return_types",
+    "Parts": ".return_types",
     "Literal": "typing",
     "Number": ".types",
     "Self": "typing_extensions",
