@@ -93,6 +93,7 @@ NAMES: dict[str, Any] = {
     "Indexed": return_types.Indexed,
     "Literal": Literal,
     "Number": types.Number,
+    "Parts": return_types.Parts,
     "Self": tw.Tensor,
     "Sequence": Sequence,
     "Tensor": tw.Tensor,

@@ -539,7 +539,7 @@ WRITES: tuple[Case, ...] = tuple(
 ELSEWHERE: dict[str, str] = dict.fromkeys(
     "rand randn randint randperm rand_like randn_like randint_like normal bernoulli multinomial "
     "uniform_ normal_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_".split(),
-    "test_generators.py",
+    "frontend/functions/test_generators.py",
 )
 
 
