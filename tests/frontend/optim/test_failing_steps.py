@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def test_the_steps_that_are_left_are_pytorchs(
 
 SCRIPT = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 import tilewright, test_failing_steps as t
 for optimizer in ("momentum", "Adam"):
     for broken in t.BREAKS:
@@ -110,8 +111,8 @@ for optimizer in ("momentum", "Adam"):
 
 @pytest.mark.parametrize("env", [{"TW_CPU": "numpy"}, {"TW_CPU": "llvm"}, {"TW_EAGER": "1"}])
 def test_on_each_engine(env: dict[str, str], torch: Any, run_python: Any) -> None:
-
-    lines = run_python(SCRIPT.format(tests=str(SUPPORT)), env=env).splitlines()
+    folders = [str(SUPPORT), str(Path(__file__).parent)]
+    lines = run_python(SCRIPT.format(tests=folders), env=env).splitlines()
     for optimizer in ("momentum", "Adam"):
         for broken in BREAKS:
             losses, errors, weights = train(torch, optimizer, broken, 2, False)
