@@ -137,7 +137,7 @@ def test_nodes_and_edges_are_those_of_the_recording(program: Callable[[], Work])
     assert len(parse_graph(module)) == len(report.plan.recorded)
 
 
-def test_attributes_of_a_node() -> None:
+def test_attributes_of_a_node(fresh_tables: None) -> None:
     x = randn(3, 4)
     graph = inspection.graph_of(lambda: (x * x).sum(1))
     (product,) = [n for n, d in graph.nodes(data=True) if d["op"] == "mul"]
