@@ -442,7 +442,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """As `scatter`, but "sum", "prod", "amax" or "amin" reduces the elements that meet at a place."""
+    """As `scatter`, but "sum", "prod", "amax" or "amin" combines elements that meet at a place."""
     if reduce == "mean" or not include_self:
         raise NotImplementedError(
             f"scatter_reduce with reduce={reduce!r}, include_self={include_self} is not "

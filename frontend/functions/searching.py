@@ -45,7 +45,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 @public("histc")
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Counts of elements in `bins` equal bins from `min` to `max`; if these are equal, over the data."""
+    """Counts of elements in `bins` equal bins from `min` to `max`, or over the data if these are
+    equal."""
     if bins <= 0:
         raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}{at_user_line()}")
     x = shapes.reshape(input.detach(), -1)
