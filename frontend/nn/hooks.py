@@ -33,7 +33,7 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
     def add(
         self, kind: str, hook: Callable[..., Any], prepend: bool, **marks: bool
     ) -> RemovableHandle:
-        """Add a hook. marks: whether each attribute that marks hooks (`ALWAYS`, …) marks this one."""
+        """Add a hook. marks: whether attributes that mark hooks (`ALWAYS`, …) mark this one."""
         wanted = [self[name] for name, wants in marks.items() if wants]
         return add_hook(hook, self[kind], *wanted, prepend=prepend)
 

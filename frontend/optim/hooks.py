@@ -41,7 +41,7 @@ class Hooked:
         return list(self.__dict__.get(name, {}).values())
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(optimizer, args, kwargs) before each step; it may return other (args, kwargs)."""
+        """Call hook(optimizer, args, kwargs) before each step; it may return new (args, kwargs)."""
         return self._registered(STEP_PRE, hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:

@@ -315,7 +315,7 @@ def _unpacked(name: str, value: Any, p: Any) -> Any:
 def zeros_for(p: Tensor, value: float = 0.0) -> Tensor:
     """A tensor of `value` like `p`, in memory of its own.
 
-    A recorded constant would give the first step a graph of its own.
+    Not a recorded constant, which would give the first step a graph of its own.
     """
     shape, dtype, device = p._meta()
     array = np.zeros(tuple(shape), dtype=dtype.np)

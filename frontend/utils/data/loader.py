@@ -35,9 +35,9 @@ class DataLoader(Generic[T]):
     source of the shuffling and of the workers' seeds.
 
     num_workers: the number of processes that load batches; with 0 this process loads them. Each
-    worker has `prefetch_factor` batches under way (2 by default) and calls worker_init_fn(id) first.
-    persistent_workers keeps workers for the next epoch. timeout: seconds to wait for a batch, 0 to
-    wait without limit. in_order: batches come in the order of the sampler.
+    worker has `prefetch_factor` batches under way (2 by default). worker_init_fn(id) is called in
+    each worker. persistent_workers keeps workers for the next epoch. timeout: seconds to wait for a
+    batch, 0 to wait without limit. in_order: batches come in the order of the sampler.
     multiprocessing_context: the way workers start, as a name (fork, spawn, forkserver) or a
     context. pin_memory: whether batches come in pinned memory, which a GPU copies from by itself.
     """
@@ -173,7 +173,7 @@ class DataLoader(Generic[T]):
         return self.dataset, self.collate_fn, batched, self.batch_size, self.drop_last
 
     def _index_iterator(self) -> Iterator[Any]:
-        """The indices of each batch; for a dataset without indices, a placeholder for each batch."""
+        """The indices of each batch; None, without end, for a dataset without indices."""
         if isinstance(self.dataset, IterableDataset):
             return itertools.repeat(None)
         return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)

@@ -73,7 +73,7 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, left = len(self.data_source), self.num_samples
         if self.replacement:
-            # In blocks, as num_samples may be large. Nobody else draws from the generator meanwhile.
+            # In blocks, as num_samples may be large. Nobody else draws from it meanwhile.
             generator = self.generator or _generator()
             while left > 0:
                 count = min(left, _BLOCK)
