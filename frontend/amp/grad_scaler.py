@@ -126,7 +126,7 @@ class GradScaler:
         return found
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Call `optimizer.step(*args)`, unless a gradient is infinite or NaN; returns its result."""
+        """Call `optimizer.step(*args)` unless a gradient is infinite or NaN. Returns its result."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs or args:

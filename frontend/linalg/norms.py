@@ -98,8 +98,8 @@ def norm(
 ) -> Tensor:
     """`vector_norm` over one dimension, or `matrix_norm` over two.
 
-    Without `dim`, the input must be a vector or matrix. Without `ord` too, the norm is that of all
-    elements as one vector.
+    With `ord` and without `dim`, the input must be a vector or matrix. Without both, all elements
+    are taken as one vector.
     """
     options: dict[str, Any] = {"dtype": dtype, "out": out}
     dims = (dim,) if isinstance(dim, int) else dim
