@@ -522,7 +522,7 @@ class Tensor(Methods):
         return -1 if index is None else index
 
     def pin_memory(self, device: DeviceLike | None = None) -> Tensor:
-        """A copy in pinned memory, which a GPU copies from by itself; or the tensor if it is pinned.
+        """A copy in pinned memory, which a GPU copies from by itself; a pinned tensor itself.
 
         Without a GPU, the tensor itself. After a write in place the tensor may be unpinned.
         """

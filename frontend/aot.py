@@ -42,9 +42,9 @@ def compile(
 ) -> Package:
     """Compile a call of a module (in eval mode) or function, and write it to one file.
 
-    args, kwargs: the call's arguments. Their tensors are the inputs, of fixed shapes and dtypes; all
-    other values that the call reads are written to the file. target: the chip, such as sm_80, sm_90
-    or sm_100. schedule: a function of a kernel and the target that says how the kernel is cut.
+    args, kwargs: the call's arguments. Their tensors are the inputs, of fixed shapes and dtypes.
+    All other values that the call reads are written to the file. target: the chip, such as sm_80,
+    sm_90 or sm_100. schedule: a function of a kernel and the target that says how to cut it.
 
     RuntimeError if the call looks at a value while it is recorded, draws random numbers, or has a
     kernel that a GPU can't run.
@@ -105,8 +105,8 @@ class CompiledModel:
         self.inputs, self.outputs = loaded.package.inputs, loaded.package.outputs
 
     def __call__(self, *tensors: Any) -> Any:
-        """The outputs: a tensor, or a tuple of tensors. They are on the GPU if any input is there or
-        if there are no inputs, and on the CPU otherwise."""
+        """The outputs: a tensor, or a tuple of tensors. They are on the GPU if any input is there
+        or if there are no inputs, and on the CPU otherwise."""
         self._check(tensors)
         device = self._loaded.device
         found = self._loaded.run([self._buffer(t) for t in tensors])

@@ -1,8 +1,8 @@
 """Streams and events.
 
 Work is recorded and runs when a value is needed. So pending work is computed before a stream
-changes, and before an event of the current stream is recorded or waited for: it belongs to the
-stream or event before. Streams run side by side. Where one needs another's results or memory, the
+changes, and before an event of the current stream is recorded or waited for: it was called before
+them. Streams run side by side. Where one needs another's results or memory, the
 runtime lets it wait (`runtime/cuda/streams.py`). So programs are right whether they synchronize
 their streams or forget to.
 """
