@@ -9,7 +9,7 @@ import importlib as _importlib
 import os as _os
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # before the rest, whose names a checker takes for our own
+if TYPE_CHECKING:  # first: a checker takes the names below for our own
     from ._names import *  # noqa: F403
 
 from tilewright.ir.dtype import (
@@ -60,7 +60,7 @@ from .functions.creation import (
     zeros,
     zeros_like,
 )
-from .publish import *  # noqa: F403  (its __all__ is made of the declared ops)
+from .publish import *  # noqa: F403  (its __all__ lists the declared ops)
 from .publish import LATE as _LATE
 from .publish import MODULES as _SUBMODULES
 from .publish import late as _late
@@ -168,12 +168,12 @@ def _later(name: str) -> Any:
     )
 
 
-if not TYPE_CHECKING:  # a checker is told every name, see tools/stubs.py
+if not TYPE_CHECKING:  # tools/stubs.py tells a checker every name
     __getattr__ = _later
 
 
 def get_device_module(device: DeviceLike | None = None) -> Any:  # noqa: F811  (its argument's name is PyTorch's)
-    """The module of a device's kind: `torch.cuda`, where there is no other."""
+    """The module for a device's kind: always `torch.cuda`."""
     from .devices import device as Device
 
     kind = Device("cuda" if device is None else device).type
@@ -199,7 +199,7 @@ strided, contiguous_format, preserve_format, channels_last = (
 if _os.environ.get("TW_TUNE"):
     from .tuning import online as _online
 
-# What is public. Modules of our own are imported by their full path: they are no names of torch.
+# The public names. Private modules are imported by their full path: they are no names of torch.
 for _name, _value in list(globals().items()):
     if getattr(_value, "__name__", "") == f"{__name__}.{_name}" and _name not in _SUBMODULES:
         del globals()[_name]

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from .autograd.hooks import RemovableHandle
     from .types import DeviceLike, Number
 
-_fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # what Python has there for an instance
+_fields = Handle.__mro__[-2].__dict__["__dict__"].__get__  # Python's own `__dict__` of an instance
 _OWN = {name for kind in Handle.__mro__[:-1] for name in vars(kind)}
 
 
 class Attributes(Mirror):
-    """The attributes that a program gave to a tensor, without those it has for itself."""
+    """The attributes that a program gave to a tensor, without the tensor's own."""
 
     __slots__ = ("_written",)
 
@@ -52,7 +52,7 @@ class Attributes(Mirror):
 
 
 if TYPE_CHECKING:
-    from ._methods import Methods  # what the declared ops add; tools/stubs.py writes it
+    from ._methods import Methods  # the methods of declared ops; tools/stubs.py writes them
 else:
     Methods = Handle
 
@@ -60,7 +60,7 @@ else:
 class Tensor(Methods):
     """A multi-dimensional array on a device, recorded when called, computed when read.
 
-    Made by torch.tensor and the other creation functions; Tensor(data) makes a float32 copy of
+    torch.tensor and the other creation functions make tensors. Tensor(data) makes a float32 copy of
     `data`, Tensor(2, 3) zeros of that shape.
     """
 
@@ -90,7 +90,7 @@ class Tensor(Methods):
         own.clear()
         own.update(attributes)
 
-    # ---- what it is --------------------------------------------------------------------------
+    # ---- properties --------------------------------------------------------------------------
 
     def _meta(self) -> tuple[Size, DType, str]:
         node = self._node
@@ -468,8 +468,8 @@ class Tensor(Methods):
         """to(dtype), to(device), to(device, dtype) or to(other): the tensor itself if nothing
         changes.
 
-        non_blocking: whether a copy from a GPU is only begun; who reads it waits. Copies to a GPU
-        never wait.
+        non_blocking: whether a copy from a GPU is only begun; reading its values waits for it.
+        Copies to a GPU never wait.
         """
         dtype, where, copy, non_blocking = (
             kwargs.pop("dtype", None),
@@ -517,23 +517,23 @@ class Tensor(Methods):
         return self.to(device="cuda" if device is None else device)
 
     def get_device(self) -> int:
-        """The number of the GPU it is on, -1 for the CPU."""
+        """The number of the tensor's GPU, -1 for the CPU."""
         index = self.device.index
         return -1 if index is None else index
 
     def pin_memory(self, device: DeviceLike | None = None) -> Tensor:
-        """A copy in pinned memory, which a GPU copies from by itself, or the tensor if it is there.
+        """A copy in pinned memory, which a GPU copies from by itself; a pinned tensor itself.
 
-        Without a GPU it is the tensor. A write in place may leave pinned memory behind.
+        Without a GPU, the tensor itself. After a write in place the tensor may be unpinned.
         """
         return pinned(self)
 
     def is_pinned(self, device: DeviceLike | None = None) -> bool:
-        """Whether its value is in memory that `pin_memory` got."""
+        """Whether its value is in memory from `pin_memory`."""
         return is_pinned(self)
 
     def record_stream(self, stream: Any) -> None:
-        """Nothing: who uses memory, in which stream, is known without being told."""
+        """Do nothing: the runtime knows which streams use which memory."""
 
     def type(
         self, dtype: DType | str | type | None = None, non_blocking: bool = False, **_: Any
@@ -544,7 +544,7 @@ class Tensor(Methods):
         return typed.name_of(self) if dtype is None else typed.cast(self, dtype, non_blocking)
 
     def new(self, *data: Any, **options: Any) -> Tensor:
-        """A tensor of this one's type: of data, or of a size."""
+        """A tensor of this tensor's type, made from data or of a size."""
         from .functions import typed
 
         _, dtype, device = self._meta()
@@ -636,13 +636,14 @@ class Tensor(Methods):
         )
 
     def fill_diagonal_(self, fill_value: Number, wrap: bool = False) -> Self:
-        """`fill_value` on the main diagonal; of a tall matrix again below each square if `wrap`."""
+        """Write `fill_value` to the main diagonal. With `wrap` the diagonal begins again below each
+        square of a tall matrix."""
         rank, shape = self.dim(), self.shape
         if rank < 2:
             raise RuntimeError(f"dimensions must larger than 1{at_user_line()}")
         if rank > 2 and len(set(shape)) > 1:
             raise RuntimeError(f"all dimensions of input must be of equal length{at_user_line()}")
-        # Of a tall matrix the rows after each square begin anew, one row left out in between.
+        # Below each square of a tall matrix, one row is left out and the diagonal begins anew.
         starts = range(0, shape[0], shape[1] + 1) if wrap and rank == 2 else (0,)
         for start in starts:
             line = parts.slice_dim(self, 0, start, shape[0])
@@ -652,7 +653,7 @@ class Tensor(Methods):
         return self
 
     def resize_(self, *sizes: Any) -> Self:
-        """Another shape in place; new elements are zero."""
+        """Change the shape in place; new elements are zero."""
         shape = arguments.sizes(sizes)
         if tuple(self.shape) == shape:
             return self

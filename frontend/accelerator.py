@@ -1,4 +1,4 @@
-"""torch.accelerator: the kind of device that a program computes on, whatever it is: here CUDA."""
+"""torch.accelerator: the kind of device that a program computes on; here always CUDA."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def current_accelerator(check_available: bool = False) -> device | None:
-    """The device of that kind; None where there is none."""
+    """The accelerator's device; None if there is none."""
     return device("cuda") if is_available() else None
 
 

@@ -1,4 +1,4 @@
-"""Ahead of time: models compiled for a GPU that needn't be there, and run where no compiler is.
+"""Ahead of time: compile models for a GPU that needn't be there, and run them without a compiler.
 
 torch.aot.compile(model, (torch.randn(8, 3, 224, 224),), "model.tw", target="sm_90")
 model = torch.aot.load("model.tw")     # on the machine with the GPU; without Triton
@@ -42,9 +42,9 @@ def compile(
 ) -> Package:
     """Compile a call of a module (in eval mode) or function, and write it to one file.
 
-    args, kwargs: of the call; their tensors are the inputs, whose shapes and dtypes are fixed, and
-    everything else that is read is written to the file. target: the chip, such as sm_80, sm_90 or
-    sm_100. schedule: how kernels are cut, from a kernel and the target.
+    args, kwargs: the call's arguments. Their tensors are the inputs, of fixed shapes and dtypes.
+    All other values that the call reads are written to the file. target: the chip, such as sm_80,
+    sm_90 or sm_100. schedule: a function of a kernel and the target that says how to cut it.
 
     RuntimeError if the call looks at a value while it is recorded, draws random numbers, or has a
     kernel that a GPU can't run.
@@ -81,7 +81,7 @@ def compile(
 
 
 def load(path: str | Path, device: DeviceLike | None = None) -> CompiledModel:
-    """A model that `compile` wrote, on a GPU (the current one if none is named).
+    """Load a model that `compile` wrote, onto a GPU (the current one if none is named).
 
     RuntimeError if there is no GPU of the kind it was compiled for, or the file is damaged.
     """
@@ -105,8 +105,8 @@ class CompiledModel:
         self.inputs, self.outputs = loaded.package.inputs, loaded.package.outputs
 
     def __call__(self, *tensors: Any) -> Any:
-        """The outputs: a tensor, or a tuple of them. They are on the GPU if an input is, or if
-        there is none, and on the CPU otherwise."""
+        """The outputs: a tensor, or a tuple of tensors. They are on the GPU if any input is there
+        or if there are no inputs, and on the CPU otherwise."""
         self._check(tensors)
         device = self._loaded.device
         found = self._loaded.run([self._buffer(t) for t in tensors])

@@ -1,10 +1,10 @@
 """torch.compile, and torch.compiler: calls replayed without running their Python.
 
-Recording, fusion and kernels need no `compile`: every program has them. What `compile` saves is the
-Python of a function that is called again and again with arguments of the same kind: its calls on
-tensors are not made again, the nodes they would record are looked up.
+Recording, fusion and kernels need no `compile`: every program has them. `compile` saves the Python
+of a function that is called again and again with arguments of the same kind: its calls on tensors
+are not made again, the nodes they would record are looked up.
 
-A call is replayed only if it would take the same way as one that was watched:
+A call is replayed only if it would take the same way as a call that was watched:
 
 1. Its arguments have the same *signature*: nesting, classes, Python numbers and strings by value,
    other objects by identity, tensors by shape, dtype, device, strides, whether they collect
@@ -18,11 +18,10 @@ A call is replayed only if it would take the same way as one that was watched:
    files), made no tensor from host data, changed nothing of Python's, kept no tensor that it didn't
    return, and didn't go backward or end the epoch (an optimizer's step).
 
-What a call writes in place to parameters, buffers and arguments is written again, and random draws
-are drawn anew. The tensors it returns are recorded ones: gradients, hooks, and whatever comes after
-them go on as usual. Where a rule doesn't hold the function is called as if it weren't compiled;
-with `fullgraph=True` that is an error that says why. The first two calls of a signature are the
-ones that are watched.
+A replay writes again in place to parameters, buffers and arguments, and makes new random draws. The
+tensors it returns are recorded ones: gradients, hooks and later calls work as usual. Where a rule
+doesn't hold, the function is called as if it weren't compiled; with `fullgraph=True` that is an
+error that says why. The first two calls of a signature are watched.
 """
 
 from __future__ import annotations
@@ -77,9 +76,9 @@ def compile(
 ) -> Any:
     """A function or module whose calls are replayed instead of run where the rules above allow it.
 
-    fullgraph: RuntimeError that says why where they don't. disable: `model` as it is. dynamic,
-    backend, mode and options choose among compilers in PyTorch: there is one here, whose kernels
-    fit all sizes, and they change nothing. Without `model`: a decorator.
+    fullgraph: raise a RuntimeError that says why where they don't. disable: return `model` as it
+    is. dynamic, backend, mode and options choose among compilers in PyTorch; they change nothing
+    here, where there is one compiler, whose kernels fit all sizes. Without `model`: a decorator.
     """
     if mode is not None and options is not None:
         raise RuntimeError(
@@ -109,5 +108,5 @@ def compile(
 
 
 def is_compiling() -> bool:
-    """False: there is no other way to run than the usual one."""
+    """False: a compiled function runs as any other."""
     return False

@@ -13,9 +13,9 @@ from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices
 
 KINDS = ("cpu", "cuda", "interpret")
-"""The kinds that tensors can be on."""
+"""The kinds of devices that can hold tensors."""
 _NAMED = {*KINDS, *"hip hpu ipu lazy maia meta mps mtia privateuseone vulkan xla xpu".split()}
-"""PyTorch's other kinds have names too: a program may name one before it asks if it is there."""
+"""PyTorch's other kinds: a program may name one before it asks whether it is there."""
 _WRITTEN = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
 
 
@@ -51,7 +51,7 @@ class device:
         return f"device(type='{self._type}'{index})"
 
     def __eq__(self, other: object) -> bool:
-        """As in PyTorch, a device is equal to no string."""
+        """Whether `other` is the same device; as in PyTorch, a device equals no string."""
         return (
             isinstance(other, device) and self._type == other._type and self._index == other._index
         )
@@ -103,7 +103,7 @@ def _parts(type: Any, index: Any) -> tuple[str, int | None]:
 
 @functools.cache
 def named(name: str) -> device:
-    """The device of a canonical name, as tensors have it."""
+    """The device of a canonical name, as tensors store it."""
     return device(name)
 
 
@@ -111,7 +111,7 @@ _stack: list[str] = [os.environ.get("TW_DEVICE", "cpu")]
 
 
 def set_default_device(name: device | str | int | None) -> None:
-    """Where tensors are made when no device is named."""
+    """Set the device of tensors that are made without naming one."""
     _stack[0] = resolve(name)
 
 

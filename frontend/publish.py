@@ -1,7 +1,7 @@
-"""What users see as torch.x and Tensor.x: the declared ops, and the public modules.
+"""The names torch.x and Tensor.x: the declared ops, and the public modules.
 
-Ops of some modules are published before their module is imported: `LATER` lists their names. There
-they are declared as any other, and a test compares.
+The ops of some modules are published before their module is imported: `LATER` lists their names.
+The modules declare them as any other op, and a test compares.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LATER = {
     ),
 }
 
-# Modules of torch that a program may name. What else stands beside them is for our own code.
+# Modules of torch that a program may name. Other modules beside them are private.
 MODULES = frozenset(
     "accelerator amp aot autograd backends compiler cuda inspection library linalg nn onnx optim "
     "random return_types serialization testing types utils version _tensor".split()

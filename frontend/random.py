@@ -1,4 +1,4 @@
-"""torch.random: the generators of random numbers. What they draw is in `functions/sampling.py`."""
+"""torch.random: the generators of random numbers. `functions/sampling.py` draws from them."""
 
 from __future__ import annotations
 

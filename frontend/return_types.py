@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Indexed(NamedTuple):
-    """Values and where they were found."""
+    """Values and their positions."""
 
     values: Tensor
     indices: Tensor

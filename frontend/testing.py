@@ -1,4 +1,4 @@
-"""torch.testing: comparisons that say what differs, and random tensors for tests."""
+"""torch.testing: comparisons that report differences, and random tensors for tests."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _message(text: str, path: tuple[Any, ...], msg: Any) -> str:
 def _pairs(
     a: Any, b: Any, path: tuple[Any, ...], options: _Options
 ) -> Iterator[tuple[Any, Any, tuple[Any, ...]]]:
-    """What is to be compared below two values, and where it is."""
+    """The pairs to compare inside two values, and their places."""
     if _are(Sequence, a, b) and not _are(str, a, a) and not _are(str, b, b):
         if len(a) != len(b):
             text = f"The length of the sequences mismatch: {len(a)} != {len(b)}"
@@ -136,7 +136,7 @@ def _are_comparable(a: Any, b: Any, options: _Options) -> bool:
 
 
 def _difference(a: Any, b: Any, options: _Options) -> str | None:
-    """What differs between two values, in words; None if they are close."""
+    """The difference between two values, in words; None if they are close."""
     if a is None or b is None:
         return None if a is b else f"None mismatch: {a} is not {b}"
     if _are((bool, np.bool_), a, b):
@@ -227,8 +227,8 @@ def make_tensor(
 ) -> Any:
     """A tensor of random numbers in [low, high): by default [-9, 9), of integers [-9, 10).
 
-    noncontiguous: with gaps in its memory. exclude_zero: with the smallest positive normal number
-    (1 of integers) for zeros.
+    noncontiguous: leave gaps in the memory. exclude_zero: replace zeros by the smallest positive
+    normal number (1 for integers).
     """
     if noncontiguous and memory_format is not None:
         raise ValueError(
@@ -260,7 +260,7 @@ def make_tensor(
 
 
 def _interval(dtype: DType, low: float | None, high: float | None) -> tuple[float, float]:
-    """The bounds of the numbers, within those of the dtype."""
+    """The bounds of the numbers, limited to the range of the dtype."""
     least: float
     end: float
     if dtype is dtypes.bool_:

@@ -1,4 +1,4 @@
-"""What arguments of several functions may be, by the names that torch.types has for them."""
+"""Types of arguments of several functions, by the names that torch.types has for them."""
 
 from __future__ import annotations
 

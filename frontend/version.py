@@ -1,4 +1,4 @@
-"""torch.version: what this is, and what it runs on."""
+"""torch.version: the version of the framework, and of CUDA."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ debug = False
 
 
 def __getattr__(name: str) -> Any:
-    """cuda: the version of CUDA that the driver has, None without a GPU."""
+    """cuda: the driver's version of CUDA; None without a GPU."""
     if name == "cuda":
         from .devices import cuda_available
 

@@ -45,8 +45,8 @@ def _kind(device_type: Any) -> str:
 
 
 def get_autocast_dtype(device_type: str) -> DType:
-    """What `autocast(device_type)` casts to: that of the mode, or by default float16 on a GPU and
-    bfloat16 on the CPU."""
+    """The dtype that `autocast(device_type)` casts to: the mode's dtype, or by default float16 on a
+    GPU and bfloat16 on the CPU."""
     kind = _kind(device_type)
     return (clock.casts.dtype(kind) if clock.casts is not None else None) or _defaults[kind]
 
@@ -63,7 +63,7 @@ def set_autocast_enabled(device_type: str, enabled: bool) -> None:
 
 
 def set_autocast_dtype(device_type: str, dtype: DType) -> None:
-    """The dtype that autocast has on the kind of device where none is named."""
+    """Set the dtype of autocast on the kind of device, for calls that name none."""
     kind = _kind(device_type)
     enabled = is_autocast_enabled(kind)
     _defaults[kind] = dtype
@@ -72,16 +72,16 @@ def set_autocast_dtype(device_type: str, dtype: DType) -> None:
 
 
 def is_autocast_cache_enabled() -> bool:
-    """True: a tensor that is cast twice is one node."""
+    """True: two casts of one tensor are one node."""
     return True
 
 
 def set_autocast_cache_enabled(enabled: bool) -> None:
-    """Accepted: there is no cache that could be turned off."""
+    """Accepted, without effect: there is no cache to turn off."""
 
 
 def clear_autocast_cache() -> None:
-    """Nothing is kept."""
+    """Do nothing: there is no cache."""
 
 
 def _set(kind: str, dtype: DType | None) -> None:
@@ -101,8 +101,8 @@ class autocast:
     the dtype that suits them: products and convolutions in `dtype`, sums and losses in float32.
 
     device_type: 'cuda' or 'cpu'. dtype: float16 by default on a GPU, bfloat16 on the CPU. Float64
-    is never cast. cache_enabled: accepted; a cast of one tensor is one node in any case.
-    Parameters stay what they are: a cast is recorded, and its gradient casts back.
+    is never cast. cache_enabled: accepted; casts of one tensor are one node in any case.
+    Parameters keep their dtype: the cast is recorded, and its gradient casts back.
     """
 
     def __init__(
@@ -172,8 +172,8 @@ def custom_fwd(
     device_type: str,
     cast_inputs: DType | None = None,
 ) -> Any:
-    """For `forward` of an autograd.Function: with `cast_inputs`, in autocast floating tensors are
-    cast to it, and autocast is off inside; without, `backward` gets the mode of `forward`."""
+    """Decorate `forward` of an autograd.Function. With `cast_inputs`, autocast casts floating
+    tensors to it and is off inside; without, `backward` runs in the mode of `forward`."""
     kind = _kind(device_type)
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
@@ -204,8 +204,8 @@ def custom_bwd(bwd: None = None, *, device_type: str) -> Callable[[F], F]: ...
 
 
 def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Any:
-    """For `backward` of an autograd.Function whose `forward` has `custom_fwd`: it runs in the same
-    mode."""
+    """Decorate `backward` of an autograd.Function whose `forward` has `custom_fwd`: both run in the
+    same mode."""
     _kind(device_type)
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)

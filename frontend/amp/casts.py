@@ -1,4 +1,4 @@
-"""What autocast does to the operands of a call: what its builder's declaration says.
+"""Autocast's casts of the operands of a call, as its builder's declaration says.
 
 https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
 """
@@ -17,14 +17,14 @@ from tilewright.ir.node import Node
 from ..functions.promotion import to
 from ..recording.builders import Cast, facts, name_of
 
-# The kinds of devices, and the one that declarations name for each.
+# The kinds of devices, each with the kind that declarations name for it.
 KINDS = {"cpu": "cpu", "cuda": "cuda", "interpret": "cuda"}
 
 
 @dataclass(frozen=True)
 class Casts:
-    """The mode of a thread: the dtypes of autocast, by kind of device. Where it is off there is
-    none."""
+    """The mode of a thread: the dtypes of autocast, by kind of device. A kind where autocast is off
+    has none."""
 
     dtypes: tuple[tuple[str, DType], ...]
 
@@ -32,7 +32,7 @@ class Casts:
         return dict(self.dtypes).get(kind)
 
     def __call__(self, build: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
-        """The arguments of a call, its nodes cast as the builder is declared."""
+        """The arguments of a call, with nodes cast as the builder's declaration says."""
         lower = self.dtype(kind := _kind(args))
         cast = None if lower is None else cast_of(build, kind)
         if lower is None or cast in (None, Cast.LOWER_BEFORE):
@@ -59,7 +59,7 @@ class Casts:
         return [to(a, target) if is_cast(a) else a for a in args]
 
     def lowered(self, build: Callable[..., Any], tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """The tensors that a builder is about to be given, cast if its declaration says so."""
+        """The tensors for a builder, cast if its declaration says so."""
         kind = tensors[0].device.type
         lower = self.dtype(kind)
         if lower is None or cast_of(build, kind) is not Cast.LOWER_BEFORE:
@@ -68,7 +68,7 @@ class Casts:
 
 
 def cast_of(build: Callable[..., Any], kind: str) -> Cast | None:
-    """What autocast does to calls of a builder on a kind of device."""
+    """The cast that autocast applies to calls of a builder on a kind of device."""
     known = facts(build)
     return None if known is None else known.casts.get(KINDS[kind])
 
@@ -79,6 +79,6 @@ def _kind(args: Sequence[Any]) -> str:
 
 
 def is_cast(a: Any) -> bool:
-    """Whether autocast may cast a node or tensor; not whatever else a call is given."""
+    """Whether autocast may cast an argument: only nodes and tensors of floats, except float64."""
     dtype = getattr(a, "dtype", None)
     return isinstance(dtype, DType) and dtype.is_floating_point and dtype is not dtypes.float64

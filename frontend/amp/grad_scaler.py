@@ -28,8 +28,8 @@ class _Stage(Enum):
 
 
 class _Step:
-    """What is known of an optimizer between two updates. found_inf: a tensor, 1 if any gradient
-    was infinite or NaN."""
+    """The state of an optimizer between two updates. found_inf: a tensor, 1 if any gradient was
+    infinite or NaN."""
 
     def __init__(self) -> None:
         self.stage = _Stage.READY
@@ -40,9 +40,9 @@ class GradScaler:
     """Scales losses, takes the scale out of gradients, skips steps whose gradients overflowed, and
     finds the largest scale that works.
 
-    init_scale: the first. growth_factor: by which it grows after `growth_interval` steps without
-    overflow; backoff_factor: by which it shrinks after one. With `enabled` False nothing happens:
-    steps are made and losses stay as they are.
+    init_scale: the first scale. After `growth_interval` steps without overflow the scale is
+    multiplied by growth_factor; after an overflow, by backoff_factor. With `enabled` False the
+    scaler does nothing: steps are made and losses stay as they are.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class GradScaler:
         return found
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """`optimizer.step(*args)`, unless a gradient is infinite or NaN; the result of it."""
+        """Call `optimizer.step(*args)` unless a gradient is infinite or NaN. Returns its result."""
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs or args:
@@ -203,7 +203,7 @@ class GradScaler:
         return self._growth_tracker if self._enabled else 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The numbers, or nothing if the scaler is off."""
+        """The numbers of the scaler; an empty dict if it is off."""
         if not self._enabled:
             return {}
         return {

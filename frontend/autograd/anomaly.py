@@ -1,4 +1,4 @@
-"""Anomaly mode: backward passes that look at each gradient, and name the call that made a NaN."""
+"""Anomaly mode: backward passes check each gradient, and name the call that made a NaN."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .grad_fn import GradFn
 
 
 class _State:
-    """enabled: whether the mode is on. check_nan: whether gradients are looked at in it."""
+    """enabled: whether the mode is on. check_nan: whether it checks gradients for NaN."""
 
     enabled = False
     check_nan = True
@@ -30,7 +30,7 @@ def is_anomaly_enabled() -> bool:
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether they look for NaN, in anomaly mode."""
+    """Whether backward passes look for NaN in anomaly mode."""
     return state.check_nan
 
 
@@ -40,15 +40,15 @@ def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
 
 
 def looks() -> bool:
-    """Whether a backward pass looks at its gradients now."""
+    """Whether backward passes check their gradients now."""
     return state.enabled and state.check_nan
 
 
 class set_detect_anomaly:
     """Turn anomaly mode on or off at once; as a context manager, until the block ends.
 
-    check_nan: a gradient with a NaN in it is a RuntimeError that names the call whose derivative
-    gave it. Each gradient is computed by itself for that, and read: for finding errors only.
+    check_nan: raise a RuntimeError for a gradient with a NaN, which names the call whose derivative
+    made it. Each gradient is computed and read by itself for that: use it only to find errors.
     """
 
     def __init__(self, mode: bool, check_nan: bool = True):
@@ -91,7 +91,8 @@ def watches(seeds: Iterable[Node]) -> dict[Node, list[dict[int, Any]]]:
 
 
 class _Look:
-    """A hook that raises where a gradient has a NaN. calls: what used its tensor, and where."""
+    """A hook that raises where a gradient has a NaN. calls: the nodes that used its tensor, and the
+    operand that it was."""
 
     def __init__(self, calls: list[tuple[Node, int]]):
         self.calls = calls

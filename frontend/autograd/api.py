@@ -99,7 +99,7 @@ def backward(
             return
         found = gradients(roots, wanted=wanted, retain_graph=keep, create_graph=create_graph)
         for t, node in found:
-            if t._requires_grad or t.requires_grad:  # it may have been frozen since
+            if t._requires_grad or t.requires_grad:  # unless it was frozen since
                 _accumulate(t, node, create_graph)
     recording.settle()
 
@@ -107,8 +107,8 @@ def backward(
 def _end_earlier_step(create_graph: bool) -> None:
     """End the epoch if it holds a whole step of training: a backward pass and an update by hand.
 
-    Without this a loop that has no optimizer and reads no value would become one graph of all its
-    steps. A pass that is to be differentiated again stays in the epoch of its forward pass.
+    Otherwise a loop without an optimizer that reads no value would become one graph of all its
+    steps. With create_graph the pass stays in the epoch of its forward pass.
     """
     if recording.clock.stepped and not create_graph:
         recording.end_step()

@@ -1,8 +1,8 @@
-"""Backward passes: from the gradients of outputs to those of leaves, as more graph.
+"""Backward passes: record the gradients of leaves, given the gradients of outputs.
 
-A pass goes through the nodes of this epoch first. Where it meets a tensor that was computed in an
-earlier one it goes on in that tensor's history, the latest epoch first, so that each history is
-entered once with its whole gradient.
+A pass goes through the nodes of this epoch first. Where it meets a tensor of an earlier epoch, it
+goes on in that tensor's history. The latest epoch comes first, so that the pass enters each history
+once, with its whole gradient.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TWICE = (
     "they have already been freed). Specify retain_graph=True if you need to backward through the "
     "graph a second time"
 )
-RETAINED = -1  # the id of the hook that keeps the gradient of a tensor that is no leaf: the last
+RETAINED = -1  # the id of the hook that keeps a non-leaf tensor's gradient; it runs last
 
 
 def gradients(
@@ -81,8 +81,8 @@ def gradients(
 
 
 def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, Node]] | None:
-    """The usual case in a few lookups: all of the graph is in this epoch and ends in leaf tensors,
-    each met once. None if it isn't that case."""
+    """The gradients in the usual case, by a few lookups: the whole graph is in this epoch, and ends
+    in leaf tensors that are each met once. None in other cases."""
     node = recording.resolve(t)
     if recording.hooked or recording.contexts or t._grad_freed or node.op is ops.variable:
         return None
@@ -114,10 +114,10 @@ def call_hooks(hooks: dict[int, Callable[[Any], Any]] | None, g: Node) -> Node:
 class _Pass:
     """One backward pass.
 
-    found: gradients by the id of their tensor. wanted: the only tensors asked for, if not all
-        leaves.
-    pending: histories to go through, and the gradients of their nodes. used: those gone through.
-    needed: whether a history leads to a wanted tensor.
+    found: gradients by the id of their tensor. wanted: the ids of the tensors asked for; None for
+        all leaves.
+    pending: histories to go through, and the gradients of their nodes. used: histories that the
+        pass has gone through. needed: whether a history leads to a wanted tensor.
     """
 
     def __init__(self, wanted: Sequence[Any] | None, create_graph: bool):
@@ -135,7 +135,7 @@ class _Pass:
             self.found[id(t)] = (t, g if before is None else before[1] + g)
 
     def arrive(self, target: Tensor, g: Node) -> None:
-        """A gradient has reached a leaf tensor, or a tensor of an earlier epoch."""
+        """Add a gradient that has reached a leaf tensor, or a tensor of an earlier epoch."""
         if isinstance(target, History):
             before = self.pending.get(target)
             self.pending[target] = g if before is None else before + g
@@ -153,9 +153,9 @@ class _Pass:
     def _through(
         self, seeds: dict[Node, Node], inner: dict[Node, Any], hooks: dict[Node, Any]
     ) -> Derivation:
-        """Through nodes of this epoch; `inner`: nodes of tensors that are asked for."""
+        """Go through nodes of this epoch. inner: the nodes of the tensors asked for."""
         for _, cotangents in recording.contexts:
-            cotangents.clear()  # what a pass that failed may have left
+            cotangents.clear()  # a failed pass may have left some
         plain = {n: t for n, t in inner.items() if n.op is not ops.variable}
         if anomaly.looks():
             hooks = _joined(hooks, anomaly.watches(seeds))
@@ -185,7 +185,7 @@ class _Pass:
     def through_histories(self) -> None:
         while self.pending:
             latest = max(h.epoch for h in self.pending)
-            # A gradient reaches last what an epoch read first.
+            # A gradient reaches last the tensors that an epoch read first.
             reached = reversed(self.pending.items())
             batch = {h: g for h, g in reached if h.epoch == latest}
             for history in batch:
@@ -208,10 +208,8 @@ class _Pass:
             self._through_batch(batch, latest)
 
     def _wanted_in(self, batch: Iterable[History]) -> dict[Any, Any]:
-        """Tensors asked for that histories of `batch` belong to, and that nothing in it leads to.
-
-        (Others are found on the way, by `_through_batch`.)
-        """
+        """The tensors asked for whose histories are in `batch`, unless another history there leads
+        to them: `_through_batch` finds those on its way."""
         if self.wanted is None:
             return {}
         own = {h: t for t in self.tensors if (h := _history_of(t)) is not None}
@@ -225,13 +223,13 @@ class _Pass:
         return self.needed[history]
 
     def _leads_on(self, history: History) -> bool:
-        """Whether `history` leads to a wanted tensor; for those before it that is known."""
+        """Whether `history` leads to a wanted tensor. The answer for earlier histories is known."""
         assert self.wanted is not None
         if any(id(t) in self.wanted for t in history.leaf_tensors()):
             return True
         if any(_node_in(t, history) not in (None, history.node) for t in self.tensors):
             return True
-        if history.is_freed:  # what lies before it isn't known
+        if history.is_freed:  # the histories before it aren't known
             return any(
                 own is not None and own.epoch < history.epoch
                 for own in map(_history_of, self.tensors)
@@ -257,13 +255,13 @@ class _Pass:
     def _through_saved(self, batch: dict[History, Node]) -> None:
         """Go on by derivations over the values that the epoch saved.
 
-        Cotangents are added in the same order as within an epoch: on top of those that a target has
-        already.
+        Cotangents are added in the same order as within an epoch: to the ones that a target
+        already has.
         """
         targets = {n: t for history in batch for n, t in history.targets.items()}
         begun = self._begun(targets)
         given: dict[Node, Node] = {}
-        for history, g in batch.items():  # several may have one node: they compute the same
+        for history, g in batch.items():  # histories that compute the same share a node
             before = given.get(history.node)
             given[history.node] = g if before is None else before + g
         given |= begun
@@ -278,7 +276,7 @@ class _Pass:
             self.arrive(targets[node], grad)
 
     def _begun(self, targets: dict[Node, Any]) -> dict[Node, Node]:
-        """One variable of each target that has a gradient already, and that gradient."""
+        """For each target that already has a gradient: one of its variables, and the gradient."""
         found: dict[int, tuple[Node, Node]] = {}
         for node, target in targets.items():
             if isinstance(target, History):
@@ -296,8 +294,8 @@ class _Pass:
             del self.found[id(target)]
 
     def _again(self, batch: dict[History, Node], inner: dict[Node, Any]) -> None:
-        """Record the forward graphs again in this epoch, from their leaves, and go through
-        those."""
+        """Record the forward graphs again in this epoch, from their leaves, and go through the new
+        graphs."""
         mapping: dict[Node, Node] = {}
         attrs: dict[Node, tuple[Any, ...]] = {}
         hooks: dict[Node, list[dict[int, Any]]] = {}
@@ -320,7 +318,7 @@ class _Pass:
 def _revive(
     history: History, mapping: dict[Node, Node], attrs: dict[Node, tuple[Any, ...]]
 ) -> None:
-    """Stand-ins in this epoch for what the graph of `history` begins with."""
+    """Map the inputs of the graph of `history` to stand-ins in this epoch."""
     needed = derive(history.node, placeholder(history.node)).saved if not history.calls else ()
     saved = {value_node(n) for n in needed}
     for node, held in history.leaf_values.items():
@@ -359,14 +357,14 @@ def _hooks_of(history: History) -> dict[Node, list[dict[int, Any]]]:
 
 
 def _is_itself(t: Any, held: tuple[Any, Any, int]) -> bool:
-    """Whether leaf tensor `t` still has the value that was kept."""
+    """Whether leaf tensor `t` still has the value that the history kept."""
     state = t if t._storage is None else t._storage
     own = recording.resolve(t)
     return state is held[1] and not _is_changed(held) and own.op is ops.variable
 
 
 def _history_of(t: Any) -> History | None:
-    """How `t` was computed, if that was in an earlier epoch."""
+    """The history of `t`, if an earlier epoch computed it."""
     if t._storage is None:
         return t._history
     return t._storage._history if t._chain is None else None
@@ -377,7 +375,7 @@ def _history_wanted(history: History, tensors: Sequence[Any]) -> bool:
 
 
 def _node_in(t: Any, history: History) -> Node | None:
-    """The node that `t` was in the graph of `history`, if it was part of it."""
+    """The node of `t` in the graph of `history`, if it has one."""
     own = _history_of(t)
     if own is not None and own.epoch == history.epoch:
         node = own.node
@@ -407,8 +405,8 @@ def _watch(node: Node, hooks: Sequence[dict[int, Any]]) -> Callable[[Node], Node
 
 
 def _no_twin(node: Node, t: Any) -> None:
-    """Interning makes one node of two tensors that compute the same: their gradients can't be told
-    apart where both were used."""
+    """Raise if another tensor shares `node` with `t`. Interning makes one node of two tensors that
+    compute the same, and where both were used their gradients can't be told apart."""
     own = t._storage or t
     if any(h._node is node and (h._storage or h) is not own for h in recording.handles):
         raise RuntimeError(
@@ -427,7 +425,7 @@ def _modified(node: Node) -> RuntimeError:
 
 
 def _instantiate(grads: tuple[Node, ...], mapping: dict[Node, Node]) -> tuple[Node, ...]:
-    """The gradient graph over this epoch's values, found again when the step repeats."""
+    """The gradient graph over this epoch's values. A repeated step finds it in the cache."""
     key = (_instantiate, grads, tuple(mapping.items()))
     table = epoch.table(False)
     found = table.get(key)
@@ -438,7 +436,7 @@ def _instantiate(grads: tuple[Node, ...], mapping: dict[Node, Node]) -> tuple[No
 
 
 def _saved_value(batch: Iterable[History], node: Node) -> Node:
-    """The value of a node, which one of the histories has kept."""
+    """The value of a node, kept by one of the histories."""
     value = value_node(node)
     history = next(h for h in batch if any(value in kept for kept in h.values()))
     if value.op is ops.scalar:

@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class FunctionCtx:
-    """What `forward` leaves for `backward`."""
+    """The object in which `forward` leaves data for `backward`."""
 
     def __init__(self) -> None:
         self.saved: tuple[Any, ...] = ()
@@ -57,7 +57,7 @@ class FunctionCtx:
         return tuple([self._connected(t) for t in self.saved])
 
     def _connected(self, t: Any) -> Any:
-        """An output as the caller of `apply` got it, so that it can be differentiated again."""
+        """The output that the caller of `apply` got, so that it can be differentiated again."""
         place = self._outputs.get(id(t))
         if place is None or self._token is None:
             return t
@@ -99,7 +99,7 @@ class Function:
     @classmethod
     @threads.gives_way
     def apply(cls, *args: Any) -> Any:
-        """Run `forward` without recording it, and take `backward` for its derivative."""
+        """Run `forward` without recording it, with `backward` as its derivative."""
         ctx = FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Handle) and a.requires_grad for a in args)
         with recording.grad_mode(False):
@@ -155,7 +155,8 @@ def _backward_of(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
 ) -> Callable[[dict[int, Node], Node], list[Node | None]]:
-    """The call's `backward` over nodes: from the cotangents of outputs to those of `inputs`."""
+    """The call's `backward` over nodes: takes the cotangents of the outputs, returns the cotangents
+    of `inputs`."""
     metas = [
         (tuple(o.shape), o.dtype, o._meta()[2]) if isinstance(o, Handle) else None for o in outputs
     ]
@@ -217,7 +218,7 @@ def _call_vjp(g: Node, out: Node, *args: Any):
 
 
 def once_differentiable(backward: F) -> F:
-    """A decorator of `backward`: its results can't be differentiated again."""
+    """Decorate `backward` so that its results can't be differentiated again."""
 
     @functools.wraps(backward)
     def once(ctx: Any, *grads: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What `grad_fn` shows: the call that computed a tensor."""
+"""The value of `grad_fn`: the call that computed a tensor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GradFn:
 
     @staticmethod
     def of(node: Node, chain: views.Chain | None = None) -> GradFn:
-        """The call that computed `node`, or the last view of `chain`; across the ends of epochs."""
+        """The call that computed `node`, or the last view of `chain`, in any epoch."""
         if chain is not None and not chain.view.detaches:
             return GradFn(node, chain.view)
         while node.op is ops.variable:
@@ -42,7 +42,7 @@ class GradFn:
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
-        """The calls that computed the operands, and None for one without gradient."""
+        """The calls that computed the operands; None for an operand without gradient."""
         _, args = self._node.memo.get("call", (None, self._node.operands))
         found = []
         for a in args:
@@ -72,7 +72,7 @@ class AccumulateGrad(GradFn):
 
 
 def _name(node: Node) -> str:
-    """As the builder that made a node is declared; of a node without a call, its op."""
+    """The name that a node's builder declares; the op's name for a node without a call."""
     build, args = node.memo.get("call", (None, ()))
     if isinstance(build, views.View):
         return f"{camel(build.name)}Backward0"

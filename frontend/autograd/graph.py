@@ -30,13 +30,15 @@ class _Handles(RemovableHandle):
 def register_multi_grad_hook(
     tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all"
 ) -> RemovableHandle:
-    """Call fn(gradients) at the end of a backward pass that has reached one of `tensors`: those of
-    all, in their order, None for those that it hasn't reached; or with mode="any" fn(gradient) when
-    the first of them is known. What `fn` returns is not used.
+    """Call fn(gradients) at the end of a backward pass that has reached one of `tensors`.
+
+    The gradients are in the order of `tensors`, with None for a tensor that the pass hasn't
+    reached. With mode="any", call fn(gradient) as soon as the first gradient is known. The result
+    of `fn` is not used.
     """
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}{at_user_line()}")
-    known: dict[int, Any] = {}  # in the pass that is made
+    known: dict[int, Any] = {}  # the gradients known in the current pass
 
     def end(complete: bool) -> None:
         found = [known.get(i) for i in range(len(tensors))]

@@ -25,7 +25,7 @@ at_end: list[Callable[[bool], None]] = []
 
 @contextmanager
 def one_pass() -> Iterator[None]:
-    """The block makes a backward pass."""
+    """Treat the block as one backward pass, and call the functions `at_end` after it."""
     outer, at_end[:] = list(at_end), []
     complete = False
     try:
@@ -40,7 +40,7 @@ def one_pass() -> Iterator[None]:
 class RemovableHandle:
     """Takes a hook away again: `handle.remove()`, or leaving its `with` block.
 
-    hooks: the dictionaries that have an entry of its `id`.
+    hooks: the dictionaries with an entry under its `id`.
     """
 
     def __init__(self, *hooks: dict[int, Any]):
@@ -61,7 +61,7 @@ class RemovableHandle:
 def add_hook(
     hook: Callable[..., Any], hooks: dict[int, Any], *marks: dict[int, Any], prepend: bool = False
 ) -> RemovableHandle:
-    """Put `hook` at the end (or the beginning) of `hooks`, and True for it into each of `marks`."""
+    """Put `hook` at the end (or the beginning) of `hooks`, and mark it True in each of `marks`."""
     handle = RemovableHandle(hooks, *marks)
     hooks[handle.id] = hook
     for each in marks:
@@ -74,7 +74,7 @@ def add_hook(
 def arguments_of(
     replaced: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: str
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call after a pre-hook of this kind: those that it returned, if any."""
+    """The arguments of a call after a pre-hook of this kind, which may have replaced them."""
     if replaced is None:
         return args, kwargs
     if not (isinstance(replaced, tuple) and len(replaced) == 2):

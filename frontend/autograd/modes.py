@@ -23,8 +23,8 @@ def is_grad_enabled() -> bool:
 
 
 def within(mode: AbstractContextManager[Any], function: F) -> F:
-    """`function` in a mode that can be entered again and again; of a generator each of its steps,
-    but not what is done between them."""
+    """Run `function` in a mode that can be entered repeatedly. Each step of a generator runs in the
+    mode; code between its steps doesn't."""
     if inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
@@ -95,7 +95,7 @@ class enable_grad(no_grad):
 
 
 class inference_mode(_Mode):
-    """As no_grad, for code that never differentiates its results."""
+    """Works as no_grad, for code that never differentiates its results."""
 
     def __init__(self, mode: bool = True):
         super().__init__(not mode)

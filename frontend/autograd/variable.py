@@ -1,4 +1,4 @@
-"""torch.autograd.Variable: what tensors that collect gradients were before they were tensors."""
+"""torch.autograd.Variable: PyTorch's older class of tensors that collect gradients."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class _Tensors(type):
 
 
 class Variable(metaclass=_Tensors):
-    """Variable(tensor, requires_grad=False) is a tensor that shares the memory of `tensor`; every
-    tensor is an instance."""
+    """Variable(tensor, requires_grad=False) returns a tensor that shares the memory of `tensor`.
+    Every tensor is an instance."""
 
     def __new__(cls, data: Any, requires_grad: bool = False, volatile: Any = None) -> Any:
         if not isinstance(data, Handle):

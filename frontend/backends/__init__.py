@@ -1,4 +1,4 @@
-"""torch.backends: switches of what kernels may do."""
+"""torch.backends: switches for the precision and the choice of kernels."""
 
 from . import cuda as cuda
 from . import cudnn as cudnn

@@ -23,7 +23,7 @@ class _Matmul:
 
     @property
     def fp32_precision(self) -> str:
-        """The same by its newer name: "ieee" or "tf32"."""
+        """The same switch by its newer name: "ieee" or "tf32"."""
         return "tf32" if self.allow_tf32 else "ieee"
 
     @fp32_precision.setter
@@ -32,7 +32,7 @@ class _Matmul:
             raise RuntimeError(f'expected "ieee" or "tf32", got {value!r}{at_user_line()}')
         self.allow_tf32 = value == "tf32"
 
-    # Products of half types are summed in float32 whatever is allowed.
+    # Products of half types are summed in float32, whatever these allow.
     allow_fp16_reduced_precision_reduction = True
     allow_bf16_reduced_precision_reduction = True
     allow_fp16_accumulation = False
@@ -42,12 +42,12 @@ matmul = _Matmul()
 
 
 def is_built() -> bool:
-    """Whether kernels for CUDA can be made: whether Triton is installed."""
+    """Whether kernels for CUDA can be made, which takes Triton."""
     return importlib.util.find_spec("triton") is not None
 
 
-# Which kernels scaled_dot_product_attention may take. A device has one way to compute it, so these
-# are kept for who asks, and change no result.
+# The kernels that scaled_dot_product_attention may take. A device has one way to compute it, so
+# these switches can be set and read, but change no result.
 _sdp_enabled = dict.fromkeys(("cudnn", "flash", "mem_efficient", "math", "overrideable"), True)
 
 

@@ -1,7 +1,7 @@
 """torch.backends.cudnn: how precisely convolutions are computed on CUDA devices.
 
-There is no cuDNN in it. Kernels are deterministic, and nothing is measured while a program runs, so
-the switches for that are kept for who reads them, and change no result.
+There is no cuDNN here. Kernels are deterministic, and nothing is measured while a program runs. So
+the switches for that can be set and read, but change no result.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def flags(
     deterministic: bool = False,
     allow_tf32: bool = True,
 ) -> Iterator[None]:
-    """The switches set so, and back again."""
+    """Set the switches inside the block, and reset them after it."""
     wanted = {
         "enabled": enabled,
         "benchmark": benchmark,

@@ -164,20 +164,21 @@ class device:
 
 
 class device_of(device):
-    """As `device`, for that of a tensor; nothing for one that isn't on a GPU."""
+    """Let "cuda" mean the device of a tensor inside the block; a tensor on the CPU changes
+    nothing."""
 
     def __init__(self, obj: Tensor):
         super().__init__(obj.device if obj.is_cuda else None)
 
 
 def synchronize(device: DeviceLike | None = None) -> None:
-    """Computes what is pending, and waits for all work of a device."""
+    """Computes pending work, and waits for all work of a device."""
     found = runtime.get(f"cuda:{number_of(device)}")
     recording.flush()
     found.synchronize()
 
 
-# ---- what the device is ----------------------------------------------------------------------
+# ---- properties of a device ------------------------------------------------------------------
 
 
 def get_device_properties(device: DeviceLike | None = None) -> Any:
@@ -208,14 +209,14 @@ def is_tf32_supported() -> bool:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Whether one device reads the memory of another. Copies between any two are made anyway."""
+    """Whether one device reads the memory of another. Copies work between any two devices."""
     from tilewright.runtime.cuda import context
 
     return context.reaches(number_of(device), number_of(peer_device))
 
 
 def get_arch_list() -> list[str]:
-    """What kernels are compiled for: the devices at hand."""
+    """The architectures that kernels are compiled for: those of the devices at hand."""
     found = (get_device_capability(i) for i in range(device_count()))
     return sorted({f"sm_{major}{minor}" for major, minor in found})
 
@@ -224,7 +225,7 @@ def get_arch_list() -> list[str]:
 
 
 def manual_seed(seed: int) -> None:
-    """Begin the stream of `seed`, which all devices draw from; nothing without a GPU."""
+    """Begin the stream of `seed`, which all devices draw from. Does nothing without a GPU."""
     if is_available():
         generator.manual_seed(seed)
 
@@ -233,7 +234,7 @@ manual_seed_all = manual_seed
 
 
 def seed() -> None:
-    """Seed the stream that all devices draw from by the operating system; nothing without a GPU."""
+    """Seed the stream of all devices from the operating system. Does nothing without a GPU."""
     if is_available():
         generator.seed()
 
@@ -254,17 +255,17 @@ def set_rng_state(new_state: Tensor, device: DeviceLike | None = "cuda") -> None
 
 
 def get_rng_state_all() -> list[Any]:
-    """A state for each device: all the same one."""
+    """The state of the one generator, repeated for each device."""
     return [get_rng_state() for _ in range(device_count())]
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Go on from states of `get_rng_state_all`."""
+    """Go on from states that `get_rng_state_all` returned."""
     for state in list(new_states)[:1]:
         set_rng_state(state)
 
 
-# ---- what PyTorch asks for besides -----------------------------------------------------------
+# ---- more of PyTorch's names -----------------------------------------------------------------
 
 
 def init() -> None:
@@ -278,7 +279,7 @@ def is_initialized() -> bool:
 
 
 def ipc_collect() -> None:
-    """No memory is shared with other processes."""
+    """Do nothing: no memory is shared with other processes."""
 
 
 _ABSENT = {
@@ -290,7 +291,7 @@ _ABSENT = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "default_generators":  # for each device the one that all draw from
+    if name == "default_generators":  # the one generator, for each device
         return (generator.default_generator,) * device_count()
     if name in typed.ON_CUDA:
         return typed.ON_CUDA[name]

@@ -1,9 +1,9 @@
-"""CUDA graphs that the program captures itself: torch.cuda.CUDAGraph and what goes with it.
+"""CUDA graphs that the program captures itself: torch.cuda.CUDAGraph and its helpers.
 
-Plans that repeat become graphs of the driver without being asked (`runtime/cuda/graphs.py`); a
-capture does the same for one stretch of a program, without its Python. What is called inside of
-`torch.cuda.graph(g)` is recorded and not computed; `g.replay()` computes it on what the tensors it
-reads hold by then, and overwrites its results in place:
+Plans that repeat become graphs of the driver without being asked (`runtime/cuda/graphs.py`). A
+capture does the same for one stretch of a program, without its Python. Calls inside
+`torch.cuda.graph(g)` are recorded and not computed. `g.replay()` computes them on the current
+values of the tensors they read, and overwrites their results in place:
 
     with torch.cuda.graph(g):
         static_y = model(static_x)
@@ -48,19 +48,19 @@ def is_current_stream_capturing() -> bool:
 
 
 def graph_pool_handle() -> tuple[int, int]:
-    """A handle to give to several captures. They share the memory of their temporaries with all
-    other work of the device anyway, and that of its results is each graph's own."""
+    """A handle to give to several captures. It changes nothing: temporaries share memory with all
+    other work of the device, and each graph's results have memory of their own."""
     return 0, next(_pools)
 
 
 class CUDAGraph:
-    """Work of a GPU that is recorded once and made again by `replay`.
+    """Work of a GPU that is recorded once and repeated by `replay`.
 
-    What it reads and writes is memory, as tensors share it: a tensor that gets other memory by
-    `p.data = ...` is not followed. Its results stay its own, whoever else refers to them.
-    A replay draws other random numbers than the last one, and an optimizer goes on counting its
-    steps; learning rates and other numbers are those of the capture, but those in 0-d tensors on
-    the host are read again. keep_graph changes nothing.
+    A replay reads and writes the memory that tensors had in the capture: it doesn't follow a tensor
+    that gets other memory by `p.data = ...`. The memory of its results stays its own, whoever else
+    refers to it. Each replay draws new random numbers, and counts a step of its optimizers.
+    Learning rates and other numbers keep their values from the capture, except 0-d tensors on the
+    host, which are read again. keep_graph changes nothing.
     """
 
     def __init__(self, keep_graph: bool = False):
@@ -72,8 +72,8 @@ class CUDAGraph:
     def capture_begin(
         self, pool: tuple[int, int] | None = None, capture_error_mode: str = "global"
     ) -> None:
-        """Record what comes, until `capture_end`. pool: of `graph_pool_handle` or another graph's
-        `pool`."""
+        """Record calls until `capture_end`. pool: a handle from `graph_pool_handle` or another
+        graph's `pool`."""
         if capture_error_mode not in _MODES:
             raise RuntimeError(
                 "Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got "
@@ -89,7 +89,7 @@ class CUDAGraph:
         self._capturing = True
 
     def capture_end(self) -> None:
-        """The graph is what was recorded since `capture_begin`."""
+        """Make the graph of the calls recorded since `capture_begin`."""
         if not self._capturing:
             raise RuntimeError(
                 f"CUDAGraph.capture_end() was called without capture_begin(){at_user_line()}"
@@ -109,17 +109,17 @@ class CUDAGraph:
         capture.abandon()
 
     def instantiate(self) -> None:
-        """Nothing: a graph is made ready when it is first replayed."""
+        """Do nothing: a graph is made ready when it is first replayed."""
         self._check("instantiate")
 
     def replay(self) -> None:
-        """Compute what was recorded, on what the tensors it reads hold now."""
+        """Compute the recorded calls on the current values of the tensors they read."""
         self._check("replay")
         if self._program is not None:
             self._program.run()
 
     def reset(self) -> None:
-        """Forget what was recorded; tensors keep their values."""
+        """Forget the recorded calls; tensors keep their values."""
         self._program, self._captured = None, False
 
     def pool(self) -> tuple[int, int]:
@@ -128,7 +128,7 @@ class CUDAGraph:
         return self._pool
 
     def register_generator_state(self, generator: Generator) -> None:
-        """Nothing: a capture sees the generators that are drawn from."""
+        """Do nothing: a capture sees the generators that are drawn from."""
 
     def _check(self, name: str) -> None:
         if not self._captured:
@@ -138,11 +138,11 @@ class CUDAGraph:
 
 
 class graph:
-    """Records what is called inside of the block in `cuda_graph`, and computes nothing.
+    """Records calls inside the block in `cuda_graph`, and computes nothing.
 
-    pool: see `graph_pool_handle`. stream: the current one inside of the block; a replay is made in
-    the one that is current then. RuntimeError where a value is needed, or anything else is waited
-    for; nothing has happened then.
+    pool: see `graph_pool_handle`. stream: the current stream inside the block; a replay runs in the
+    stream that is current then. RuntimeError if the block needs a value, or waits for anything
+    else; nothing has happened then.
     """
 
     def __init__(
@@ -184,10 +184,10 @@ def make_graphed_callables(
 ) -> Any:
     """Functions whose calls are replayed without their Python, and modules with such a `forward`.
 
-    callables: one, or a tuple with a tuple of tensors each as `sample_args`. This is
+    callables: one, or a tuple; `sample_args` then has a tuple of tensors for each. This is
     `torch.compile`: plans that repeat become CUDA graphs by themselves, forward, backward and
-    optimizer together, so results are memory of their own, and arguments may have other shapes.
-    Nothing is run here; the other arguments change nothing.
+    optimizer together. So results have memory of their own, and arguments may have other shapes.
+    Nothing runs here; the other arguments change nothing.
     """
     is_one = not isinstance(callables, tuple)
     each = (callables,) if is_one else callables

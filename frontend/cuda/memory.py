@@ -1,4 +1,4 @@
-"""What is known of a device's memory. What is pending is computed first, as if it had been run when
+"""Statistics and limits of a device's memory. Pending work is computed first, as if it had run when
 it was called."""
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def _pool(device: Any) -> Any:
 
 
 def memory_allocated(device: DeviceLike | None = None) -> int:
-    """Bytes of tensors, and of the temporaries of their computation; 0 without a GPU."""
+    """Bytes of tensors and of temporaries; 0 without a GPU."""
     return _pool(device).in_use if runtime.cuda_count() else 0
 
 
 def max_memory_allocated(device: DeviceLike | None = None) -> int:
-    """The most there was of that since the start, or since `reset_peak_memory_stats`."""
+    """The peak of `memory_allocated` since the start, or since `reset_peak_memory_stats`."""
     if not runtime.cuda_count():
         return 0
     pool = _pool(device)
@@ -38,7 +38,7 @@ def max_memory_allocated(device: DeviceLike | None = None) -> int:
 
 
 def memory_reserved(device: DeviceLike | None = None) -> int:
-    """Bytes that were taken from the system, in use or kept for later; 0 without a GPU."""
+    """Bytes taken from the system, in use or kept for later; 0 without a GPU."""
     return _pool(device).reserved if runtime.cuda_count() else 0
 
 
@@ -50,7 +50,7 @@ memory_cached, max_memory_cached = memory_reserved, max_memory_reserved
 
 
 def reset_peak_memory_stats(device: DeviceLike | None = None) -> None:
-    """Let the peaks count from now on."""
+    """Measure peaks from now on."""
     _pool(device).reset_peak()
 
 
@@ -58,28 +58,28 @@ reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 
 def reset_accumulated_memory_stats(device: DeviceLike | None = None) -> None:
-    """Let the counts of `memory_stats` that only grow begin at 0."""
+    """Reset the counts of `memory_stats` that only grow to 0."""
     _pool(device).statistics.clear()
 
 
 def get_allocator_backend() -> str:
-    """Where memory comes from: the driver's stream-ordered pool."""
+    """The name of the source of memory: the driver's stream-ordered pool."""
     return "cudaMallocAsync"
 
 
 def mem_get_info(device: DeviceLike | None = None) -> tuple[int, int]:
-    """(free, total) bytes of the GPU, with all processes counted."""
+    """(free, total) bytes of the GPU, for all processes together."""
     return _pool(device).system()
 
 
 def device_memory_used(device: DeviceLike | None = None) -> int:
-    """Bytes of the GPU that are taken, by whatever process."""
+    """Bytes of the GPU that any process has taken."""
     free, total = mem_get_info(device)
     return total - free
 
 
 def empty_cache() -> None:
-    """Give memory that is kept for later back to the system; nothing without a GPU."""
+    """Give memory that is kept for later back to the system. Does nothing without a GPU."""
     recording.flush()
     for name in runtime.started():
         if name.startswith("cuda"):
@@ -87,7 +87,7 @@ def empty_cache() -> None:
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike | None = None) -> None:
-    """Allocate no more than this part of a GPU's memory: more is an OutOfMemoryError."""
+    """Allocate at most this part of a GPU's memory; more raises OutOfMemoryError."""
     if not 0 <= fraction <= 1:
         raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1{at_user_line()}")
     pool = _pool(device)
@@ -132,11 +132,10 @@ def memory_stats_as_nested_dict(device: DeviceLike | None = None) -> dict[str, A
 
 
 def memory_snapshot(mempool_id: Any = None) -> list[dict[str, Any]]:
-    """The blocks of memory that were taken from the driver, as PyTorch lists segments; empty
-    without a GPU.
+    """The blocks of memory taken from the driver, as PyTorch lists segments; empty without a GPU.
 
     The driver doesn't tell how it cuts its pool, so each segment is one block: allocated, or
-    inactive if it waits for its next use. Nobody keeps the frames of allocations.
+    inactive if it waits for its next use. Stack frames of allocations are not recorded.
     """
     out = []
     for name in runtime.started() if runtime.cuda_count() else ():
@@ -170,7 +169,7 @@ def _segment(number: int, address: int, size: int, stream: int, used: bool) -> d
 
 
 def memory_summary(device: DeviceLike | None = None, abbreviated: bool = False) -> str:
-    """A table for people: totals, and what is allocated, by dtype and shape."""
+    """A readable table: totals, and allocated tensors by dtype and shape."""
     from tilewright.runtime.cuda.memory import show
 
     number, pool = number_of(device), _pool(device)

@@ -1,4 +1,4 @@
-"""Which GPU a caller means."""
+"""The number of the GPU that a caller means."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def number_of(device: DeviceLike | None, exists: bool = True) -> int:
     """The number of the GPU that an int, a string or a torch.device names; None is the current one.
 
-    exists: whether it must be there. ValueError for a device that is no GPU.
+    exists: whether the GPU must be there. ValueError for a device that is no GPU.
     """
     if device is None:
         number = devices.current_cuda()
@@ -33,5 +33,5 @@ def number_of(device: DeviceLike | None, exists: bool = True) -> int:
 
 
 def runtime_of(device: DeviceLike | None) -> Any:
-    """The runtime's device for what a caller names."""
+    """The runtime's device for the device that a caller names."""
     return runtime.get(f"cuda:{number_of(device)}")

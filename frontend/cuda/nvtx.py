@@ -1,7 +1,7 @@
 """torch.cuda.nvtx: names of parts of a program, for a profiler's timeline.
 
 NVIDIA's library of markers gets them where it is installed; otherwise they go nowhere. Work is
-deferred, so a range holds what was launched in it and not what was recorded.
+deferred, so a range shows the work launched in it, not the calls recorded in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAMES = ("libnvToolsExt.so.1", "libnvToolsExt.so")
 
 @functools.cache
 def _library() -> Any:
-    """NVIDIA's, or None."""
+    """NVIDIA's library of markers, or None."""
     for name in _NAMES:
         try:
             found = ctypes.CDLL(name)
@@ -35,7 +35,7 @@ _numbers = itertools.count(1)
 
 
 def range_push(msg: str) -> int:
-    """Begin a range; the number of those it lies in, counted from 0."""
+    """Begin a range. Returns the number of ranges around it."""
     global _depth
     if _library() is not None:
         _library().nvtxRangePushA(msg.encode())
@@ -44,7 +44,7 @@ def range_push(msg: str) -> int:
 
 
 def range_pop() -> int:
-    """End the last range that is open; its number."""
+    """End the innermost open range. Returns the number of ranges around it."""
     global _depth
     if _library() is not None:
         _library().nvtxRangePop()
@@ -53,7 +53,7 @@ def range_pop() -> int:
 
 
 def range_start(msg: str) -> int:
-    """Begin a range that ends at `range_end` of what is returned, in whatever thread."""
+    """Begin a range, and return its handle. `range_end(handle)` ends it, in any thread."""
     if _library() is not None:
         return _library().nvtxRangeStartA(msg.encode())
     return next(_numbers)
@@ -65,14 +65,14 @@ def range_end(range_id: int) -> None:
 
 
 def mark(msg: str) -> None:
-    """A point in time."""
+    """Mark a point in time."""
     if _library() is not None:
         _library().nvtxMarkA(msg.encode())
 
 
 @contextmanager
 def range(msg: str, *args: Any, **kwargs: Any) -> Iterator[None]:
-    """A range, as a context or a decorator; `msg` is formatted with the arguments."""
+    """Make a range, as a context or a decorator; `msg` is formatted with the arguments."""
     range_push(msg.format(*args, **kwargs))
     try:
         yield

@@ -1,10 +1,10 @@
 """Streams and events.
 
-Work is recorded and runs when a value is needed, so what is pending is computed before a stream
-changes, and before an event of the current stream is recorded or waited for: it belongs to what
-came before. Streams run side by side; where one needs what another computes, or its memory, the
-runtime lets it wait (`runtime/cuda/streams.py`). So programs that synchronize their streams are
-right, and so are those that forget to.
+Work is recorded and runs when a value is needed. So pending work is computed before a stream
+changes, and before an event of the current stream is recorded or waited for: it was called before
+them. Streams run side by side. Where one needs another's results or memory, the
+runtime lets it wait (`runtime/cuda/streams.py`). So programs are right whether they synchronize
+their streams or forget to.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Stream:
 
     @classmethod
     def _around(cls, found: Any, stream: Any) -> Stream:
-        """The stream of the runtime as one of ours; None is the default one."""
+        """Wrap a stream of the runtime; None is the default stream."""
         out = object.__new__(cls)
         out._runtime, out._stream = found, stream
         out.priority = 0 if stream is None else stream.priority
@@ -55,11 +55,11 @@ class Stream:
         return self._runtime.context.number
 
     def wait_event(self, event: Event) -> None:
-        """Let what comes in this stream wait for an event."""
+        """Let later work in this stream wait for an event."""
         event.wait(self)
 
     def wait_stream(self, stream: Stream) -> None:
-        """Let what comes in this stream wait for all that is in another."""
+        """Let later work in this stream wait for all work in another."""
         self.wait_event(stream.record_event())
 
     def record_event(self, event: Event | None = None) -> Event:
@@ -68,26 +68,26 @@ class Stream:
         return event
 
     def _compute(self) -> None:
-        """Give it what is pending, if that is its work."""
+        """Give pending work to the stream, if it is the current one."""
         recording.claim()
         if self._runtime.context.stream == self.cuda_stream:
             recording.end_step()
 
     def _finish(self) -> None:
-        """As `_compute`, to see what became of it: not while a graph is captured."""
+        """Work as `_compute`, but to see the result: an error while a graph is captured."""
         recording.claim()
         if self._runtime.context.stream == self.cuda_stream:
             recording.flush()
 
     def query(self) -> bool:
-        """Whether all work in it is done."""
+        """Whether all work in the stream is done."""
         self._finish()
         context = self._runtime.context
         context.use()
         return context.driver.cuStreamQuery(self.cuda_stream) == 0
 
     def synchronize(self) -> None:
-        """Waits for all work in it."""
+        """Waits for all work in the stream."""
         self._finish()
         context = self._runtime.context
         context.use()
@@ -116,9 +116,11 @@ class Stream:
 
 
 class ExternalStream(Stream):
-    """A stream that another library made, by its handle. It must outlive the tensors that were
-    computed in it, and the memory that is kept of theirs (`torch.cuda.empty_cache` gives it
-    back)."""
+    """A stream that another library made, by its handle.
+
+    It must outlive the tensors that were computed in it, and their memory that is kept for reuse
+    (`torch.cuda.empty_cache` gives it back).
+    """
 
     def __init__(self, stream_ptr: int, device: DeviceLike | None = None):
         from tilewright.runtime.cuda import context
@@ -144,10 +146,10 @@ class Event:
                 f"torch.cuda.Event: interprocess=True is not implemented{at_user_line()}"
             )
         self._timing, self._blocking = enable_timing, blocking
-        self._event: Any = None  # of the runtime, made when it is first recorded
+        self._event: Any = None  # the runtime's event, made when this one is first recorded
 
     def record(self, stream: Stream | None = None) -> None:
-        """Put it behind all that was given to `stream`, by default the current one."""
+        """Put the event after all work given to `stream`, by default the current stream."""
         from tilewright.runtime.cuda import context
 
         stream = current_stream() if stream is None else stream
@@ -163,23 +165,23 @@ class Event:
         where.order.record(self._event, stream.cuda_stream)
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Let what comes in `stream` wait for it; nothing if it was never recorded."""
+        """Let later work in `stream` wait for the event. Does nothing if it was never recorded."""
         stream = current_stream() if stream is None else stream
         stream._compute()
         if self._event is not None:
             self._event.delay(stream._runtime.context, stream.cuda_stream)
 
     def query(self) -> bool:
-        """Whether all before it is done."""
+        """Whether all work before the event is done."""
         return self._event is None or self._event.query()
 
     def synchronize(self) -> None:
-        """Waits until all before it is done."""
+        """Waits until all work before the event is done."""
         if self._event is not None:
             self._event.synchronize()
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from here to `end_event`."""
+        """Milliseconds from this event to `end_event`."""
         for event in (self, end_event):
             if not event._timing:
                 raise ValueError(
@@ -203,7 +205,7 @@ class Event:
 
 
 def current_stream(device: DeviceLike | None = None) -> Stream:
-    """The stream that a device's work goes to, as far as this thread gives it any."""
+    """The stream to which this thread gives work for a device."""
     recording.claim()
     found = runtime_of(device)
     return Stream._around(found, found.context.current)
@@ -214,10 +216,10 @@ def default_stream(device: DeviceLike | None = None) -> Stream:
 
 
 def set_stream(stream: Stream | None) -> None:
-    """Give further work that this thread has for its device to `stream`."""
+    """Give this thread's further work for the device of `stream` to that stream."""
     if stream is not None:
         threads.on_turn = _resume
-        recording.end_step()  # work of a capture is given to the stream of a replay
+        recording.end_step()  # captured work goes to the stream of each replay
         stream._runtime.switch(stream._stream)
 
 

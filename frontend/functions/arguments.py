@@ -1,4 +1,4 @@
-"""What functions take: tensors or numbers, sizes, where results go."""
+"""Arguments of functions: tensors or numbers, sizes, and `out`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def truth(x: Node) -> Node:
 def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
     """`value` as a tensor: itself, or a number as a 0-d tensor of `like`'s dtype.
 
-    wide: of float32 where `like` is of a half type.
+    wide: the number becomes float32 where `like` has a half type.
     """
     if isinstance(value, Handle):
         return value
@@ -59,7 +59,7 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
 
 
 def into(out: Tensor | None, result: Any) -> Any:
-    """Write `result` into `out` if one was given; returns what the call returns."""
+    """Write `result` into `out` if one was given. Returns the value that the call returns."""
     if out is None:
         return result
     if not can_cast(result.dtype, out.dtype):
@@ -68,12 +68,12 @@ def into(out: Tensor | None, result: Any) -> Any:
             f"{out.dtype}{at_user_line()}"
         )
     if out.shape != result.shape:
-        out.resize_(result.shape)  # ends the epoch: nodes from before it are no good after it
+        out.resize_(result.shape)  # ends the epoch: nodes from before are invalid then
     return recording.assign(out, recording.resolve(result))
 
 
 def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:
-    """Sizes given as separate arguments or as one sequence, which a keyword may name."""
+    """Sizes given as separate arguments, or as one sequence, also by keyword."""
     if named is not None:
         if args:
             raise TypeError(f"sizes are given twice: {args} and {named}{at_user_line()}")

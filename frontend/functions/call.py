@@ -1,9 +1,9 @@
 """One declaration for each public op, beside the function itself.
 
-A declaration says under which names PyTorch has the op (function, method, in-place forms, Python
-operators, aliases), and what is to be known of its builders: autocast's class, the name of the
-gradient's node. What users see is derived from it: `torch.x`, `Tensor.x` and `x_` in `publish.py`,
-the table in docs/ops.md, the cases that the tests ask for.
+A declaration lists PyTorch's names for the op (function, method, in-place forms, Python operators,
+aliases) and the facts about its builders: autocast's class, the name of the gradient's node.
+`publish.py` derives `torch.x`, `Tensor.x` and `x_` from it. The table in docs/ops.md and the cases
+that the tests ask for are derived from it too.
 
     sin = unary("sin", on_float(ops.sin), casts=...)         elementwise, of one tensor
     mul = binary("mul", _mul, operator="mul")                 elementwise, of two
@@ -57,9 +57,9 @@ class Declaration:
 
     function, method: torch.x and Tensor.x. in_place, in_place_function: Tensor.x_ and torch.x_.
     operators: methods by the names that Python gives them. aliases: other names of all of these.
-    operands: how many tensors an elementwise op takes that takes nothing else, else 0.
-    builders: those that are the op's own, declared with it.
-    unexportable: the primitives of it that have no ONNX form, each with the reason.
+    operands: the number of tensors if the op is elementwise and takes nothing else, else 0.
+    builders: the op's own builders, declared with it.
+    unexportable: its primitives that have no ONNX form, each with the reason.
     """
 
     name: str
@@ -75,13 +75,13 @@ class Declaration:
 
     @property
     def casts(self) -> dict[str, Cast]:
-        """What autocast does to the operands, by the kind of device."""
+        """The cast that autocast applies to the operands, by the kind of device."""
         known = [facts(build) for build in self.builders]
         return {kind: cast for each in known if each for kind, cast in each.casts.items()}
 
     @property
     def takes_out(self) -> bool:
-        """Whether the result can be written to a tensor that is given as `out`."""
+        """Whether the op accepts a tensor `out` for its result."""
         return self.function is not None and "out" in inspect.signature(self.function).parameters
 
 
@@ -108,13 +108,15 @@ def public(
     casts: Casts = None,
     gradient: Gradient = None,
 ) -> Callable[[_F], _F]:
-    """Declare the public op that the decorated function is; its builders are declared with it.
+    """Declare the decorated function as a public op, together with its builders.
 
-    method: whether a tensor has it, or what it has if its arguments come in another order.
-    in_place: whether there is `x_`, or what makes it of the method, by default `overwriting`.
+    method: whether tensors have the function as a method, or the method itself, if its arguments
+        come in another order.
+    in_place: whether there is `x_`, or the function that makes it from the method; `overwriting` by
+        default.
     """
     for build in builders:
-        # A builder that is declared by itself is only named here.
+        # A builder with a declaration of its own is only named here.
         if facts(build) is None or casts is not None or gradient is not None:
             builder(name, casts=casts, gradient=gradient)(build)
 
@@ -202,8 +204,8 @@ def binary(
 ) -> Binary:
     """Declare an elementwise op of two tensors; returns torch.x.
 
-    numbers: whether one of the two may be a number. operator, compares: Python's name of it, if it
-    is an arithmetic operator or a comparison. floats, widens: of the builder, see there.
+    numbers: whether one of the two may be a number. operator, compares: Python's name for the op,
+    if it is an arithmetic operator or a comparison. floats, widens: as in `builder`.
     """
     builder(name, casts=casts, gradient=gradient, floats=floats, widens=widens)(build)
     method = recording.binary(build, name, numbers=numbers, doc=_doc(name, build))
@@ -253,14 +255,14 @@ def _doc(name: str, build: Function) -> str:
 
 def _name(function: Function, name: str, build: Function) -> None:
     function.__name__ = function.__qualname__ = name
-    function.__module__ = __name__.partition(".")[0]  # it is pickled as torch.x
+    function.__module__ = __name__.partition(".")[0]  # pickle finds it as torch.x
     function.__doc__ = _doc(name, build)
 
 
 def arithmetic(name: str, build: Function, by_number: Function | None = None) -> dict[str, Any]:
-    """Python's operator `name` of a builder: a ∘ b, its reflected form and its in-place form.
+    """Python's operator `name` made from a builder: a ∘ b, its reflected and its in-place form.
 
-    by_number: the builder of a number ∘ a tensor, where it is another one.
+    by_number: the builder for a number ∘ a tensor, if it is a different one.
     """
     swapped = recording.binary(by_number or build, f"__r{name}__", swapped=True)
     write = overwriting(name, recording.binary(build, f"__i{name}__"))
@@ -272,7 +274,7 @@ def arithmetic(name: str, build: Function, by_number: Function | None = None) ->
 
 
 def comparison(name: str, build: Function) -> dict[str, Any]:
-    """Python's comparison `name` of a builder. Nothing equals None or a string."""
+    """Python's comparison `name` made from a builder. No tensor equals None or a string."""
     method = recording.binary(build, f"__{name}__")
 
     def compare(self: Tensor, other: Number | Tensor) -> Tensor:
@@ -284,10 +286,10 @@ def comparison(name: str, build: Function) -> dict[str, Any]:
 
 
 def overwriting(name: str, method: Function) -> Function:
-    """The in-place form of a method: its result overwrites the tensor."""
+    """The in-place form of a method: the method's result overwrites the tensor."""
 
     def write(self: Any, *args: Any, **options: Any) -> Any:
-        # No epoch ends in between: the op reads the old value, it doesn't save it for later.
+        # No epoch ends in between: the op reads the old value and doesn't save it for later.
         recording.claim()
         before = clock.holding
         try:

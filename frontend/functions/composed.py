@@ -125,7 +125,7 @@ def _logit(x: Node, eps: float | None) -> Node:
 
 @public("logit", in_place=True, in_place_function=True)
 def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None) -> Tensor:
-    """log(x / (1 - x)), of x limited to [eps, 1 - eps]."""
+    """log(x / (1 - x)), x limited to [eps, 1 - eps]."""
     return into(out, record(_logit, input, None if eps is None else float(eps)))
 
 
@@ -189,7 +189,7 @@ def _frexp(x: Node) -> tuple[Node, Node]:
     stored = ops.bitwise_and(ops.shift_right(bits, shift), _full(most, bits))
     plain = ops.bitwise_and(stored > 0, stored < most)  # not zero, infinite or NaN
     exponent = ops.where(plain, stored - (bias - 1), _full(0, bits))
-    # 2 ** -exponent in two factors, of which each is a normal number.
+    # Split 2 ** -exponent into two factors, each a normal number.
     half = ops.shift_right(exponent, _full(1, bits))
     for part in (half, exponent - half):
         wide = wide * ops.bitcast(ops.shift_left(bias - part, shift), wide.dtype)
@@ -201,7 +201,7 @@ def _frexp(x: Node) -> tuple[Node, Node]:
 def frexp(input: Tensor) -> Parts:
     """(mantissa, exponent) such that input = mantissa * 2**exponent and 0.5 <= |mantissa| < 1.
 
-    The exponent is int32. Zeros, infinities and NaN are their own mantissa, with exponent 0. The
-    gradient is that of the mantissa.
+    The exponent is int32. Zeros, infinities and NaN are their own mantissa, with exponent 0. Only
+    the mantissa has a gradient.
     """
     return return_types.frexp(*record(_frexp, input))

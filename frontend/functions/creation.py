@@ -44,7 +44,7 @@ def _upload(array: np.ndarray, dtype: DType, device: str) -> Any:
 
 
 def beside(array: np.ndarray, like: Tensor) -> Tensor:
-    """The array, which nobody else holds, as a tensor on the device of `like`."""
+    """A tensor on the device of `like` that takes over `array`, which nobody else may hold."""
     device = like._meta()[2]
     array = np.ascontiguousarray(array).reshape(array.shape)
     return _upload(array, dtypes.from_numpy(array.dtype), device)
@@ -88,7 +88,7 @@ def tensor(
 
 
 def finished(t: Tensor, requires_grad: bool, pin_memory: bool = False) -> Tensor:
-    """A new tensor with the options that all factories have."""
+    """Apply the options of all factories to a new tensor."""
     t = t.pin_memory() if pin_memory else t
     return t.requires_grad_() if requires_grad else t
 
@@ -123,7 +123,7 @@ def _no_number(data: Any, array: np.ndarray) -> Exception:
 
 
 def _check_range(array: np.ndarray, dtype: DType) -> None:
-    """RuntimeError for Python numbers that `dtype` doesn't hold. Unsigned ones wrap, as in C."""
+    """RuntimeError for Python numbers that `dtype` can't hold. Unsigned dtypes wrap, as in C."""
     if array.dtype.kind == "u" and array.dtype.itemsize == 8 and dtype is dtypes.int64:
         raise ValueError(f"an integer is too large for int64{at_user_line()}")
     if dtype.np.kind not in "iu" or array.dtype.kind not in "iuf" or not array.size:
@@ -239,7 +239,7 @@ def filled(
     pin_memory: bool = False,
     site: Any = None,
 ) -> Tensor:
-    """site: what calls, where the value may change from call to call."""
+    """site: the caller, if the value may change from call to call."""
     t = recording.wrap(_filled(shape, value, dtype, device, site))
     return finished(t, requires_grad, pin_memory)
 
@@ -313,8 +313,11 @@ def empty(
     memory_format: str | None = None,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A tensor whose contents don't matter. They are zeros, so that runs are reproducible, for all
-    but a kernel of the user's: that gets memory which nothing was written to."""
+    """A tensor whose contents don't matter.
+
+    They read as zeros, so that runs are reproducible. Only a kernel of the user's gets memory that
+    nothing was written to.
+    """
     node = _filled(sizes(args, size), 0, recording.named_dtype(dtype), device)
     t = recording.wrap(ops.empty(node))
     return finished(t, requires_grad, pin_memory)

@@ -1,7 +1,7 @@
-"""What is found by counting: places where something holds, values that differ, bins.
+"""Results whose size is data: the places where a mask holds, distinct values, bins.
 
-How many there are is data. On the CPU NumPy reads the tensor; on a GPU they are counted and put in
-order there, and only their number comes to the host.
+On the CPU NumPy reads the tensor. On a GPU kernels count and order the elements, and only the count
+comes to the host.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _is_read(t: Any) -> bool:
-    """Whether NumPy computes what depends on values of `t`."""
+    """Whether NumPy computes results whose size depends on the values of `t`."""
     return t._meta()[2] == "cpu"
 
 
@@ -34,7 +34,7 @@ def _is_read(t: Any) -> bool:
 
 
 def places(mask: Tensor) -> Any:
-    """int64, 1-d: where a mask of one dimension holds, in order."""
+    """The positions (int64, 1-d, in order) at which a 1-d mask holds."""
     if _is_read(mask):
         return beside(np.flatnonzero(mask.detach()._array()), mask)
     if not mask.numel():
@@ -45,7 +45,8 @@ def places(mask: Tensor) -> Any:
 
 
 def repeated(counts: Tensor, total: int | None = None) -> Tensor:
-    """int64, 1-d: each place of `counts` as often as it says. total: their sum, if it is known."""
+    """Each position in `counts`, repeated counts[position] times; int64, 1-d. total: the sum of
+    `counts`, if it is known."""
     ends = cumsum(counts, 0)
     if total is None:
         least, total = 0, 0
@@ -66,7 +67,7 @@ def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ..
 
 @public("nonzero")
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
-    """Positions of the nonzero elements, a row each; or a tensor of them for each dimension."""
+    """Positions of the nonzero elements, one a row; or one tensor for each dimension."""
     shape = input.shape or (1,)
     if _is_read(input):
         found = [beside(line, input) for line in np.nonzero(np.atleast_1d(input.detach()._array()))]
@@ -118,7 +119,7 @@ def unique(
     return_counts: bool = False,
     dim: int | None = None,
 ) -> Any:
-    """The different elements (or slices along `dim`), in order."""
+    """The distinct elements (or slices along `dim`), in order."""
     if dim is None and not _is_read(input):
         values, order = sort(shapes.reshape(input.detach(), -1))
         found = _runs(values)
@@ -150,13 +151,13 @@ def unique(
 
 
 def _unique_slices(x: Any, dim: int) -> list[Any]:
-    """The different slices along `dim` in order, for each slice which one it is, how often each
-    one is there."""
+    """The distinct slices along `dim` in order, the number of each slice among them, and the count
+    of each."""
     size, device = x.shape[dim], x.device
     rest = math.prod(x.shape[:dim]) * math.prod(x.shape[dim + 1 :])
     ranks = _dense_ranks(x.movedim(dim, 0).reshape(size, rest))
     while ranks.shape[1] > 1:
-        # Neighbours become one number, whose order is that of both.
+        # Two neighbouring columns become one, whose numbers have the order of the pairs.
         even = ranks.shape[1] // 2 * 2
         joined = _dense_ranks(ranks[:, :even:2] * size + ranks[:, 1:even:2])
         ranks = joining.cat([joined, ranks[:, even:]], 1)
@@ -168,7 +169,7 @@ def _unique_slices(x: Any, dim: int) -> list[Any]:
 
 
 def _dense_ranks(columns: Any) -> Any:
-    """Of each element of a column how many different ones there are below it, int64."""
+    """Count, for each element, the distinct smaller elements of its column (int64)."""
     size = columns.shape[0]
     values, order = sort(columns, 0, stable=True)
     begins = (values[1:] != values[:-1]).long()
@@ -199,7 +200,7 @@ def unique_consecutive(
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
-    """The elements (or slices along `dim`) without those equal to the one before."""
+    """The elements (or slices along `dim`) that differ from the one before."""
     if dim is None and not _is_read(input):
         found = _runs(shapes.reshape(input.detach(), -1))
         found[1] = found[1].reshape(input.shape)
@@ -219,7 +220,7 @@ def unique_consecutive(
 
 
 def _runs(line: Any) -> list[Any]:
-    """Of runs of equal elements: their values, for each element the number of its run, lengths."""
+    """The values of runs of equal elements, each element's run by number, and the runs' lengths."""
     size, device = line.numel(), line.device
     begins = joining.cat([ones(min(size, 1), dtype=dtypes.bool_, device=device), _differs(line)])
     starts = places(begins)
@@ -228,7 +229,7 @@ def _runs(line: Any) -> list[Any]:
 
 
 def _differs(line: Any) -> Any:
-    """Whether each element but the first is another than the one before."""
+    """Whether each element but the first differs from the one before."""
     return line[1:] != line[:-1]
 
 

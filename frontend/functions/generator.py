@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from .._tensor import Tensor
     from ..types import DeviceLike
 
-_DEFAULT_SEED = 67280421310721  # of a new Generator, as in PyTorch
+_DEFAULT_SEED = 67280421310721  # the seed of a new Generator, as in PyTorch
 _WORD = 1 << 64
 
 
 class Generator:
-    """A stream of random numbers: a seed, and how many draws were made of it."""
+    """A stream of random numbers: a seed, and the number of draws made so far."""
 
     def __init__(self, device: DeviceLike | None = "cpu"):
         self.device = Device(device)
@@ -143,7 +143,7 @@ def fork_rng(devices: Any = None, enabled: bool = True, **_: Any) -> Iterator[No
 def draw(generator: Generator | None = None, device: str | None = None) -> tuple[Node, Node]:
     """(seed, offset) of one draw, as nodes; the offset advances.
 
-    device: where the numbers are to be, unless an operand tells.
+    device: the device of the numbers, unless an operand decides it.
     """
     source = default_generator if generator is None else generator
     drawn[len(scalars)] = "seed", source
@@ -162,5 +162,5 @@ def _offset(source: Generator, device: str | None) -> Node:
 
 
 def signed(word: int) -> int:
-    """A word of 64 bits as the int64 of the same bits."""
+    """The int64 with the same bits as a word of 64 bits."""
     return word - _WORD if word >= _WORD >> 1 else word

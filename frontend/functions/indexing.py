@@ -115,7 +115,7 @@ def _basic(t: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
             t = _slice(t, axis, part)
             axis += 1
         elif isinstance(part, Handle):
-            if not _consumes(part):  # a mask of no dimension is one of a new dimension
+            if not _consumes(part):  # a mask of rank 0 adds a dimension
                 t, part = shapes.unsqueeze(t, axis), shapes.unsqueeze(part, 0)
             advanced.append((axis, part))
             axis += _consumes(part)
@@ -183,7 +183,7 @@ def _slice(t: Any, axis: int, part: slice) -> Any:
 def _prepare(
     t: Any, advanced: list[tuple[int, Any]]
 ) -> tuple[Any, list[Any], int, list[int] | None]:
-    """Bring the indexed axes together. Masks become positions (their count is data: it is read)."""
+    """Bring the indexed axes together. Masks become positions, whose number is read."""
     axes: list[int] = []
     indices: list[Any] = []
     for axis, index in advanced:
@@ -213,7 +213,7 @@ def _check_mask(t: Any, axis: int, mask: Any) -> None:
 
 
 def _near(index: Any, t: Any) -> Any:
-    """An index of the host goes to where what it indexes is."""
+    """Move an index on the host to the device of the tensor `t` that it indexes."""
     return index.to(t.device) if index._meta()[2] == "cpu" else index
 
 
@@ -221,7 +221,7 @@ _NOT_AN_INDEX = "tensors used as indices must be long, int, byte or bool tensors
 
 
 def positions(index: Node, size: int, axis: int, failure: str) -> Node:
-    """int64 positions in the dimension `axis` of `size`, checked and counted from the front.
+    """int64 positions in dimension `axis`, of size `size`, checked and counted from the front.
 
     failure: the name of the error in ir/failure.py, which also tells whether negative positions are
         counted from the end.
@@ -257,7 +257,7 @@ def _is_shared(t: Any) -> bool:
 
 
 def _picked(t: Any, indices: Sequence[Any], axis: int, failure: str = "index") -> Any:
-    """t[..., *indices, ...] at once, so that only the picked elements are copied."""
+    """t[..., *indices, ...] in one step, so that only the picked elements are copied."""
     array, at = t._array(), []
     for k, index in enumerate(indices):
         if index.dtype.category not in (dtypes.SIGNED, dtypes.UNSIGNED):
@@ -325,7 +325,8 @@ def _gather_dim(x: Node, dim: int, index: Node) -> Node:
 
 
 def _elements(index: Node, x: Node, axis: int) -> Node:
-    """Positions along `axis` of `x`, an element of which each picks; a number has one."""
+    """Checked positions along `axis`, each of which picks one element of `x`. A number counts as a
+    vector of one element."""
     _check_dtype(index)
     if max(index.rank, 1) != max(x.rank, 1):
         raise RuntimeError(
@@ -348,8 +349,8 @@ def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 @public("take_along_dim")
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """`gather` along `dim` of what is broadcast in the other dimensions; of the flattened tensors
-    without `dim`."""
+    """`gather` along `dim`, with the other dimensions broadcast; without `dim`, `gather` on the
+    flattened tensors."""
     if dim is None:
         input, dim, indices = shapes.reshape(input, -1), 0, shapes.reshape(indices, -1)
     if indices.dtype is not dtypes.int64:
@@ -379,7 +380,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
 @builder("take_along_dim")
 def _take_along(x: Node, dim: int, index: Node) -> Node:
-    """PyTorch takes these positions modulo the size: none is out of range."""
+    """Gather at positions modulo the size, as PyTorch does: none is out of range."""
     size = x.shape[normalize_axis(dim, x.rank)] if x.rank else 1
     return _gather_dim(x, dim, ops.remainder(index, ops.full_like(index, max(size, 1))))
 
@@ -441,7 +442,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
-    """As `scatter`, with "sum", "prod", "amax", "amin" of what meets at a place."""
+    """As `scatter`, but "sum", "prod", "amax" or "amin" combines elements that meet at a place."""
     if reduce == "mean" or not include_self:
         raise NotImplementedError(
             f"scatter_reduce with reduce={reduce!r}, include_self={include_self} is not "
@@ -451,8 +452,8 @@ def scatter_reduce(
 
 
 def _check_source(name: str, source: Node, shape: tuple[int, ...], axis: int) -> None:
-    """Raise unless `source` is a number to fill with, or of the replaced shape. For a copy a number
-    is as good as a vector of one element."""
+    """Raise unless `source` is a number to fill with, or has the replaced shape. A copy takes a
+    number for a vector of one element."""
     if name == "index_fill":
         if source.rank:
             raise RuntimeError(
@@ -633,10 +634,10 @@ def repeat_interleave(
     *,
     output_size: int | None = None,
 ) -> Tensor:
-    """Each element of `dim` repeated; `repeats` is a number, or a tensor with one a place.
+    """Each element along `dim` repeated. `repeats` is one number, or a tensor of one per element.
 
-    output_size: the sum of `repeats`, for who knows it; otherwise it is read. Without `repeats`,
-    `input` has them, and the places they stand at are repeated.
+    output_size: the sum of `repeats`; if it isn't given, its value is read. Called with `input`
+    only, `input` holds the repeats, and its positions are repeated.
     """
     if repeats is None:
         return repeated(input, output_size)

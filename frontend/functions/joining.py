@@ -332,7 +332,7 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 
 def _split_at(name: str, input: Any, where: Any, dim: int, least: int) -> tuple[Any, ...]:
-    """The parts of `tensor_split` along `dim` of a tensor that has at least `least` dimensions."""
+    """Apply `tensor_split` along `dim` to a tensor with at least `least` dimensions."""
     if input.dim() < least:
         raise RuntimeError(
             f"torch.{name} requires a tensor with at least {least} dimension(s), but got a tensor "
@@ -365,7 +365,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
 
 @public("rot90")
 def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
-    """Turned by k quarters in the plane of `dims`, from the first towards the second."""
+    """`input` turned by k quarters in the plane of `dims`, from the first towards the second."""
     if input.dim() < 2:
         raise RuntimeError(
             f"rot90: expected total dims >= 2, but got total dims = {input.dim()}{at_user_line()}"

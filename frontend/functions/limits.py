@@ -1,4 +1,4 @@
-"""What numbers a dtype holds: finfo and iinfo."""
+"""Limits of the numbers that a dtype holds: finfo and iinfo."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .. import recording
 
 
 class finfo:
-    """The limits of a floating point dtype, by default the default one: bits, eps, max, min, tiny
-    (also called smallest_normal), resolution, and dtype, its name."""
+    """The limits of a floating point dtype (the default dtype if none is given): bits, eps, max,
+    min, tiny (also called smallest_normal), resolution, and dtype, its name."""
 
     def __init__(self, type: DType | None = None):
         dtype = recording.named_dtype(type)

@@ -140,8 +140,8 @@ def _parts(t: Any, kind: views.View, axis: int, lengths: Sequence[int]) -> tuple
 @public("chunk")
 @cached_view
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` views of equal size along `dim` (the last may be smaller); of no elements
-    as many as `chunks`."""
+    """At most `chunks` views of equal size along `dim`; the last may be smaller. A dimension of
+    size 0 gives `chunks` views."""
     axis, lengths = _nearly_even(input, chunks, dim)
     kind = views.SPLIT if input.shape[axis] else views.SPLIT_WITH_SIZES
     return _parts(input, kind, axis, lengths)
@@ -163,9 +163,9 @@ def _nearly_even(t: Any, chunks: int, dim: int) -> tuple[int, list[int]]:
 def tensor_split(
     input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0
 ) -> tuple[Tensor, ...]:
-    """Views between the given indices along `dim`, or as many of nearly one size as are asked for.
+    """Views between the given indices along `dim`, or a given number of views of nearly one size.
 
-    Either may be a tensor of integers.
+    A tensor of integers may give the indices or the number.
     """
     if isinstance(indices_or_sections, Handle):
         indices_or_sections = indices_or_sections.tolist()  # type: ignore[attr-defined]
@@ -188,11 +188,11 @@ def tensor_split(
 
 @public("unsafe_split")
 def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """As `split`, but each part may be written to in place where a gradient is at stake."""
+    """`split` into parts that may be written to in place where a gradient is at stake."""
     return _parts(input, views.SLICE, *_even(input, split_size, dim))
 
 
 @public("unsafe_chunk")
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """As `chunk`, but each part may be written to in place where a gradient is at stake."""
+    """`chunk` into parts that may be written to in place where a gradient is at stake."""
     return _parts(input, views.SLICE, *_nearly_even(input, chunks, dim))

@@ -52,14 +52,14 @@ def _matmul(a: Node, b: Node) -> Node:
         out = ops.reshape(ops.matmul(rows, right), (*left.shape[:-1], right.shape[-1]))
     else:
         out = ops.matmul(left, right)
-    out = to(out, a.dtype)  # from float32, as which float8 is summed
+    out = to(out, a.dtype)  # float8 is summed in float32
     drop = [out.rank - 2] if a.rank == 1 else []
     drop += [out.rank - 1] if b.rank == 1 else []
     return ops.squeeze(out, drop) if drop else out
 
 
 def _product_name(args: Sequence[Any]) -> str:
-    """PyTorch's name of the kernel that a matmul of these ranks calls."""
+    """PyTorch's name for the kernel of a matmul of these ranks."""
     ranks = tuple(a.rank for a in args)
     names = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (1, 2): "Squeeze", (3, 3): "Bmm"}
     return f"{names.get(ranks, 'UnsafeView')}Backward0"
@@ -93,7 +93,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
     return into(out, record(_matmul, input, other))
 
 
-# Products that autocast treats in ways of their own.
+# Products that autocast treats each in its own way.
 
 
 def _mv(a: Node, b: Node) -> Node:
@@ -153,7 +153,7 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 
 
 def _with_addend(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
-    """The builder of a product with an addend. Its operands come from `lowered`, after autocast."""
+    """The builder of a product with an addend. `lowered` casts its operands for autocast."""
 
     def build(c: Node, a: Node, b: Node, beta: Any, alpha: Any) -> Node:
         if c.dtype is not b.dtype:
@@ -220,7 +220,7 @@ def _einsum(*args: Any) -> Node:
 
 
 def _diagonals(x: Node, term: str) -> tuple[Node, str]:
-    """Repeated letters of one operand take its diagonal."""
+    """Take the diagonals of one operand where its letters repeat."""
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
             a = term.index(c)
@@ -231,7 +231,7 @@ def _diagonals(x: Node, term: str) -> tuple[Node, str]:
 
 
 def _letters(term: Any) -> str:
-    """The term of an equation that a list of numbers stands for."""
+    """The term of an equation for a list of numbers."""
     for each in term:
         if each is not ... and not 0 <= each < len(string.ascii_letters):
             raise ValueError(
@@ -338,7 +338,7 @@ def _contract(a: Node, s: str, b: Node, t: str, later: set[str]) -> tuple[Node, 
 
 @public("einsum", _einsum, method=False, casts=LOWER)
 def einsum(*args: Any) -> Tensor:
-    """Sums of products by index letters: einsum("ij,jk->ik", a, b), or by numbers:
+    """Sums of products by index letters, einsum("ij,jk->ik", a, b), or by numbers,
     einsum(a, [0, 1], b, [1, 2], [0, 2])."""
     if len(args) < 2:
         raise ValueError(
@@ -423,7 +423,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 @public("cross")
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
-    """The vector product along a dimension of size 3: the first such one, unless named."""
+    """The vector product along `dim`, by default the first dimension of size 3."""
     shape = broadcast(input.shape, other.shape)
     if dim is None:
         dim = next((i for i, s in enumerate(shape) if s == 3), None)
@@ -476,7 +476,7 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
 def addbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """beta * input + alpha * (the sum of the products of a batch)."""
+    """beta * input + alpha * (the sum of a batch of products)."""
     input, batch1, batch2 = lowered(_addbmm, input, batch1, batch2)
     _batches(batch1, batch2)
     return _added(_addbmm, input, batch1, batch2, beta, alpha)
@@ -499,8 +499,8 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
     """The product of two or more matrices, in the order that takes the fewest multiplications
     (Cormen et al., Introduction to Algorithms, 15.2).
 
-    The first and the last may be vectors: a row, and a column. Without that dimension comes the
-    result.
+    The first may be a vector, taken as a row, and the last one, taken as a column. The result then
+    lacks that dimension.
     """
     count = len(tensors)
     if count < 2:
@@ -538,8 +538,8 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
 
 
 def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
-    """(first, last) -> the factor behind which their product is cut; sizes: of matrix i are
-    sizes[i] and sizes[i + 1]."""
+    """(first, last) -> the factor after which their product is cut. Matrix i has sizes[i] rows and
+    sizes[i + 1] columns."""
     count = len(sizes) - 1
     cost = {(i, i): 0 for i in range(count)}
     cuts: dict[tuple[int, int], int] = {}

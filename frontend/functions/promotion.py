@@ -32,7 +32,7 @@ def result_dtype(*nodes: Node) -> DType:
 
 
 def _rank(dtype: DType) -> int:
-    """Categories as promotion of 0-d operands sees them: both kinds of integers are one."""
+    """The category of a dtype in the promotion of 0-d operands; all integers are one category."""
     return dtypes.SIGNED if dtype.category == dtypes.UNSIGNED else dtype.category
 
 
@@ -48,13 +48,13 @@ def can_cast(source: DType, target: DType) -> bool:
 
 
 def promoted(*nodes: Node) -> tuple[Node, ...]:
-    """`nodes` in their common dtype, on one device as far as `beside` brings them there."""
+    """`nodes` in their common dtype, 0-d ones on the CPU brought to the others' device."""
     dtype = result_dtype(*nodes)
     return tuple(to(n, dtype) for n in beside(*nodes))
 
 
 def beside(*nodes: Node) -> tuple[Node, ...]:
-    """`nodes`, 0-d ones on the CPU brought to the device of the others."""
+    """`nodes`, 0-d ones on the CPU brought to the others' device."""
     devices = {n.device for n in nodes} - {None, "cpu"}
     if len(devices) != 1:
         return nodes
@@ -66,13 +66,13 @@ def beside(*nodes: Node) -> tuple[Node, ...]:
 
 
 def to(node: Node, dtype: DType) -> Node:
-    """`node` as a call reads it; `ops.cast` is the call that gives the user a tensor of `dtype`."""
+    """Cast an operand of a call to `dtype`. A tensor for the user is cast by `ops.cast`."""
     wide = node.dtype in dtypes.HALVES and dtype is dtypes.float32
     return ops.widened(node) if wide else as_dtype(node, recording.named_dtype(dtype))
 
 
 def floating(node: Node) -> Node:
-    """`node`, integers and bools in the default dtype."""
+    """`node`; integers and bools are cast to the default dtype."""
     return node if node.dtype.is_floating_point else ops.cast(node, recording.default_dtype())
 
 
@@ -87,7 +87,7 @@ def promoting(op: Callable[..., Node]) -> Callable[..., Node]:
 
 
 def promoting_float(op: Callable[..., Node]) -> Callable[..., Node]:
-    """As `promoting`, and integers become floats: to be declared with `floats=True`."""
+    """As `promoting`, but integers become floats. Declare the builder with `floats=True`."""
 
     def build(a: Node, b: Node) -> Node:
         a, b = beside(a, b)

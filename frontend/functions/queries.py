@@ -1,4 +1,4 @@
-"""Functions of tensors that answer with a value of Python."""
+"""Functions of tensors that return a Python value."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ public("promote_types", method=False)(promote_types)
 
 @public("is_tensor", method=False)
 def is_tensor(obj: Any) -> bool:
-    """Whether it is a tensor."""
+    """Whether `obj` is a tensor."""
     return isinstance(obj, Handle)
 
 
 @public("is_floating_point", method=False)
 def is_floating_point(input: Tensor) -> bool:
-    """Whether its elements are floating point numbers."""
+    """Whether the elements are floating point numbers."""
     return input.is_floating_point()
 
 
 @public("numel", method=False)
 def numel(input: Tensor) -> int:
-    """How many elements it has."""
+    """The number of elements."""
     return input.numel()
 
 

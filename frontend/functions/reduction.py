@@ -455,7 +455,7 @@ def norm(
 
 @public("count_nonzero")
 def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
-    """How many elements over `dim` are nonzero."""
+    """The number of nonzero elements over `dim`."""
     return sum(input != 0, dim)
 
 
@@ -463,7 +463,7 @@ def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
 def nansum(
     input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
-    """Sum that takes NaN for zero."""
+    """Sum over `dim` that takes NaN for zero."""
     return sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype)
 
 

@@ -241,7 +241,7 @@ def bernoulli(
     generator: Generator | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """1 with the probability that each element of `input` tells (or `p` everywhere), else 0."""
+    """1 with the probability in each element of `input` (or `p` everywhere), else 0."""
     from .arguments import into
 
     shape, dtype, where = input._meta()
@@ -279,7 +279,7 @@ def normal(
 ) -> Tensor:
     """Normal numbers of the given means and standard deviations, tensors or numbers.
 
-    Of shape `size`, or that to which the tensors broadcast.
+    The result has shape `size`, or the shape to which the tensors broadcast.
     """
     from tilewright.ir.shape import broadcast
 
@@ -322,7 +322,7 @@ def _multinomial(seed: Node, offset: Node, p: Node, count: int, replacement: boo
     axis = p.rank - 1
     classes = p.shape[axis]
     if not replacement:
-        # The order in which exponential clocks of rates p ring is such a sample.
+        # Exponential clocks of rates p ring in an order that is such a sample.
         u = ops.uniform(seed, offset, p.shape, p.dtype)
         ring = -ops.log1p(-u) / p
         never = ops.expand(ops.constant(math.inf, p.dtype), p.shape)
@@ -333,13 +333,13 @@ def _multinomial(seed: Node, offset: Node, p: Node, count: int, replacement: boo
     u = ops.uniform(seed, offset, (*p.shape[:-1], count), p.dtype) * total
 
     def below(bound: Node, strictly: bool) -> Node:
-        """How many steps of the distribution lie below each bound."""
+        """Count the steps of the distribution below each bound."""
         at = ops.unsqueeze(bound, axis + 1)
         steps = ops.unsqueeze(cdf, axis)
         found = steps < at if strictly else steps <= at
         return ops.squeeze(ops.sum(to(found, dtypes.int64), (axis + 1,)), (axis + 1,))
 
-    # Rounding may lift u to the total: then it is the last class that is possible at all.
+    # Rounding may lift u to the total: it then stands for the last class of positive weight.
     return ops.minimum(below(u, False), below(total, True))
 
 
@@ -495,7 +495,7 @@ def _exponential(u: Node, rate: float) -> Node:
 
 
 def _geometric(u: Node, p: float) -> Node:
-    """Fill with geometric numbers: how many trials of probability p until the first success."""
+    """Fill with geometric numbers: counts of trials of probability p up to the first success."""
     if p >= 1:
         return ops.full_like(u, 1)
     # u = 0 would give 0 trials.

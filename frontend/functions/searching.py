@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @public("bincount")
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    """How often each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
+    """The number of times each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
     is_integral = input.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED)
     least, most = (0, -1)
     if input.dim() == 1 and is_integral and input.numel():
@@ -45,7 +45,8 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 @public("histc")
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """Counts of elements in `bins` equal bins from `min` to `max` (those of the data if equal)."""
+    """Counts of elements in `bins` equal bins from `min` to `max`, or over the data if these are
+    equal."""
     if bins <= 0:
         raise RuntimeError(f"torch.histc: bins must be > 0, but got {bins}{at_user_line()}")
     x = shapes.reshape(input.detach(), -1)
@@ -62,7 +63,7 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
         raise RuntimeError(f"torch.histc: max must be larger than min{at_user_line()}")
     wide = x.double()
     place = ((wide - low) * bins / (high - low)).long().clamp(0, bins - 1)
-    # One more bin, for what is in none of them.
+    # One more bin, for elements outside all others.
     place = place.masked_fill(~((x >= low) & (x <= high)), bins)
     counts = zeros(bins + 1, dtype=dtypes.int64, device=input.device)
     return counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins].to(input.dtype)
@@ -83,7 +84,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Where each value would be inserted in the sorted last dimension of `sorted_sequence`."""
+    """Positions at which values would be inserted in the sorted last dimension."""
     if sorter is not None and sorter.shape != sorted_sequence.shape:
         raise RuntimeError(
             "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "

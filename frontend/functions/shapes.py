@@ -60,7 +60,7 @@ def become(t: Any, seen: Any) -> Any:
 
 
 def becoming(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    """The in-place form of a method that gives a view: the tensor becomes that view of itself."""
+    """The in-place form of a method that returns a view: the tensor becomes that view of itself."""
 
     def change(self: Any, *args: Any, **options: Any) -> Any:
         return become(self, method(self, *args, **options))
@@ -89,7 +89,7 @@ def view_(
     size: int | Sequence[int] | None = None,
     dtype: DType | None = None,
 ) -> Tensor:
-    """A view in another shape (or, given a dtype of the same size, of the same bits)."""
+    """A view in another shape; given a dtype of the same size, a view of the same bits."""
     from tilewright.ir.dtype import DType
 
     if len(args) == 1 and isinstance(args[0], DType):
@@ -124,7 +124,7 @@ def reshape_as(input: Tensor, other: Tensor) -> Tensor:
 @public("flatten")
 @cached_view
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Dimensions start_dim … end_dim as one; of a single one the tensor itself."""
+    """Dimensions start_dim … end_dim as one. A single dimension gives the tensor itself."""
     rank = input.dim()
     if rank == 0:
         return reshape(input, 1)
@@ -312,8 +312,8 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
 @public("diagonal")
 @cached_view
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A view of the elements whose position along `dim2` is that along `dim1` plus `offset`; they
-    are the last dimension."""
+    """A view of the elements [i, i + offset] of dimensions (`dim1`, `dim2`), as the last
+    dimension."""
     a, b = normalize_axis(dim1, input.dim()), normalize_axis(dim2, input.dim())
     if a == b:
         raise RuntimeError(
@@ -435,7 +435,7 @@ def positive(input: Tensor) -> Tensor:
 def sum_to_size(
     input: Tensor, *args: int | Sequence[int], size: int | Sequence[int] | None = None
 ) -> Tensor:
-    """Summed over what broadcasting from `size` would repeat."""
+    """The sum over the dimensions that broadcasting from `size` would repeat."""
     return record(_sum_to, input, sizes(args, size))
 
 

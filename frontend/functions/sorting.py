@@ -1,4 +1,4 @@
-"""Running folds, sorting, and what is found by order: medians, modes, quantiles."""
+"""Running folds, sorting, and statistics of order: medians, modes, quantiles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _cumsum(x: Node, dim: int, dtype: DType | None) -> Node:
 def cumsum(
     input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """Sums of the first elements along `dim`."""
+    """Running sums along `dim`."""
     return into(out, record(_cumsum, input, operator.index(dim), dtype))
 
 
@@ -59,7 +59,7 @@ def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
 def cumprod(
     input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None
 ) -> Tensor:
-    """Products of the first elements along `dim`."""
+    """Running products along `dim`."""
     return into(out, record(_cumprod, input, operator.index(dim), dtype))
 
 
@@ -79,7 +79,7 @@ _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
     "cummax", _cummax, unexportable=without_operator(REGISTRY["cummax"], REGISTRY["cummax_index"])
 )
 def cummax(input: Tensor, dim: int) -> Indexed:
-    """The largest of the first elements along `dim`, and where it is."""
+    """The largest element so far along `dim`, and its position."""
     return return_types.cummax(*record(_cummax, input, operator.index(dim)))
 
 
@@ -87,7 +87,7 @@ def cummax(input: Tensor, dim: int) -> Indexed:
     "cummin", _cummin, unexportable=without_operator(REGISTRY["cummin"], REGISTRY["cummin_index"])
 )
 def cummin(input: Tensor, dim: int) -> Indexed:
-    """The smallest of the first elements along `dim`, and where it is."""
+    """The smallest element so far along `dim`, and its position."""
     return return_types.cummin(*record(_cummin, input, operator.index(dim)))
 
 
@@ -140,7 +140,8 @@ def _sort(x: Node, dim: int, descending: bool) -> tuple[Node, Node]:
 
 @public("sort", _sort)
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Indexed:
-    """The elements along `dim` in order (equal ones keep theirs), and where they were."""
+    """The elements along `dim` in order, and the positions they had. Equal elements keep their
+    order."""
     return return_types.sort(*record(_sort, input, operator.index(dim), bool(descending)))
 
 
@@ -170,7 +171,7 @@ def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
 def topk(
     input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> Indexed:
-    """The k largest (or smallest) elements along `dim`, in order, and where they are."""
+    """The k largest (or smallest) elements along `dim`, in order, and their positions."""
     return return_types.topk(
         *record(_topk, input, operator.index(k), operator.index(dim), bool(largest))
     )
@@ -197,7 +198,7 @@ def _dropped(values: Node, index: Node, axis: int, keepdim: bool) -> tuple[Node,
 
 @public("kthvalue", _kthvalue)
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Indexed:
-    """The k-th smallest element along `dim`, counted from 1, and where it is."""
+    """The k-th smallest element along `dim`, counted from 1, and its position."""
     return return_types.kthvalue(
         *record(_kthvalue, input, operator.index(k), operator.index(dim), bool(keepdim))
     )
@@ -242,8 +243,8 @@ def median(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
 
 @public("median", _median)
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower median of all elements; or along `dim`, with where it is. NaN if one is among
-    them."""
+    """The lower median of all elements; or along `dim`, with its position. NaN if any element is
+    NaN."""
     if dim is None:
         return record(_median, input, None, False, False)[0]
     return return_types.median(*record(_median, input, operator.index(dim), bool(keepdim), False))
@@ -259,7 +260,7 @@ def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
 
 @public("nanmedian")
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """As `median`, of the elements that aren't NaN."""
+    """The `median` of the elements that aren't NaN."""
     if dim is None:
         return record(_median, input, None, False, True)[0]
     return return_types.nanmedian(*record(_median, input, operator.index(dim), bool(keepdim), True))
@@ -280,8 +281,8 @@ def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
     first = ops.logical_not(ops.eq(ops.slice_axis(values, axis, 1, size), old))
     low = [1 if i == axis else 0 for i in range(x.rank)]
     first = ops.pad(first, low, [0] * x.rank)
-    # Of equal ones each knows how many are before it: the last of the longest run is the first
-    # place with the most.
+    # Each element counts the equal ones before it: the largest count first appears at the last
+    # element of the longest run.
     before = here - ops.cummax(ops.where(first, here, ops.zeros_like(here)), axis)
     index = ops.take_along(order, ops.argmax(before, (axis,)), axis)
     return _dropped(ops.take_along(x, index, axis), index, axis, keepdim)
@@ -289,7 +290,7 @@ def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
 
 @public("mode", _mode)
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Indexed:
-    """The smallest of the most frequent elements along `dim`, and the last place it is at."""
+    """The smallest of the most frequent elements along `dim`, and its last position."""
     return return_types.mode(*record(_mode, input, operator.index(dim), bool(keepdim)))
 
 

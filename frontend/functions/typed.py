@@ -48,10 +48,11 @@ def constructed(
     size: Sequence[int] | None = None,
     device: DeviceLike | None = None,
 ) -> Tensor:
-    """The tensor that Tensor(...), FloatTensor(...) and x.new(...) make of a size, or of a sequence
-    of data; or of a tensor, whose memory it shares.
+    """Make the tensor of a call of Tensor(...), FloatTensor(...) or x.new(...).
 
-    dtype: None for the default one; a tensor may then have any. place: the device if none is named.
+    The argument is a size, a sequence of data, or a tensor, whose memory the result shares.
+    dtype: None for the default dtype; a given tensor may then have any. place: the device if the
+    call names none.
     """
     device = place if device is None else device
     args = args or ((data,) if data is not None else (Size(size),) if size is not None else ())
@@ -87,7 +88,7 @@ def _no_sequence(got: Any) -> TypeError:
 
 
 class tensortype(type):
-    """The class of the types. Any tensor of a type's dtype and kind of device is its instance."""
+    """The class of the types. A tensor with a type's dtype and kind of device is its instance."""
 
     dtype: DType
     is_cuda: bool
@@ -154,7 +155,7 @@ def _found(wanted: Any) -> Any:
 
 
 def set_default_tensor_type(t: Tensor) -> None:
-    """The type that new tensors have: a dtype of floats and a kind of device."""
+    """Set the type of new tensors: a dtype of floats and a kind of device."""
     kind = _found(t)
     where = resolve("cuda" if kind.is_cuda else "cpu")
     recording.set_default_dtype(kind.dtype)

@@ -1,4 +1,4 @@
-"""Norms of vectors and matrices: those of torch.linalg."""
+"""Norms of vectors and matrices, as in torch.linalg."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def vector_norm(
 ) -> Tensor:
     """The norm of the elements over `dim` (all of them by default) as one vector.
 
-    ord: a number; 0 counts the elements that aren't zero, inf and -inf are the largest and the
-    smallest magnitude. dtype: what `x` is converted to before.
+    ord: a number; 0 counts the elements that aren't zero, inf and -inf give the largest and the
+    smallest magnitude. dtype: the dtype to which `x` is converted first.
     """
     _check(x, dtype, "vector_norm")
     x = x if dtype is None else x.to(dtype)
@@ -54,10 +54,10 @@ def matrix_norm(
     dtype: DType | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The norm of matrices, whose rows and columns are counted along `dim`.
+    """The norm of matrices whose rows and columns lie along the two dimensions `dim`.
 
-    ord: 'fro'; 1 or -1, the largest or smallest sum of magnitudes in a column; inf or -inf, in a
-    row. NotImplementedError for those that are made of singular values ('nuc', 2, -2).
+    ord: 'fro'; 1 or -1, the largest or smallest sum of magnitudes in a column; inf or -inf, the
+    same in a row. NotImplementedError for the norms of singular values ('nuc', 2, -2).
     """
     _check(A, dtype, "matrix_norm")
     if ord not in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
@@ -98,7 +98,8 @@ def norm(
 ) -> Tensor:
     """`vector_norm` over one dimension, or `matrix_norm` over two.
 
-    Without `dim`, of a vector or matrix; without `ord` too, of all elements as one vector.
+    With `ord` and without `dim`, the input must be a vector or matrix. Without both, all elements
+    are taken as one vector.
     """
     options: dict[str, Any] = {"dtype": dtype, "out": out}
     dims = (dim,) if isinstance(dim, int) else dim

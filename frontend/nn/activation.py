@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Activation(Module):
-    """A function of the functional module with the options that a subclass's constructor takes.
+    """A layer that calls a function of nn.functional with the options of its constructor.
 
     The options become attributes, arguments of the function, and the repr.
     """
@@ -69,7 +69,7 @@ class ReLU6(_Activation):
 
 
 class GELU(_Activation):
-    """x Phi(x), Phi the normal distribution; with approximate='tanh' its form with tanh."""
+    """x Phi(x), Phi being the normal distribution's; approximate='tanh' computes it by tanh."""
 
     function = staticmethod(F.gelu)
 

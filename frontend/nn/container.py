@@ -24,7 +24,7 @@ def _place(index: Any, count: int) -> int:
 
 
 class _Listed(Module):
-    """Modules kept under the names '0', '1', …"""
+    """Modules under the names '0', '1', …"""
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -161,7 +161,7 @@ class ModuleList(_Listed):
         return ModuleList([*self, *other])
 
     def __repr__(self) -> str:
-        """As other modules, runs of equal ones on one line."""
+        """The repr of a module, with runs of equal modules on one line."""
         texts = [repr(module) for module in self]
         if not texts:
             return f"{self._get_name()}()"

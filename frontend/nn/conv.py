@@ -25,7 +25,7 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _Conv(Module):
-    """What convolutions share: options, weight and bias. `dims` counts spatial dimensions."""
+    """The base of convolutions: options, weight and bias. `dims` counts spatial dimensions."""
 
     dims: int
     transposed = False

@@ -12,7 +12,7 @@ from ..exchange.mirror import Mirror
 class Entries(Mirror):
     """A module's parameters, buffers or children by name, mirrored in its `__dict__`.
 
-    There an attribute is found without `__getattr__`, which costs ten times as much.
+    Python finds an attribute there without `__getattr__`, which would cost ten times as much.
     """
 
     __slots__ = ("_owner",)

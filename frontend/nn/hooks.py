@@ -21,7 +21,7 @@ BACKWARD_PRE, BACKWARD = "_backward_pre_hooks", "_backward_hooks"
 WITH_KWARGS = {kind: f"{kind}_with_kwargs" for kind in (FORWARD_PRE, FORWARD)}
 ALWAYS = "_forward_hooks_always_called"
 NAMES = (FORWARD_PRE, FORWARD, BACKWARD_PRE, BACKWARD, *WITH_KWARGS.values(), ALWAYS)
-"""The attributes of a module that hold hooks by id, or tell more of them, under PyTorch's names."""
+"""The attributes of a module that hold hooks by id, or mark some of them, under PyTorch's names."""
 
 
 class Hooks(dict[str, OrderedDict[int, Any]]):
@@ -33,7 +33,7 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
     def add(
         self, kind: str, hook: Callable[..., Any], prepend: bool, **marks: bool
     ) -> RemovableHandle:
-        """marks: whether an attribute that tells more of hooks (`ALWAYS`, …) names this one."""
+        """Add a hook. marks: whether attributes that mark hooks (`ALWAYS`, …) mark this one."""
         wanted = [self[name] for name, wants in marks.items() if wants]
         return add_hook(hook, self[kind], *wanted, prepend=prepend)
 
@@ -44,7 +44,7 @@ class Hooks(dict[str, OrderedDict[int, Any]]):
 
     @threads.gives_way
     def call(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What `module(*args, **kwargs)` returns."""
+        """Call `forward` with the hooks around it; returns the result of `module(*args, …)`."""
         for hook, with_kwargs in self.of(FORWARD_PRE):
             if with_kwargs:
                 replaced = hook(module, args, kwargs)
@@ -150,7 +150,7 @@ class _Passing:
 
 
 class _Inputs(Function):
-    """The arguments of a module, unchanged: their gradients are the last the module makes."""
+    """Passes the arguments of a module on; their gradients are the last that the module makes."""
 
     @staticmethod
     def forward(ctx: Any, passing: _Passing, *tensors: Any) -> tuple[Any, ...]:
@@ -163,7 +163,7 @@ class _Inputs(Function):
 
 
 class _Outputs(Function):
-    """The results of a module, unchanged: their gradients are the first it sees."""
+    """Passes the results of a module on; their gradients are the first that the module sees."""
 
     @staticmethod
     def forward(ctx: Any, passing: _Passing, *tensors: Any) -> tuple[Any, ...]:

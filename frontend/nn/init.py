@@ -27,7 +27,7 @@ _LINEAR = (
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor by which a nonlinearity's inputs are spread to keep the variance."""
+    """The factor for weights before a nonlinearity that keeps the variance."""
     if nonlinearity in _LINEAR or nonlinearity == "sigmoid":
         return 1.0
     if nonlinearity == "tanh":
@@ -84,7 +84,7 @@ def trunc_normal_(
     b: float = 2.0,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal of the given mean and standard deviation, limited to [a, b] by drawing there only."""
+    """Normal of the given mean and standard deviation, drawn only from [a, b]."""
     if mean < a - 2 * std or mean > b + 2 * std:
         warnings.warn(
             "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of "
@@ -221,7 +221,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 def sparse_(
     tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None
 ) -> Tensor:
-    """Normal, with a share `sparsity` of each column zero."""
+    """Normal numbers, with a share `sparsity` of each column zero."""
     if tensor.dim() != 2:
         raise ValueError("Only tensors with 2 dimensions are supported")
     from ..functions.sampling import rand

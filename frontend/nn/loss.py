@@ -201,7 +201,7 @@ class GaussianNLLLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """input where target is 1, max(0, margin - input) where it is -1."""
+    """input where target is 1, max(0, margin - input) where target is -1."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class MarginRankingLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1."""
+    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where target is -1."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ R = TypeVar("R", covariant=True)
 
 
 class _Forward(Protocol[P, R]):
-    """A module by its `forward`: calling it takes and returns the same."""
+    """A module typed by its `forward`: a call takes and returns the same."""
 
     _hooks: Hooks | None
 
@@ -52,7 +52,7 @@ class Module(State):
     _parameters: Entries
     _buffers: Entries
     _modules: Entries
-    _hooks: Hooks | None = None  # made at the first registration, so a call only asks for None
+    _hooks: Hooks | None = None  # made at the first registration, so a call only checks for None
 
     forward: Callable[..., Any] = _unimplemented
 
@@ -121,7 +121,7 @@ class Module(State):
             super().__setattr__(name, value)
 
     def _forget(self, name: str, keep: str) -> None:
-        """Take `name` from everywhere but the entries called `keep`."""
+        """Remove `name` from everywhere but the entries called `keep`."""
         own = self.__dict__
         for kind in ("_parameters", "_buffers", "_modules"):
             if kind != keep and name in own.get(kind, ()):
@@ -339,7 +339,7 @@ class Module(State):
                 parameter._grad.zero_()
 
     def _apply(self: T, fn: Callable[[Any], Any], recurse: bool = True) -> T:
-        """Replace the value of every parameter and buffer by `fn` of it."""
+        """Replace the value of every parameter and buffer by `fn(value)`."""
         modules = list(self.modules()) if recurse else [self]
         moved: list[tuple[Any, Any]] = []
         seen: set[int] = set()
@@ -449,7 +449,7 @@ class Module(State):
     ) -> RemovableHandle:
         """Call hook(module, args, output) after `forward`; what it returns replaces the output.
 
-        always_call: also if `forward` raises, with None for the output.
+        always_call: call it even if `forward` raises, with None for the output.
         """
         return self._hook_registry().add(
             FORWARD,
@@ -485,7 +485,7 @@ class Module(State):
         return type(self).__name__
 
     def extra_repr(self) -> str:
-        """The options shown in the repr; layers define it."""
+        """The options shown in the repr. Layers override it."""
         return ""
 
     def __repr__(self) -> str:

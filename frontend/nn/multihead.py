@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NonDynamicallyQuantizableLinear(Linear):
-    """PyTorch's name of the output projection."""
+    """PyTorch's class for the output projection."""
 
 
 class MultiheadAttention(Module):
@@ -27,7 +27,7 @@ class MultiheadAttention(Module):
     1706.03762.
 
     query[L, N, embed_dim], key[S, N, kdim], value[S, N, vdim]; with batch_first N comes first, and
-    without a batch it is missing. Returns the output and the weights [N, L, S].
+    unbatched tensors have no N. Returns the output and the weights [N, L, S].
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class _ChannelNorm(Module):
         version = local_metadata.get("version")
         key = prefix + "num_batches_tracked"
         if (version is None or version < 2) and self.track_running_stats and key not in state_dict:
-            # Checkpoints of a time when batches were not counted.
+            # Old checkpoints have no count of batches.
             state_dict[key] = tensor(0, dtype=dtypes.int64)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
@@ -104,8 +104,8 @@ class _ChannelNorm(Module):
 class _BatchNorm(_ChannelNorm):
     """(x - mean) / sqrt(var + eps) of each channel, times weight plus bias.
 
-    In training by the moments of the batch, of which the running statistics take up a share of
-    `momentum` (None: the average of all batches); in evaluation by the running statistics.
+    Training uses the moments of the batch, and moves the running statistics towards them by the
+    share `momentum` (None: to the average of all batches). Evaluation uses the running statistics.
     """
 
     def __init__(
@@ -225,8 +225,8 @@ def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """(x - mean) / sqrt(var + eps) over the last dimensions, times weight plus bias of their shape;
-    Ba et al., arXiv 1607.06450."""
+    """(x - mean) / sqrt(var + eps) over the last dimensions, times weight plus bias (of the shape
+    of these dimensions); Ba et al., arXiv 1607.06450."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What torch.compile makes of a module."""
+"""The module that torch.compile returns for a module."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from .module import Module
 
 
 class OptimizedModule(Module):
-    """A module whose calls go through `call`; everything else is that of the module itself.
+    """A wrapper whose calls go through `call`; everything else comes from the wrapped module.
 
-    As in PyTorch the module is a child called `_orig_mod`, which shows in the keys of state_dict.
+    As in PyTorch the wrapped module is a child named `_orig_mod`, so keys of state_dict begin with
+    that name.
     """
 
     _orig_mod: Module

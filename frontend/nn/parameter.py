@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Parameter(Tensor):
-    """A tensor that is listed among the parameters of the module it is assigned to.
+    """A tensor that becomes a parameter of the module it is assigned to.
 
-    data: its value, whose memory it shares. requires_grad: whether it collects gradients.
+    data: the value; the parameter shares its memory. requires_grad: whether it collects gradients.
     """
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Self:
@@ -54,10 +54,10 @@ def _rebuild(cls: type, array: np.ndarray, dtype: Any, device: str, requires_gra
 
 
 def _taken(cls: type, data: Any, count: int) -> Any:
-    """The value of `data` in a new tensor of type `cls`, its memory shared.
+    """The value of `data` in a new tensor of type `cls` that shares its memory.
 
-    A temporary that nobody else can see (Parameter(torch.empty(3))) hands its memory over instead:
-    a tensor that is its own storage is cheaper to read and to write.
+    A temporary that nobody else can see, as in Parameter(torch.empty(3)), hands its memory over
+    instead: a tensor with its own storage is cheaper to read and to write.
     """
     mine = (
         type(data) is Tensor
@@ -78,7 +78,7 @@ def _taken(cls: type, data: Any, count: int) -> Any:
 
 
 class _Probe(Parameter):
-    """Tells the reference count of a temporary inside Parameter.__new__."""
+    """Measures the reference count of a temporary inside Parameter.__new__."""
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Any:
         return getrefcount(data)
@@ -88,7 +88,7 @@ _TEMPORARY: int = _Probe(creation.from_buffer(np.zeros(0, np.float32), recording
 
 
 class Buffer(Tensor):
-    """A tensor that is listed among the buffers of the module it is assigned to."""
+    """A tensor that becomes a buffer of the module it is assigned to."""
 
     persistent: bool
 

@@ -79,7 +79,7 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """Channels, in groups one after another, taken from each group in turn."""
+    """Reorders channels, which form groups: takes one of each group in turn."""
 
     def __init__(self, groups: int) -> None:
         super().__init__()

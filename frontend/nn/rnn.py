@@ -29,11 +29,11 @@ _GATES = {"LSTM": 4, "GRU": 3}
 
 
 class RNNBase(Module):
-    """What RNN, LSTM and GRU share: layers in one or both directions over time.
+    """The base of RNN, LSTM and GRU: layers in one or both directions over time.
 
-    input[steps, batch, input_size]; with batch_first the batch is the first dimension, without a
-    batch it is missing, and it may be a PackedSequence. States are [layers * directions, batch,
-    size]. All parameters are uniform within 1 / sqrt(hidden_size) of zero.
+    The input is [steps, batch, input_size], with batch_first [batch, steps, input_size], unbatched
+    [steps, input_size], or a PackedSequence. States are [layers * directions, batch, size]. All
+    parameters are uniform within 1 / sqrt(hidden_size) of zero.
     """
 
     bias_ih_l0: Any
@@ -99,7 +99,7 @@ class RNNBase(Module):
             init.uniform_(weight, -bound, bound)
 
     def flatten_parameters(self) -> None:
-        """Nothing: PyTorch moves the weights into one buffer for cuDNN."""
+        """Do nothing. PyTorch moves the weights into one buffer for cuDNN here."""
 
     @property
     def all_weights(self) -> list[list[Any]]:

@@ -18,11 +18,11 @@ HOOKS = (
     *("_state_dict_hooks", "_state_dict_pre_hooks"),
     *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
 )
-"""The attributes of a module that hold hooks of its state by id, made on first use."""
+"""The attributes of a module that hold hooks of its state, by id. They are made on first use."""
 
 
 class IncompatibleKeys(NamedTuple):
-    """What load_state_dict returns: keys that one side has and the other has not."""
+    """The result of load_state_dict: the keys that only one side has."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -45,7 +45,7 @@ class State:
     _version = 1
 
     def get_extra_state(self) -> Any:
-        """More state to save under the key '_extra_state'; to be defined with set_extra_state."""
+        """More state to save under the key '_extra_state'. Define it with set_extra_state."""
         raise RuntimeError("Reached a code path in Module.get_extra_state() that should never run.")
 
     def set_extra_state(self, state: Any) -> None:
@@ -123,7 +123,7 @@ class State:
 
         with recording.grad_mode(False):
             load(self, "")
-        # One epoch for the copies, so the first step's graph is that of every step.
+        # The copies get an epoch of their own, so every step has the same graph as the first.
         recording.flush()
         if strict:
             if unexpected:
@@ -219,7 +219,7 @@ def _registered(module: Any, kind: str, hook: Callable[..., Any]) -> RemovableHa
 
 
 def _load(module: Any, name: str, own: Any, given: Any, key: str, assign: bool) -> str | None:
-    """Give tensor `own` of `module` the value `given`; the error if that can't be."""
+    """Give tensor `own` of `module` the value `given`. Returns the error if that is impossible."""
     if isinstance(given, np.ndarray):
         given = creation.tensor(given)
     if not isinstance(given, Tensor):

@@ -38,8 +38,8 @@ def _activation(activation: Activation) -> Callable[[Any], Any]:
 
 
 class _Layer(Module):
-    """What encoder and decoder layers share: attention and a feed-forward network, each added to
-    its input and normalized after that, or with norm_first before."""
+    """The base of encoder and decoder layers: attention and a feed-forward network, each added to
+    its input. The sum is normalized or, with norm_first, the input."""
 
     linear1: Linear
     linear2: Linear
@@ -66,7 +66,7 @@ class _Layer(Module):
 
 class TransformerEncoderLayer(_Layer):
     """Self-attention and a feed-forward network over [time, batch, d_model], with batch_first
-    [batch, time, d_model]; without a batch it is missing."""
+    [batch, time, d_model], or unbatched [time, d_model]."""
 
     def __init__(
         self,
@@ -103,8 +103,8 @@ class TransformerEncoderLayer(_Layer):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool = False,
     ) -> Tensor:
-        """src_mask[time, time] and src_key_padding_mask[batch, time]: bool, True where nothing may
-        be seen, or added to the scores. is_causal: a hint that src_mask is the causal one."""
+        """src_mask[time, time] and src_key_padding_mask[batch, time] are bool, True for what may
+        not be seen, or numbers to add to the scores. is_causal: a hint that src_mask is causal."""
 
         def attend(x: Any) -> Any:
             return self._attend(
@@ -162,7 +162,7 @@ class TransformerDecoderLayer(_Layer):
         tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:
-        """Masks as in TransformerEncoderLayer, of the target and of the memory."""
+        """The masks of the target and of the memory are as in TransformerEncoderLayer."""
 
         def attend(x: Any) -> Any:
             return self._attend(
@@ -212,8 +212,8 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
-        """is_causal: a hint that `mask` is the causal one; None doesn't look (that would have to
-        wait for its values)."""
+        """is_causal: a hint that `mask` is causal. None doesn't look at the mask, which would have
+        to be computed first."""
         for layer in self.layers:
             src = layer(
                 src,
@@ -261,8 +261,8 @@ class TransformerDecoder(Module):
 class Transformer(Module):
     """An encoder of a source, and a decoder of a target that looks at it.
 
-    src[S, N, d_model], tgt[T, N, d_model]; with batch_first N comes first, and without a batch it
-    is missing. All matrices are initialized by init.xavier_uniform_.
+    src[S, N, d_model], tgt[T, N, d_model]; with batch_first N comes first, and unbatched tensors
+    have no N. All matrices are initialized by init.xavier_uniform_.
     """
 
     def __init__(

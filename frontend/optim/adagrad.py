@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class Adagrad(Optimizer):
-    """s is the sum of g^2 so far; p -= lr g / (sqrt(s) + eps), with lr / (1 + lr_decay (step - 1));
-    Duchi et al., JMLR 12, 2011."""
+    """s is the sum of g^2 so far; p -= lr' g / (sqrt(s) + eps), with
+    lr' = lr / (1 + lr_decay (step - 1)); Duchi et al., JMLR 12, 2011."""
 
     def __init__(
         self,

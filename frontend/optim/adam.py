@@ -99,8 +99,8 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay is p *= 1 - lr weight_decay, apart from the gradient; Loshchilov and
-    Hutter, arXiv 1711.05101."""
+    """Adam with weight decay p *= 1 - lr weight_decay, which leaves the gradient as it is;
+    Loshchilov and Hutter, arXiv 1711.05101."""
 
     decoupled = True
 

@@ -18,9 +18,9 @@ NAMES = (STEP_PRE, STEP_POST, SAVE_PRE, SAVE_POST, LOAD_PRE, LOAD_POST)
 
 
 class Hooked:
-    """The part of Optimizer that has hooks. It works in subclasses that leave `__init__` out."""
+    """The part of Optimizer that has hooks. It works even if a subclass doesn't call `__init__`."""
 
-    _stepping = False  # whether a step is under way that has called its hooks
+    _stepping = False  # whether a step that has called its hooks is under way
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -41,7 +41,7 @@ class Hooked:
         return list(self.__dict__.get(name, {}).values())
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call hook(optimizer, args, kwargs) before each step; a pair it returns replaces them."""
+        """Call hook(optimizer, args, kwargs) before each step; it may return new (args, kwargs)."""
         return self._registered(STEP_PRE, hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -57,24 +57,24 @@ class Hooked:
     def register_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call hook(optimizer, state_dict) with what was saved; what it returns replaces that."""
+        """Call hook(optimizer, state_dict) after saving; it may return another state_dict."""
         return self._registered(SAVE_POST, hook, prepend)
 
     def register_load_state_dict_pre_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call hook(optimizer, state_dict) before it is loaded; what it returns replaces it."""
+        """Call hook(optimizer, state_dict) before loading; it may return another state_dict."""
         return self._registered(LOAD_PRE, hook, prepend)
 
     def register_load_state_dict_post_hook(
         self, hook: Callable[..., Any], prepend: bool = False
     ) -> RemovableHandle:
-        """Call hook(optimizer) when a state was loaded."""
+        """Call hook(optimizer) after a state was loaded."""
         return self._registered(LOAD_POST, hook, prepend)
 
 
 def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
-    """`step` with its hooks called around it: once, also where it calls the step of its base."""
+    """`step` with the hooks around it. They are called once, even if it calls its base's step."""
 
     @functools.wraps(step)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

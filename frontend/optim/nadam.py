@@ -82,8 +82,8 @@ class NAdam(Optimizer):
         )  # fmt: skip
 
         def numbers(step: int) -> tuple[float, ...]:
-            """The rate, this step's momentum and the next one's, the correction of v, and what
-            weights shrink by."""
+            """The rate, the momentum of this step and of the next, the correction of v, and the
+            factor by which weights shrink."""
             lr = number(rate)
             mu, after = (beta1 * (1 - 0.5 * 0.96 ** (s * momentum_decay)) for s in (step, step + 1))
             return lr, mu, after, 1 - beta2**step, 1 - lr * decay

@@ -38,7 +38,7 @@ class Optimizer(Hooked):
     params: an iterable of parameters, of (name, parameter), or of dicts that each hold `params` and
     the options of their group. defaults: the options of groups that don't name them.
 
-    A subclass defines `_update`, which makes one record of the step of a whole group.
+    A subclass defines `_update`, which records the step of a whole group as one record.
     """
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ class Optimizer(Hooked):
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
                 f"but got {type(params).__name__}{at_user_line()}"
             )
-        # Initial values are computed now, so that the first step's graph is that of every step.
+        # Initial values are computed now, so that every step has the same graph as the first.
         recording.end_step()
         self.defaults = defaults
         self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)
@@ -130,7 +130,7 @@ class Optimizer(Hooked):
                 loss = closure()
         try:
             updated = self._record_step()
-            # The epoch ends here whatever else is pending, so every step is cut at the same place.
+            # End the epoch here, whatever is pending, so that every step is cut at the same place.
             try:
                 recording.end_step(lambda: self._written(updated))
             except Exception:
@@ -141,7 +141,7 @@ class Optimizer(Hooked):
         return loss
 
     def _record_step(self) -> list[Any]:
-        """Record the updates of all groups. Returns the parameters that have one."""
+        """Record the updates of all groups. Returns the parameters that are updated."""
         enabled = recording.is_grad_enabled()
         recording.set_grad_enabled(False)
         updated: list[Any] = []
@@ -161,7 +161,7 @@ class Optimizer(Hooked):
         return [*params, *filter(_is_tensor, states)]
 
     def _take_back(self, params: list[Any]) -> None:
-        """Set the states of `params` back after a failed step, which has written nothing."""
+        """Reset the states of `params` after a failed step, which has written nothing."""
         for p in params:
             state = self.state.get(p, {})
             if "step" in state:
@@ -180,10 +180,10 @@ class Optimizer(Hooked):
     def _buckets(
         self, params: list[Any], states: list[dict[str, Any]]
     ) -> Iterable[tuple[list[Any], list[dict[str, Any]]]]:
-        """Parameters that share their scalars: the same step count, kind of float and device."""
+        """Group parameters that share scalars: the same step count, kind of float and device."""
         keys = []
         for p, s in zip(params, states):
-            _, dtype, device = p._aval or p._meta()  # one made in this epoch has no _aval
+            _, dtype, device = p._aval or p._meta()  # a tensor made in this epoch has no _aval
             keys.append((s.get("step"), dtype is dtypes.float64, device))
         if keys.count(keys[0]) == len(keys):
             return [(params, states)]
@@ -258,7 +258,7 @@ class Optimizer(Hooked):
             hook(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        """As PyTorch: not the hooks, nor a step that was put on the instance."""
+        """The attributes without hooks, and without a step put on the instance, as in PyTorch."""
         return {
             "defaults": self.defaults,
             "state": dict(self.state),
@@ -282,7 +282,7 @@ class Optimizer(Hooked):
         return text + ")"
 
 
-_begun: list[Any] = []  # tensors that the current step has made for states
+_begun: list[Any] = []  # state tensors made by the current step
 
 
 def _is_tensor(value: Any) -> bool:
@@ -290,8 +290,8 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _packed(state: dict[str, Any]) -> dict[str, Any]:
-    """PyTorch keeps step counts as 0-d tensors, of float64 where that is the default dtype; here
-    they are numbers until saved."""
+    """A state to save, with its step count as a 0-d tensor, as PyTorch has it: float64 if that is
+    the default dtype. Until saved, step counts are numbers here."""
     if "step" not in state:
         return dict(state)
     wide = recording.default_dtype() is dtypes.float64
@@ -315,7 +315,7 @@ def _unpacked(name: str, value: Any, p: Any) -> Any:
 def zeros_for(p: Tensor, value: float = 0.0) -> Tensor:
     """A tensor of `value` like `p`, in memory of its own.
 
-    Not a recorded constant: the first step would be another graph than the rest.
+    Not a recorded constant, which would give the first step a graph of its own.
     """
     shape, dtype, device = p._meta()
     array = np.zeros(tuple(shape), dtype=dtype.np)
@@ -327,22 +327,22 @@ def zeros_for(p: Tensor, value: float = 0.0) -> Tensor:
 
 
 def wide(p: Tensor) -> DType:
-    """The dtype in which the arithmetic of `p` is done."""
+    """The dtype in which `p` is updated."""
     return dtypes.float64 if p.dtype is dtypes.float64 else dtypes.float32
 
 
 def number(value: float | Tensor) -> float:
-    """A learning rate, which may be a 0-d tensor."""
+    """The number of a learning rate, which may be a 0-d tensor."""
     return value.item() if isinstance(value, Tensor) else value
 
 
 def scalars(
     p: Tensor, states: Sequence[dict[str, Any]], numbers: Callable[[int], Sequence[float]]
 ) -> list[Node]:
-    """Numbers that change from step to step, as run-time inputs: numbers(step), which is one more
-    than `states` have counted until now (0 for no states).
+    """Count a step in `states`, and bind numbers(step), which change from step to step, as run-time
+    inputs. Without states the step is 0.
 
-    Each replay of a CUDA graph takes a step of its own, and asks for its numbers.
+    Each replay of a CUDA graph counts a step of its own, and asks for the step's numbers.
     """
     step = states[0]["step"] + 1 if states else 0
     for s in states:
@@ -360,11 +360,11 @@ def stepped(
     *columns: list[Any],
     written: int,
 ) -> None:
-    """One record for the step of many parameters.
+    """Record the step of many parameters as one record.
 
-    columns: tensors of one kind each (parameters, gradients, states), `written` of which, those at
-    the front, get the values that `build` returns; it is called as
-    build(attrs, count, *numbers, *tensors) and returns the new values column by column.
+    columns: lists of tensors of one kind each (parameters, gradients, states).
+    build(attrs, count, *numbers, *tensors) returns new values for the first `written` columns,
+    column by column.
     """
     tensors = [t for column in columns for t in column]
     nodes = recording.resolve_all(tensors)
@@ -390,8 +390,8 @@ def check(name: str, value: float | Tensor, low: float = 0.0, high: float | None
 def prepared(
     p: Node, g: Node, dtype: DType, weight_decay: float, maximize: bool, shrink: Node | None = None
 ) -> tuple[Node, Node]:
-    """A parameter and its gradient (its negative if `maximize`) in the type of an update. Weight
-    decay is part of the gradient, or of the parameter if `shrink`, which it is multiplied by."""
+    """A parameter and its gradient (negated if `maximize`) in the dtype of an update. Weight decay
+    is added to the gradient; or the parameter is multiplied by `shrink`, if it is given."""
     old, g = to(p, dtype), to(g, dtype)
     if maximize:
         g = -g
@@ -403,6 +403,6 @@ def prepared(
 
 
 def check_betas(betas: Sequence[float]) -> None:
-    """ValueError unless each is a share of what a running mean was."""
+    """ValueError unless each is a share that a running mean can keep of its value."""
     for i, beta in enumerate(betas):
         check(f"beta parameter at index {i}", beta, high=1.0)

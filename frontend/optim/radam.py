@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class RAdam(Optimizer):
-    """Adam whose adaptive rate is scaled by how well its variance is known at a step, and left out
-    in the first ones; Liu et al., arXiv 1908.03265.
+    """Adam that scales its adaptive rate by how well the variance is known at a step, and takes
+    plain steps at first; Liu et al., arXiv 1908.03265.
 
     g is the gradient plus weight_decay p or, if decoupled, p *= 1 - lr weight_decay. foreach and
     capturable concern speed only.
@@ -79,8 +79,8 @@ class RAdam(Optimizer):
         most = 2 / (1 - beta2) - 1
 
         def numbers(step: int) -> tuple[float, ...]:
-            """The size of a step, what the adaptive rate is scaled by and the plain one is, and
-            what weights shrink by."""
+            """The size of a step, the factors of the adaptive and of the plain step, and the factor
+            by which weights shrink."""
             lr, rest = number(rate), 1 - beta2**step
             length = most - 2 * step * beta2**step / rest
             size = lr / (1 - beta1**step)

@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 
 class RMSprop(Optimizer):
-    """v is a running mean of g^2 (alpha); p -= lr g / (sqrt(v) + eps), or with momentum along a
-    running sum of that; Tieleman and Hinton, lecture 6.5 of Neural Networks for Machine Learning.
+    """v is a running mean of g^2 (alpha); p -= lr u, with u = g / (sqrt(v) + eps) or, with
+    momentum, a running sum of u; Tieleman and Hinton, lecture 6.5 of Neural Networks for Machine
+    Learning.
 
-    centered: the running mean of g is taken from v squared, so that v estimates the variance.
+    centered: subtract the square of the running mean of g from v, which then estimates the
+    variance.
     """
 
     def __init__(

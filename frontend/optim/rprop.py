@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Rprop(Optimizer):
-    """Each element's step grows by etas[1] where its gradient keeps its sign and shrinks by etas[0]
-    where it turns, within step_sizes; p -= step sign(g), which is left out once where g has turned;
-    Riedmiller and Braun, ICNN 1993.
+    """Each element's step grows by etas[1] where its gradient keeps its sign, and shrinks by
+    etas[0] where the sign turns, within step_sizes. p -= step sign(g), except in the step where g
+    turns; Riedmiller and Braun, ICNN 1993.
 
     foreach and capturable concern speed only.
     """

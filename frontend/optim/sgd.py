@@ -80,11 +80,11 @@ class SGD(Optimizer):
         for p, s in fresh:
             s["momentum_buffer"] = zeros_for(p)
         if not fresh or not dampening:
-            # With zero the first buffer comes out as the gradient, as it should.
+            # A buffer of zeros becomes the gradient in the first step, as it should.
             buffers = [s["momentum_buffer"] for s in states]
             stepped(_sgd, (*attrs, False), lr, params, buffers, grads, written=2)
             return
-        # Dampening spares the first gradient.
+        # The first gradient is not dampened.
         new = {id(p) for p, _ in fresh}
         for first in (True, False):
             some = [(p, s) for p, s in zip(params, states) if (id(p) in new) is first]

@@ -47,7 +47,7 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_swa_avg_fn() -> Average:
-    """The mean of all."""
+    """The mean of all weights so far."""
 
     @no_grad()
     def swa_update(averaged_param: Any, current_param: Any, num_averaged: Any) -> Any:
@@ -57,13 +57,13 @@ def get_swa_avg_fn() -> Average:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> Average:
-    """`get_ema_avg_fn` of lists of tensors, in place."""
+    """`get_ema_avg_fn` for lists of tensors, in place."""
     _check_decay(decay)
     return _each_in_place(get_ema_avg_fn(decay))
 
 
 def get_swa_multi_avg_fn() -> Average:
-    """`get_swa_avg_fn` of lists of tensors, in place."""
+    """`get_swa_avg_fn` for lists of tensors, in place."""
     return _each_in_place(get_swa_avg_fn())
 
 
@@ -85,12 +85,12 @@ def _each_in_place(average: Average) -> Average:
 
 
 class AveragedModel(Module):
-    """A copy of `model` whose parameters are averages: each `update_parameters(model)` adds those
-    of the model, and the first copies them.
+    """A copy of `model` whose parameters are averages. `update_parameters(model)` adds the model's
+    parameters; its first call copies them.
 
-    avg_fn: (average, weight, how many were averaged before) -> the new average; multi_avg_fn: of
-    lists of tensors, in place. By default the mean of all. use_buffers: average buffers too,
-    instead of copying the model's.
+    avg_fn: (average, weight, count of weights averaged before) -> the new average. multi_avg_fn:
+    the same for lists of tensors, in place. By default both give the mean. use_buffers: average
+    buffers too, instead of copying the model's.
     """
 
     n_averaged: Any
@@ -150,8 +150,8 @@ class AveragedModel(Module):
 
 @no_grad()
 def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = None) -> None:
-    """Take the statistics of batch norms anew, as means over the batches of `loader`: tensors, or
-    lists and tuples that begin with one."""
+    """Compute the statistics of batch norms anew, as means over the batches of `loader`. A batch is
+    a tensor, or a list or tuple that begins with one."""
     momenta = {m: m.momentum for m in model.modules() if isinstance(m, _BatchNorm)}
     if not momenta:
         return
@@ -169,8 +169,8 @@ def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = 
 
 
 class SWALR(LRScheduler):
-    """From each group's rate to swa_lr in anneal_epochs steps, along a line or a cosine, and then
-    on with that; Izmailov et al., arXiv 1803.05407."""
+    """From each group's rate to swa_lr in anneal_epochs steps, along a line or a cosine, and
+    constant after that; Izmailov et al., arXiv 1803.05407."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def _share(self, step: int) -> float:
-        """How much of the way is done after `step` steps."""
+        """The share of the way that is done after `step` steps."""
         t = max(0.0, min(1.0, step / max(1, self.anneal_epochs)))
         return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
 

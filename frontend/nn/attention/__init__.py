@@ -1,7 +1,7 @@
-"""torch.nn.attention: which kernels attention may take, and attention of packed sequences.
+"""torch.nn.attention: the choice of attention kernels, and attention of packed sequences.
 
-A device has one way to compute attention: by tiles where a template is, from primitives elsewhere.
-So a choice of backends is checked and kept for who asks, and changes no result.
+A device has one way to compute attention: by tiles where there is a template, else from primitives.
+So a choice of backends is checked and can be queried, but changes no result.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _FLAGS = {
 def sdpa_kernel(
     backends: Sequence[SDPBackend] | SDPBackend, set_priority: bool = False
 ) -> Iterator[dict[str, object]]:
-    """Inside the block `torch.backends.cuda.flash_sdp_enabled` and the like tell of `backends`.
+    """Let `torch.backends.cuda.flash_sdp_enabled` and the like report `backends` inside the block.
 
-    No result changes: see the module.
+    No result changes: see the module's docstring.
     """
     if not isinstance(backends, (list, SDPBackend)):
         raise AssertionError(

@@ -19,7 +19,7 @@ __all__ = ["AuxRequest", "varlen_attn", "varlen_attn_out"]
 
 
 class AuxRequest(NamedTuple):
-    """What `varlen_attn` gives beside its output: `lse`, the rows' logsumexp."""
+    """A request for more results of `varlen_attn`: `lse`, the rows' logsumexp."""
 
     lse: bool = False
 
@@ -53,7 +53,7 @@ def _attend(
 def _check(
     q: Node, k: Node, v: Node, cu_q: Node, cu_k: Node | None, used: Node | None, pages: Node | None
 ) -> int:
-    """How many sequences there are; RuntimeError if the operands don't fit."""
+    """The number of sequences; RuntimeError if the operands don't fit."""
     rank = 3 if pages is None else 4
     found = [tuple(x.shape) for x in (q, k, v)]
     if q.rank != 3 or k.rank != rank or v.rank != rank or k.shape[:-1] != v.shape[:-1]:
@@ -87,8 +87,8 @@ def _check(
 
 
 def _paged(x: Node, pages: Node, used: Node) -> Node:
-    """[pages, page_size, H, D] as rows of H x D, in the order of the table; entries that nothing
-    uses may be anything."""
+    """[pages, page_size, H, D] as rows of H x D, in the order of the table. Unused entries of the
+    table may be anything."""
     count, most = pages.shape
     first = ops.iota(most) * x.shape[1]
     is_used = first < ops.reshape(ops.cast(used, int64), (count, 1))
@@ -116,17 +116,18 @@ def varlen_attn(
     """Attention of query[T_q, H_q, D] within each sequence of key and value[T_k, H_kv, D].
 
     Sequence n has the queries cu_seq_q[n] … cu_seq_q[n + 1] and the keys cu_seq_k[n] …
-    cu_seq_k[n + 1]; with seqused_k only the first seqused_k[n] of them. Its last query and its last
-    key lie at the same place, and a query sees window_size[0] keys before its own place and
-    window_size[1] after it, all of them where that is -1: (-1, 0) is causal. A query that sees
-    nothing gets zeros. With enable_gqa H_q may be a multiple of H_kv.
+    cu_seq_k[n + 1]; seqused_k keeps only the first seqused_k[n] of these keys. The last query and
+    the last key of a sequence lie at the same place. A query sees window_size[0] keys before its
+    own place and window_size[1] keys after it; -1 means all. So (-1, 0) is causal. A query that
+    sees nothing gets zeros. With enable_gqa H_q may be a multiple of H_kv.
 
     block_table[N, P] names the pages of each sequence's keys in key and value[pages, page_size,
-    H_kv, D]; cu_seq_k isn't read then. max_q and max_k aren't needed, and num_splits isn't
-    either: results never depend on how work is split.
+    H_kv, D]; cu_seq_k isn't read then. max_q, max_k and num_splits aren't needed: results never
+    depend on how work is split.
 
-    Any floating dtype, on any device; gradients too. Returns the output [T_q, H_q, D], with
-    return_aux.lse also the logsumexp of each row of scores [H_q, T_q], -inf of no scores.
+    Works, with gradients, for any floating dtype on any device. Returns the output [T_q, H_q, D].
+    return_aux.lse adds the logsumexp of each row of scores [H_q, T_q]; a row without scores
+    gives -inf.
     """
     heads, own = query.shape[1], key.shape[1 if block_table is None else 2]
     if not enable_gqa and heads != own:

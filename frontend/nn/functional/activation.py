@@ -52,7 +52,7 @@ def relu_(input: Tensor) -> Tensor:
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x Phi(x), Phi the normal distribution; with approximate='tanh' its form with tanh."""
+    """x Phi(x), Phi being the normal distribution's; approximate='tanh' computes it by tanh."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError(
             f"approximate argument must be either none or tanh, got {approximate!r}{at_user_line()}"
@@ -236,7 +236,7 @@ def gumbel_softmax(
     from ...functions.sampling import rand_like
 
     uniform = rand_like(logits.detach())
-    # 1 - u lies in (0, 1]; its logarithm is 0 only where u is.
+    # 1 - u lies in (0, 1]; its logarithm is 0 only where u is 0.
     noise = -(-(1 - uniform).log() + 1e-20).log()
     soft = softmax((logits + noise) / tau, dim)
     if not hard:

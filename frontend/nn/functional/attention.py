@@ -110,7 +110,7 @@ def _projected(
 
 
 def _joined(mask: Node | None, other: Node | None, dtype: Any) -> Node | None:
-    """Two masks as one: bool where True may be seen, or numbers to add."""
+    """Two masks as one: bool, True for what may be seen, or numbers to add."""
     if mask is None or other is None:
         return other if mask is None else mask
     if mask.dtype is bool_ and other.dtype is bool_:
@@ -126,7 +126,7 @@ def _joined(mask: Node | None, other: Node | None, dtype: Any) -> Node | None:
 
 
 def _seen(mask: Node) -> Node:
-    """PyTorch's masks of multi-head attention tell what may not be seen."""
+    """Negate a mask: multi-head attention in PyTorch masks what may not be seen."""
     return ops.logical_not(mask) if mask.dtype is bool_ else mask
 
 
@@ -171,7 +171,7 @@ def _multi_head(*args: Any) -> Any:
         k, v = (ops.pad(x, (0, 0, 0, 0), (0, 0, 1, 0), value=zero) for x in (k, v))
         extra += 1
     if extra:
-        # What was added may always be seen.
+        # Added keys may always be seen.
         def longer(m: Node) -> Node:
             value = ops.constant(True if m.dtype is bool_ else 0, m.dtype)
             return ops.pad(m, (0,) * m.rank, (*(0,) * (m.rank - 1), extra), value=value)
@@ -257,7 +257,7 @@ def multi_head_attention_forward(
         raise RuntimeError(f"Need attn_mask if specifying the is_causal hint.{at_user_line()}")
     dropout = float(dropout_p) if training else 0.0
     seed, offset = draw() if dropout else (None, None)
-    # The hint spares reading the mask, where nothing else is to be masked.
+    # If nothing else is masked, the hint spares reading the mask.
     hint = is_causal and not need_weights and key_padding_mask is None
     result = record(
         _multi_head, query, key, value, in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight,

@@ -62,7 +62,7 @@ def _embedding_bag(
 
 
 def _first_largest(rows: Node, counts: Node, bag: Node, bags: int) -> Node:
-    """Which elements are the first of the largest in their bag and column."""
+    """Mark the first of the largest elements in each bag and column."""
     count, width = rows.shape
     rows = ops.detach(rows)
     nothing = ops.constant(-math.inf, rows.dtype)
@@ -90,9 +90,9 @@ def embedding_bag(
 ) -> Tensor:
     """The sum, mean or max of the rows of weight[n, d] in each bag of indices: [bags, d].
 
-    A bag is a row of input[bags, size], or begins at offsets[bag] of input[count] and ends where
-    the next one begins. per_sample_weights, of input's shape, scale rows (mode sum). An empty bag
-    is zeros. Rows of padding_idx don't count.
+    A bag is a row of input[bags, size]; or it begins at offsets[bag] in input[count] and ends where
+    the next one begins. per_sample_weights, of input's shape, scale the rows (mode sum). An empty
+    bag gives zeros. The row padding_idx doesn't count.
     """
     if max_norm is not None or scale_grad_by_freq:
         raise NotImplementedError(

@@ -65,7 +65,7 @@ def _check_dtypes(x: Node, weight: Node, bias: Sequence[Node]) -> None:
 
 
 def _batched(dims: int, x: Node, name: str) -> tuple[Node, bool]:
-    """`x` with a batch dimension, and whether it had none."""
+    """`x` with a batch dimension, and whether that had to be added."""
     if x.rank == dims + 1:
         return ops.unsqueeze(x, 0), True
     if x.rank != dims + 2:
@@ -256,7 +256,7 @@ def _pad_axis(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> Tensor:
-    """`input` padded; `pad` is (before, after) of the last dimension, then of the one before, ….
+    """`input` padded. `pad` is (before, after) for the last dimension, then the one before, ….
 
     mode: 'constant' (negative numbers crop), 'reflect', 'replicate' or 'circular'.
     """

@@ -87,7 +87,7 @@ dropout1d, dropout2d, dropout3d = _features(1), _features(2), _features(3)
 
 
 def _alpha_dropout(x: Node, seed: Node, offset: Node, p: float) -> Node:
-    low = -1.7580993408473766  # what selu tends to far below zero
+    low = -1.7580993408473766  # the limit of selu far below zero
     kept = ops.uniform(seed, offset, x.shape, float32)
     kept = kept >= ops.full_like(kept, p)
     a = 1 / math.sqrt((1 - p) * (1 + p * low * low)) if p < 1 else 0.0

@@ -24,7 +24,7 @@ def _grouped_mm(
     bias: Any = None,
     out_dtype: DType | None = None,
 ) -> Any:
-    """`grouped_mm`, whose last arguments may be positional here."""
+    """`grouped_mm` with its last arguments by position too."""
     return record(_products, mat_a, mat_b, offs, bias, out_dtype)
 
 
@@ -36,19 +36,20 @@ def grouped_mm(
     bias: Tensor | None = None,
     out_dtype: DType | None = None,
 ) -> Tensor:
-    """A product for each of G groups, as of the experts of a mixture, in one kernel.
+    """One product for each of G groups in one kernel, such as a mixture's experts.
 
-    offs: int32[G], where groups end: they follow each other from 0 on, any of them may be empty.
+    offs: int32[G], the ends of the groups. Groups follow each other from 0 on; any may be empty.
     mat_a, mat_b: of one floating dtype, in any layout and at any alignment:
         [M, K] @ [G, K, N]: groups of rows of mat_a. The result is [M, N].
         [G, M, K] @ [K, N]: groups of columns of mat_b. The result is [M, N].
-        [M, K] @ [K, N]: groups of K. The result is [G, M, N], zeros for a group that is empty.
-        [G, M, K] @ [G, K, N]: no groups in a dimension, so offs must be None. [G, M, N].
-    bias: what is added to the result, broadcast; it can't vary within the dimension of the groups.
-    out_dtype: that of the matrices, as in PyTorch.
+        [M, K] @ [K, N]: groups of K. The result is [G, M, N], zeros for an empty group.
+        [G, M, K] @ [G, K, N]: no dimension has groups, so offs must be None. The result is
+            [G, M, N].
+    bias: added to the result, broadcast; it can't vary within the dimension of the groups.
+    out_dtype: only the dtype of the matrices, as in PyTorch.
 
-    Rows or columns of the result behind the last group are zeros, where PyTorch leaves them as
-    they happened to be. Differentiable any number of times.
+    Rows or columns of the result after the last group are zeros; PyTorch leaves them undefined.
+    Differentiable any number of times.
     """
     return record(_products, mat_a, mat_b, offs, bias, out_dtype)
 
@@ -63,7 +64,7 @@ def _products(
     y = ops.grouped_mm(a, b, ends)
     if bias is None:
         return y
-    most = [*y.shape[-2:]]  # what a bias may be
+    most = [*y.shape[-2:]]  # the largest shape of a bias
     if a.rank != b.rank:
         most[0 if a.rank == 2 else 1] = 1
     given = (*(1,) * (2 - bias.rank), *bias.shape)

@@ -34,7 +34,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @builder("linear", casts=LOWER)
 def _linear(x: Node, weight: Node, *bias: Node) -> Node:
-    if weight.rank == 1:  # a vector gives one number for each row, with no dimension for it
+    if weight.rank == 1:  # a vector gives one number for each row, and the dimension is dropped
         y = ops.linear(x, ops.unsqueeze(weight, 0), *bias)
         return ops.squeeze(y, (y.rank - 1,))
     return ops.linear(x, weight, *bias)
@@ -72,7 +72,7 @@ def embedding(
 ) -> Tensor:
     """Rows of weight[n, d] at the indices in `input`; the row `padding_idx` gets no gradient.
 
-    max_norm: rows that are read are first scaled to that norm at most, in place.
+    max_norm: first the rows that are read are scaled in place, to this norm at most.
     """
     if scale_grad_by_freq:
         raise NotImplementedError(
@@ -118,7 +118,7 @@ def _embedding(index: Node, weight: Node, padding_idx: int, failure: str = "row"
 
 
 def _renorm(weight: Node, index: Node, max_norm: float, p: float) -> Node:
-    """Rows at `index` scaled to p-norm max_norm where theirs is larger."""
+    """`weight` with the rows at `index` scaled so that their p-norm is at most max_norm."""
     index = ops.checked(ops.reshape(_indices(index), (-1,)), weight.shape[0], 0, "row")
     rows = ops.gather(weight, index, 0)
     power = ops.full_like(rows, p)

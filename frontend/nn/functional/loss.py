@@ -180,10 +180,10 @@ def linear_cross_entropy(
 ) -> Tensor:
     """cross_entropy of linear(input[n, in] or input[in], linear_weight[c, in], linear_bias[c]).
 
-    The scores of class indices are computed by blocks of rows and never held all at once, whatever
-    `options` would choose in PyTorch: at most a block as large as the input, or a 16th of all.
-    With linear_weight[c, …, in] and linear_bias[c, …] there is a loss at each position […]; there,
-    and with targets that are probabilities, the scores are held.
+    For class indices the scores are computed in blocks of rows and never held all at once, whatever
+    `options` would choose in PyTorch. A block is at most as large as the input, or a 16th of all
+    scores. linear_weight[c, …, in] and linear_bias[c, …] give a loss at each position […]. In that
+    case, and if targets are probabilities, all scores are held.
     """
     if options is not None:
         raise NotImplementedError(
@@ -295,7 +295,7 @@ def kl_div(
     return record(_kl, input, target, bool(log_target), name)
 
 
-# Losses made of tensor operations: one record each as well.
+# Losses made of tensor operations, each one record too.
 
 
 def _reduced(loss: Node, reduction: str) -> Node:
@@ -380,7 +380,7 @@ def hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """input where target is 1, max(0, margin - input) where it is -1."""
+    """input where target is 1, max(0, margin - input) where target is -1."""
     name = _reduction(reduction, size_average, reduce)
     return record(_hinge_embedding, input, target, float(margin), name)
 
@@ -462,7 +462,7 @@ def cosine_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where it is -1."""
+    """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where target is -1."""
     from ...functions.indexing import where
     from .linear import cosine_similarity
 

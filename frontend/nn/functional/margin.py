@@ -64,7 +64,7 @@ def multi_margin_loss(
 ) -> Tensor:
     """The mean over the other classes i of max(0, margin - x[target] + x[i])^p.
 
-    p: 1 or 2. weight: one a class, of the target.
+    p: 1 or 2. weight: one for each class; the target's class chooses it.
     """
     if p not in (1, 2):
         raise ValueError(f"only p == 1 and p == 2 supported{at_user_line()}")
@@ -87,7 +87,7 @@ def _multilabel_margin(x: Node, target: Node, reduction: str) -> Node:
     if alone:
         x, target = ops.reshape(x, (1, -1)), ops.reshape(target, (1, -1))
     n, classes = x.shape
-    # What comes behind the first -1 of a row is no class.
+    # Numbers after the first -1 of a row are no classes.
     ended = ops.cast(ops.cumsum(ops.cast(target < 0, int64), 1), bool_)
     listed = ops.logical_not(ended)
     ends = ops.eq(target, ops.full_like(target, -1))
@@ -110,10 +110,10 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The mean over classes i, of those that aren't listed, of the sum over the listed j of
-    max(0, 1 - x[j] + x[i]).
+    """The sum of max(0, 1 - x[j] + x[i]) over the listed classes j and the unlisted classes i,
+    divided by the number of classes.
 
-    target: int64, as many as classes: those listed, then -1 if they are fewer.
+    target: int64, one entry for each class: the listed classes, then -1 if they are fewer.
     """
     return record_fallible(
         _multilabel_margin, input, target, _reduction(reduction, size_average, reduce)
@@ -138,7 +138,7 @@ def multilabel_soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """-(target log(sigmoid(x)) + (1 - target) log(sigmoid(-x))), the mean over classes (last)."""
+    """The mean over classes (last) of -(target log(sigmoid(x)) + (1 - target) log(sigmoid(-x)))."""
     name = _reduction(reduction, size_average, reduce)
     return record(_multilabel, input, target, weight, name)
 
@@ -153,8 +153,8 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, d(anchor, positive) - d(anchor, negative) + margin), d being pairwise_distance unless
-    another one is given."""
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin); d is pairwise_distance by
+    default."""
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:

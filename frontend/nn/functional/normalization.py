@@ -69,7 +69,7 @@ def rms_norm(
 ) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over the last dimensions, times weight.
 
-    eps is by default the distance from 1 to the next number of the dtype, for halves of float32.
+    eps is by default the distance from 1 to the dtype's next number; half dtypes take float32's.
     """
     return record(_rms_norm, input, tuple(normalized_shape), weight, eps)
 
@@ -100,7 +100,7 @@ def _batch_norm_train(
     momentum: float | None,
     eps: float,
 ) -> tuple[Node, ...]:
-    """The normalized batch, and the running mean, variance and count after it, if there are any."""
+    """The normalized batch, and the updated running mean, variance and count, if there are any."""
     _check_values(x, "batch_norm")
     out = [ops.batch_norm(x, weight, bias, eps)]
     one = None if count is None else count + 1
@@ -162,8 +162,8 @@ def batch_norm(
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) of each channel (dimension 1), times weight plus bias.
 
-    In training by the moments of the batch, of which the running statistics (if given) take up a
-    share of `momentum` in place; otherwise by the running statistics.
+    Training uses the moments of the batch, and moves the running statistics (if given) towards
+    them in place, by the share `momentum`. Otherwise the running statistics are used.
     """
     if training:
         return batch_norm_step(input, weight, bias, running_mean, running_var, None, momentum, eps)
@@ -240,7 +240,7 @@ def local_response_norm(
     return record(_local_response_norm, input, int(size), float(alpha), float(beta), float(k))
 
 
-# torch.x of those that take their arguments in another order than nn.functional's.
+# Functions torch.x that take their arguments in another order than nn.functional's.
 
 
 @public("batch_norm", method=False)

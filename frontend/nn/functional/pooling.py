@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _casts(dims: int) -> Casts:
-    """On the CPU PyTorch pools volumes in float32."""
+    """Autocast's class: on the CPU PyTorch pools volumes in float32."""
     return {"cpu": FLOAT32} if dims == 3 else None
 
 
@@ -191,7 +191,7 @@ def _output_size(value: Any, dims: int) -> tuple[int | None, ...]:
 
 
 def _with_indices(pool: AdaptiveMaxPool) -> Callable[..., tuple[Tensor, Tensor]]:
-    """torch.x of a maximum, which always tells where it was."""
+    """The function torch.x of a maximum pool, which always returns the positions too."""
 
     def function(
         input: Tensor, output_size: int | Sequence[int | None] | None

@@ -22,7 +22,7 @@ def layer(
     cell: str,
     reverse: bool,
 ) -> tuple[Node, ...]:
-    """One layer in one direction over x[steps, batch, inputs], the weights being PyTorch's.
+    """Apply one layer in one direction to x[steps, batch, inputs], with weights as in PyTorch.
 
     valid[steps, batch, 1]: whether a sequence reaches a step. w_hr[out, width] projects the states.
     Returns the outputs [steps, batch, out] and the last states, each [batch, …].
@@ -33,10 +33,10 @@ def layer(
     inside = None if kind.additive else b_hh
     outside = [b for b in (b_ih, b_hh) if b is not None and b is not inside]
     bias = outside[:1] if len(outside) < 2 else [outside[0] + outside[1]]
-    products = ops.linear(x, w_ih, *bias)  # of all steps at once
+    products = ops.linear(x, w_ih, *bias)  # for all steps at once
     if w_hr is not None:
-        # The state is kept as it is before the projection, which becomes part of the weight. Only
-        # the first step starts from a projected one.
+        # The loop keeps the state before its projection, which becomes part of the weight. Only
+        # the first step starts from a projected state.
         if h is not None:
             products = products + _at_first(ops.linear(h, w_hh), x.shape[0], valid, reverse)
         h, w_hh = None, ops.matmul(w_hh, w_hr)

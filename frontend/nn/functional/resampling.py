@@ -1,4 +1,4 @@
-"""Images and other grids in another size, and channels moved into space and back."""
+"""Resizing of images and other grids, and moves of channels into space and back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _taken(x: Node, axis: int, index: Node) -> Node:
 
 def _nearest(x: Node, axis: int, out: int, scale: float, centred: bool) -> Node:
     size = x.shape[axis]
-    if out % size == 0 and scale * out == size:  # each element a number of times
+    if out % size == 0 and scale * out == size:  # each element repeats equally often
         lead, tail = x.shape[: axis + 1], x.shape[axis + 1 :]
         wide = ops.expand(ops.unsqueeze(x, axis + 1), (*lead, out // size, *tail))
         return ops.reshape(wide, (*x.shape[:axis], out, *tail))
@@ -49,7 +49,8 @@ def _along(weight: Node, axis: int, rank: int) -> Node:
 def _weighted(
     x: Node, axis: int, out: int, scale: float, aligned: bool, taps: Callable[[Node], Any]
 ) -> Node:
-    """The sum over `taps`(fraction) -> (offset, weight), …, of elements near each place."""
+    """The weighted sum of the elements near each place; `taps`(fraction) gives their offsets and
+    weights."""
     place = _positions(out, accumulator(x.dtype))
     if aligned:
         place = place * ((x.shape[axis] - 1) / (out - 1) if out > 1 else 0.0)
@@ -209,5 +210,6 @@ def _channel_shuffle(x: Node, groups: int) -> Node:
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
-    """Channels of input[n, c, …], in `groups` one after another, taken from each in turn."""
+    """Reorder the channels of input[n, c, …], which form `groups`: take one of each group in
+    turn."""
     return record(_channel_shuffle, input, int(groups))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ScalingType(enum.Enum):
-    """What a scale belongs to: the whole matrix, each of its rows, or blocks of them."""
+    """The part of a matrix with a scale of its own: the whole, a row, or a block."""
 
     TensorWise = 0
     RowWise = 1
@@ -34,7 +34,7 @@ _RECIPES = (
     (ScalingType.BlockWise1x128, ScalingType.BlockWise128x128),
     (ScalingType.BlockWise128x128, ScalingType.BlockWise1x128),
 )
-"""Those of the two matrices that are multiplied."""
+"""The recipes of the two matrices that are multiplied."""
 
 
 class SwizzleType(enum.Enum):
@@ -57,12 +57,12 @@ def _scaled_mm(
     """(input @ mat2) * scale_a * scale_b + bias, for matrices of float8.
 
     input: [m, k] and mat2: [k, n], of float8_e4m3fn or float8_e5m2 each, in any layout.
-    scale_a, scale_b: float32, one element each, of shapes (m, 1) and (1, n), or of blocks of 128
-        along k: (m, k / 128) and (k / 128, n), rounded up; one of them may be of squares, with
-        m / 128 or n / 128, rounded up, in the place of m or n.
-    bias: [n]. scale_result: one element by which a result of float8 is divided, as on PyTorch's
-    CPU. out_dtype: by default that of `input`. use_fast_accum: whether sums may be as short as
-        Hopper's fastest, of 14 bits; otherwise they are in float32.
+    scale_a, scale_b: float32. Either one element each; or shapes (m, 1) and (1, n); or, for blocks
+        of 128 along k, shapes (m, k / 128) and (k / 128, n), rounded up. In the last case one of
+        them may scale squares, with m / 128 or n / 128, rounded up, in place of m or n.
+    bias: [n]. scale_result: one element that divides a float8 result, as on PyTorch's CPU.
+    out_dtype: by default the dtype of `input`. use_fast_accum: whether sums may be kept in 14 bits,
+        as Hopper does at its fastest; otherwise they are kept in float32.
     """
     dtype = input.dtype if out_dtype is None else out_dtype
     given = (input, mat2, scale_a, scale_b) + (() if bias is None else (bias,))
@@ -87,12 +87,12 @@ def scaled_mm(
 ) -> Tensor:
     """`_scaled_mm` with its recipes named: TensorWise, RowWise, or blocks of 128.
 
-    TensorWise and RowWise are both matrices' recipe. BlockWise1x128 has scales of shapes
+    Both matrices share TensorWise or RowWise. With BlockWise1x128 the scales have shapes
     (m, k / 128) and (n, k / 128), rounded up. One of the matrices may have BlockWise128x128
-    instead, whose scales are of shape (r, m / 128) or (r, n / 128), rounded up, where r is k / 128
-    rounded up to a multiple of 4; rows behind the first k / 128 are not read. Scales may lie in
-    any layout.
-    contraction_dim: empty, or the dimensions that are summed over: (1, 0).
+    instead; its scales have shape (r, m / 128) or (r, n / 128), rounded up, where r is k / 128
+    rounded up to a multiple of 4. Rows after the first k / 128 are not read. Scales may have any
+    layout.
+    contraction_dim: empty, or (1, 0), the dimensions that are summed.
     """
     recipes = _only(scale_recipe_a), _only(scale_recipe_b)
     if recipes not in _RECIPES:
@@ -136,7 +136,7 @@ def _of_blocks(name: str, scale: Any, recipe: ScalingType, size: int, inner: int
 
 
 def _only(given: Any) -> Any:
-    """The entry of a list of one, which is how PyTorch spells scales of several levels."""
+    """The entry of a list of one. (PyTorch takes lists, for scales of several levels.)"""
     if isinstance(given, (list, tuple)):
         if len(given) != 1:
             raise NotImplementedError(

@@ -1,4 +1,4 @@
-"""How functions are called that are made for one, two and three dimensions, or from a record."""
+"""Signatures of functions that are built for one, two and three dimensions, or from a record."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def clip_grads_with_norm_(
     total_norm: Tensor,
     foreach: bool | None = None,
 ) -> None:
-    """Scale all gradients, whose common norm is `total_norm`, so that it is at most `max_norm`."""
+    """Scale all gradients so that their common norm, now `total_norm`, is at most `max_norm`."""
     grads = _gradients(parameters)
     if not grads:
         return

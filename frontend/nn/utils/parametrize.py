@@ -44,11 +44,12 @@ class ParametrizationList(ModuleList):
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> Module:
-    """Have module.<tensor_name> be parametrization(original), `original` taking its place among
-    the parameters as parametrizations.<tensor_name>.original. Several apply in turn.
+    """Compute module.<tensor_name> as parametrization(original).
 
-    Where the first one has a method `right_inverse`, the tensor keeps its value: original becomes
-    right_inverse(value). unsafe: don't check shape and dtype.
+    The parameter is then `original`, under the name parametrizations.<tensor_name>.original.
+    Several parametrizations apply in turn. If the first one has a method `right_inverse`, original
+    becomes right_inverse(value), so the tensor keeps its value. unsafe: don't check shape and
+    dtype.
     """
     if is_parametrized(module, tensor_name):
         chain = module.parametrizations[tensor_name]
@@ -85,7 +86,7 @@ def register_parametrization(
 
 
 def _derive(module: Module) -> None:
-    """Give the module a class of its own, where properties can be put."""
+    """Give the module a class of its own, which can hold properties."""
     base = type(module)
     module.__class__ = type(f"Parametrized{base.__name__}", (base,), {"__module__": __name__})
 
@@ -101,8 +102,8 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def remove_parametrizations(
     module: Module, tensor_name: str, leave_parametrized: bool = True
 ) -> Module:
-    """Make the tensor a plain parameter again, with its computed value or (not leave_parametrized)
-    that of `original`."""
+    """Make the tensor a plain parameter again, with its computed value or, without
+    leave_parametrized, the value of `original`."""
     if not is_parametrized(module, tensor_name):
         raise ValueError(
             f"Module {type(module).__name__} does not have a parametrization on {tensor_name}"

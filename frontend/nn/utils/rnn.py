@@ -36,11 +36,11 @@ class _Fields(NamedTuple):
 
 
 class PackedSequence(_Fields):
-    """The elements of a batch of sequences, longest first, time step after time step.
+    """The elements of a batch of sequences, time step after time step, the longest sequence first.
 
-    data[elements, …]. batch_sizes[steps]: how many sequences reach each step, int64 on the CPU.
-    sorted_indices, unsorted_indices: the order by length, and the one that undoes it; None if the
-    sequences were given in that order.
+    data[elements, …]. batch_sizes[steps]: the number of sequences that reach each step, int64 on
+    the CPU. sorted_indices, unsorted_indices: the order by length, and its inverse; None if the
+    sequences came in that order.
     """
 
     def __new__(
@@ -58,7 +58,7 @@ class PackedSequence(_Fields):
         return PackedSequence(data, *self[1:])
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
-        """With data of another dtype or on another device."""
+        """The same sequences with data of another dtype or on another device."""
         data = self.data.to(*args, **kwargs)
         return self if data is self.data else self._with(data)
 
@@ -80,10 +80,10 @@ class PackedSequence(_Fields):
 
 
 class Layout:
-    """Where the elements of a packed sequence are in a padded one.
+    """The places of a packed sequence's elements in a padded one.
 
-    places: their places in [steps * batch]. padded: for each of these places an element, any one
-        where there is none. valid[steps, batch, 1]: bool, whether there is one.
+    places: each element's place in [steps * batch]. padded: the element at each place, any element
+        at places without one. valid[steps, batch, 1]: bool, whether a place has an element.
     """
 
     def __init__(self, batch_sizes: np.ndarray):
@@ -96,7 +96,7 @@ class Layout:
 
 
 def invert_permutation(permutation: Tensor | None) -> Tensor | None:
-    """The permutation that undoes one; None of None."""
+    """The inverse of a permutation; None for None."""
     if permutation is None:
         return None
     order = permutation.cpu().numpy()
@@ -113,7 +113,7 @@ def pack_padded_sequence(
 ) -> PackedSequence:
     """input[steps, batch, …] (with batch_first [batch, steps, …]) without its padding.
 
-    lengths: of each sequence, at least 1; in descending order with `enforce_sorted`.
+    lengths: the length of each sequence, at least 1; in descending order with `enforce_sorted`.
     """
     sizes = np.asarray(lengths.cpu().numpy() if isinstance(lengths, Handle) else lengths, np.int64)
     if batch_first:
@@ -158,7 +158,7 @@ def pad_packed_sequence(
     total_length: int | None = None,
 ) -> tuple[Any, Any]:
     """The padded sequences [steps, batch, …] (with batch_first [batch, steps, …]), and their
-    lengths. total_length: how many steps there are to be, at least those of the longest."""
+    lengths. total_length: the number of steps, at least the length of the longest sequence."""
     batch_sizes = sequence.batch_sizes.numpy()
     layout = Layout(batch_sizes)
     steps = layout.steps
@@ -188,7 +188,7 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Tensors [steps, …] of unequal length as one, [longest, batch, …] or with batch_first
+    """Tensors [steps, …] of unequal length, padded to one [longest, batch, …] or, with batch_first,
     [batch, longest, …]."""
     if padding_side not in ("left", "right"):
         raise RuntimeError(

@@ -216,7 +216,7 @@ class SequentialLR(LRScheduler):
         self.optimizer = optimizer
         self._schedulers, self._milestones = list(schedulers), list(milestones)
         self.last_epoch = last_epoch + 1
-        # Each has set its first rate when it was made: begin again with the first schedule.
+        # Each schedule set its first rate when it was made: begin again with the first schedule.
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
         for s in self._schedulers:

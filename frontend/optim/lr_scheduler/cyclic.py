@@ -25,8 +25,8 @@ class CyclicLR(LRScheduler):
     over, while momentum goes the other way; Smith, arXiv 1506.01186.
 
     mode: the height of a cycle stays ("triangular"), is halved each time ("triangular2") or shrinks
-    by gamma with each step ("exp_range"). scale_fn: the height instead, by the number of the cycle
-    or of the step, as scale_mode ("cycle" or "iterations") says.
+    by gamma with each step ("exp_range"). scale_fn: a function that gives the height instead, from
+    the number of the cycle (scale_mode "cycle") or of the step ("iterations").
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class CyclicLR(LRScheduler):
         self.base_lrs = base_lrs
 
     def scale_fn(self, x: float) -> float:
-        """The height of cycle or step `x`, of 1."""
+        """The height of cycle or step `x`, as a share of the full height."""
         if self._scale_fn_custom is not None:
             return self._scale_fn_custom(x)
         return _SCALES[self.mode][1](self.gamma, x)
@@ -107,8 +107,8 @@ class CyclicLR(LRScheduler):
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the optimizer. Of scale_fn the attributes, if it is an object with some;
-        a function can't be saved."""
+        """Everything but the optimizer. If scale_fn is an object, its attributes are saved; a
+        function can't be saved."""
         state = super().state_dict()
         custom = state["_scale_fn_custom"]
         plain = custom is None or isinstance(custom, types.FunctionType)

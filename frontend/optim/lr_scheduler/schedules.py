@@ -40,7 +40,7 @@ class LRScheduler:
         self.step()
 
     def _count_steps(self) -> None:
-        """Let the optimizer tell whether it has stepped, for the warning about the order."""
+        """Count the optimizer's steps, for the warning about the order."""
         optimizer = self.optimizer
         if "_steps_taken" in optimizer.__dict__:
             return
@@ -125,7 +125,7 @@ class LambdaLR(LRScheduler):
         ]
 
     def state_dict(self) -> dict[str, Any]:
-        # Functions are not saved, callable objects are by their attributes.
+        # Functions are not saved. Callable objects are saved by their attributes.
         state = {k: v for k, v in self.__dict__.items() if k not in ("optimizer", "lr_lambdas")}
         state["lr_lambdas"] = [
             None if hasattr(f, "__code__") else dict(f.__dict__) for f in self.lr_lambdas

@@ -47,7 +47,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
             raise RuntimeError(
                 f"each element in list of batch should be of equal size{at_user_line()}"
             )
-        # A list even of tuples, as in PyTorch.
+        # A list, even for tuples, as in PyTorch.
         return [default_collate(column) for column in zip(*batch, strict=True)]
     raise TypeError(_refusal(type(first)))
 
@@ -69,8 +69,8 @@ def _check_shapes(shapes: list[Any]) -> None:
 
 
 def _stacked(batch: Sequence[Any]) -> Any:
-    """torch.stack, without a graph where the values are at hand: the indices by which samples were
-    taken would make a graph of its own of every batch."""
+    """torch.stack, computed at once if the values are at hand. Recorded, every batch would be a new
+    graph, because of the indices by which samples were taken."""
     first = batch[0]
     if any(t.requires_grad or t._meta()[2] != "cpu" or t.dtype is not first.dtype for t in batch):
         return joining.stack(list(batch))
@@ -82,7 +82,7 @@ def _stacked(batch: Sequence[Any]) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """Arrays as tensors, also inside of dicts and sequences; anything else as it is."""
+    """Convert arrays to tensors, also inside dicts and sequences; keep anything else as it is."""
     if isinstance(data, np.ndarray) and data.dtype.kind not in "SaUO":
         return creation.as_tensor(data)
     if isinstance(data, Mapping):

@@ -43,9 +43,9 @@ class IterableDataset(Dataset[T]):
 
 
 def rows(tensor: Tensor, index: Any) -> Tensor:
-    """tensor[index] with values of its own, where they are at hand.
+    """tensor[index], computed at once if the tensor's values are at hand.
 
-    A recorded tensor[index] would hold the index in its graph, so every index would be a new graph.
+    A recorded tensor[index] would hold the index in its graph, so each index would be a new graph.
     """
     if tensor.requires_grad or tensor._meta()[2] != "cpu" or tensor.dim() == 0:
         return tensor[index]
@@ -79,7 +79,7 @@ class TensorDataset(Dataset["tuple[Tensor, ...]"]):
         return [self[i] for i in indices]
 
     def batch(self, indices: Sequence[int]) -> list[Tensor]:
-        """What default_collate makes of these samples, taken at once."""
+        """The batch that default_collate makes of these samples, read all at once."""
         return [rows(t, np.asarray(indices, dtype=np.int64)) for t in self.tensors]
 
     def __len__(self) -> int:

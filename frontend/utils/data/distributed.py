@@ -14,11 +14,12 @@ __all__ = ["DistributedSampler"]
 
 
 class DistributedSampler(Sampler[int]):
-    """Every num_replicas-th index from `rank` on, of an order that all replicas share.
+    """Every num_replicas-th index from `rank` on, in an order that all replicas share.
 
-    num_replicas, rank: of the processes and of this one; both must be given, for there is no
-    torch.distributed that knows them. shuffle: in another random order in each epoch (`set_epoch`),
-    by `seed`. drop_last: leave the rest out instead of beginning again, so that all get as many.
+    num_replicas, rank: the number of processes, and the number of this one. Both must be given, for
+    there is no torch.distributed that knows them. shuffle: in another random order in each epoch
+    (`set_epoch`), by `seed`. All replicas get equally many indices; drop_last: leave the rest out
+    instead of repeating the first indices.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How the samples of one batch are read, in this process or in a worker."""
+"""Reading of the samples of one batch, in this process or in a worker."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def fetcher(
     batch_size: int | None,
     drop_last: bool,
 ) -> Fetch:
-    """What makes batches of `dataset`: of lists of indices, without `batched` of single ones, and
-    of an IterableDataset (which is begun here) whatever comes next."""
+    """A function that makes batches of `dataset` from lists of indices or, without `batched`, from
+    single indices. An IterableDataset begins here, and gives its next samples."""
     if isinstance(dataset, IterableDataset):
         batches = _stream(iter(dataset), collate_fn, batch_size, drop_last)
         return gives_way(lambda _: next(batches))
@@ -59,7 +59,7 @@ def _stream(
 
 
 def _whole_batches(dataset: Any) -> Callable[[list[int]], list[Any]] | None:
-    """How to take a whole batch at once, for datasets of which nothing is overridden."""
+    """A function that reads a whole batch at once, for datasets without overridden methods."""
     if type(dataset) is TensorDataset:
         return dataset.batch
     if type(dataset) is Subset:

@@ -29,17 +29,17 @@ T = TypeVar("T", covariant=True)
 class DataLoader(Generic[T]):
     """Iterates over batches of `dataset`.
 
-    batch_size: samples a batch; None yields single samples. shuffle: a new random order each time.
-    sampler, batch_sampler: the order of indices, or of lists of them. collate_fn: makes a batch of
-    a list of samples. drop_last: leave out a last batch that is not full. generator: what the
-    shuffling and the seeds of workers draw from.
+    batch_size: samples per batch; None yields single samples. shuffle: a new random order each
+    time. sampler, batch_sampler: the order of indices, or of lists of indices. collate_fn: makes a
+    batch from a list of samples. drop_last: leave out a last batch that is not full. generator: the
+    source of the shuffling and of the workers' seeds.
 
-    num_workers: processes that load batches beside this one; 0 loads them here. Each has
-    `prefetch_factor` batches under way (2 by default). worker_init_fn(id) is called in each;
-    persistent_workers keeps them for the next epoch. timeout: seconds to wait for a batch, 0 to
-    wait without limit. in_order: batches come in the order of the sampler.
-    multiprocessing_context: how workers start, as a name (fork, spawn, forkserver) or a context.
-    pin_memory: whether batches come in pinned memory, which a GPU copies from by itself.
+    num_workers: the number of processes that load batches; with 0 this process loads them. Each
+    worker has `prefetch_factor` batches under way (2 by default). worker_init_fn(id) is called in
+    each worker. persistent_workers keeps workers for the next epoch. timeout: seconds to wait for a
+    batch, 0 to wait without limit. in_order: batches come in the order of the sampler.
+    multiprocessing_context: the way workers start, as a name (fork, spawn, forkserver) or a
+    context. pin_memory: whether batches come in pinned memory, which a GPU copies from by itself.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class DataLoader(Generic[T]):
         self.persistent_workers = persistent_workers
         self.multiprocessing_context = _context(multiprocessing_context, num_workers)
         self.in_order = in_order
-        self._workers: Workers | None = None  # those that persist
+        self._workers: Workers | None = None  # the workers that persist
         iterable = isinstance(dataset, IterableDataset)
         if iterable:
             if shuffle:
@@ -173,7 +173,7 @@ class DataLoader(Generic[T]):
         return self.dataset, self.collate_fn, batched, self.batch_size, self.drop_last
 
     def _index_iterator(self) -> Iterator[Any]:
-        """The indices of each batch; of a dataset without them as many as it may take."""
+        """The indices of each batch; None, without end, for a dataset without indices."""
         if isinstance(self.dataset, IterableDataset):
             return itertools.repeat(None)
         return iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
@@ -189,7 +189,7 @@ class DataLoader(Generic[T]):
 
 
 def _context(given: Any, workers: int) -> Any:
-    """The context in which workers start; None without any."""
+    """The context in which workers start; None without workers."""
     import multiprocessing
 
     if given is not None and not workers:

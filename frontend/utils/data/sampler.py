@@ -73,7 +73,7 @@ class RandomSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         n, left = len(self.data_source), self.num_samples
         if self.replacement:
-            # In blocks, as there may be any number. The generator draws for nobody else meanwhile.
+            # In blocks, as num_samples may be large. Nobody else draws from it meanwhile.
             generator = self.generator or _generator()
             while left > 0:
                 count = min(left, _BLOCK)
@@ -89,7 +89,7 @@ class RandomSampler(Sampler[int]):
 
 
 def _generator() -> Any:
-    """A new generator, seeded by the default one."""
+    """A new generator, seeded by the default generator."""
     return sampling.Generator().manual_seed(int(sampling.randint(2**62, ()).item()))
 
 
@@ -146,7 +146,7 @@ class WeightedRandomSampler(Sampler[int]):
 
 
 class BatchSampler(Sampler[list[int]]):
-    """Lists of `batch_size` indices of a sampler; the last may be shorter, or is dropped."""
+    """Lists of `batch_size` indices of a sampler; a shorter last list is kept or dropped."""
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:

@@ -1,4 +1,4 @@
-"""A process that loads batches: what runs in it."""
+"""The code that runs in a process that loads batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from .fetch import fetcher
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """Which worker this process is. seed: of its generators, another one for each worker."""
+    """The number of this worker, and more about it. seed: the seed of its generators; each worker
+    has another."""
 
     id: int
     num_workers: int
@@ -36,7 +37,7 @@ _info: WorkerInfo | None = None
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """The worker that this process is; None in the main process."""
+    """The description of this worker process; None in the main process."""
     return _info
 
 
@@ -49,7 +50,7 @@ class WorkerError:
         self.where = where
 
     def reraise(self) -> None:
-        """Raises an exception of the type, whose message has the worker's traceback."""
+        """Raises an exception of the type, with the worker's traceback in its message."""
         message = f"Caught {self.type.__name__} {self.where}.\nOriginal {self.text}"
         if self.type is KeyError:
             # The message of a KeyError is shown as its repr, line breaks and all.
@@ -70,7 +71,7 @@ class _Text(str):
 
 @dataclass(frozen=True)
 class Job:
-    """What every worker of a loader does: `arguments` are those of `fetcher`."""
+    """The job of every worker of a loader. arguments: for `fetcher`."""
 
     arguments: tuple[Any, ...]
     workers: int
@@ -80,14 +81,14 @@ class Job:
 def run(job: Job, worker: int, seed: int, pipe: Connection, inherited: Connection | None) -> None:
     """Answers tasks until the other end of `pipe` is closed.
 
-    A task is (epoch, number, indices), its answer (epoch, number, batch); a batch of None says that
-    the dataset is at its end. (epoch, seed) begins an epoch. inherited: the other end, of which a
-    forked child has a copy.
+    A task is (epoch, number, indices), its answer (epoch, number, batch). A batch of None says that
+    the dataset is at its end. (epoch, seed) begins an epoch. inherited: a forked child's copy of
+    the other end.
     """
     global _info
     if inherited is not None:
         inherited.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who waits for this process ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     set_num_threads(1)
     _info = WorkerInfo(worker, job.workers, seed, job.arguments[0])
     where = f"in DataLoader worker process {worker}"
@@ -134,8 +135,8 @@ def run(job: Job, worker: int, seed: int, pipe: Connection, inherited: Connectio
 
 
 def _arriving(pipe: Connection) -> queue.SimpleQueue[Any]:
-    """The tasks, read as they come: the sender never waits for this process, which may itself wait
-    for the sender to read a batch. None is the end."""
+    """A queue of the tasks, read as they arrive; None is the end. So the sender never waits for
+    this process, which may itself wait for the sender to read a batch."""
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def read() -> None:

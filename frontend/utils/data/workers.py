@@ -1,4 +1,4 @@
-"""Loading in several processes: the side of the one that asks."""
+"""Loading in several processes: the side of the process that asks for batches."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ...utils.data.loader import DataLoader
 
 _PATIENCE = 5.0
-"""Seconds that workers have to end by themselves."""
+"""Seconds in which workers may end by themselves."""
 
 
 class Workers:
-    """Processes that load batches, and the tasks they have been given.
+    """Processes that load batches, and the tasks given to them.
 
-    Tasks go round; each worker has up to `prefetch_factor` of them. Batches come in the order of
-    the sampler, or as they arrive if the loader isn't `in_order`.
+    Workers get tasks in turn, up to `prefetch_factor` each. Batches come in the order of the
+    sampler, or as they arrive if the loader isn't `in_order`.
     """
 
     def __init__(self, loader: DataLoader[Any]):
@@ -34,12 +34,12 @@ class Workers:
         self.epoch = 0
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
-        # A loader that is dropped in the middle of an epoch, and one that is alive at exit.
+        # For a loader that is dropped in the middle of an epoch, or alive at exit.
         self._end = weakref.finalize(self, _end, self._processes, self._pipes)
         context = loader.multiprocessing_context
         job = Job(loader._fetch_arguments(), loader.num_workers, loader.worker_init_fn)
         seed = _draw_seed(loader)
-        # A forked child would compute again what is pending.
+        # A forked child would compute pending work again.
         recording.flush()
         forked = context.get_start_method() == "fork"
         for worker in range(loader.num_workers):
@@ -63,14 +63,14 @@ class Workers:
         return not self._end.alive
 
     def restart(self) -> None:
-        """Another epoch in the same processes."""
+        """Begin another epoch in the same processes."""
         self.epoch += 1
         seed = _draw_seed(self.loader)
         for worker, pipe in enumerate(self._pipes):
             self._send(worker, pipe, (self.epoch, seed + worker))
 
     def batches(self) -> Iterator[Any]:
-        """Those of one epoch, after which workers end that don't persist."""
+        """The batches of one epoch. Workers that don't persist end after it."""
         try:
             yield from self._epoch()
         finally:
@@ -80,8 +80,8 @@ class Workers:
     def _epoch(self) -> Iterator[Any]:
         loader, epoch = self.loader, self.epoch
         indices = loader._index_iterator()
-        active = [True] * len(self._pipes)  # whose dataset isn't at its end
-        owner: dict[int, int] = {}  # the worker of each task that isn't answered
+        active = [True] * len(self._pipes)  # workers whose dataset isn't at its end
+        owner: dict[int, int] = {}  # the worker of each unanswered task
         ready: dict[int, Any] = {}
         sent = given = 0
 
@@ -131,7 +131,7 @@ class Workers:
 
     @gives_way
     def _receive(self, epoch: int) -> list[tuple[int, Any]]:
-        """Waits for answers: those of this epoch."""
+        """Waits for answers; returns the ones of this epoch."""
         timeout = self.loader.timeout
         limit = time.monotonic() + timeout
         while True:
@@ -163,7 +163,7 @@ def _draw_seed(loader: Any) -> int:
 
 
 def _end(processes: list[Any], pipes: list[Any]) -> None:
-    """A worker ends when its pipe is closed; one that doesn't is ended."""
+    """Close the pipes, which ends the workers; terminate a worker that doesn't end."""
     for pipe in pipes:
         pipe.close()
     limit = time.monotonic() + _PATIENCE
