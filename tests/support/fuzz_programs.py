@@ -15,6 +15,10 @@ import warnings
 from typing import Any
 
 from fuzz_backends import in_children
+from paths import TESTS
+
+sys.path.insert(0, str(TESTS))  # the folder of tests/programs, where this file is run by hand
+
 from program_runs import difference, engine, limit, run
 from random_training import Line, describe, program_of, refused, repaired, script, smallest, text_of
 
