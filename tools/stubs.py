@@ -243,10 +243,13 @@ def _imports(body: str, there: Iterable[str] = ()) -> str:
 
 
 def formatted(text: str) -> str:
-    name = ["--quiet", "--stdin-filename", str(FRONTEND / "_stub.pyi"), "-"]
-    for command in (["check", "--select", "I", "--fix", *name], ["format", *name]):
+    """`text` as ruff writes it; SystemExit names what the text doesn't define."""
+    name = ["--stdin-filename", str(FRONTEND / "_stub.pyi"), "-"]
+    for command in (["check", "--select", "I,F821", "--fix", *name], ["format", *name]):
         ruff = [sys.executable, "-m", "ruff", *command]
-        done = subprocess.run(ruff, input=text, text=True, check=True, capture_output=True)
+        done = subprocess.run(ruff, input=text, text=True, capture_output=True)
+        if done.returncode:
+            raise SystemExit(f"a stub is wrong; is a name missing in SOURCES?\n{done.stderr}")
         text = done.stdout
     return text
 

@@ -1,12 +1,11 @@
 """Recording: calls on tensors become nodes, and nodes get values.
 
     calls      op calls and views as lookups in a table    flushing   values of all live tensors
-    epoch      handles, leaves, the state of an epoch      keeping    histories at the end of an
-    epoch
+    epoch      handles, leaves, the state of an epoch      keeping    histories that a flush keeps
     writes     in-place writes                             histories  graphs of earlier epochs
     views      kinds of views and chains of them           roots      histories of detached memory
     rounding   half types round once per call              threads    which thread may record
-    interrupts Ctrl-C during in-place writes            builders   what is declared of a call
+    interrupts Ctrl-C during in-place writes               builders   what is declared of a call
 
 Other modules import names of recording from here. Names that are rebound (`calls.LIMIT`,
 `epoch.tensor_type`) must be read in their own module.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
 from collections import abc
@@ -19,7 +20,6 @@ from oracle import sample
 from paths import ROOT
 
 import tilewright as tw
-from tilewright import return_types, types
 from tilewright.functions.call import DECLARED
 
 TYPED = ROOT / "tests" / "typed"
@@ -77,28 +77,22 @@ def test_the_sample_trains(tmp_path: Path) -> None:
 
 def test_stubs_are_what_the_declarations_say() -> None:
     pytest.importorskip("ruff", reason="stubs are formatted by ruff")
-    stubs = load_script(ROOT / "tools" / "stubs.py")
-    assert [path.name for path in stubs.stale()] == [], "run python tools/stubs.py"
+    assert [path.name for path in STUBS.stale()] == [], "run python tools/stubs.py"
 
 
 # ---- annotations of ops, beside what the cases give and get ----------------------------------
 
-NAMES: dict[str, Any] = {
-    "Any": Any,
-    "Bounds": return_types.Bounds,
-    "DType": tw.dtype,
-    "DeviceLike": types.DeviceLike,
-    "Dim": int | Sequence[int] | None,
-    "Generator": tw.Generator,
-    "Indexed": return_types.Indexed,
-    "Literal": Literal,
-    "Number": types.Number,
-    "Parts": return_types.Parts,
-    "Self": tw.Tensor,
-    "Sequence": Sequence,
-    "Tensor": tw.Tensor,
-    "np": np,
-}
+STUBS = load_script(ROOT / "tools" / "stubs.py")
+
+
+def _meaning(name: str, module: str) -> Any:
+    home = f"tilewright{module}" if module.startswith(".") else module
+    return getattr(importlib.import_module(home), name)
+
+
+NAMES: dict[str, Any] = {name: _meaning(name, module) for name, module in STUBS.SOURCES.items()}
+"""What the names in annotations mean."""
+NAMES |= {"Self": tw.Tensor, "np": np}
 
 
 def fits(value: Any, annotation: Any) -> bool:

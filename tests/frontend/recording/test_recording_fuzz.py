@@ -416,4 +416,6 @@ def test_random_programs(block: int) -> None:
 def test_many_random_programs(block: int) -> None:
     for seed in itertools.islice(itertools.count(10_000 + block * 200), 200):
         check(seed, length=60, repeats=3)
+    for seed in range(80 + block * 6, 80 + block * 6 + 6):
+        check(seed)
     gc.collect()
