@@ -27,6 +27,7 @@ from ..recording.histories import (
     earliest_first,
     placeholder,
     value_node,
+    values_read,
 )
 from ..recording.keeping import saves
 from . import anomaly
@@ -169,6 +170,14 @@ class _Pass:
                     seeds, self.create_graph, targets=tuple(plain), hooks=watching
                 )
         changed = recording.overwritten(derivation.saved)
+        if changed and self.wanted is not None:  # what other gradients read may have changed
+            grads = (
+                g
+                for n, g in derivation.grads.items()
+                if n in plain or self._is_wanted(recording.variable_target(n.attrs[0]))
+            )
+            read = values_read(grads, seeds)
+            changed = [n for n in changed if n in read]
         if changed:
             raise _modified(changed[0])
         for node, g in derivation.grads.items():
@@ -222,6 +231,14 @@ class _Pass:
             self.needed[each] = self._leads_on(each)
         return self.needed[history]
 
+    def _is_wanted(self, target: Any) -> bool:
+        """Whether the gradient that arrives at `target` is asked for, or leads to one that is."""
+        if self.wanted is None:
+            return True
+        if isinstance(target, History):
+            return _history_wanted(target, self.tensors) or self._is_needed(target)
+        return id(target) in self.wanted
+
     def _leads_on(self, history: History) -> bool:
         """Whether `history` leads to a wanted tensor. The answer for earlier histories is known."""
         assert self.wanted is not None
@@ -266,13 +283,19 @@ class _Pass:
             given[history.node] = g if before is None else before + g
         given |= begun
         derivation = derive_together(tuple(given))
-        mapping = {placeholder(n, i): g for i, (n, g) in enumerate(given.items())}
-        for node in derivation.saved:
+        seeds = {n: placeholder(n, i) for i, n in enumerate(given)}
+        wanted = {n: g for n, g in derivation.grads.items() if self._is_wanted(targets[n])}
+        saved = derivation.saved
+        if len(wanted) < len(derivation.grads):
+            read = values_read(wanted.values(), seeds)
+            saved = tuple(n for n in saved if n in read)
+        mapping = {seeds[n]: g for n, g in given.items()}
+        for node in saved:
             mapping[node] = _saved_value(batch, node)
-        grads = _instantiate(tuple(derivation.grads.values()), mapping)
+        grads = _instantiate(tuple(wanted.values()), mapping)
         for node in begun:  # before anything arrives: a target may have several variables
             self._forget(targets[node])
-        for node, grad in zip(derivation.grads, grads, strict=True):
+        for node, grad in zip(wanted, grads, strict=True):
             self.arrive(targets[node], grad)
 
     def _begun(self, targets: dict[Node, Any]) -> dict[Node, Node]:

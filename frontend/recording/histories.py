@@ -45,19 +45,22 @@ def derive_all(
     forward = reachable(seeds)
     variables = [n for n in forward if n.op is ops.variable]
     grads = pullback(seeds, [*variables, *targets], create_graph=create_graph, hooks=hooks)
-    known = set(forward)
-    known.update(seeds.values())
+    root = next(iter(seeds))
+    places = tuple((n.attrs[0], g) for n, g in grads.items() if n.op is ops.variable)
+    return Derivation(root, seeds[root], grads, values_read(grads.values(), seeds), places)
+
+
+def values_read(grads: Iterable[Node], seeds: dict[Node, Node]) -> tuple[Node, ...]:
+    """The forward values that cotangents read. seeds: node -> its cotangent."""
+    grads, known = tuple(grads), {*reachable(seeds), *seeds.values()}
     saved: dict[Node, None] = {}
-    for node in reachable(grads.values()):
+    for node in reachable(grads):
         if node not in known:
             saved.update((o, None) for o in node.operands if o in known)
-    saved.update((g, None) for g in grads.values() if g in known)
+    saved.update((g, None) for g in grads if g in known)
     for seed in seeds.values():
         saved.pop(seed, None)
-    root = next(iter(seeds))
-    kept = tuple(n for n in saved if not _is_fixed(n))
-    places = tuple((n.attrs[0], g) for n, g in grads.items() if n.op is ops.variable)
-    return Derivation(root, seeds[root], grads, kept, places)
+    return tuple(n for n in saved if not _is_fixed(n))
 
 
 def _is_fixed(node: Node) -> bool:

@@ -323,3 +323,31 @@ def test_a_write_to_a_copy_is_none_to_its_source(copied: str, computed: bool, to
 
     for ours, theirs in zip(program(tw), program(torch), strict=True):
         same(ours, theirs)
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["one epoch", "after a read"])
+@pytest.mark.parametrize("how", ["grad", "inputs", "all"])
+def test_a_gradient_needs_only_what_it_reads(how: str, read: bool, torch: Any) -> None:
+    """A value that only other gradients read may be overwritten before a backward pass."""
+
+    def program(lib: Any) -> list[Any]:
+        w = lib.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+        v = lib.tensor([[0.5, -2.0, 1.0]], requires_grad=True)
+        x = lib.tensor([[3.0, -1.0, 2.0]])
+        loss = (w * x + v.exp() * 2).sum()
+        if read:
+            loss.item()
+        x.add_(1)  # the gradient of w reads it, that of v doesn't
+        if how == "grad":
+            return list(lib.autograd.grad(loss, [v]))
+        loss.backward(inputs=[v] if how == "inputs" else None)
+        assert w.grad is None
+        return [v.grad]
+
+    if how == "all":
+        for lib in (tw, torch):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                program(lib)
+        return
+    for ours, theirs in zip(program(tw), program(torch), strict=True):
+        same(ours, theirs)
