@@ -52,7 +52,7 @@ def measure(shape: tuple[int, ...], causal: bool, backward: bool, rounds: int) -
 
     import tilewright as tw
     from tilewright import recording
-    from tilewright.runtime.plan import plans
+    from tilewright.runtime.tiers import plans
 
     mine, theirs = (make(t, shape, causal, backward) for t in (tw, torch))
     for a, b in zip(mine(), theirs(), strict=True):

@@ -301,10 +301,10 @@ def neighbours(tw: Any, device: str) -> Iterator[tuple[str, Any]]:
 
 def graphs() -> str:
     """Counts of launch sequences that became graphs, and of those that the driver refused."""
-    from tilewright.runtime import plan
+    from tilewright.runtime import tiers
     from tilewright.runtime.cuda.graphs import Replay
 
-    runs = [r for p in plan.plans() for s in p.segments for r, _ in s.runs.values()]
+    runs = [r for p in tiers.plans() for s in p.segments for r, _ in s.runs.values()]
     found = [r for r in runs if isinstance(r, Replay)]
     return f"{sum(bool(r._graphs) for r in found)} made, {sum(r._refused for r in found)} refused"
 

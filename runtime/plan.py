@@ -8,7 +8,7 @@ fixed when the plan is made.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ class Plan:
 
     runs, run_seconds: number and total time of its runs; compile_seconds: time to make it.
     """
+
+    due = False
 
     def __init__(self, roots: Sequence[Node], fallible: Sequence[Node] = ()):
         # The compiler is imported late, to keep the import of the package fast.
@@ -184,30 +186,6 @@ class Plan:
         return found
 
 
-_plans: dict[Any, Plan] = {}
-_held = 0
-on_new: Callable[[Plan], None] | None = None
-"""Called with each new plan."""
-
-
-def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan:
-    """The plan that computes `roots`, and makes all checks beneath the nodes `fallible`."""
-    global _held
-    key = (roots, fallible) if fallible else roots
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _plans[key] = Plan(roots, fallible)
-        _held += plan.launches
-        if on_new is not None:
-            on_new(plan)
-    return plan
-
-
-def held() -> int:
-    """The number of launches of all plans together."""
-    return _held
-
-
 def launch_count(program: Program) -> int:
     """The number of kernels that one run of a program launches."""
     from tilewright.codegen.program import Loop
@@ -216,18 +194,10 @@ def launch_count(program: Program) -> int:
     return sum(k.count * launch_count(k.body) if isinstance(k, Loop) else 1 for k in kernels)
 
 
-def plans() -> list[Plan]:
-    """Every plan made since the tables were last cleared."""
-    return list(_plans.values())
-
-
 def clear() -> None:
-    """Forget all plans, and the caches filled while they were made."""
-    global _held
+    """Forget what was cached while plans were made."""
     from tilewright.codegen.fusion import twins
     from tilewright.ir import rewrite
 
-    _held = 0
-    _plans.clear()
     rewrite.clear()
     twins.clear()

@@ -22,6 +22,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
 
+# Tests of kernels want them at the first call. Tests of the tiers choose for themselves.
+os.environ.setdefault("TW_TIER", "fused")
+
 # No test may read or fill the user's caches.
 _cache = tempfile.TemporaryDirectory(prefix="tilewright-tests-", ignore_cleanup_errors=True)
 _elsewhere = tempfile.TemporaryDirectory(prefix="tilewright-cwd-")

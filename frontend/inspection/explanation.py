@@ -25,8 +25,8 @@ from tilewright.ir.mlir import print_graph
 from tilewright.ir.node import reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.rewrite import substitute
-from tilewright.runtime import offline
-from tilewright.runtime.plan import Plan, plans
+from tilewright.runtime import offline, tiers
+from tilewright.runtime.plan import Plan
 from tilewright.runtime.segment import Segment
 from tilewright.runtime.segments import stand_ins
 
@@ -274,14 +274,15 @@ class Report:
 def explain(function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> Report:
     """A report on all plans run so far; with a function, on the plans of a call, which is made."""
     recording.flush()
-    before = {id(p): (p.runs, p.run_seconds) for p in plans()}
+    before = {id(p): (p.runs, p.run_seconds) for p in tiers.plans()}
     if function is None:
         before = {}
     else:
-        result = function(*args, **kwargs)
-        recording.flush()
+        with tiers.fused():
+            result = function(*args, **kwargs)
+            recording.flush()
         del result
-    used = [p for p in plans() if p.runs > before.get(id(p), (0, 0.0))[0]]
+    used = [p for p in tiers.plans() if p.runs > before.get(id(p), (0, 0.0))[0]]
     used.sort(key=lambda p: p.run_seconds - before.get(id(p), (0, 0.0))[1], reverse=True)
     return Report(tuple(PlanReport(p) for p in used))
 

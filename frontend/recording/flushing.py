@@ -11,9 +11,9 @@ from typing import Any
 from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.node import Node
-from tilewright.runtime import debug
-from tilewright.runtime import plan as plans
+from tilewright.runtime import debug, tiers
 from tilewright.runtime.device import told
+from tilewright.runtime.plan import Incomplete, Plan
 
 from . import epoch, interrupts, threads
 from .epoch import (
@@ -119,8 +119,8 @@ def value_of(node: Node) -> Any:
     """Compute one node's buffer without ending the epoch."""
     _check(node)
     try:
-        return plans.plan_for((node,)).run([b for _, _, b in leaves], scalars)[0]
-    except plans.Incomplete as incomplete:
+        return tiers.plan_for((node,)).run([b for _, _, b in leaves], scalars)[0]
+    except Incomplete as incomplete:
         raise incomplete.error from None
 
 
@@ -167,6 +167,9 @@ def pending() -> tuple[Node, ...]:
     return tuple(state._node for state in _live()[0])
 
 
+Computer = Plan | tiers.Baseline
+
+
 class _Outcome:
     """Facts about a tuple of live nodes.
 
@@ -181,7 +184,7 @@ class _Outcome:
         self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
         self.collects = [n.op is ops.variable for n in nodes]
         self.tracked = [i for i, n in enumerate(nodes) if n.requires_grad and not self.collects[i]]
-        self.plans: dict[tuple[tuple[Node, ...], tuple[Node, ...]], plans.Plan] = {}
+        self.plans: dict[tuple[tuple[Node, ...], tuple[Node, ...]], Computer] = {}
 
 
 _outcomes: dict[tuple[Node, ...], _Outcome] = {}
@@ -199,11 +202,11 @@ def _flush(update: Update | None) -> Exception | None:
     kept = {i: h for i, h in histories.items() if not h.is_freed} if histories else {}
     extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
     checked = tuple(fallible) if fallible else ()
-    plan: plans.Plan | Apart | None = outcome.plans.get((extra, checked))
-    if plan is None and (nodes or extra or checked):
+    plan: Computer | Apart | None = outcome.plans.get((extra, checked))
+    if (plan is None and (nodes or extra or checked)) or (plan is not None and plan.due):
         roots = (*nodes, *extra)
         try:
-            plan = outcome.plans[extra, checked] = plans.plan_for(roots, checked)
+            plan = outcome.plans[extra, checked] = tiers.plan_for(roots, checked)
         except Exception as error:  # a compiler error: compute what can be compiled
             if debug.level():
                 print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
@@ -220,6 +223,8 @@ class Apart:
     """Computes values one by one where they can't be compiled together, with the interface of a
     plan. If all of them fail, nothing changes."""
 
+    due = False
+
     def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
         self.recorded, self.fallible = roots, fallible
 
@@ -228,26 +233,26 @@ class Apart:
         errors = [v for v in values if isinstance(v, Exception)]
         if len(errors) == len(values) and not any(isinstance(e, MemoryError) for e in errors):
             del values, errors  # the error's traceback holds this frame
-            return plans.plan_for(self.recorded, self.fallible).run(buffers, scalars)
+            return tiers.compiled_for(self.recorded, self.fallible).run(buffers, scalars)
         checked = [_value(root, buffers) for root in self.fallible]
         errors += [v for v in checked if isinstance(v, Exception)]
         if errors:
-            raise plans.Incomplete(values, errors[0])
+            raise Incomplete(values, errors[0])
         return values
 
 
 def _value(root: Node, buffers: list[Any]) -> Any:
     """The buffer of a node, or its error."""
     try:
-        return plans.plan_for((root,)).run(buffers, scalars)[0]
-    except plans.Incomplete as incomplete:
+        return tiers.plan_for((root,)).run(buffers, scalars)[0]
+    except Incomplete as incomplete:
         return incomplete.error
     except Exception as error:
         return told(error.with_traceback(None))  # frames would keep memory alive
 
 
 def _complete(
-    plan: plans.Plan | Apart | None,
+    plan: Computer | Apart | None,
     buffers: list[Any],
     donated: Sequence[tuple[int, int]],
     live: list[Any],
@@ -262,7 +267,7 @@ def _complete(
     if plan is not None:
         try:
             values = plan.run(buffers, scalars, donated)
-        except plans.Incomplete as incomplete:
+        except Incomplete as incomplete:
             error = incomplete.error
             values = [Failed(v) if isinstance(v, Exception) else v for v in incomplete.values]
             if update is not None:
@@ -408,7 +413,7 @@ def _end_epoch() -> None:
     clock.number += 1
     clock.differentiated = clock.stepped = False
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
-    if (clock.number % CHECKED == 0 and _recorded() > TABLE_LIMIT) or plans.held() > LAUNCH_LIMIT:
+    if (clock.number % CHECKED == 0 and _recorded() > TABLE_LIMIT) or tiers.held() > LAUNCH_LIMIT:
         clear_tables()
 
 
@@ -430,7 +435,7 @@ def clear_tables() -> None:
     ):
         table.clear()
     graph.clear_tables()
-    plans.clear()
+    tiers.clear()
 
 
 def dead_leaf_bytes() -> int:

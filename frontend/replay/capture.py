@@ -15,8 +15,8 @@ from typing import Any
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node, reachable
-from tilewright.runtime import devices
-from tilewright.runtime import plan as plans
+from tilewright.runtime import devices, tiers
+from tilewright.runtime.plan import Incomplete
 
 from .. import recording
 from ..functions.generator import default_generator, signed
@@ -48,7 +48,7 @@ class Program:
     """
 
     def __init__(self, roots: tuple[Node, ...]):
-        self.plan = plans.plan_for(roots, tuple(filter(_is_of_gpu, fallible)))
+        self.plan = tiers.compiled_for(roots, tuple(filter(_is_of_gpu, fallible)))
         self.plan.hasten()
         self.sources: list[Any] = [
             buffer if state is None else state for state, _, buffer in leaves
@@ -79,7 +79,7 @@ class Program:
         error: Exception | None = None
         try:
             values = self.plan.run(buffers, self._next_numbers(), donated, into)
-        except plans.Incomplete as incomplete:
+        except Incomplete as incomplete:
             values, error = incomplete.values, incomplete.error
         del buffers
         self._hand_out(values)
@@ -258,9 +258,9 @@ def _host_values(
     if host:
         try:
             checked = tuple([n for n in fallible if not _is_of_gpu(n)])
-            plan = plans.plan_for(tuple([roots[i] for i in host]), checked)
+            plan = tiers.plan_for(tuple([roots[i] for i in host]), checked)
             found = plan.run([buffer for _, _, buffer in leaves], scalars)
-        except plans.Incomplete as incomplete:
+        except Incomplete as incomplete:
             raise incomplete.error from None
         for i, value in zip(host, found, strict=True):
             values[i] = value

@@ -15,7 +15,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tilewright.runtime import debug, plan
+from tilewright.runtime import debug, tiers
+from tilewright.runtime.plan import Plan
 from tilewright.runtime.results import choices, place
 from tilewright.runtime.results.database import Database
 from tilewright.runtime.tuner import engines
@@ -45,7 +46,7 @@ class Online:
         self.searched: list[Launched] = []
         self._start = time.monotonic()
         self._last = 0.0  # the program's wait during the last measurement
-        self._plans: list[plan.Plan] = []
+        self._plans: list[Plan] = []
         self._known: set[str] = set()
         self._wants = False
         self._granted, self._measuring = threading.Event(), threading.Lock()
@@ -54,10 +55,10 @@ class Online:
 
     def begin(self) -> None:
         """Start to search the kernels of new plans."""
-        plan.on_new, flushing.between = self.add, self.between
+        tiers.on_new, flushing.between = self.add, self.between
         self._thread.start()
 
-    def add(self, new: plan.Plan) -> None:
+    def add(self, new: Plan) -> None:
         """Note a new plan, which may repeat."""
         self._plans.append(new)
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.kernel.structure import starts
-from tilewright.codegen.llvm import DEFAULT, Emitted, Schedule, emit, form_of
-from tilewright.ir.dtype import BOOL, FLOAT, DType
+from tilewright.codegen.llvm import DEFAULT, CannotLower, Emitted, Schedule, emit, form_of
+from tilewright.ir.dtype import BOOL, FLOAT, DType, int64
 
 from ..device import Bound, Launch, Run
 from . import emissions, host, jit, source
@@ -240,6 +240,42 @@ class Native:
         for place, check in zip(self.errors, self.checks):
             if held[place]:
                 raise check.error(int(held[place + 1]))
+
+
+class Flat:
+    """A kernel of one axis for arrays of any size: flat((output, *inputs), (size,)).
+
+    The code takes the size, the number of chunks and their size as words. Here one chunk takes all.
+    """
+
+    def __init__(self, emitted: Emitted, size: int):
+        sizes = [w.value for w in emitted.words if w.role == "size"]
+        others = {w.role for w in emitted.words} - {"buffer", "size"}
+        if others or emitted.workspace or len(sizes) != 3 or emitted.phases != (sizes[1],):
+            raise CannotLower("not a kernel of one axis")
+        if sizes[0] != size:
+            raise CannotLower("its axis has another size")
+        self.linked = jit.link(emitted.code, "kernel")
+        count = sum(w.role == "buffer" for w in emitted.words)
+        self.places = np.arange(count, dtype=np.int64)
+        whole = _kind(int64)
+        self.moves = np.array([0, count, whole, 0, count + 2, whole], np.int64)
+        self.template = np.array([0] * count + [0, 1, 0], np.int64)
+        self.ends = np.ones(1, np.int64)
+        said = {
+            "function": self.linked.addresses["kernel"],
+            "chunks": 1,
+            "words": count + 3,
+            "buffers": count,
+            "moves": 2,
+            "buffer_places": self.places.ctypes.data,
+            "move_table": self.moves.ctypes.data,
+            "template": self.template.ctypes.data,
+            "phases": 1,
+            "phase_ends": self.ends.ctypes.data,
+        }
+        self.descriptor = np.array([said.get(w, 0) for w in source.DESCRIPTOR], np.int64)
+        self.entry = _entry("tw_launch", self.descriptor.ctypes.data, self)
 
 
 def _run(launches: Sequence[Bound]) -> Run:

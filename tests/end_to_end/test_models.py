@@ -11,7 +11,7 @@ import tilewright
 import tilewright.nn as nn
 import tilewright.nn.functional as F
 from tilewright import recording
-from tilewright.runtime import plan
+from tilewright.runtime import tiers
 
 pytestmark = pytest.mark.computes
 
@@ -26,10 +26,10 @@ def fresh_epoch():
 def launches_of(function) -> int:
     """Launches of the one plan that computes what `function` returns."""
     recording.flush()
-    before = {id(p): p.runs for p in plan.plans()}
+    before = {id(p): p.runs for p in tiers.plans()}
     kept = function()
     recording.flush()
-    ran = [p for p in plan.plans() if p.runs != before.get(id(p), 0)]
+    ran = [p for p in tiers.plans() if p.runs != before.get(id(p), 0)]
     del kept
     return sum(p.launches for p in ran)
 
@@ -115,7 +115,7 @@ def test_every_kernel_of_a_training_step_compiles_for_every_target():
     train("interpret", 2)
     kernels = [
         step.kernel
-        for p in plan.plans()
+        for p in tiers.plans()
         for s in p.segments
         if s.device.name == "interpret"
         for step in s.program.steps

@@ -488,7 +488,7 @@ def test_the_state_of_a_scaler_goes_on() -> None:
 
 
 def test_changing_scales_do_not_compile_anew() -> None:
-    from tilewright.runtime import plan as plans
+    from tilewright.runtime import tiers
 
     scaler = GradScaler("cpu", init_scale=8.0, growth_interval=1)
     w = tw.ones(3, requires_grad=True)
@@ -502,7 +502,7 @@ def test_changing_scales_do_not_compile_anew() -> None:
 
     for _ in range(3):
         step()
-    before = len(plans._plans)
+    before = len(tiers._plans)
     for _ in range(4):
         step()
-    assert len(plans._plans) == before and scaler.get_scale() == 8.0 * 2**7
+    assert len(tiers._plans) == before and scaler.get_scale() == 8.0 * 2**7

@@ -9,7 +9,7 @@ import pytest
 
 import tilewright
 from tilewright import recording
-from tilewright.runtime import devices, plan
+from tilewright.runtime import devices, plan, tiers
 from tilewright.runtime.arena import Arena
 
 
@@ -49,7 +49,7 @@ def test_kernels_of_one_structure_in_one_launch_keep_their_own_buffers():
 
 def test_temporaries_share_the_arena():
     x = tilewright.tensor(np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32))
-    before = plan.plans()
+    before = tiers.plans()
     y = x
     for _ in range(6):
         y = (y @ x).tanh()
@@ -59,7 +59,7 @@ def test_temporaries_share_the_arena():
     for _ in range(6):
         expected = np.tanh(expected @ value)
     assert total == pytest.approx(expected.sum(), rel=1e-3)
-    (made,) = [p for p in plan.plans() if p not in before]
+    (made,) = [p for p in tiers.plans() if p not in before]
     segment = made.segments[0]
     temporaries = sum(
         int(np.prod(s.shape)) * s.dtype.itemsize for _, s in segment.arena_slots.values()
@@ -104,7 +104,7 @@ def test_a_graph_over_two_devices_is_cut_at_the_copies():
     expected = 2 * np.exp(2 * np.array([1.0, 2.0, 3.0]))
     np.testing.assert_allclose(z.item(), expected.sum(), rtol=1e-5)
     np.testing.assert_allclose(x.grad.numpy(), 2 * expected, rtol=1e-5)
-    assert {s.device.name for p in plan.plans() for s in p.segments} >= {"cpu", "interpret"}
+    assert {s.device.name for p in tiers.plans() for s in p.segments} >= {"cpu", "interpret"}
 
 
 @pytest.mark.triton
@@ -125,7 +125,7 @@ def test_a_repeated_step_meets_its_plan():
     counts = []
     for _ in range(4):
         float((x * 3 + 1).sum())
-        counts.append(len(plan.plans()))
+        counts.append(len(tiers.plans()))
     assert counts[1:] == counts[1:2] * 3
 
 
@@ -177,13 +177,13 @@ def test_batches_at_changing_places_are_one_plan():
     data = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
     for source in (tilewright.tensor(data), tilewright.from_numpy(data)):
         weight = tilewright.ones(4, requires_grad=True)
-        before = len(plan.plans())
+        before = len(tiers.plans())
         for i in range(0, 100, 10):
             loss = ((source[i : i + 10] * weight) ** 2).sum()
             loss.backward()
             np.testing.assert_allclose(loss.item(), (data[i : i + 10] ** 2).sum(), rtol=1e-5)
             weight.grad = None
-        assert len(plan.plans()) - before <= 3
+        assert len(tiers.plans()) - before <= 3
 
 
 def test_a_part_that_was_read_alone_sees_later_writes():
@@ -209,5 +209,5 @@ def test_a_launch_that_fails_among_many_made_by_one_call():
     np.testing.assert_allclose(after.tolist(), [0.2] * 5, rtol=1e-6)
     with pytest.raises(IndexError, match="index 7"):
         wrong.tolist()
-    if devices.get("cpu").runs(plan.plans()[-1].segments[0].launches):
-        assert plan.plans()[-1].segments[0].runs
+    if devices.get("cpu").runs(tiers.plans()[-1].segments[0].launches):
+        assert tiers.plans()[-1].segments[0].runs

@@ -17,7 +17,7 @@ from programs import Draw, Program
 from tilewright import recording
 from tilewright.ir import node as graph
 from tilewright.recording import calls
-from tilewright.runtime import plan as plans
+from tilewright.runtime import tiers
 
 TOLERANCES = {"float64": (1e-7, 1e-9), "float32": (5e-4, 5e-5)}
 """(rtol, atol) after several training steps, in which rounding errors add up. Other floats, such as
@@ -251,12 +251,12 @@ class Work:
             if event == "call":
                 self.calls[within[0]] += 1
 
-        before = graph.table_size(), len(plans.plans())
+        before = graph.table_size(), len(tiers.plans())
         watching = sys.getprofile()
         sys.setprofile(count)
         try:
             return take()
         finally:
             sys.setprofile(watching)
-            after = graph.table_size(), len(plans.plans())
+            after = graph.table_size(), len(tiers.plans())
             self.new[within[0]] += max(0, after[0] - before[0]) + max(0, after[1] - before[1])

@@ -19,7 +19,7 @@ from tilewright.ir.dtype import float32, int64
 from tilewright.ir.node import Node
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
-from tilewright.runtime import plan as plans
+from tilewright.runtime import tiers
 
 
 @pytest.fixture(autouse=True)
@@ -131,12 +131,12 @@ def test_plans_share_what_was_compiled() -> None:
             return model(x)  # one line, which stands in the kernels' notes
 
     forward().tolist()
-    before = {id(launch) for p in plans.plans() for s in p.segments for launch, *_ in s.launches}
+    before = {id(launch) for p in tiers.plans() for s in p.segments for launch, *_ in s.launches}
     y = forward()
     z = y.sin()  # another plan: the same products, and something more
     z.tolist()
     assert y.shape == z.shape
-    last = plans.plans()[-1]
+    last = tiers.plans()[-1]
     launches = {id(launch) for s in last.segments for launch, *_ in s.launches}
     assert launches & before and launches - before
 

@@ -16,7 +16,7 @@ from tilewright.ir import ops
 from tilewright.ir.node import intern
 from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.recording import epoch
-from tilewright.runtime import plan as plans
+from tilewright.runtime import tiers
 
 # name: a program of `torch`, `F`, a 3 x 4 matrix x, a vector v of 4, and L for integer tensors.
 WRONG = {
@@ -236,10 +236,10 @@ def launches(program: Callable[[], Any]) -> int:
     """The number of kernels that a step launches once it has been met."""
     for _ in range(3):
         recording.flush()
-        before = {id(p): p.runs for p in plans.plans()}
+        before = {id(p): p.runs for p in tiers.plans()}
         program()
         recording.flush()
-    ran = [p for p in plans.plans() if p.runs > before.get(id(p), 0)]
+    ran = [p for p in tiers.plans() if p.runs > before.get(id(p), 0)]
     return sum(p.launches for p in ran)
 
 

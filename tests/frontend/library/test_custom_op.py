@@ -128,7 +128,7 @@ def test_errors() -> None:
 
 def test_the_loop_repeats() -> None:
     """What an op records around its host part is found again."""
-    from tilewright.runtime.plan import plans
+    from tilewright.runtime.tiers import plans
 
     w = tw.ones(3).requires_grad_()
     optimizer = tw.optim.SGD([w], lr=0.1)

@@ -22,7 +22,7 @@ import tilewright as tw  # noqa: E402
 from tilewright import library, recording  # noqa: E402
 from tilewright.library import configs, stores, triton_op, wrap_triton  # noqa: E402
 from tilewright.runtime import offline  # noqa: E402
-from tilewright.runtime.plan import plans  # noqa: E402
+from tilewright.runtime.tiers import plans  # noqa: E402
 
 pytestmark = pytest.mark.triton
 

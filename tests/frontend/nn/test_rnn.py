@@ -121,7 +121,7 @@ def test_packed(torch, kind, in_order):
 
 
 def test_training_step_repeats_its_plan(torch):
-    from tilewright.runtime.plan import plans
+    from tilewright.runtime.tiers import plans
 
     ours, theirs = both(torch, "LSTM", 3, 4, num_layers=2)
     x = pair(torch, 6, 2, 3)

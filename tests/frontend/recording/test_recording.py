@@ -13,7 +13,7 @@ from tilewright import recording
 from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.recording import epoch
-from tilewright.runtime import plan as plans
+from tilewright.runtime import tiers
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")
 
@@ -22,11 +22,11 @@ class Counts:
     """New nodes and plans inside the block."""
 
     def __enter__(self) -> Counts:
-        self.before = (graph.table_size(), len(plans._plans), sum(map(len, epoch.tables.values())))
+        self.before = (graph.table_size(), len(tiers._plans), sum(map(len, epoch.tables.values())))
         return self
 
     def __exit__(self, *exc: object) -> None:
-        after = (graph.table_size(), len(plans._plans), sum(map(len, epoch.tables.values())))
+        after = (graph.table_size(), len(tiers._plans), sum(map(len, epoch.tables.values())))
         self.nodes, self.plans, self.calls = (
             a - b for a, b in zip(after, self.before, strict=True)
         )

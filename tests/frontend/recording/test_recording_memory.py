@@ -15,7 +15,7 @@ import tilewright as tw
 from tilewright import recording
 from tilewright.ir import node as graph
 from tilewright.recording import calls, epoch, flushing, views
-from tilewright.runtime import plan as plans
+from tilewright.runtime import tiers
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")
 
@@ -173,7 +173,7 @@ def test_ten_thousand_steps_need_no_more_memory() -> None:
         recording.flush()
         gc.collect()
         sizes = [len(t) for t in (*epoch.tables.values(), epoch.leaf_nodes, epoch.scalar_nodes)]
-        return (*sizes, len(views._chains), len(flushing._outcomes), len(plans.plans()))
+        return (*sizes, len(views._chains), len(flushing._outcomes), len(tiers.plans()))
 
     steps(0, 1000)
     tracemalloc.start()

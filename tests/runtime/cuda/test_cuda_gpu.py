@@ -12,7 +12,7 @@ from networks import train, train_transformer, values
 
 import tilewright
 import tilewright.nn as nn
-from tilewright.runtime import devices, plan
+from tilewright.runtime import devices, tiers
 from tilewright.runtime.cuda.graphs import Replay
 
 pytestmark = pytest.mark.gpu
@@ -82,7 +82,7 @@ def test_repeated_plans_are_graphs() -> None:
                 rtol=1e-4,
                 atol=1e-5,
             )
-    runs = [r for p in plan.plans() for s in p.segments for r, _ in s.runs.values()]
+    runs = [r for p in tiers.plans() for s in p.segments for r, _ in s.runs.values()]
     assert any(r._graphs for r in runs if isinstance(r, Replay))  # others are the CPU's
 
 

@@ -1,0 +1,215 @@
+"""Forms: the function of arrays that computes a primitive, for any size.
+
+A form has the bits of a compiled kernel for elementwise ops, and the reference's bounds for others.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import ops
+from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32
+from tilewright.ir.node import Node
+from tilewright.ir.numeric import special
+from tilewright.ir.op import Kind, Op
+from tilewright.ir.reference import elementwise_function, evaluate
+
+from . import maps
+
+Form = Callable[..., Any]
+"""form(*arrays) -> an array of the node's shape and dtype. It may be a view of an operand."""
+
+
+def form_of(node: Node) -> Form:
+    """The form of a primitive that isn't a leaf."""
+    op = node.op
+    if op.kind is Kind.ELEMENTWISE:
+        if op.params:
+            return _converted(op, node.operands[0].dtype, node.dtype)
+        return elementwise(op, tuple([o.dtype for o in node.operands]), node.dtype)
+    make = _FORMS.get(op)
+    return functools.partial(_evaluated, node) if make is None else make(node)
+
+
+def _evaluated(node: Node, *arrays: Any) -> Any:
+    """By the reference, which expects arrays, also of a single element."""
+    return evaluate(node, [np.asarray(a) for a in arrays])
+
+
+# ---- elementwise -----------------------------------------------------------------------------
+
+
+@functools.cache
+def elementwise(op: Op, dtypes: Sequence[DType], dtype: DType) -> Form:
+    """The form of an elementwise op over operands of `dtypes`, of any shapes that broadcast."""
+    if dtype in FLOAT8 or any(d in FLOAT8 for d in dtypes):
+        return _narrow(op, len(dtypes), dtype)
+    halves = [d in HALVES for d in dtypes]
+    if any(halves) or dtype in HALVES:
+        # Computed in float32, and rounded once.
+        wide = tuple([float32 if d in HALVES else d for d in dtypes])
+        inner = elementwise(op, wide, float32 if dtype in HALVES else dtype)
+        return _rounded(inner, halves, dtype)
+    ready = maps.native(op, dtypes, dtype)
+    if ready is not None:
+        return ready
+    function = elementwise_function(op, len(dtypes))
+    np_dtype = dtype.np
+    probe = function(*[np.ones(1, d.np) for d in dtypes], np_dtype)
+    if probe.dtype == np_dtype:
+        return _direct(op, len(dtypes), np_dtype)
+    return lambda *arrays: special.cast(function(*arrays, np_dtype), np_dtype)
+
+
+_UFUNCS: dict[Op, Any] = {
+    ops.add: np.add,
+    ops.sub: np.subtract,
+    ops.mul: np.multiply,
+    ops.neg: np.negative,
+    ops.abs: np.abs,
+    ops.sqrt: np.sqrt,
+    ops.where: np.where,
+    ops.maximum: np.maximum,
+    ops.minimum: np.minimum,
+    ops.eq: np.equal,
+    ops.ne: np.not_equal,
+    ops.lt: np.less,
+    ops.le: np.less_equal,
+    ops.gt: np.greater,
+    ops.ge: np.greater_equal,
+}
+"""Templates that are one call, which needs no function around it."""
+
+
+def _direct(op: Op, arity: int, np_dtype: Any) -> Form:
+    known = _UFUNCS.get(op)
+    if known is not None and not (op is ops.neg and np_dtype.kind == "b"):
+        return known  # type: ignore[no-any-return]
+    function = elementwise_function(op, arity)
+    if arity == 1:
+        return lambda x: function(x, np_dtype)
+    if arity == 2:
+        return lambda x, y: function(x, y, np_dtype)
+    return lambda *arrays: function(*arrays, np_dtype)
+
+
+def _rounded(inner: Form, halves: Sequence[bool], dtype: DType) -> Form:
+    np_dtype = dtype.np if dtype in HALVES else None
+
+    def rounded(*arrays: Any) -> Any:
+        out = inner(*[a.astype(np.float32) if h else a for a, h in zip(arrays, halves)])
+        return out if np_dtype is None else out.astype(np_dtype)
+
+    return rounded
+
+
+def _narrow(op: Op, arity: int, dtype: DType) -> Form:
+    function = elementwise_function(op, arity)
+
+    def narrow(*arrays: Any) -> Any:
+        wide = [special.cast(a, np.float32) if a.dtype in _FLOAT8 else a for a in arrays]
+        return special.cast(function(*wide, dtype.np), dtype.np)
+
+    return narrow
+
+
+_FLOAT8 = [d.np for d in FLOAT8]
+
+
+@functools.cache
+def _converted(op: Op, source: DType, target: DType) -> Form:
+    """A cast or a bitcast."""
+    np_dtype = target.np
+    if op is ops.bitcast:
+        return lambda x: special.bitcast(x, np_dtype)
+    if target in FLOAT8 or source in FLOAT8:
+        return lambda x: special.cast(x, np_dtype)
+    return lambda x: x.astype(np_dtype)
+
+
+# ---- movement and folds ----------------------------------------------------------------------
+
+
+def _reshape(node: Node) -> Form:
+    shape = tuple(node.shape)
+    return lambda x: x.reshape(shape)
+
+
+def _permute(node: Node) -> Form:
+    order = node.attrs[0]
+    return lambda x: x.transpose(order)
+
+
+_SMALL = 1024
+
+
+def _expand(node: Node) -> Form:
+    shape = tuple(node.shape)
+    if node.shape.numel() <= _SMALL:
+        np_dtype = node.dtype.np
+
+        def filled(x: Any) -> Any:  # cheaper than a view
+            out = np.empty(shape, np_dtype)
+            out[...] = x
+            return out
+
+        return filled
+    return lambda x: np.broadcast_to(x, shape)
+
+
+def _slice(node: Node) -> Form:
+    place = tuple(map(slice, *node.attrs))
+    return lambda x: x[place]
+
+
+def _cat(node: Node) -> Form:
+    axis = node.attrs[0]
+    return lambda *arrays: np.concatenate(arrays, axis)
+
+
+def _fold(ufunc: Any) -> Callable[[Node], Form]:
+    """Halves are summed in float32."""
+
+    def make(node: Node) -> Form:
+        (axes,), np_dtype = node.attrs, node.dtype.np
+        if node.dtype in HALVES:
+
+            def halves(x: Any) -> Any:
+                return ufunc.reduce(x, axes, np.float32, None, True).astype(np_dtype)
+
+            return halves
+        return lambda x: ufunc.reduce(x, axes, np_dtype, None, True)
+
+    return make
+
+
+def _extremum(ufunc: Any) -> Callable[[Node], Form]:
+    def make(node: Node) -> Form:
+        axes = node.attrs[0]
+        return lambda x: ufunc.reduce(x, axes, None, None, True)
+
+    return make
+
+
+def _matmul(node: Node) -> Form:
+    if any(o.dtype is not node.dtype for o in node.operands) or node.dtype in HALVES:
+        return functools.partial(_evaluated, node)
+    return np.matmul
+
+
+_FORMS: dict[Op, Callable[[Node], Form]] = {
+    ops.reshape_op: _reshape,
+    ops.permute_op: _permute,
+    ops.expand_op: _expand,
+    ops.slice_op: _slice,
+    ops.cat_op: _cat,
+    ops.sum_op: _fold(np.add),
+    ops.prod_op: _fold(np.multiply),
+    ops.max_op: _extremum(np.maximum),
+    ops.min_op: _extremum(np.minimum),
+    ops.matmul: _matmul,
+}

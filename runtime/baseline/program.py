@@ -1,0 +1,194 @@
+"""Programs: a recorded graph as a list of steps over slots, run op by op."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir import loop as loops
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+from tilewright.ir.op import Kind
+from tilewright.ir.ops.generate import constant_value
+from tilewright.ir.ops.marker import MARKERS
+from tilewright.ir.passes.autodiff import decomposed
+from tilewright.ir.passes.legalize import widen_long_sums
+
+from .forms import form_of
+
+Step = tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]
+"""A form, the slots of its operands, the slot of its result, and the slots that nothing reads
+afterwards."""
+
+
+class CannotRun(Exception):
+    """A graph has a node that only a compiled plan computes."""
+
+
+_COMPUTED = {
+    Kind.GENERATE, Kind.ELEMENTWISE, Kind.MOVEMENT, Kind.REDUCE, Kind.CONTRACTION, Kind.GATHER,
+    Kind.SCATTER, Kind.CHECK, Kind.SCAN,
+}  # fmt: skip
+
+
+class Program:
+    """The steps that compute `roots` and, before them, all nodes `fallible`.
+
+    leaves: (slot, number of the buffer); scalars: (slot, number, dtype of NumPy).
+    results: the slots of the roots.
+    mean_bytes: the bytes that a step writes on average.
+    """
+
+    def __init__(self, roots: Sequence[Node], fallible: Sequence[Node] = ()):
+        self.leaves: list[tuple[int, int]] = []
+        self.scalars: list[tuple[int, int, Any]] = []
+        self.steps: list[Step] = []
+        self._constants: list[tuple[int, Any]] = []
+        self._slots: dict[Node, int] = {}
+        self._bytes = 0
+        for node in (*fallible, *roots):
+            self._add(node)
+        self.size = len(self._slots)
+        self.results = [self._slots[n] for n in roots]
+        self.mean_bytes = self._bytes / max(len(self.steps), 1)
+        self._free()
+        del self._slots
+
+    def _add(self, root: Node) -> None:
+        """Add what `root` needs, operands first. A node that stands for another one (a marker, a
+        composite) shares its slot."""
+        slots, stack = self._slots, [root]
+        while stack:
+            node = stack[-1]
+            if node in slots:
+                stack.pop()
+                continue
+            inner = _meant(node)
+            needed = node.operands if inner is None else (inner,)
+            missing = [o for o in needed if o not in slots]
+            if missing:
+                stack += reversed(missing)
+                continue
+            stack.pop()
+            if inner is not None:
+                slots[node] = slots[inner]
+            else:
+                slots[node] = len(slots)
+                self._compute(node, slots[node], tuple([slots[o] for o in needed]))
+
+    def _compute(self, node: Node, slot: int, operands: tuple[int, ...]) -> None:
+        op, kind = node.op, node.op.kind
+        if op is ops.leaf:
+            self.leaves.append((slot, node.attrs[0]))
+        elif op is ops.scalar:
+            self.scalars.append((slot, node.attrs[0], node.dtype.np))
+        elif kind is Kind.CONSTANT:
+            self._constants.append((slot, constant_value(node)))
+        elif kind is Kind.LOOP:
+            self.steps.append((_loop(node), operands, slot, ()))
+        elif kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
+            self.steps.append((form_of(node), operands, slot, ()))
+            if kind is not Kind.MOVEMENT:
+                self._bytes += node.shape.numel() * node.dtype.itemsize * _spread(node)
+        else:
+            raise CannotRun(f"{op.name} needs a compiled plan")
+
+    def _free(self) -> None:
+        """Note after which step a slot isn't read any more."""
+        seen = set(self.results)
+        for i in range(len(self.steps) - 1, -1, -1):
+            form, operands, slot, _ = self.steps[i]
+            dead = [s for s in {*operands, slot} if s not in seen]
+            if dead:
+                seen.update(dead)
+                self.steps[i] = form, operands, slot, tuple(dead)
+
+    def run(self, buffers: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+        """The values of the roots, each in contiguous memory of its own."""
+        with np.errstate(all="ignore"):
+            found = self.compute(buffers, numbers)
+        taken = {id(buffers[number]) for _, number in self.leaves}
+        return [_owned(value, taken) for value in found]
+
+    def compute(self, buffers: Sequence[Any], numbers: Sequence[Any] = ()) -> list[Any]:
+        """The values of the roots. They may be views of each other and of `buffers`."""
+        values: list[Any] = [None] * self.size
+        for slot, number in self.leaves:
+            values[slot] = buffers[number]
+        for slot, number, np_dtype in self.scalars:
+            values[slot] = np.asarray(numbers[number]).astype(np_dtype)[()]
+        for slot, value in self._constants:
+            values[slot] = value
+        for form, operands, slot, dead in self.steps:
+            values[slot] = form(*[values[i] for i in operands])
+            for i in dead:
+                values[i] = None
+        return [values[i] for i in self.results]
+
+
+def _meant(node: Node) -> Node | None:
+    """The node that `node` stands for; None if it is computed itself."""
+    op, kind = node.op, node.op.kind
+    if kind is Kind.MARKER:
+        return node.operands[MARKERS[op]]
+    if op.wide:
+        wider = widen_long_sums(node)
+        if wider is not None:
+            return wider
+    if op.decompose is None or kind is Kind.LOOP or op.numpy is not None:
+        return None
+    return decomposed(node)
+
+
+def _spread(node: Node) -> int:
+    """How many numbers are held for each number of the result: a convolution's windows."""
+    if not node.op.convolution:
+        return 1
+    return max(math.prod(node.operands[1].shape[1:]) // 4, 1)
+
+
+def _owned(value: Any, taken: set[int]) -> Any:
+    """`value` as a contiguous array whose memory nobody else has. taken: the arrays that others
+    have, to which it is added."""
+    if isinstance(value, np.ndarray):
+        base = value if value.base is None else value.base
+        fresh = value.flags.c_contiguous and value.flags.writeable
+        whole = isinstance(base, np.ndarray) and base.base is None and base.nbytes == value.nbytes
+        if fresh and whole and id(base) not in taken:
+            taken.add(id(base))
+            return value
+    return np.array(value, order="C")
+
+
+_steps: dict[Any, Program] = {}
+"""The programs of loops' steps, which don't depend on the number of steps."""
+
+
+def clear() -> None:
+    """Forget the steps of loops."""
+    _steps.clear()
+
+
+def _loop(node: Node) -> Callable[..., Any]:
+    """The form of a loop."""
+    op, (sequences, states, reverse, *_) = node.op, node.attrs
+    count = node.operands[0].shape[0]
+    shapes = [o.shape[1:] if i < sequences else o.shape for i, o in enumerate(node.operands)]
+    key = (op, node.attrs, *[(tuple(s), o.dtype) for s, o in zip(shapes, node.operands)])
+    step = _steps.get(key)
+    if step is None:
+        step = _steps[key] = Program(loops.body(op, node.operands, node.attrs)[1])
+
+    def loop(*arrays: Any) -> Any:
+        now, whole = arrays[sequences : sequences + states], arrays[sequences + states :]
+        made: list[Any] = [None] * count
+        for t in loops.order(count, reverse):
+            values = step.compute((*[a[t] for a in arrays[:sequences]], *now, *whole))
+            made[t], now = values, values[:states]
+        kept = range(len(step.results))
+        return np.concatenate([np.ravel(made[t][k]) for k in kept for t in range(count)])
+
+    return loop

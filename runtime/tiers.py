@@ -1,0 +1,167 @@
+"""Tiers: who computes a graph, ready functions op by op or a compiled plan.
+
+A graph that was not met before runs op by op (`runtime/baseline/`). It is fused and compiled when
+it is met again, or at once if it moves so much memory that fusion pays the first time. A program
+that keeps making new graphs has to repeat one more often before it is compiled. The rule counts
+and never looks at a clock, so the results of a program depend on the program alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tilewright.ir.node import Node
+
+from . import debug, devices
+from .baseline import program
+from .baseline.program import CannotRun, Program
+from .plan import Plan
+from .plan import clear as clear_compiler
+
+AUTO, FUSED, BASELINE = MODES = ("auto", "fused", "baseline")
+LARGE = 16 << 20
+"""Bytes that an op writes on average from which a graph is compiled at once."""
+MEMORY = 32
+"""The number of runs over which new graphs are remembered."""
+
+
+def _mode() -> str:
+    said = os.environ.get("TW_TIER", "").lower() or AUTO
+    if said not in MODES:
+        raise RuntimeError(f"TW_TIER: expected one of {', '.join(MODES)}, got {said!r}")
+    return BASELINE if devices.flag("TW_EAGER") else said
+
+
+mode = _mode()
+
+
+@contextmanager
+def fused() -> Iterator[None]:
+    """Compile graphs at once inside the block, for callers that want to see or repeat them."""
+    global mode
+    before = mode
+    try:
+        mode = FUSED if mode == AUTO else mode
+        yield
+    finally:
+        mode = before
+
+
+class _Novelty:
+    """The share of new graphs in what a program computes, as far as op by op."""
+
+    def __init__(self) -> None:
+        self.level = 0.0
+
+    def add(self, new: bool) -> None:
+        self.level += new - self.level / MEMORY
+
+    @property
+    def repeats(self) -> int:
+        """The number of runs after which a graph is compiled when it is met again."""
+        return 1 + int(self.level / 2)
+
+
+_novelty = _Novelty()
+
+
+class Baseline:
+    """A graph that runs op by op, with the interface of a plan. due: whether to compile it."""
+
+    def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
+        self.recorded, self.fallible = roots, fallible
+        self.program = Program(roots, fallible)
+        self.due = mode == AUTO and self.program.mean_bytes >= LARGE
+        self.runs = 0
+
+    def run(
+        self,
+        buffers: Sequence[Any],
+        scalars: Sequence[Any],
+        donated: Sequence[tuple[int, int]] = (),
+    ) -> list[Any]:
+        """The buffers of the roots, in memory of their own: `donated` isn't used."""
+        _novelty.add(self.runs == 0)
+        self.runs += 1
+        self.due = mode != BASELINE and self.runs >= _novelty.repeats
+        try:
+            return self.program.run(buffers, scalars)
+        except Exception:
+            # An op refuses a value, or there is no memory. The plan knows which results remain.
+            self.due = True
+            return compiled_for(self.recorded, self.fallible).run(buffers, scalars)
+
+
+_plans: dict[Any, Plan | Baseline] = {}
+_held = 0
+on_new: Callable[[Plan], None] | None = None
+"""Called with each new compiled plan."""
+
+
+def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan | Baseline:
+    """What computes `roots` the next time, and makes all checks beneath the nodes `fallible`."""
+    found = _plans.get((roots, fallible))
+    if found is None and mode != FUSED and all(n.device in _HOSTS for n in roots):
+        found = _begun(roots, fallible)
+    if found is None or found.due:
+        found = compiled_for(roots, fallible)
+    return found
+
+
+_HOSTS = (None, "cpu")
+
+
+def _begun(roots: tuple[Node, ...], fallible: tuple[Node, ...]) -> Baseline | None:
+    try:
+        made = Baseline(roots, fallible)
+    except CannotRun:
+        return None
+    if debug.level():
+        print(
+            f"tilewright: {len(roots)} results in {len(made.program.steps)} ops one by one: "
+            + ("large, so compiled at once" if made.due else "the graph is new"),
+            file=sys.stderr,
+        )
+    if not made.due:
+        _plans[roots, fallible] = made
+    return made
+
+
+def compiled_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan:
+    """The compiled plan of `roots`."""
+    global _held
+    found = _plans.get((roots, fallible))
+    if not isinstance(found, Plan):
+        found = _plans[roots, fallible] = Plan(roots, fallible)
+        _held += found.launches
+        if on_new is not None:
+            on_new(found)
+    return found
+
+
+def held() -> int:
+    """The number of launches of all plans together."""
+    return _held
+
+
+def plans() -> list[Plan]:
+    """Every compiled plan made since the tables were last cleared."""
+    return [p for p in _plans.values() if isinstance(p, Plan)]
+
+
+def baselines() -> list[Baseline]:
+    """The graphs that run op by op so far."""
+    return [p for p in _plans.values() if isinstance(p, Baseline)]
+
+
+def clear() -> None:
+    """Forget all plans, and the caches filled while they were made."""
+    global _held
+    _held = 0
+    _plans.clear()
+    clear_compiler()
+    program.clear()
