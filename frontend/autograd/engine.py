@@ -26,10 +26,10 @@ from ..recording.histories import (
     differentiable,
     earliest_first,
     placeholder,
+    saves,
     value_node,
     values_read,
 )
-from ..recording.keeping import saves
 from . import anomaly
 
 if TYPE_CHECKING:

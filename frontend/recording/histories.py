@@ -35,8 +35,16 @@ def derive(root: Node, seed: Node, create_graph: bool = False) -> Derivation:
     key = ("gradients", seed, create_graph)
     found = root.memo.get(key)
     if found is None:
-        found = root.memo[key] = derive_all({root: seed}, create_graph)
+        found = root.memo[key] = root.memo["derived"] = derive_all({root: seed}, create_graph)
     return found
+
+
+def saves(root: Node) -> bool:
+    """Whether the backward pass of `root` reads values of the forward pass. Any seed tells."""
+    if has_calls(root):
+        return True
+    known: Derivation = root.memo.get("derived") or derive(root, placeholder(root))
+    return bool(known.saved)
 
 
 def derive_all(

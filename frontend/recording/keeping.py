@@ -23,12 +23,10 @@ from .epoch import (
 )
 from .histories import (
     History,
-    derive,
     differentiable,
-    has_calls,
-    placeholder,
     reads_of,
     saved_nodes,
+    saves,
     value_node,
 )
 
@@ -61,11 +59,6 @@ def _freed_history(node: Node) -> History:
     history.targets = {n: variables[n.attrs[0]] for n in history.variables}
     history.free()
     return history
-
-
-def saves(root: Node) -> bool:
-    """Whether the backward pass of `root` reads values of the forward pass."""
-    return has_calls(root) or bool(derive(root, placeholder(root)).saved)
 
 
 def mark_freed(root: Node) -> None:

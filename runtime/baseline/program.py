@@ -17,9 +17,10 @@ from tilewright.ir.ops.marker import MARKERS
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 
-from .forms import form_of
+from . import composites
+from .forms import Form, form_of
 
-Step = tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]
+Step = tuple[Form, tuple[int, ...], int, tuple[int, ...]]
 """A form, the slots of its operands, the slot of its result, and the slots that nothing reads
 afterwards."""
 
@@ -66,7 +67,8 @@ class Program:
             if node in slots:
                 stack.pop()
                 continue
-            inner = _meant(node)
+            whole = composites.form_of(node)
+            inner = _meant(node) if whole is None else None
             needed = node.operands if inner is None else (inner,)
             missing = [o for o in needed if o not in slots]
             if missing:
@@ -77,9 +79,11 @@ class Program:
                 slots[node] = slots[inner]
             else:
                 slots[node] = len(slots)
-                self._compute(node, slots[node], tuple([slots[o] for o in needed]))
+                self._compute(node, whole, slots[node], tuple([slots[o] for o in needed]))
 
-    def _compute(self, node: Node, slot: int, operands: tuple[int, ...]) -> None:
+    def _compute(
+        self, node: Node, whole: Form | None, slot: int, operands: tuple[int, ...]
+    ) -> None:
         op, kind = node.op, node.op.kind
         if op is ops.leaf:
             self.leaves.append((slot, node.attrs[0]))
@@ -89,8 +93,9 @@ class Program:
             self._constants.append((slot, constant_value(node)))
         elif kind is Kind.LOOP:
             self.steps.append((_loop(node), operands, slot, ()))
-        elif kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
-            self.steps.append((form_of(node), operands, slot, ()))
+        elif whole is not None or kind in _COMPUTED or op.numpy is not None:
+            form = form_of(node) if whole is None else whole
+            self.steps.append((form, operands, slot, ()))
             if kind is not Kind.MOVEMENT:
                 self._bytes += node.shape.numel() * node.dtype.itemsize * _spread(node)
         else:
