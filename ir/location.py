@@ -24,14 +24,18 @@ def _package_roots() -> tuple[str, ...]:
 
 def user_location() -> tuple[str, int]:
     """(file name, line) of the innermost frame outside of the package."""
-    roots = _package_roots()
     frame = sys._getframe(1)
-    while frame.f_back is not None:
+    while True:
         name = frame.f_code.co_filename
-        if not name.startswith(roots) and not name.startswith("<"):
-            break
+        own = _own.get(name)
+        if own is None:
+            own = _own[name] = name.startswith(_package_roots()) or name.startswith("<")
+        if not own or frame.f_back is None:
+            return name, frame.f_lineno
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+
+
+_own: dict[str, bool] = {}  # file name -> whether its frames are not the user's
 
 
 def at_user_line() -> str:

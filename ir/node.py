@@ -159,15 +159,21 @@ def intern(
     node = table.get(key)
     if node is not None:
         return node
-    shared = _TABLES[True] if table is _TABLES[False] else None
-    tracks = op.collects or any(o.requires_grad for o in operands)
-    if shared is not None and not tracks:
+    tracks = op.collects
+    for operand in operands:
+        if operand.requires_grad:
+            tracks = True
+            break
+    shared = None
+    if not tracks and table is _TABLES[False]:
         # Without a gradient at stake both modes share the node, so no work is done twice.
+        shared = _TABLES[True]
         node = shared.get(key)
         if node is not None:
             table[key] = node
             return node
-    op.check(operands)
+    if not op.takes_float8:
+        op.check(operands)
     node = Node()
     node.op = op
     node.operands = operands
@@ -176,14 +182,14 @@ def intern(
     if not op.is_view:
         check_storage(node.shape, node.dtype.itemsize)
     node.device = device or _common_device(op, operands)
-    node.requires_grad = op.collects or (
-        _MODE.grad and tracks and node.dtype.is_floating_point and op.passes_gradient
+    node.requires_grad = tracks and (
+        op.collects or (_MODE.grad and node.dtype.is_floating_point and op.passes_gradient)
     )
     node.loc = loc or _MODE.loc or user_location()
     node.seq = next(_SEQ)
     node.memo = {}
     table[key] = node
-    if shared is not None and not tracks:
+    if shared is not None:
         shared[key] = node
     return node
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .dtype import FLOAT8, DType
@@ -103,6 +103,8 @@ class Op:
         switch that lets these round float32.
     wide: whether float32 is computed in float64, because the op would round many times, or lose the
         small differences of large numbers.
+    is_view: whether a node may have more elements than any memory holds, as an `expand` may.
+    takes_float8: whether operands of float8 are allowed.
     """
 
     name: str
@@ -128,8 +130,12 @@ class Op:
     divides: bool = False
     convolution: bool = False
     wide: bool = False
+    is_view: bool = field(init=False)
+    takes_float8: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "is_view", self.kind in (Kind.MOVEMENT, Kind.MARKER))
+        object.__setattr__(self, "takes_float8", self.float8 or self.kind in _MOVING)
         if self.name in REGISTRY:
             raise ValueError(f"two ops are called {self.name}")
         REGISTRY[self.name] = self
@@ -142,20 +148,13 @@ class Op:
         return intern(self, args[:count], args[count:])
 
     @property
-    def is_view(self) -> bool:
-        """Whether a node may have more elements than any memory holds, as an `expand` may."""
-        return self.kind is Kind.MOVEMENT or self.kind is Kind.MARKER
-
-    @property
     def passes_gradient(self) -> bool:
         """Whether a gradient goes through, which only `detach` prevents. An op without a VJP raises
         when a gradient reaches it."""
         return self.kind is not Kind.MARKER or self.vjp is not None
 
     def check(self, operands: tuple[Node, ...]) -> None:
-        """NotImplementedError for operands of float8 if this op doesn't take them."""
-        if self.float8 or self.kind in _MOVING:
-            return
+        """NotImplementedError for operands of float8, for an op that doesn't take them."""
         for operand in operands:
             if operand.dtype in FLOAT8:
                 raise NotImplementedError(

@@ -35,6 +35,12 @@ def check_storage(shape: Sequence[int], itemsize: int) -> None:
 
 def broadcast(*shapes: Sequence[int]) -> Size:
     """The common shape of `shapes` by NumPy's rules; RuntimeError if there is none."""
+    if len(shapes) == 2:
+        a, b = shapes
+        if a == b or not b:
+            return a if type(a) is Size else Size(a)
+        if not a:
+            return b if type(b) is Size else Size(b)
     rank = max(map(len, shapes), default=0)
     out = [1] * rank
     for shape in shapes:

@@ -90,9 +90,11 @@ class Baseline:
         self.due = mode != BASELINE and self.runs >= _novelty.repeats
         try:
             return self.program.run(buffers, scalars)
-        except Exception:
+        except Exception as error:
             # An op refuses a value, or there is no memory. The plan knows which results remain.
             self.due = True
+            if debug.level():
+                print(f"tilewright: compiled, as an op failed: {error!r}", file=sys.stderr)
             return compiled_for(self.recorded, self.fallible).run(buffers, scalars)
 
 

@@ -164,6 +164,7 @@ from .normalization import (
     layer_norm,
     moments,
     normalize,
+    normalize_grad,
     rms_norm,
 )
 from .packed_attention import packed, packed_attention

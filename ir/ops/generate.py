@@ -40,9 +40,25 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 def constant(value: Any, dtype: DType, device: str | None = None) -> Node:
     """A 0-d node holding `value`; kept by its bits, so -0.0 is not 0.0 and NaN is itself."""
-    array = cast(value, dtype.np)
-    bits = int(array.view(_BITS[dtype.itemsize]).item())
+    kind = value.__class__
+    if kind is float or kind is int:
+        key = (kind, value or repr(value), dtype)  # 0.0 equals -0.0
+        bits = _known_bits.get(key)
+        if bits is None:
+            if len(_known_bits) >= _MOST_KNOWN:
+                _known_bits.clear()
+            bits = _known_bits[key] = _bits(value, dtype)
+    else:
+        bits = _bits(value, dtype)
     return intern(constant_op, (), (bits, dtype), device)
+
+
+_known_bits: dict[tuple[Any, ...], int] = {}
+_MOST_KNOWN = 10_000
+
+
+def _bits(value: Any, dtype: DType) -> int:
+    return int(cast(value, dtype.np).view(_BITS[dtype.itemsize]).item())
 
 
 def constant_value(node: Node) -> Any:

@@ -30,13 +30,26 @@ def _normalize(x: Node, axes: tuple[int, ...], eps: float) -> Node:
 
 
 def _normalize_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...], eps: float) -> tuple[Node]:
+    return (normalize_grad(g, x, axes, eps),)
+
+
+def _normalize_grad(g: Node, x: Node, axes: tuple[int, ...], eps: float) -> Node:
     # With y the normalized values and s the deviation, dx = (g - mean(g) - y mean(g y)) / s. y
     # comes from x, not from `out`, which was rounded: the recomputation fuses, reading `out` would
     # not pay.
     y = _normalize(x, axes, eps)
     scale = rsqrt(_variance(x, axes) + eps)
-    return ((g - mean(g, axes) - y * mean(g * y, axes)) * scale,)
+    return (g - mean(g, axes) - y * mean(g * y, axes)) * scale
 
+
+normalize_grad = composite(
+    "normalize_grad",
+    like_first("normalize_grad"),
+    _normalize_grad,
+    params=("axes", "eps"),
+    cost=20,
+)
+"""normalize_grad(g, x, axes, eps): the cotangent of `x`, given that of normalize(x, axes, eps)."""
 
 normalize = composite(
     "normalize",

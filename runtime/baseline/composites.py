@@ -28,6 +28,15 @@ def form_of(node: Node) -> Form | None:
     return make(node)
 
 
+def parts_of(node: Node) -> tuple[Any, Form, Form] | None:
+    """(key, first, then) for records that share a part of their work: `first` is computed once for
+    all nodes of the program with this key, and `then` has its result as one more operand."""
+    make = _PARTS.get(node.op)
+    if make is None or node.dtype not in (float32, float64) or 0 in node.operands[0].shape:
+        return None
+    return make(node)
+
+
 def _linear(node: Node) -> Form:
     shape = tuple(node.shape)
     if len(shape) == 2 and len(node.operands) == 3:
@@ -127,6 +136,26 @@ def _normalize(node: Node) -> Form:
     return _normalized(node, *node.attrs)
 
 
+def _normalize_grad(node: Node) -> Form:
+    axes, eps = node.attrs
+    shape = node.operands[1].shape
+    count = float(math.prod([shape[a] for a in axes]))
+
+    def normalize_grad(g: Any, x: Any) -> Any:
+        y = x - _mean(x, axes, count)
+        scale = _mean(y * y, axes, count)
+        scale += eps
+        np.sqrt(scale, scale)
+        y /= scale
+        y *= _mean(g * y, axes, count)
+        out = g - _mean(g, axes, count)
+        out -= y
+        out /= scale
+        return out
+
+    return normalize_grad
+
+
 def _layer_norm(node: Node) -> Form:
     rank, eps = node.attrs
     own = node.operands[0].rank
@@ -158,12 +187,101 @@ def _affine(y: Any, parameters: Any) -> Any:
     return y
 
 
+# ---- attention -------------------------------------------------------------------------------
+
+
+def _attention(then: Callable[..., Any]) -> Callable[[Node], tuple[Any, Form, Form] | None]:
+    """Parts of a record of the forward pass; then(a, v, weights, logsumexp)."""
+
+    def make(node: Node) -> tuple[Any, Form, Form] | None:
+        found = _weights(node)
+        if found is None:
+            return None
+        key, weights = found
+        return key, weights, lambda *arrays: then(arrays[2], *arrays[-1])
+
+    return make
+
+
+def _attention_grad(then: Callable[..., Any]) -> Callable[[Node], tuple[Any, Form, Form] | None]:
+    """Parts of the record of a cotangent; then(a, q, k, g, weights, cotangent of the products)."""
+
+    def make(node: Node) -> tuple[Any, Form, Form] | None:
+        found = _weights(node)
+        if found is None:
+            return None
+        key, weights = found
+        scale = node.attrs[0]
+
+        def first(*arrays: Any) -> Any:
+            made, _ = weights(*arrays)
+            _, delta, g = arrays[-3:]
+            back = np.matmul(g, arrays[2].swapaxes(-1, -2))
+            back -= delta
+            back *= made
+            back *= scale
+            return made, back
+
+        return (
+            ("grad", node.operands, *key),
+            first,
+            lambda *arrays: then(arrays[0], arrays[1], arrays[-2], *arrays[-1]),
+        )
+
+    return make
+
+
+def _weights(node: Node) -> tuple[Any, Form] | None:
+    """(key, form) of the weights and each row's logsumexp, for the attrs that are common."""
+    scale, causal, dropout, has_mask, has_spans = node.attrs
+    if dropout or has_spans:
+        return None
+    queries, keys = node.operands[0].shape[-2], node.operands[1].shape[-2]
+    if not queries or not keys:
+        return None
+    exp, log = _exp(node), _log(node)
+    hidden = np.arange(queries)[:, None] < np.arange(keys) if causal else None
+
+    def weights(q: Any, k: Any, _: Any, *rest: Any) -> Any:
+        scores = np.matmul(q, k.swapaxes(-1, -2))
+        scores *= scale
+        if hidden is not None:
+            scores[..., hidden] = -np.inf
+        if has_mask:
+            mask = rest[0]
+            scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+        top = _top(scores, -1)
+        top[top == -np.inf] = 0
+        scores -= top
+        made = exp(scores)
+        total = _sum(made, -1)
+        total[total == 0] = 1
+        made /= total
+        return made.astype(scores.dtype, copy=False), log(total) + top
+
+    return (node.operands[:2], node.operands[3 : 3 + has_mask], node.attrs), weights
+
+
 _FORMS: dict[Op, Callable[[Node], Form]] = {
     REGISTRY["linear"]: _linear,
     REGISTRY["softmax"]: _softmax,
     REGISTRY["safe_softmax"]: _safe_softmax,
     REGISTRY["log_softmax"]: _log_softmax,
     REGISTRY["normalize"]: _normalize,
+    REGISTRY["normalize_grad"]: _normalize_grad,
     REGISTRY["layer_norm"]: _layer_norm,
     REGISTRY["batch_norm"]: _batch_norm,
+}
+_PARTS: dict[Op, Callable[[Node], tuple[Any, Form, Form] | None]] = {
+    REGISTRY["attention"]: _attention(lambda v, weights, _: np.matmul(weights, v)),
+    REGISTRY["attention_logsumexp"]: _attention(lambda v, weights, rows: rows),
+    REGISTRY["attention_query_grad"]: _attention_grad(
+        lambda q, k, g, weights, back: np.matmul(back, k)
+    ),
+    REGISTRY["attention_key_grad"]: _attention_grad(
+        lambda q, k, g, weights, back: np.matmul(back.swapaxes(-1, -2), q)
+    ),
+    REGISTRY["attention_value_grad"]: _attention_grad(
+        lambda q, k, g, weights, back: np.matmul(weights.swapaxes(-1, -2), g)
+    ),
 }

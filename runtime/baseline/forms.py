@@ -30,7 +30,8 @@ def form_of(node: Node) -> Form:
     if op.kind is Kind.ELEMENTWISE:
         if op.params:
             return _converted(op, node.operands[0].dtype, node.dtype)
-        return elementwise(op, tuple([o.dtype for o in node.operands]), node.dtype)
+        dtypes = tuple([o.dtype for o in node.operands])
+        return elementwise(op, dtypes, node.dtype)
     make = _FORMS.get(op)
     return functools.partial(_evaluated, node) if make is None else make(node)
 

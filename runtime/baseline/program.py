@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tilewright.ir import loop as loops
 from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind
-from tilewright.ir.ops.generate import constant_value
+from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.ops.marker import MARKERS
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
@@ -20,9 +21,13 @@ from tilewright.ir.passes.legalize import widen_long_sums
 from . import composites
 from .forms import Form, form_of
 
-Step = tuple[Form, tuple[int, ...], int, tuple[int, ...]]
+Step = tuple[Form, list[int], int, tuple[int, ...]]
 """A form, the slots of its operands, the slot of its result, and the slots that nothing reads
 afterwards."""
+
+
+_FREED_FROM = 1 << 20
+"""Bytes from which memory is freed as soon as nothing reads it."""
 
 
 class CannotRun(Exception):
@@ -47,59 +52,87 @@ class Program:
         self.leaves: list[tuple[int, int]] = []
         self.scalars: list[tuple[int, int, Any]] = []
         self.steps: list[Step] = []
+        self.size = 0
         self._constants: list[tuple[int, Any]] = []
         self._slots: dict[Node, int] = {}
+        self._shared: dict[Any, int] = {}
         self._bytes = 0
-        for node in (*fallible, *roots):
-            self._add(node)
-        self.size = len(self._slots)
+        self._add((*fallible, *roots))
         self.results = [self._slots[n] for n in roots]
         self.mean_bytes = self._bytes / max(len(self.steps), 1)
-        self._free()
-        del self._slots
+        if self._bytes > _FREED_FROM:
+            self._free()
+        del self._slots, self._shared
 
-    def _add(self, root: Node) -> None:
-        """Add what `root` needs, operands first. A node that stands for another one (a marker, a
+    def _add(self, roots: Sequence[Node]) -> None:
+        """Add what `roots` need, operands first. A node that stands for another one (a marker, a
         composite) shares its slot."""
-        slots, stack = self._slots, [root]
-        while stack:
-            node = stack[-1]
-            if node in slots:
-                stack.pop()
-                continue
-            whole = composites.form_of(node)
-            inner = _meant(node) if whole is None else None
-            needed = node.operands if inner is None else (inner,)
-            missing = [o for o in needed if o not in slots]
-            if missing:
-                stack += reversed(missing)
-                continue
-            stack.pop()
-            if inner is not None:
-                slots[node] = slots[inner]
+        slots = self._slots
+        for node in _in_order(roots, slots):
+            kind = node.op.kind
+            if kind is Kind.MARKER:
+                slots[node] = slots[_marked(node)]
+            elif kind is Kind.LEAF:
+                slots[node] = self._leaf(node)
+            elif kind is Kind.CONSTANT:
+                slots[node] = slot = self._slot()
+                self._constants.append((slot, constant_value(node)))
             else:
-                slots[node] = len(slots)
-                self._compute(node, whole, slots[node], tuple([slots[o] for o in needed]))
+                slots[node] = self._computed(node)
 
-    def _compute(
-        self, node: Node, whole: Form | None, slot: int, operands: tuple[int, ...]
-    ) -> None:
-        op, kind = node.op, node.op.kind
-        if op is ops.leaf:
-            self.leaves.append((slot, node.attrs[0]))
-        elif op is ops.scalar:
+    def _slot(self) -> int:
+        self.size += 1
+        return self.size - 1
+
+    def _leaf(self, node: Node) -> int:
+        slot = self._slot()
+        if node.op is ops.scalar:
             self.scalars.append((slot, node.attrs[0], node.dtype.np))
-        elif kind is Kind.CONSTANT:
-            self._constants.append((slot, constant_value(node)))
-        elif kind is Kind.LOOP:
-            self.steps.append((_loop(node), operands, slot, ()))
-        elif whole is not None or kind in _COMPUTED or op.numpy is not None:
-            form = form_of(node) if whole is None else whole
-            self.steps.append((form, operands, slot, ()))
-            if kind is not Kind.MOVEMENT:
-                self._bytes += node.shape.numel() * node.dtype.itemsize * _spread(node)
         else:
-            raise CannotRun(f"{op.name} needs a compiled plan")
+            self.leaves.append((slot, node.attrs[0]))
+        return slot
+
+    def _computed(self, node: Node) -> int:
+        op, kind, slots = node.op, node.op.kind, self._slots
+        form: Form | None = None
+        operands = [slots[o] for o in node.operands]
+        if op.decompose is not None:
+            form = composites.form_of(node)
+            if form is None:
+                parts = composites.parts_of(node)
+                if parts is not None:
+                    key, first, form = parts
+                    shared = self._shared.get(key)
+                    if shared is None:
+                        shared = self._shared[key] = self._step(first, operands)
+                    operands = [*operands, shared]
+            if form is None and op.numpy is None and kind is not Kind.LOOP:
+                return self._inner(decomposed(node))
+        if form is None and op.wide:
+            wider = widen_long_sums(node)
+            if wider is not None:
+                return self._inner(wider)
+        if form is None:
+            if kind is Kind.LOOP:
+                form = _loop(node)
+            elif kind in _COMPUTED or op.numpy is not None:
+                form = form_of(node)
+            else:
+                raise CannotRun(f"{op.name} needs a compiled plan")
+        if kind is not Kind.MOVEMENT:
+            self._bytes += math.prod(node.shape) * node.dtype.itemsize * _spread(node)
+        return self._step(form, operands)
+
+    def _inner(self, node: Node) -> int:
+        """The slot of the node that another one stands for."""
+        if node not in self._slots:
+            self._add((node,))
+        return self._slots[node]
+
+    def _step(self, form: Form, operands: list[int]) -> int:
+        slot = self._slot()
+        self.steps.append((form, operands, slot, ()))
+        return slot
 
     def _free(self) -> None:
         """Note after which step a slot isn't read any more."""
@@ -134,18 +167,30 @@ class Program:
         return [values[i] for i in self.results]
 
 
-def _meant(node: Node) -> Node | None:
-    """The node that `node` stands for; None if it is computed itself."""
-    op, kind = node.op, node.op.kind
-    if kind is Kind.MARKER:
-        return node.operands[MARKERS[op]]
-    if op.wide:
-        wider = widen_long_sums(node)
-        if wider is not None:
-            return wider
-    if op.decompose is None or kind is Kind.LOOP or op.numpy is not None:
-        return None
-    return decomposed(node)
+def _in_order(roots: Sequence[Node], known: Container[Node]) -> list[Node]:
+    """What `roots` need beyond the nodes `known`, operands first."""
+    seen: set[Node] = set()
+    stack = [r for r in roots if r not in known]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            operands = (_marked(node),) if node.op.kind is Kind.MARKER else node.operands
+            for each in operands:
+                if each not in known and each not in seen:
+                    stack.append(each)
+    return sorted(seen, key=_SEQ)
+
+
+_SEQ = operator.attrgetter("seq")
+
+
+def _marked(node: Node) -> Node:
+    """The node whose value a marker has."""
+    place = MARKERS.get(node.op)
+    if place is None:  # nothing reads it, as its users have a place
+        return constant(0, node.dtype)
+    return node.operands[place]
 
 
 def _spread(node: Node) -> int:
