@@ -56,22 +56,31 @@ def loop(
 def body(
     op: Op, operands: Sequence[Node], attrs: Sequence[Any]
 ) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
-    """The step of a loop as a graph: its leaves, numbered as the operands, and its results."""
-    from .ops.generate import leaf
-
-    sequences = attrs[0]
-    with grad_mode(False):
-        leaves = tuple(
-            intern(
-                leaf,
-                (),
-                (i, Size(o.shape[1:] if i < sequences else o.shape), o.dtype),
-                o.device,
-            )
+    """The step of a loop as a graph: its leaves, numbered as the operands, and its results. It
+    doesn't depend on the number of steps."""
+    sequences, *_ = attrs
+    avals = tuple(
+        [
+            (i, Size(o.shape[1:]) if i < sequences else o.shape, o.dtype, o.device)
             for i, o in enumerate(operands)
-        )
-        assert op.step is not None
-        return leaves, op.step(*leaves, *attrs[len(PARAMS) :])
+        ]
+    )
+    key = (op, attrs[len(PARAMS) :], avals)
+    found = _bodies.get(key)
+    if found is None:
+        with grad_mode(False):
+            leaves = tuple([intern(leaf, (), aval[:3], aval[3]) for aval in avals])
+            assert op.step is not None
+            found = _bodies[key] = leaves, op.step(*leaves, *attrs[len(PARAMS) :])
+    return found
+
+
+_bodies: dict[Any, tuple[tuple[Node, ...], tuple[Node, ...]]] = {}
+
+
+def clear() -> None:
+    """Forget the steps of loops."""
+    _bodies.clear()
 
 
 def parts(node: Node, flat: Node | None = None) -> list[Node]:

@@ -15,8 +15,10 @@ from .shape import Size
 if TYPE_CHECKING:
     from types import NotImplementedType
 
-    Cotangents = tuple[Node | None, ...] | NotImplementedType
+    Cotangents = tuple[Part, ...] | NotImplementedType
 Aval = tuple[Size, DType]
+Part = Node | Callable[[], Node] | None
+"""A cotangent, or the function that makes it, which is called if anything needs it."""
 
 
 class Kind(enum.Enum):
@@ -74,8 +76,8 @@ class Op:
     """A primitive.
 
     infer(*operands, *attrs) -> (shape, dtype) checks the operands and raises in the user's line.
-    vjp(g, out, *operands, *attrs) -> a cotangent (or None) for each operand. The caller takes the
-        sum that undoes broadcasting. None: the op has no derivative, except through its
+    vjp(g, out, *operands, *attrs) -> a cotangent (or None) for each operand; elementwise ops may
+        give functions that make them. The caller takes the sum that undoes broadcasting. None: the op has no derivative, except through its
         decomposition. It may return NotImplemented, which asks for the derivative of the
         decomposition.
     numpy: for elementwise ops a NumPy expression over `{0}`, `{1}`, …; for others a function of

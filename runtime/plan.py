@@ -197,7 +197,8 @@ def launch_count(program: Program) -> int:
 def clear() -> None:
     """Forget what was cached while plans were made."""
     from tilewright.codegen.fusion import twins
-    from tilewright.ir import rewrite
+    from tilewright.ir import loop, rewrite
 
+    loop.clear()
     rewrite.clear()
     twins.clear()

@@ -1,20 +1,21 @@
 """Tiers: who computes a graph, ready functions op by op or a compiled plan.
 
-A graph that was not met before runs op by op (`runtime/baseline/`). It is fused and compiled when
-it is met again, or at once if it moves so much memory that fusion pays the first time. A program
-that keeps making new graphs has to repeat one more often before it is compiled. The rule counts
-and never looks at a clock, so the results of a program depend on the program alone.
+A graph that was not met before runs op by op (`runtime/baseline/`). It is compiled when it has
+been met so often that its compilation would have paid, which is at once for large tensors. The rule
+counts and never looks at a clock, so the results of a program depend on the program alone.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir.node import Node
+from tilewright.ir.op import Op
 
 from . import debug, devices
 from .baseline import program
@@ -23,10 +24,11 @@ from .plan import Plan
 from .plan import clear as clear_compiler
 
 AUTO, FUSED, BASELINE = MODES = ("auto", "fused", "baseline")
-LARGE = 16 << 20
-"""Bytes that an op writes on average from which a graph is compiled at once."""
-MEMORY = 32
-"""The number of runs over which new graphs are remembered."""
+OFTEN = 256
+"""The runs after which a graph of small tensors is compiled. Its compilation takes about a
+millisecond for each op, and saves about four microseconds for each in a run."""
+SMALL = 16 << 10
+"""The bytes of a tensor that are written in the time of a call."""
 
 
 def _mode() -> str:
@@ -51,32 +53,31 @@ def fused() -> Iterator[None]:
         mode = before
 
 
-class _Novelty:
-    """The share of new graphs in what a program computes, as far as op by op."""
-
-    def __init__(self) -> None:
-        self.level = 0.0
-
-    def add(self, new: bool) -> None:
-        self.level += new - self.level / MEMORY
-
-    @property
-    def repeats(self) -> int:
-        """The number of runs after which a graph is compiled when it is met again."""
-        return 1 + int(self.level / 2)
-
-
-_novelty = _Novelty()
+_siblings: Counter[tuple[Op, ...]] = Counter()
+"""Structure -> the number of compiled plans that have it."""
 
 
 class Baseline:
-    """A graph that runs op by op, with the interface of a plan. due: whether to compile it."""
+    """A graph that runs op by op, with the interface of a plan.
+
+    due: whether to compile it the next time. A program that repeats one structure in many sizes
+    has to repeat a size more often.
+    """
 
     def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
         self.recorded, self.fallible = roots, fallible
         self.program = Program(roots, fallible)
-        self.due = mode == AUTO and self.program.mean_bytes >= LARGE
         self.runs = 0
+        self.due = self._is_due()
+
+    @property
+    def patience(self) -> int:
+        """The number of runs after which the graph is compiled."""
+        alone = OFTEN * SMALL / (SMALL + self.program.mean_bytes)
+        return int(alone * (1 + _siblings[self.program.structure]))
+
+    def _is_due(self) -> bool:
+        return mode != BASELINE and self.runs >= self.patience
 
     def run(
         self,
@@ -85,9 +86,8 @@ class Baseline:
         donated: Sequence[tuple[int, int]] = (),
     ) -> list[Any]:
         """The buffers of the roots, in memory of their own: `donated` isn't used."""
-        _novelty.add(self.runs == 0)
         self.runs += 1
-        self.due = mode != BASELINE and self.runs >= _novelty.repeats
+        self.due = self._is_due()
         try:
             return self.program.run(buffers, scalars)
         except Exception as error:
@@ -125,7 +125,9 @@ def _begun(roots: tuple[Node, ...], fallible: tuple[Node, ...]) -> Baseline | No
     if debug.level():
         print(
             f"tilewright: {len(roots)} results in {len(made.program.steps)} ops one by one: "
-            + ("large, so compiled at once" if made.due else "the graph is new"),
+            + (
+                f"new, compiled after {made.patience} runs" if made.patience else "compiled at once"
+            ),
             file=sys.stderr,
         )
     if not made.due:
@@ -138,6 +140,8 @@ def compiled_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Pl
     global _held
     found = _plans.get((roots, fallible))
     if not isinstance(found, Plan):
+        if found is not None:
+            _siblings[found.program.structure] += 1
         found = _plans[roots, fallible] = Plan(roots, fallible)
         _held += found.launches
         if on_new is not None:
@@ -165,5 +169,6 @@ def clear() -> None:
     global _held
     _held = 0
     _plans.clear()
+    _siblings.clear()
     clear_compiler()
     program.clear()

@@ -40,11 +40,40 @@ def derive(root: Node, seed: Node, create_graph: bool = False) -> Derivation:
 
 
 def saves(root: Node) -> bool:
-    """Whether the backward pass of `root` reads values of the forward pass. Any seed tells."""
-    if has_calls(root):
-        return True
-    known: Derivation = root.memo.get("derived") or derive(root, placeholder(root))
-    return bool(known.saved)
+    """Whether the backward pass of `root` reads values of the forward pass."""
+    known: Derivation | None = root.memo.get("derived")  # any seed tells
+    if known is not None:
+        return bool(known.saved)
+    found: bool | None = root.memo.get("saves")
+    if found is None:
+        found = has_calls(root) or any(
+            map(_is_read_by_vjp, reversed(autodiff.differentiable([root])))
+        )
+        root.memo["saves"] = found
+    return found
+
+
+def _is_read_by_vjp(node: Node) -> bool:
+    """Whether the derivative of `node` alone reads its value or that of an operand."""
+    found: bool | None = node.memo.get("reads")
+    if found is None:
+        seed = placeholder(node)
+        try:
+            grads = pullback({node: seed}, node.operands, stops=node.operands)
+        except (NotImplementedError, RuntimeError):
+            grads = {}
+        values = {n for n in (node, *node.operands) if not _is_fixed(n)}
+        seen: set[Node] = set()
+        stack = list(grads.values())
+        found = False
+        while stack and not found:
+            each = stack.pop()
+            if each is not seed and each not in seen:
+                seen.add(each)
+                found = each in values
+                stack.extend(each.operands)
+        node.memo["reads"] = found
+    return found
 
 
 def derive_all(

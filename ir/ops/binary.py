@@ -9,7 +9,7 @@ from typing import Any
 from ..dtype import BOOL, FLOAT, bool_
 from ..location import at_user_line
 from ..node import Node
-from ..op import Aval, Kind, Op
+from ..op import Aval, Kind, Op, Part
 from ..shape import broadcast
 from .generate import constant
 from .ternary import where
@@ -69,13 +69,13 @@ add = _arithmetic(
     "add", "{0} + {1}", "{0} + {1}", lambda g, out, a, b: (g, g), onnx="Add", commutative=True
 )
 sub = _arithmetic(
-    "sub", "{0} - {1}", "{0} - {1}", lambda g, out, a, b: (g, -g), onnx="Sub", bools=False
+    "sub", "{0} - {1}", "{0} - {1}", lambda g, out, a, b: (g, lambda: -g), onnx="Sub", bools=False
 )
 mul = _arithmetic(
     "mul",
     "{0} * {1}",
     "{0} * {1}",
-    lambda g, out, a, b: (g * b, g * a),
+    lambda g, out, a, b: (lambda: g * b, lambda: g * a),
     onnx="Mul",
     commutative=True,
     float8=True,
@@ -84,19 +84,22 @@ div = _float_arithmetic(
     "div",
     "{0} / {1}",
     "tw_div({0}, {1})",
-    lambda g, out, a, b: (g / b, -(g * out) / b),
+    lambda g, out, a, b: (lambda: g / b, lambda: -(g * out) / b),
     onnx="Div",
     domain=(0.4, 3),
     cost=4,
 )
 
 
-def _pow_vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Node, Node]:
+def _pow_vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Part, Part]:
     zero = zeros_like(out)
-    da = where(eq(b, zeros_like(b)), zero, g * b * pow(a, b - 1))
-    # x**y has slope 0 in y at x = 0 for y >= 0; the formula gives 0 * -inf there.
-    flat = bitwise_and(eq(a, zeros_like(a)), b >= 0)
-    return da, where(flat, zero, g * out * log(a))
+
+    def in_exponent() -> Node:
+        # x**y has slope 0 in y at x = 0 for y >= 0; the formula gives 0 * -inf there.
+        flat = bitwise_and(eq(a, zeros_like(a)), b >= 0)
+        return where(flat, zero, g * out * log(a))
+
+    return lambda: where(eq(b, zeros_like(b)), zero, g * b * pow(a, b - 1)), in_exponent
 
 
 pow = _arithmetic(
@@ -125,7 +128,7 @@ remainder = _arithmetic(
     "remainder",
     "special.remainder({0}, {1})",
     "tw_remainder({0}, {1})",
-    lambda g, out, a, b: (g, -g * floor(a / b)),
+    lambda g, out, a, b: (g, lambda: -g * floor(a / b)),
     domain=(0.4, 3),
     cost=8,
     divides=True,
@@ -136,7 +139,7 @@ fmod = _arithmetic(
     "fmod",
     "special.fmod({0}, {1})",
     "tw_fmod({0}, {1})",
-    lambda g, out, a, b: (g, -g * trunc(a / b)),
+    lambda g, out, a, b: (g, lambda: -g * trunc(a / b)),
     domain=(0.4, 3),
     cost=8,
     divides=True,
@@ -203,14 +206,14 @@ def polygamma(n: int, x: Node) -> Node:
     return where(low, ratio * ratio - above, above)
 
 
-def _extremum_vjp(beats: Op) -> Callable[..., tuple[Node, Node]]:
-    def vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Node, Node]:
+def _extremum_vjp(beats: Op) -> Callable[..., tuple[Part, Part]]:
+    def vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Part, Part]:
         # As in PyTorch, ties share the gradient evenly, and where one is NaN both get all of it.
         half, zero = g * 0.5, zeros_like(g)
         tie = eq(a, b)
         return (
-            where(tie, half, where(beats(b, a), zero, g)),
-            where(tie, half, where(beats(a, b), zero, g)),
+            lambda: where(tie, half, where(beats(b, a), zero, g)),
+            lambda: where(tie, half, where(beats(a, b), zero, g)),
         )
 
     return vjp

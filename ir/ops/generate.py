@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import DType, int64, uint32
+from ..dtype import DType, float32, int64, uint32
 from ..node import Node, intern
 from ..numeric.special import cast
 from ..op import Aval, Kind, Op
@@ -58,6 +58,8 @@ _MOST_KNOWN = 10_000
 
 
 def _bits(value: Any, dtype: DType) -> int:
+    if dtype is float32 and abs(value) < 1e38:  # no warning to suppress
+        return int(np.float32(value).view(np.uint32))
     return int(cast(value, dtype.np).view(_BITS[dtype.itemsize]).item())
 
 

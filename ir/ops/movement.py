@@ -103,7 +103,7 @@ def expand(x: Node, shape: Sequence[int]) -> Node:
 
 def sum_to(x: Node, shape: Sequence[int]) -> Node:
     """`x` summed over the dimensions that broadcasting from `shape` gave it."""
-    if x.shape == tuple(shape):
+    if x.shape == shape or x.shape == tuple(shape):
         return x
     from .reduce import sum
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..dtype import bool_
 from ..location import at_user_line
 from ..node import Node
-from ..op import Aval, Kind, Op
+from ..op import Aval, Kind, Op, Part
 from ..shape import broadcast
 
 
@@ -19,11 +19,11 @@ def _where_infer(condition: Node, x: Node, y: Node) -> Aval:
     return broadcast(condition.shape, x.shape, y.shape), x.dtype
 
 
-def _where_vjp(g: Node, out: Node, condition: Node, x: Node, y: Node) -> tuple[None, Node, Node]:
+def _where_vjp(g: Node, out: Node, condition: Node, x: Node, y: Node) -> tuple[Part, ...]:
     from .unary import zeros_like
 
     zero = zeros_like(g)
-    return None, where(condition, g, zero), where(condition, zero, g)
+    return None, lambda: where(condition, g, zero), lambda: where(condition, zero, g)
 
 
 where = Op(

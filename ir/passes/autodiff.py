@@ -110,10 +110,14 @@ def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
         return through_decomposition(node, g)
     if op.kind is not Kind.ELEMENTWISE:
         return parts
-    return tuple(
-        None if part is None else sum_to(as_dtype(part, operand.dtype), operand.shape)
-        for part, operand in zip(parts, node.operands, strict=True)
-    )
+    found: list[Node | None] = []
+    for part, operand in zip(parts, node.operands, strict=True):
+        if part is None or not operand.requires_grad:
+            found.append(None)
+            continue
+        whole = part if isinstance(part, Node) else part()
+        found.append(sum_to(as_dtype(whole, operand.dtype), operand.shape))
+    return tuple(found)
 
 
 def through_decomposition(node: Node, g: Node) -> tuple[Node | None, ...]:

@@ -202,7 +202,39 @@ def _matmul(node: Node) -> Form:
     return np.matmul
 
 
+def _pad(node: Node) -> Form:
+    low, _, interior = node.attrs
+    shape, np_dtype = tuple(node.shape), node.dtype.np
+    sizes = node.operands[0].shape
+    region = tuple(
+        [
+            slice(a, a + max((n - 1) * (i + 1) + 1, 0), i + 1)
+            for n, a, i in zip(sizes, low, interior, strict=True)
+        ]
+    )
+    if 0 in sizes or min((*low, *node.attrs[1]), default=0) < 0:
+        return functools.partial(_evaluated, node)
+
+    def pad(x: Any, value: Any) -> Any:
+        out = np.zeros(shape, np_dtype)
+        if value.tobytes().strip(b"\0"):  # zero has no other bits
+            out[...] = value
+        out[region] = x
+        return out
+
+    return pad
+
+
+def _random_bits(node: Node) -> Form:
+    draw, shape = maps.random_bits(), tuple(node.shape)
+    if draw is None:
+        return functools.partial(_evaluated, node)
+    return lambda seed, offset: draw(seed, offset, shape)
+
+
 _FORMS: dict[Op, Callable[[Node], Form]] = {
+    ops.pad_op: _pad,
+    ops.random_bits: _random_bits,
     ops.reshape_op: _reshape,
     ops.permute_op: _permute,
     ops.expand_op: _expand,

@@ -6,17 +6,24 @@ taken where they have these bits too: wherever the result is exact or rounded to
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.ir.dtype import FLOAT, DType
+from tilewright.codegen.target import LLVM
+from tilewright.ir import ops
+from tilewright.ir.dtype import FLOAT, DType, int64
+from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.ops.generate import leaf
 from tilewright.ir.shape import Size
 
 from .. import devices
+
+if TYPE_CHECKING:
+    from ..native.launch import Flat
 
 _MANY = 1 << 20
 """The size for which a kernel is emitted: the code is the same for all that fill some vectors."""
@@ -26,13 +33,11 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
     """The kernel of an op as a function of arrays; None if NumPy computes it."""
     if op.error <= 0.5 or not any(d.category == FLOAT for d in (*dtypes, dtype)):
         return None
-    device: Any = devices.get("cpu")
-    if not hasattr(device, "emitted"):  # the engine is NumPy
-        return None
-    found = _entry(device, op, dtypes)
+    nodes = [leaf(i, Size((_MANY,)), d) for i, d in enumerate(dtypes)]
+    found = _kernel(op(*nodes), nodes)
     if found is None:
         return None
-    entry, order = found
+    kernel, order = found
     np_dtype, empty = dtype.np, np.empty
 
     if len(dtypes) == 1:
@@ -41,7 +46,7 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
             x = np.asarray(x, order="C")
             out = empty(x.shape, np_dtype)
             if x.size:
-                entry((out, x), (x.size,))
+                kernel((out, x), x.size)
             return out
 
         return unary
@@ -50,28 +55,47 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
         spread = np.broadcast_arrays(*arrays)
         out = empty(spread[0].shape, np_dtype)
         if out.size:
-            entry((out, *[np.asarray(spread[i], order="C") for i in order]), (out.size,))
+            kernel((out, *[np.asarray(spread[i], order="C") for i in order]), out.size)
         return out
 
     return several
 
 
-def _entry(
-    device: Any, op: Op, dtypes: Sequence[DType]
-) -> tuple[Callable[..., Any], Sequence[int]] | None:
-    """The entry point of an op's kernel, and the operand that each of its inputs is."""
+@functools.cache
+def random_bits() -> Callable[..., Any] | None:
+    """The kernel of `random_bits`: (seed, offset, shape) -> uint32; None if NumPy computes it."""
+    node = ops.random_bits(ops.scalar(0, int64), ops.scalar(1, int64), Size((_MANY,)))
+    found = _kernel(node, [])
+    if found is None:
+        return None
+    kernel, _ = found
+
+    def draw(seed: Any, offset: Any, shape: tuple[int, ...]) -> Any:
+        out = np.empty(shape, np.uint32)
+        if out.size:
+            kernel((out,), out.size, (seed, offset))
+        return out
+
+    return draw
+
+
+def _kernel(root: Node, leaves: Sequence[Node]) -> tuple[Flat, list[int]] | None:
+    """The kernel that computes `root`, and the leaf that each of its inputs is; None if the engine
+    of the CPU computes it by NumPy."""
+    device: Any = devices.get("cpu")
+    if device.target.emitter != LLVM.emitter:
+        return None
     from tilewright.codegen.llvm import DEFAULT, CannotLower
     from tilewright.codegen.program import compile_graph
 
     from ..native import launch
 
-    leaves = [leaf(i, Size((_MANY,)), d) for i, d in enumerate(dtypes)]
-    program = compile_graph([op(*leaves)], device.target)
+    program = compile_graph([root], device.target)
     (step,) = program.steps
     places = [program.leaves[each] for each in leaves]
     try:
         (emitted,) = launch.emitted(step.kernel, DEFAULT)
-        entry = launch.Flat(emitted, _MANY).entry
+        flat = launch.Flat(step.kernel, emitted, _MANY)
     except CannotLower:
         return None
-    return entry, [places.index(slot) for slot in step.inputs]
+    return flat, [places.index(slot) for slot in step.inputs]

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.ir import loop as loops
 from tilewright.ir import ops
 from tilewright.ir.node import Node
-from tilewright.ir.op import Kind
+from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.ops.marker import MARKERS
 from tilewright.ir.passes.autodiff import decomposed
@@ -30,6 +30,10 @@ _FREED_FROM = 1 << 20
 """Bytes from which memory is freed as soon as nothing reads it."""
 
 
+_MOST_WINDOWS = 1 << 26
+"""Elements of all windows of a convolution up to which they are written to memory."""
+
+
 class CannotRun(Exception):
     """A graph has a node that only a compiled plan computes."""
 
@@ -45,6 +49,7 @@ class Program:
 
     leaves: (slot, number of the buffer); scalars: (slot, number, dtype of NumPy).
     results: the slots of the roots.
+    structure: the ops in order, the same for other sizes.
     mean_bytes: the bytes that a step writes on average.
     """
 
@@ -57,12 +62,14 @@ class Program:
         self._slots: dict[Node, int] = {}
         self._shared: dict[Any, int] = {}
         self._bytes = 0
+        self._ops: list[Op] = []
         self._add((*fallible, *roots))
+        self.structure = tuple(self._ops)
         self.results = [self._slots[n] for n in roots]
         self.mean_bytes = self._bytes / max(len(self.steps), 1)
         if self._bytes > _FREED_FROM:
             self._free()
-        del self._slots, self._shared
+        del self._slots, self._shared, self._ops
 
     def _add(self, roots: Sequence[Node]) -> None:
         """Add what `roots` need, operands first. A node that stands for another one (a marker, a
@@ -94,6 +101,7 @@ class Program:
 
     def _computed(self, node: Node) -> int:
         op, kind, slots = node.op, node.op.kind, self._slots
+        self._ops.append(op)
         form: Form | None = None
         operands = [slots[o] for o in node.operands]
         if op.decompose is not None:
@@ -120,7 +128,9 @@ class Program:
             else:
                 raise CannotRun(f"{op.name} needs a compiled plan")
         if kind is not Kind.MOVEMENT:
-            self._bytes += math.prod(node.shape) * node.dtype.itemsize * _spread(node)
+            self._bytes += math.prod(node.shape) * node.dtype.itemsize
+        if op.convolution and _windows(node) > _MOST_WINDOWS:
+            raise CannotRun("the windows of a convolution take too much memory")
         return self._step(form, operands)
 
     def _inner(self, node: Node) -> int:
@@ -193,11 +203,14 @@ def _marked(node: Node) -> Node:
     return node.operands[place]
 
 
-def _spread(node: Node) -> int:
-    """How many numbers are held for each number of the result: a convolution's windows."""
-    if not node.op.convolution:
-        return 1
-    return max(math.prod(node.operands[1].shape[1:]) // 4, 1)
+def _windows(node: Node) -> int:
+    """The elements of all windows of a convolution, or of its gradient."""
+    x, w = node.operands
+    if node.op is ops.conv:
+        return math.prod(node.shape[:1]) * math.prod(node.shape[2:]) * math.prod(w.shape[1:])
+    windows = math.prod(x.shape[:1]) * math.prod(x.shape[2:])  # x is the output's cotangent
+    inner = w.shape if node.op is ops.conv_input_grad else node.shape
+    return windows * math.prod(inner[1:])
 
 
 def _owned(value: Any, taken: set[int]) -> Any:

@@ -21,7 +21,7 @@ from tilewright.ir.dtype import BOOL, FLOAT, DType, int64
 
 from ..device import Bound, Launch, Run
 from . import emissions, host, jit, source
-from .pool import pool
+from .pool import num_threads, pool
 
 
 class _PyMethodDef(ctypes.Structure):
@@ -243,39 +243,65 @@ class Native:
 
 
 class Flat:
-    """A kernel of one axis for arrays of any size: flat((output, *inputs), (size,)).
+    """A kernel of one axis for arrays of any size: flat((output, *inputs), size, numbers).
 
-    The code takes the size, the number of chunks and their size as words. Here one chunk takes all.
+    The code takes the size, the number of chunks and their size as words, so that what was emitted
+    for one size runs for all. numbers: the values of the kernel's scalars, by slot.
     """
 
-    def __init__(self, emitted: Emitted, size: int):
-        sizes = [w.value for w in emitted.words if w.role == "size"]
-        others = {w.role for w in emitted.words} - {"buffer", "size"}
-        if others or emitted.workspace or len(sizes) != 3 or emitted.phases != (sizes[1],):
+    def __init__(self, kernel: Kernel, emitted: Emitted, size: int):
+        words = emitted.words
+        at = [i for i, w in enumerate(words) if w.role == "size"]
+        roles = {w.role for w in words} - {"buffer", "scalar", "size"}
+        if roles or emitted.workspace or [words[i].value for i in at[:1]] != [size]:
             raise CannotLower("not a kernel of one axis")
-        if sizes[0] != size:
-            raise CannotLower("its axis has another size")
-        self.linked = jit.link(emitted.code, "kernel")
-        count = sum(w.role == "buffer" for w in emitted.words)
-        self.places = np.arange(count, dtype=np.int64)
+        if len(at) != 3 or emitted.phases != (words[at[1]].value,):
+            raise CannotLower("not a kernel of one axis")
+        self._linked = jit.link(emitted.code, "kernel")
         whole = _kind(int64)
-        self.moves = np.array([0, count, whole, 0, count + 2, whole], np.int64)
-        self.template = np.array([0] * count + [0, 1, 0], np.int64)
-        self.ends = np.ones(1, np.int64)
+        moves = [0, at[0], whole, 1, at[2], whole]
+        for place, word in enumerate(words):
+            if word.role == "scalar":
+                assert word.dtype is not None
+                moves += [2 + kernel.scalars[word.value].slot, place, _kind(word.dtype)]
+        self._moves = np.array(moves, np.int64)
+        self._places = np.array([i for i, w in enumerate(words) if w.role == "buffer"], np.int64)
+        self._tables: list[np.ndarray] = []
+        self._serial = self._entry(1, at[1], len(words))
+        self._chunks = 2 * num_threads()
+        self._parallel = self._entry(self._chunks, at[1], len(words))
+
+    def _entry(self, chunks: int, place: int, words: int) -> Any:
+        template, ends = np.zeros(words, np.int64), np.array([chunks], np.int64)
+        template[place] = chunks
         said = {
-            "function": self.linked.addresses["kernel"],
-            "chunks": 1,
-            "words": count + 3,
-            "buffers": count,
-            "moves": 2,
-            "buffer_places": self.places.ctypes.data,
-            "move_table": self.moves.ctypes.data,
-            "template": self.template.ctypes.data,
+            "function": self._linked.addresses["kernel"],
+            "chunks": chunks,
+            "words": words,
+            "buffers": len(self._places),
+            "moves": len(self._moves) // 3,
+            "buffer_places": self._places.ctypes.data,
+            "move_table": self._moves.ctypes.data,
+            "template": template.ctypes.data,
+            "parallel": int(chunks > 1),
             "phases": 1,
-            "phase_ends": self.ends.ctypes.data,
+            "phase_ends": ends.ctypes.data,
         }
-        self.descriptor = np.array([said.get(w, 0) for w in source.DESCRIPTOR], np.int64)
-        self.entry = _entry("tw_launch", self.descriptor.ctypes.data, self)
+        descriptor = np.array([said.get(word, 0) for word in source.DESCRIPTOR], np.int64)
+        self._tables += [template, ends, descriptor]
+        return _entry("tw_launch", descriptor.ctypes.data, self._tables)
+
+    def __call__(self, arrays: Sequence[Any], size: int, numbers: Sequence[Any] = ()) -> None:
+        if size < _PARALLEL_FROM:
+            self._serial(arrays, (size, size, *numbers))
+        else:
+            pool().start()
+            each = -(-size // (64 * self._chunks)) * 64
+            self._parallel(arrays, (size, each, *numbers))
+
+
+_PARALLEL_FROM = 1 << 16
+"""Elements from which a flat kernel runs on all cores."""
 
 
 def _run(launches: Sequence[Bound]) -> Run:

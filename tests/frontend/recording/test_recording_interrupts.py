@@ -15,7 +15,7 @@ import tilewright as tw
 from tilewright import recording
 from tilewright.ir.node import reachable
 from tilewright.recording import epoch, flushing, interrupts
-from tilewright.runtime import plan as plans
+from tilewright.runtime import tiers
 
 pytestmark = pytest.mark.usefixtures("fresh_tables")
 
@@ -41,14 +41,14 @@ def test_an_error_in_a_value_leaves_the_rest_usable() -> None:
 
 
 def test_what_the_compiler_fails_on_leaves_the_rest_usable(monkeypatch: Any) -> None:
-    make = plans.Plan
+    make = tiers.Plan
 
     def refuse(roots: Any, fallible: Any) -> Any:
         if any(n.op.name == "sinh" for n in reachable(roots)):
             raise RuntimeError("no such instruction")
         return make(roots, fallible)
 
-    monkeypatch.setattr(plans, "Plan", refuse)
+    monkeypatch.setattr(tiers, "Plan", refuse)
     x = tw.arange(3.0)
     w = tw.ones(2, requires_grad=True)
     loss = (w * w).sum()
@@ -72,7 +72,7 @@ def test_a_value_is_tried_again_if_nothing_could_be_compiled(monkeypatch: Any) -
 
     value = tw.arange(3.0).cosh()
     with monkeypatch.context() as patch:
-        patch.setattr(plans, "Plan", refuse)
+        patch.setattr(tiers, "Plan", refuse)
         with pytest.raises(OSError, match="no space"):
             value.tolist()
     assert value.tolist() == pytest.approx([math.cosh(i) for i in range(3)], rel=1e-6)
@@ -107,7 +107,7 @@ def test_an_interrupt_loses_nothing(monkeypatch: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(plans.Plan, "run", interrupted)
+        patch.setattr(tiers.Plan, "run", interrupted)
         with pytest.raises(KeyboardInterrupt):
             y.tolist()
     assert (x + y).tolist() == [8, 8, 8] and y.tolist() == [2, 2, 2]
