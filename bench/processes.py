@@ -1,6 +1,6 @@
-"""Measurements that need their own process: import, first step, peak memory, growth.
+"""Measurements that need their own process: import, first step, peak memory, growth, latency.
 
-    python bench/processes.py import|first|peak|growth tilewright|torch [ARGUMENT ...]
+    python bench/processes.py import|first|peak|growth|latency tilewright|torch [ARGUMENT ...]
 
 prints one JSON object. `measure` runs that in a child process.
 """
@@ -96,9 +96,21 @@ def _growth(framework: str, name: str, rounds: str) -> dict[str, float]:
     return growth.grown(framework, name, rounds)
 
 
+def _latency(framework: str, *arguments: str) -> dict[str, float]:
+    import latency
+
+    return latency.measured(framework, *arguments)
+
+
 def main() -> None:
     what, *arguments = sys.argv[1:]
-    kinds = {"import": _import, "first": _first, "peak": _peak, "growth": _growth}
+    kinds = {
+        "import": _import,
+        "first": _first,
+        "peak": _peak,
+        "growth": _growth,
+        "latency": _latency,
+    }
     print(json.dumps(kinds[what](*arguments)))
 
 
