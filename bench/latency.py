@@ -110,6 +110,13 @@ def _child(
     return processes.measure("latency", framework, row.name, str(steps), mode, cache=cache)
 
 
+def _write_bytecode(row: Row, steps: int) -> None:
+    """Run a row, so that none of the modules that it imports is compiled from source later."""
+    with tempfile.TemporaryDirectory() as cache:
+        _child("tilewright", row, steps, cache=cache)
+    _child("torch", row, steps)
+
+
 def measure_curve(row: Row, ops: int) -> dict[str, Any]:
     """A row of the table of curves, for about so many recorded operations."""
     steps = max(1, ops // row.ops)
@@ -129,6 +136,7 @@ def _rows(options: argparse.Namespace) -> None:
     for name in _chosen(ROWS, options):
         row = ROWS[name]
         steps = options.lengths if row.lengths and options.lengths else row.steps
+        _write_bytecode(row, steps)
         rows.append(measure_row(row, steps, options.compile))
         timing.save(rows, options)
     columns = ["row", "steps", "cold, s", "disk cache warm, s", "torch, s", "torch / cold"]
@@ -138,9 +146,10 @@ def _rows(options: argparse.Namespace) -> None:
 def _curves(options: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     for name in _chosen(latency_graphs.CURVES, options):
-        before = None
+        curve, before = latency_graphs.CURVES[name], None
+        _write_bytecode(curve, 10)
         for ops in (n for n in OPS if n <= options.most):
-            row = measure_curve(latency_graphs.CURVES[name], ops)
+            row = measure_curve(curve, ops)
             if before is not None:
                 row["exponent"] = growth.exponent(before, row, "ops")
             rows.append(row)

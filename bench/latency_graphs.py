@@ -40,7 +40,7 @@ def _graph(function: Callable[..., Any]) -> Any:
     """function(torch, x, steps), without gradients."""
 
     def make(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
-        wrapped, x = wrap(lambda x: function(torch, x, steps)), torch.linspace(-0.5, 1, 64)
+        wrapped, x = wrap(lambda x: function(torch, x, steps)), torch.linspace(-0.45, 1, 64)
         return lambda: [wrapped(x)]
 
     return make
@@ -51,7 +51,7 @@ def _both_ways(function: Callable[..., Any], *shape: int) -> Any:
 
     def make(torch: Any, wrap: Wrap, steps: int) -> Callable[[], Values]:
         wrapped = wrap(lambda x: function(torch, x, steps))
-        x = torch.linspace(-0.5, 1, math.prod(shape)).reshape(shape).requires_grad_()
+        x = torch.linspace(-0.45, 1, math.prod(shape)).reshape(shape).requires_grad_()
 
         def run() -> Values:
             y = wrapped(x)
