@@ -131,6 +131,12 @@ def _row(name: str, rounds: int) -> dict[str, Any]:
     }
 
 
+def exponent(before: dict[str, Any], row: dict[str, Any], size: str) -> float:
+    """Of the time as a power of the column `size`, between two rows: 1 is linear."""
+    times = math.log(row["cold, s"] / before["cold, s"])
+    return times / math.log(row[size] / before[size])
+
+
 def main() -> None:
     parser = timing.parser(__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of names of loops")
@@ -143,9 +149,8 @@ def main() -> None:
         before = None
         for rounds in (r for r in ROUNDS if r <= options.most):
             row = _row(name, rounds)
-            if before is not None:  # 1 is linear
-                times = math.log(row["cold, s"] / before["cold, s"])
-                row["exponent"] = times / math.log(rounds / before["rounds"])
+            if before is not None:
+                row["exponent"] = exponent(before, row, "rounds")
             rows.append(row)
             timing.save(rows, options)
             before = row

@@ -118,10 +118,12 @@ def resnet18(torch: Any, *, classes: int = 10) -> Any:
     )
 
 
-def encoder(torch: Any, *, layers: int, heads: int, width: int, hidden: int) -> Any:
+def encoder(
+    torch: Any, *, layers: int, heads: int, width: int, hidden: int, dropout: float = 0.1
+) -> Any:
     """A stack of transformer encoder layers as in BERT, over [batch, time, width]."""
     layer = torch.nn.TransformerEncoderLayer(
-        width, heads, hidden, activation="gelu", batch_first=True
+        width, heads, hidden, dropout, activation="gelu", batch_first=True
     )
     return torch.nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 

@@ -1,6 +1,6 @@
-"""Measurements that need their own process: import, first step, peak memory, growth.
+"""Measurements that need their own process: import, first step, peak memory, growth, latency.
 
-    python bench/processes.py import|first|peak|growth tilewright|torch [ARGUMENT ...]
+    python bench/processes.py import|first|peak|growth|latency tilewright|torch [ARGUMENT ...]
 
 prints one JSON object. `measure` runs that in a child process.
 """
@@ -22,6 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def measure(what: str, framework: str, *more: str, cache: str | None = None) -> dict[str, float]:
     """The result of a fresh process. cache: the folder of its caches."""
     env = dict(os.environ)
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have their bytecode
     if cache is not None:
         env["XDG_CACHE_HOME"] = cache
         env["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(cache, "inductor")
@@ -96,9 +97,21 @@ def _growth(framework: str, name: str, rounds: str) -> dict[str, float]:
     return growth.grown(framework, name, rounds)
 
 
+def _latency(framework: str, *arguments: str) -> dict[str, float]:
+    import latency
+
+    return latency.measured(framework, *arguments)
+
+
 def main() -> None:
     what, *arguments = sys.argv[1:]
-    kinds = {"import": _import, "first": _first, "peak": _peak, "growth": _growth}
+    kinds = {
+        "import": _import,
+        "first": _first,
+        "peak": _peak,
+        "growth": _growth,
+        "latency": _latency,
+    }
     print(json.dumps(kinds[what](*arguments)))
 
 

@@ -15,6 +15,8 @@ import tilewright as tw
 
 pytestmark = pytest.mark.torch
 
+SCRIPTS = {path.stem for path in BENCH.glob("*.py")}
+
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -22,7 +24,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     before = set(sys.modules)
     yield importlib.import_module("cpu")  # type: ignore[misc]
     for name in set(sys.modules) - before:
-        if name in ("cpu", "models", "overhead", "processes", "timing", "workloads"):
+        if name in SCRIPTS:
             del sys.modules[name]
 
 
@@ -68,6 +70,43 @@ def test_processes_measure_themselves(bench, tmp_path):
     found = processes.measure("first", "tilewright", cache=str(tmp_path))
     assert found["ms"] > 0 and list(tmp_path.iterdir())
     assert processes.measure("import", "tilewright")["mb"] > 0
+
+
+def test_new_work_is_equal_in_both_frameworks(bench, torch, monkeypatch):
+    """All rows and curves but the largest, with few steps."""
+    import latency
+    import latency_graphs
+
+    from tilewright.runtime import tiers
+
+    monkeypatch.setattr(tiers, "mode", tiers.AUTO)
+    for name, row in {**latency.ROWS, **latency_graphs.CURVES}.items():
+        if name == "first step, ResNet-18":
+            continue
+        steps = min(row.steps, 3 if row.lengths else 20)
+        if name in latency_graphs.CURVES:
+            steps = 9
+        ours, theirs = (latency.timed(lib, row, steps) for lib in (tw, torch))
+        assert ours["s"] > 0 and any(ours["results"])
+        latency._agree(name, ours, theirs)
+    with pytest.raises(AssertionError, match=r"fan: 2\.0 differs from 1"):
+        latency._agree("fan", {"results": [2.0]}, {"results": [1.0]})
+
+
+def test_new_work_is_measured_in_processes(bench, capsys, tmp_path, monkeypatch):
+    import latency
+
+    path = tmp_path / "latency.json"
+    monkeypatch.setattr(sys, "argv", ["latency.py", "--json", str(path), "float(("])
+    latency.main()
+    (row,) = json.loads(path.read_text())["rows"]
+    assert row["steps"] == 500 and row["cold, s"] > 0 and row["disk cache warm, s"] > 0
+    assert row["torch / cold"] == row["torch, s"] / row["cold, s"]
+    arguments = ["latency.py", "--json", str(path), "--curves", "--most", "100", "fan"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    latency.main()
+    small, large = json.loads(path.read_text())["rows"]
+    assert (small["ops"], large["ops"]) == (10, 100) and "exponent" in large
 
 
 def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
