@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .dtype import FLOAT8, DType
 from .location import at_user_line
@@ -15,10 +15,10 @@ from .shape import Size
 if TYPE_CHECKING:
     from types import NotImplementedType
 
-    Cotangents = tuple[Part, ...] | NotImplementedType
 Aval = tuple[Size, DType]
 Part = Node | Callable[[], Node] | None
 """A cotangent, or the function that makes it, which is called if anything needs it."""
+Cotangents: TypeAlias = "tuple[Part, ...] | NotImplementedType"
 
 
 class Kind(enum.Enum):
@@ -77,9 +77,9 @@ class Op:
 
     infer(*operands, *attrs) -> (shape, dtype) checks the operands and raises in the user's line.
     vjp(g, out, *operands, *attrs) -> a cotangent (or None) for each operand; elementwise ops may
-        give functions that make them. The caller takes the sum that undoes broadcasting. None: the op has no derivative, except through its
-        decomposition. It may return NotImplemented, which asks for the derivative of the
-        decomposition.
+        give functions that make them. The caller takes the sum that undoes broadcasting. None: the
+        op has no derivative, except through its decomposition. It may return NotImplemented, which
+        asks for the derivative of the decomposition.
     numpy: for elementwise ops a NumPy expression over `{0}`, `{1}`, …; for others a function of
         (*arrays, *attrs), the reference by which every emitter is judged.
     triton: for elementwise ops a Triton expression over `{0}`, `{1}`, …

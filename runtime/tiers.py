@@ -139,7 +139,7 @@ def compiled_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Pl
     """The compiled plan of `roots`."""
     global _held
     found = _plans.get((roots, fallible))
-    if not isinstance(found, Plan):
+    if found is None or isinstance(found, Baseline):
         if found is not None:
             _siblings[found.program.structure] += 1
         found = _plans[roots, fallible] = Plan(roots, fallible)
@@ -156,7 +156,7 @@ def held() -> int:
 
 def plans() -> list[Plan]:
     """Every compiled plan made since the tables were last cleared."""
-    return [p for p in _plans.values() if isinstance(p, Plan)]
+    return [p for p in _plans.values() if not isinstance(p, Baseline)]
 
 
 def baselines() -> list[Baseline]:

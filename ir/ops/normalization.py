@@ -117,7 +117,7 @@ def _layer_norm(x: Node, *args: Any) -> Node:
     return _affine(normalize(x, _trailing(x, rank), eps), parameters)
 
 
-_layer_norm_op = composite(
+layer_norm_op = composite(
     "layer_norm",
     _trailing_infer("layer_norm"),
     _layer_norm,
@@ -132,7 +132,7 @@ def layer_norm(
 ) -> Node:
     """normalize over the last `rank` axes, times weight plus bias of their shape; Ba et al., arXiv
     1607.06450."""
-    return _layer_norm_op(x, *_parameters(weight, bias), rank, eps)
+    return layer_norm_op(x, *_parameters(weight, bias), rank, eps)
 
 
 def _rms_norm(x: Node, *args: Any) -> Node:
@@ -246,7 +246,7 @@ def _batch_norm(x: Node, *args: Any) -> Node:
     return _affine(normalize(x, _batch_axes(x), eps), parameters, _per_channel(x))
 
 
-_batch_norm_op = composite(
+batch_norm_op = composite(
     "batch_norm",
     _channel_infer("batch_norm"),
     _batch_norm,
@@ -264,7 +264,7 @@ def batch_norm(
 
     `batch_mean` and `batch_variance` are the same nodes once lowered, for the running statistics.
     """
-    return _batch_norm_op(x, *_parameters(weight, bias), eps)
+    return batch_norm_op(x, *_parameters(weight, bias), eps)
 
 
 def batch_mean(x: Node) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from types import NotImplementedType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..node import Node, format_location, grad_mode, set_location
 from ..op import Kind
@@ -109,7 +109,7 @@ def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
             )
         return through_decomposition(node, g)
     if op.kind is not Kind.ELEMENTWISE:
-        return parts
+        return cast("tuple[Node | None, ...]", parts)
     found: list[Node | None] = []
     for part, operand in zip(parts, node.operands, strict=True):
         if part is None or not operand.requires_grad:

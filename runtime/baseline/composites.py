@@ -11,9 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir import ops
 from tilewright.ir.dtype import float32, float64
 from tilewright.ir.node import Node
-from tilewright.ir.op import REGISTRY, Op
+from tilewright.ir.op import Op
+from tilewright.ir.ops.attention import (
+    attention,
+    attention_key_grad,
+    attention_logsumexp,
+    attention_query_grad,
+    attention_value_grad,
+)
+from tilewright.ir.ops.normalization import batch_norm_op, layer_norm_op
 
 from .forms import Form, elementwise
 
@@ -59,19 +68,19 @@ def _linear(node: Node) -> Form:
 
 
 def _exp(node: Node) -> Form:
-    return elementwise(REGISTRY["exp"], (node.dtype,), node.dtype)
+    return elementwise(ops.exp, (node.dtype,), node.dtype)
 
 
 def _log(node: Node) -> Form:
-    return elementwise(REGISTRY["log"], (node.dtype,), node.dtype)
+    return elementwise(ops.log, (node.dtype,), node.dtype)
 
 
 def _top(x: Any, axes: Any) -> Any:
-    return np.maximum.reduce(x, axes, None, None, True)
+    return np.maximum.reduce(x, axes, keepdims=True)
 
 
 def _sum(x: Any, axes: Any) -> Any:
-    return np.add.reduce(x, axes, None, None, True)
+    return np.add.reduce(x, axes, keepdims=True)
 
 
 def _softmax(node: Node) -> Form:
@@ -263,25 +272,23 @@ def _weights(node: Node) -> tuple[Any, Form] | None:
 
 
 _FORMS: dict[Op, Callable[[Node], Form]] = {
-    REGISTRY["linear"]: _linear,
-    REGISTRY["softmax"]: _softmax,
-    REGISTRY["safe_softmax"]: _safe_softmax,
-    REGISTRY["log_softmax"]: _log_softmax,
-    REGISTRY["normalize"]: _normalize,
-    REGISTRY["normalize_grad"]: _normalize_grad,
-    REGISTRY["layer_norm"]: _layer_norm,
-    REGISTRY["batch_norm"]: _batch_norm,
+    ops.linear: _linear,
+    ops.softmax: _softmax,
+    ops.safe_softmax: _safe_softmax,
+    ops.log_softmax: _log_softmax,
+    ops.normalize: _normalize,
+    ops.normalize_grad: _normalize_grad,
+    layer_norm_op: _layer_norm,
+    batch_norm_op: _batch_norm,
 }
 _PARTS: dict[Op, Callable[[Node], tuple[Any, Form, Form] | None]] = {
-    REGISTRY["attention"]: _attention(lambda v, weights, _: np.matmul(weights, v)),
-    REGISTRY["attention_logsumexp"]: _attention(lambda v, weights, rows: rows),
-    REGISTRY["attention_query_grad"]: _attention_grad(
-        lambda q, k, g, weights, back: np.matmul(back, k)
-    ),
-    REGISTRY["attention_key_grad"]: _attention_grad(
+    attention: _attention(lambda v, weights, _: np.matmul(weights, v)),
+    attention_logsumexp: _attention(lambda v, weights, rows: rows),
+    attention_query_grad: _attention_grad(lambda q, k, g, weights, back: np.matmul(back, k)),
+    attention_key_grad: _attention_grad(
         lambda q, k, g, weights, back: np.matmul(back.swapaxes(-1, -2), q)
     ),
-    REGISTRY["attention_value_grad"]: _attention_grad(
+    attention_value_grad: _attention_grad(
         lambda q, k, g, weights, back: np.matmul(weights.swapaxes(-1, -2), g)
     ),
 }

@@ -85,6 +85,7 @@ def _kernel(root: Node, leaves: Sequence[Node]) -> tuple[Flat, list[int]] | None
     device: Any = devices.get("cpu")
     if device.target.emitter != LLVM.emitter:
         return None
+    from tilewright.codegen.kernel import Kernel
     from tilewright.codegen.llvm import DEFAULT, CannotLower
     from tilewright.codegen.program import compile_graph
 
@@ -92,6 +93,7 @@ def _kernel(root: Node, leaves: Sequence[Node]) -> tuple[Flat, list[int]] | None
 
     program = compile_graph([root], device.target)
     (step,) = program.steps
+    assert isinstance(step.kernel, Kernel)
     places = [program.leaves[each] for each in leaves]
     try:
         (emitted,) = launch.emitted(step.kernel, DEFAULT)

@@ -246,7 +246,8 @@ def _loop(node: Node) -> Callable[..., Any]:
         step = _steps[key] = Program(loops.body(op, node.operands, node.attrs)[1])
 
     def loop(*arrays: Any) -> Any:
-        now, whole = arrays[sequences : sequences + states], arrays[sequences + states :]
+        now: Sequence[Any] = arrays[sequences : sequences + states]
+        whole = arrays[sequences + states :]
         made: list[Any] = [None] * count
         for t in loops.order(count, reverse):
             values = step.compute((*[a[t] for a in arrays[:sequences]], *now, *whole))

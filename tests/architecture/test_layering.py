@@ -238,7 +238,8 @@ ROOMS = {
         cpu
         cuda
         devices
-        plan tuner
+        baseline plan tuner
+        tiers
     """,
     "frontend": """
         devices recording return_types
