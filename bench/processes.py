@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def measure(what: str, framework: str, *more: str, cache: str | None = None) -> dict[str, float]:
     """The result of a fresh process. cache: the folder of its caches."""
-    env = dict(os.environ)
+    env = {**os.environ, "TW_TIER": "auto"}  # a first step is that of a user
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have their bytecode
     if cache is not None:
         env["XDG_CACHE_HOME"] = cache

@@ -30,6 +30,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from tilewright.runtime import tiers
+
 from .replay.compiled import Compiled, disable, reset
 
 __all__ = ["compile", "disable", "is_compiling", "reset"]
@@ -100,6 +102,7 @@ def compile(
         return model
     if not callable(model):
         raise RuntimeError(f"torch.compile expects a callable, got {type(model).__name__}")
+    tiers.expect_repeats()
     compiled = Compiled(model, fullgraph)
     from .nn import Module
     from .nn.optimized import OptimizedModule

@@ -41,6 +41,12 @@ def _mode() -> str:
 mode = _mode()
 
 
+def expect_repeats() -> None:
+    """Compile a graph the second time it is met, as a program asks that says what it repeats."""
+    global OFTEN
+    OFTEN = 2
+
+
 @contextmanager
 def fused() -> Iterator[None]:
     """Compile graphs at once inside the block, for callers that want to see or repeat them."""
@@ -125,9 +131,7 @@ def _begun(roots: tuple[Node, ...], fallible: tuple[Node, ...]) -> Baseline | No
     if debug.level():
         print(
             f"tilewright: {len(roots)} results in {len(made.program.steps)} ops one by one: "
-            + (
-                f"new, compiled after {made.patience} runs" if made.patience else "compiled at once"
-            ),
+            + (f"compiled after {made.patience} runs" if made.patience else "compiled at once"),
             file=sys.stderr,
         )
     if not made.due:

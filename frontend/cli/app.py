@@ -97,6 +97,9 @@ def explain(
     source; with a target, what each kernel would take on that GPU. Arguments of the script go after
     `--`.
     """
+    from tilewright.runtime import tiers
+
+    from .. import recording
     from ..inspection.explanation import STAGES, check_target
     from ..inspection.explanation import explain as report_on
     from ..inspection.formats import check_ending
@@ -107,7 +110,9 @@ def explain(
             check_target(target)
         if graph is not None:
             check_ending(graph)
-    status = run_script(script_file(script), args or [])
+    with tiers.fused():
+        status = run_script(script_file(script), args or [])
+        recording.flush()
     if status:
         raise typer.Exit(status)
     report = report_on()

@@ -176,10 +176,13 @@ def _family(
 
 
 def _script(path: Path, args: list[str], target: str | None) -> list[Launched]:
+    from tilewright.runtime import tiers
+
     from ..tuning import work
     from .script import run_script, script_file
 
-    status = run_script(script_file(path), args)
+    with tiers.fused():
+        status = run_script(script_file(path), args)
     if status:
         raise typer.Exit(status)
     sys.stdout.flush()

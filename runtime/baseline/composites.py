@@ -24,7 +24,7 @@ from tilewright.ir.ops.attention import (
 )
 from tilewright.ir.ops.normalization import batch_norm_op, layer_norm_op
 
-from .forms import Form, elementwise
+from .forms import Form, elementwise, summed_in
 
 
 def form_of(node: Node) -> Form | None:
@@ -120,19 +120,26 @@ def _log_softmax(node: Node) -> Form:
     return log_softmax
 
 
-def _mean(x: Any, axes: Any, count: float) -> Any:
-    total = _sum(x, axes)
-    total /= count
-    return total
+def _mean(node: Node, axes: tuple[int, ...]) -> Callable[[Any], Any]:
+    """The mean of arrays like the first operand of `node` over `axes`."""
+    x, np_dtype = node.operands[0], node.dtype.np
+    count = float(math.prod([x.shape[a] for a in axes]))
+    wide = summed_in(x, axes).np
+
+    def mean(x: Any) -> Any:
+        total = np.add.reduce(x, axes, wide, None, keepdims=True)
+        total /= count
+        return total.astype(np_dtype, copy=False)
+
+    return mean
 
 
 def _normalized(node: Node, axes: tuple[int, ...], eps: float) -> Callable[[Any], Any]:
-    shape = node.operands[0].shape
-    count = float(math.prod([shape[a] for a in axes]))
+    mean = _mean(node, axes)
 
     def normalized(x: Any) -> Any:
-        x = x - _mean(x, axes, count)
-        scale = _mean(x * x, axes, count)
+        x = x - mean(x)
+        scale = mean(x * x)
         scale += eps
         np.sqrt(scale, scale)
         x /= scale
@@ -147,17 +154,16 @@ def _normalize(node: Node) -> Form:
 
 def _normalize_grad(node: Node) -> Form:
     axes, eps = node.attrs
-    shape = node.operands[1].shape
-    count = float(math.prod([shape[a] for a in axes]))
+    mean = _mean(node, axes)
 
     def normalize_grad(g: Any, x: Any) -> Any:
-        y = x - _mean(x, axes, count)
-        scale = _mean(y * y, axes, count)
+        y = x - mean(x)
+        scale = mean(y * y)
         scale += eps
         np.sqrt(scale, scale)
         y /= scale
-        y *= _mean(g * y, axes, count)
-        out = g - _mean(g, axes, count)
+        y *= mean(g * y)
+        out = g - mean(g)
         out -= y
         out /= scale
         return out

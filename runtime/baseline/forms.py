@@ -6,13 +6,14 @@ A form has the bits of a compiled kernel for elementwise ops, and the reference'
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32
+from tilewright.ir.dtype import FLOAT8, HALVES, DType, accumulator, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
 from tilewright.ir.op import Kind, Op
@@ -173,19 +174,26 @@ def _cat(node: Node) -> Form:
 
 
 def _fold(ufunc: Any) -> Callable[[Node], Form]:
-    """Halves are summed in float32."""
-
     def make(node: Node) -> Form:
         (axes,), np_dtype = node.attrs, node.dtype.np
-        if node.dtype in HALVES:
-
-            def halves(x: Any) -> Any:
-                return ufunc.reduce(x, axes, np.float32, None, True).astype(np_dtype)
-
-            return halves
-        return lambda x: ufunc.reduce(x, axes, np_dtype, None, True)
+        wide = summed_in(node.operands[0], axes)
+        if wide is node.dtype:
+            return lambda x: ufunc.reduce(x, axes, np_dtype, None, True)
+        return lambda x: ufunc.reduce(x, axes, wide.np, None, True).astype(np_dtype)
 
     return make
+
+
+_LONG = 64
+
+
+def summed_in(x: Node, axes: Sequence[int]) -> DType:
+    """The dtype in which NumPy is to sum `x`. It adds pairs of pairs only along the last axis;
+    along others a long sum of float32 is taken in float64."""
+    if x.dtype is float32:
+        others = math.prod([x.shape[a] for a in axes if a != x.rank - 1])
+        return float64 if others >= _LONG else float32
+    return accumulator(x.dtype)
 
 
 def _extremum(ufunc: Any) -> Callable[[Node], Form]:

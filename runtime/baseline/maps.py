@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 _MANY = 1 << 20
 """The size for which a kernel is emitted: the code is the same for all that fill some vectors."""
 
+_ZEROS = (ops.maximum, ops.minimum, ops.relu)
+"""Ops in which the sign of a zero depends on the function that computes them."""
+
 
 def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] | None:
     """The kernel of an op as a function of arrays; None if NumPy computes it."""
-    if op.error <= 0.5 or not any(d.category == FLOAT for d in (*dtypes, dtype)):
+    exact = op.error <= 0.5 and op not in _ZEROS
+    if exact or not any(d.category == FLOAT for d in (*dtypes, dtype)):
         return None
     nodes = [leaf(i, Size((_MANY,)), d) for i, d in enumerate(dtypes)]
     found = _kernel(op(*nodes), nodes)

@@ -104,6 +104,10 @@ class Program:
         self._ops.append(op)
         form: Form | None = None
         operands = [slots[o] for o in node.operands]
+        if op.wide:
+            wider = widen_long_sums(node)
+            if wider is not None:
+                return self._inner(wider)
         if op.decompose is not None:
             form = composites.form_of(node)
             if form is None:
@@ -116,14 +120,10 @@ class Program:
                     operands = [*operands, shared]
             if form is None and op.numpy is None and kind is not Kind.LOOP:
                 return self._inner(decomposed(node))
-        if form is None and op.wide:
-            wider = widen_long_sums(node)
-            if wider is not None:
-                return self._inner(wider)
         if form is None:
             if kind is Kind.LOOP:
                 form = _loop(node)
-            elif kind in _COMPUTED or op.numpy is not None:
+            elif kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
                 form = form_of(node)
             else:
                 raise CannotRun(f"{op.name} needs a compiled plan")
@@ -158,7 +158,7 @@ class Program:
         """The values of the roots, each in contiguous memory of its own."""
         with np.errstate(all="ignore"):
             found = self.compute(buffers, numbers)
-        taken = {id(buffers[number]) for _, number in self.leaves}
+        taken = {id(_memory(buffers[number])) for _, number in self.leaves}
         return [_owned(value, taken) for value in found]
 
     def compute(self, buffers: Sequence[Any], numbers: Sequence[Any] = ()) -> list[Any]:
@@ -213,15 +213,20 @@ def _windows(node: Node) -> int:
     return windows * math.prod(inner[1:])
 
 
+def _memory(value: Any) -> Any:
+    """The object that has the memory of an array."""
+    while (base := getattr(value, "base", None)) is not None:
+        value = base
+    return value
+
+
 def _owned(value: Any, taken: set[int]) -> Any:
-    """`value` as a contiguous array whose memory nobody else has. taken: the arrays that others
+    """`value` as a contiguous array whose memory nobody else has. taken: the memory that others
     have, to which it is added."""
-    if isinstance(value, np.ndarray):
-        base = value if value.base is None else value.base
-        fresh = value.flags.c_contiguous and value.flags.writeable
-        whole = isinstance(base, np.ndarray) and base.base is None and base.nbytes == value.nbytes
-        if fresh and whole and id(base) not in taken:
-            taken.add(id(base))
+    if isinstance(value, np.ndarray) and value.flags.c_contiguous and value.flags.writeable:
+        memory = _memory(value)
+        if id(memory) not in taken and getattr(memory, "nbytes", -1) == value.nbytes:
+            taken.add(id(memory))
             return value
     return np.array(value, order="C")
 

@@ -1,0 +1,144 @@
+"""The baseline tier: every op record beside the reference, and the bits of elementwise ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_oracle import Case, assert_close, run
+from op_cases import CASES
+from probes import probe
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.passes.autodiff import decomposed
+from tilewright.ir.recurrence import recurrence
+from tilewright.ir.shape import Size
+from tilewright.runtime.baseline import composites, program
+from tilewright.runtime.baseline.program import CannotRun, Program
+from tilewright.runtime.plan import Plan
+
+FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
+SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-40, -1e-6, 3e4, 88.7, -104.0, 0.5, 2.5]
+
+
+@pytest.mark.parametrize("each", CASES, ids=lambda c: c.name)
+def test_every_record_and_its_derivatives(each: Case) -> None:
+    roots, values, _ = probe(each)
+    buffers = {
+        (n.operands[0] if n.op is ops.variable else n).attrs[0]: v for n, v in values.items()
+    }
+    found = Program(roots).run(buffers, ())  # type: ignore[arg-type]
+    for ours, expected, root in zip(found, run(roots, values), roots, strict=True):
+        assert ours.shape == tuple(root.shape) and ours.dtype == root.dtype.np
+        assert_close(ours, expected, 1e-9)
+
+
+def _arrays(op: Op, dtype: dtypes.DType, count: int) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    drawn = [rng.uniform(*op.domain, size=(41, 25)) for _ in range(count)]
+    for i, each in enumerate(drawn):
+        each.flat[: len(SPECIAL) ** 2] = np.roll(np.repeat(SPECIAL, len(SPECIAL)), 17 * i)
+    with np.errstate(all="ignore"):
+        return [a.astype(dtype.np) for a in drawn]
+
+
+def _both(roots: list[Node], buffers: list[Any]) -> Any:
+    return zip(Program(roots).run(buffers, ()), Plan(roots).run(buffers, ()), strict=True)
+
+
+ELEMENTWISE = [
+    op for op in REGISTRY.values() if op.kind is Kind.ELEMENTWISE and not op.params and op.vjp
+]
+
+
+def _is_same(ours: Any, theirs: Any) -> bool:
+    """Whether all bits are the same. The bits of a NaN don't matter."""
+    is_nan = np.isnan(ours.astype(np.float64))
+    same = ours.view(f"u{ours.itemsize}") == theirs.view(f"u{ours.itemsize}")
+    return bool(np.all(same | (is_nan & np.isnan(theirs.astype(np.float64)))))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda op: op.name)
+def test_elementwise_bits_are_those_of_kernels(op: Op, dtype: dtypes.DType) -> None:
+    count = 3 if "{2}" in str(op.numpy) else 2 if "{1}" in str(op.numpy) else 1
+    arrays: list[Any] = _arrays(op, dtype, count)
+    if op is ops.where:
+        arrays[0] = arrays[0] == 1
+    leaves = [ops.leaf(i, Size(a.shape), dtypes.from_numpy(a.dtype)) for i, a in enumerate(arrays)]
+    ((ours, theirs),) = _both([op(*leaves)], arrays)
+    assert ours.dtype == theirs.dtype and _is_same(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("seed", range(12))
+def test_chains_have_the_same_bits(seed: int, dtype: dtypes.DType) -> None:
+    rng = np.random.default_rng(seed)
+    arrays = [rng.normal(size=s).astype(dtype.np) for s in ((5, 300), (300,), (5, 1))]
+    nodes = [ops.leaf(i, Size(a.shape), dtype) for i, a in enumerate(arrays)]
+    unary = (ops.exp, ops.tanh, ops.sigmoid, ops.sin, ops.neg, ops.relu, ops.erf, ops.abs)
+    binary = (ops.add, ops.mul, ops.sub, ops.div, ops.maximum)
+    for _ in range(25):
+        if rng.random() < 0.5:
+            made = unary[rng.integers(len(unary))](nodes[rng.integers(len(nodes))])
+        else:
+            a, b = (nodes[rng.integers(len(nodes))] for _ in range(2))
+            made = binary[rng.integers(len(binary))](a, b)
+        nodes.append(made)
+    for ours, theirs in _both(nodes[-8:], arrays):
+        assert _is_same(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2], ids=lambda d: d.name)
+@pytest.mark.parametrize("each", CASES, ids=lambda c: c.name)
+def test_composites_are_near_kernels(each: Case, dtype: dtypes.DType) -> None:
+    """Composites with a form of their own, in the dtypes of that form."""
+    leaves = each.leaves(dtype.np)
+    root = each.f(*leaves)
+    buffers = [v.astype(dtype.np) if v.dtype.kind == "f" else v for v in leaves.values()]
+    if root.op.kind not in (Kind.COMPOSITE, Kind.ATTENTION):
+        return
+    if composites.form_of(root) is None and composites.parts_of(root) is None:
+        return
+    ((ours, theirs),) = _both([root], buffers)
+    assert_close(ours, theirs, 1e-5 if dtype is dtypes.float32 else 1e-12)
+    ((inner, _),) = _both([decomposed(root)], buffers)
+    assert_close(ours, inner, 1e-5 if dtype is dtypes.float32 else 1e-12)
+
+
+def test_results_share_no_memory() -> None:
+    x = ops.leaf(0, Size((4, 3)), dtypes.float32)
+    y = ops.exp(x)
+    flat = ops.reshape(y, (12,))
+    turned = ops.permute(y, (1, 0))
+    roots = [x, ops.detach(x), y, flat, turned, ops.reshape(x, (3, 4)), ops.expand(flat, (2, 12))]
+    buffer = np.arange(12, dtype=np.float32).reshape(4, 3)
+    found = Program(roots).run([buffer], ())
+    memories = [buffer, *found]
+    for i, a in enumerate(memories):
+        assert a.flags.c_contiguous and a.flags.writeable
+        assert not any(np.shares_memory(a, b) for b in memories[:i])
+    np.testing.assert_allclose(found[4], np.exp(buffer).T, rtol=1e-6)
+
+
+def test_the_number_of_steps_of_a_loop_makes_no_new_step() -> None:
+    def layer(steps: int) -> Node:
+        shapes = ((steps, 2, 20), (2, 5), (2, 5), (5, 20))
+        x, h, c, w = [ops.leaf(i, Size(s), dtypes.float64) for i, s in enumerate(shapes)]
+        return recurrence("lstm", x, (h, c), w)[0]
+
+    program.clear()
+    Program([layer(3)])
+    Program([layer(9)])
+    assert len(program._steps) == 1
+
+
+def test_what_only_a_plan_computes_is_refused() -> None:
+    x = ops.leaf(0, Size((1, 1, 9000)), dtypes.float32)
+    w = ops.leaf(1, Size((9, 1, 8000)), dtypes.float32)
+    with pytest.raises(CannotRun, match="windows"):
+        Program([ops.conv(ops.expand(x, (20, 1, 9000)), w, (1,), ((0, 0),), (1,), 1)])

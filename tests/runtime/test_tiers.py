@@ -1,0 +1,153 @@
+"""Which tier computes a graph, and that no program can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import recording
+from tilewright.runtime import tiers
+
+pytestmark = pytest.mark.usefixtures("fresh_tables")
+
+
+@pytest.fixture(autouse=True)
+def auto(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tiers, "mode", tiers.AUTO)
+    yield
+    recording.flush()
+    recording.clear_tables()
+
+
+def counts() -> tuple[int, int]:
+    """The numbers of compiled plans and of graphs that run op by op."""
+    return len(tiers.plans()), len(tiers.baselines())
+
+
+def step(size: int) -> float:
+    x = tw.from_numpy(np.arange(float(size), dtype=np.float32))
+    return float((x * 2 + 1).sum())
+
+
+def test_a_graph_is_compiled_when_it_came_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "OFTEN", 3)
+    seen = []
+    for _ in range(5):
+        assert step(10) == 100
+        seen.append(counts())
+    patience = 2  # tensors of some bytes take a little off the three
+    assert seen == [(0, 1)] * patience + [(1, 0)] * (5 - patience)
+
+
+def test_another_size_of_a_compiled_structure_waits_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tiers, "OFTEN", 5)
+    waits = []
+    for size in (10, 11, 12):
+        before, runs = counts()[0], 0
+        while counts()[0] == before:
+            step(size)
+            runs += 1
+        waits.append(runs)
+    assert waits == [5, 10, 15]
+
+
+def test_large_tensors_are_compiled_at_once() -> None:
+    x = tw.zeros(8, 1 << 20)
+    assert float((x + 1).exp().sum(0)[0]) == pytest.approx(8 * np.e)
+    assert counts()[1] == 0
+
+
+def test_a_reader_may_ask_for_compiled_code() -> None:
+    x = tw.ones(4)
+    with tiers.fused():
+        assert float((x + 1).sum()) == 8
+    assert counts()[1] == 0 and tiers.mode == tiers.AUTO
+    assert len(tw.explain(lambda: (x * 3).exp()).plans) == 1
+
+
+def test_results_do_not_tell_the_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An elementwise step has the same bits before and after it is compiled."""
+    monkeypatch.setattr(tiers, "OFTEN", 4)
+    values = []
+    for _ in range(8):
+        x = tw.linspace(-4, 4, 1001)
+        y = tw.nn.functional.gelu(x.sin() * 1.7 - x.exp() / 3) + tw.tanh(x) ** 3
+        values.append(y.numpy().copy())
+    assert counts()[0] == 1
+    assert all(np.array_equal(v, values[0]) for v in values)
+
+
+def test_an_error_is_that_of_a_plan() -> None:
+    x = tw.arange(4.0)
+    good = x * 2
+    bad = x[tw.tensor([1, 9])]
+    with pytest.raises(IndexError, match=r"index 9 is out of bounds.*test_tiers\.py"):
+        bad.tolist()
+    assert good.tolist() == [0, 2, 4, 6]
+    with pytest.raises(IndexError):
+        bad.tolist()
+
+
+def test_a_written_leaf_and_its_readers() -> None:
+    """Nothing of an op-by-op run is shared with what is written later."""
+    x = tw.arange(6.0)
+    view, turned, same = x.view(2, 3), x.view(2, 3).T.contiguous(), x.reshape(6)
+    y = x + 0
+    x += 1
+    assert y.tolist() == [0, 1, 2, 3, 4, 5]
+    assert view.tolist() == [[1, 2, 3], [4, 5, 6]] and same.tolist() == x.tolist()
+    assert turned.tolist() == [[0, 3], [1, 4], [2, 5]]
+    y.mul_(3)
+    assert x.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+TRAINING = """
+import tilewright as torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+x, y = torch.randn(9, 5), torch.arange(9) % 2
+for i in range(40):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x[: 5 + i % 5]), y[: 5 + i % 5])
+    loss.backward()
+    optimizer.step()
+    print(loss.item())
+"""
+
+
+def test_training_is_near_in_all_modes(run_python: Any) -> None:
+    found = {
+        mode: [float(line) for line in run_python(TRAINING, env={"TW_TIER": mode}).split()]
+        for mode in tiers.MODES
+    }
+    for losses in found.values():
+        assert losses[-1] < losses[0] / 2
+        np.testing.assert_allclose(losses, found["fused"], rtol=1e-4)
+
+
+def test_an_unknown_mode_is_an_error(run_python: Any) -> None:
+    code = """
+try:
+    import tilewright
+    tilewright.ones(2).sum().item()
+except RuntimeError as error:
+    print(error)
+"""
+    assert "expected one of auto, fused, baseline" in run_python(code, env={"TW_TIER": "fast"})
+
+
+def test_debug_tells_the_tier(run_python: Any, capfd: Any) -> None:
+    code = """
+import sys, tilewright as torch
+sys.stderr = sys.stdout
+torch.ones(3).exp().sum().item()
+"""
+    told = run_python(code, env={"TW_TIER": "auto", "TW_DEBUG": "1"})
+    assert "compiled after" in told
