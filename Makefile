@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --maxprocesses 8
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-slow test-numpy check lint format types clean distclean
+.PHONY: help venv demo pack test test-slow test-numpy check lint format types clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -25,11 +25,16 @@ $(VENV)/.made:
 
 $(VENV)/.examples: pyproject.toml | $(VENV)/.made
 	$(PIP) install -q -e '.[examples]'
+	@$(BIN)/python tools/make_pack.py
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.made
 	$(PIP) install -q -e '.[dev]'
+	@$(BIN)/python tools/make_pack.py
 	@touch $@
+
+pack: ## write the ready object code again, after a change of the native emitter
+	$(BIN)/python tools/make_pack.py
 
 demo: $(VENV)/.examples ## install, train on handwritten digits, export to ONNX
 	$(BIN)/python examples/digits.py

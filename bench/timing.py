@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# Repeated work is measured as it is after many repeats: compiled. Set before tilewright is imported.
+# Repeated work is measured as it is after many repeats: compiled. (Set before the import.)
 os.environ.setdefault("TW_TIER", "fused")
 
 

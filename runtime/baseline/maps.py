@@ -7,23 +7,26 @@ taken where they have these bits too: wherever the result is exact or rounded to
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.codegen.target import LLVM
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT, DType, int64
+from tilewright.ir.dtype import FLOAT, DType, float32, float64, int64
 from tilewright.ir.node import Node
-from tilewright.ir.op import Op
+from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.generate import leaf
 from tilewright.ir.shape import Size
 
 from .. import devices
 
 if TYPE_CHECKING:
+    from tilewright.codegen.llvm.machine import Machine
+
     from ..native.launch import Flat
+    from ..native.pack import Layout
 
 _MANY = 1 << 20
 """The size for which a kernel is emitted: the code is the same for all that fill some vectors."""
@@ -32,17 +35,19 @@ _ZEROS = (ops.maximum, ops.minimum, ops.relu)
 """Ops in which the sign of a zero depends on the function that computes them."""
 
 
+def is_native(op: Op) -> bool:
+    """Whether NumPy's results of an elementwise op of floats have other bits than a kernel's."""
+    return op.error > 0.5 or op in _ZEROS
+
+
 def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] | None:
     """The kernel of an op as a function of arrays; None if NumPy computes it."""
-    exact = op.error <= 0.5 and op not in _ZEROS
-    if exact or not any(d.category == FLOAT for d in (*dtypes, dtype)):
+    if not is_native(op) or not any(d.category == FLOAT for d in (*dtypes, dtype)):
         return None
-    nodes = [leaf(i, Size((_MANY,)), d) for i, d in enumerate(dtypes)]
-    found = _kernel(op(*nodes), nodes)
-    if found is None:
+    kernel = _kernel(_name(op, dtypes), lambda: _alone(op, dtypes))
+    if kernel is None:
         return None
-    kernel, order = found
-    np_dtype, empty = dtype.np, np.empty
+    np_dtype, empty, order = dtype.np, np.empty, kernel.order
 
     if len(dtypes) == 1:
 
@@ -68,11 +73,9 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
 @functools.cache
 def random_bits() -> Callable[..., Any] | None:
     """The kernel of `random_bits`: (seed, offset, shape) -> uint32; None if NumPy computes it."""
-    node = ops.random_bits(ops.scalar(0, int64), ops.scalar(1, int64), Size((_MANY,)))
-    found = _kernel(node, [])
-    if found is None:
+    kernel = _kernel("random_bits", _bits)
+    if kernel is None:
         return None
-    kernel, _ = found
 
     def draw(seed: Any, offset: Any, shape: tuple[int, ...]) -> Any:
         out = np.empty(shape, np.uint32)
@@ -83,25 +86,69 @@ def random_bits() -> Callable[..., Any] | None:
     return draw
 
 
-def _kernel(root: Node, leaves: Sequence[Node]) -> tuple[Flat, list[int]] | None:
-    """The kernel that computes `root`, and the leaf that each of its inputs is; None if the engine
-    of the CPU computes it by NumPy."""
+Graph = tuple[Node, Sequence[Node]]
+
+
+def _name(op: Op, dtypes: Sequence[DType]) -> str:
+    return " ".join([op.name, *[d.name for d in dtypes]])
+
+
+def _alone(op: Op, dtypes: Sequence[DType]) -> Graph:
+    leaves = [leaf(i, Size((_MANY,)), d) for i, d in enumerate(dtypes)]
+    return op(*leaves), leaves
+
+
+def _bits() -> Graph:
+    return ops.random_bits(ops.scalar(0, int64), ops.scalar(1, int64), Size((_MANY,))), ()
+
+
+def _kernel(name: str, graph: Callable[[], Graph]) -> Flat | None:
+    """A kernel from the pack, or compiled now; None if the engine of the CPU computes it by
+    NumPy."""
     device: Any = devices.get("cpu")
     if device.target.emitter != LLVM.emitter:
         return None
+    from ..native import host, jit, launch, pack
+
+    layout, image = pack.layout(name), pack.image(name)
+    if layout is not None and image is not None:
+        return launch.Flat(layout, jit.link_image(name, image, "kernel"))
+    found = _emitted(*graph(), host.machine())
+    if found is None:
+        return None
+    layout, code = found
+    return launch.Flat(layout, jit.link(code, "kernel"))
+
+
+def _emitted(root: Node, leaves: Sequence[Node], machine: Machine) -> tuple[Layout, str] | None:
+    """The layout and the LLVM IR of a kernel; None if there is no native code for it."""
     from tilewright.codegen.kernel import Kernel
-    from tilewright.codegen.llvm import DEFAULT, CannotLower
+    from tilewright.codegen.llvm import CannotLower, emit
     from tilewright.codegen.program import compile_graph
 
     from ..native import launch
 
-    program = compile_graph([root], device.target)
+    program = compile_graph([root], LLVM)
     (step,) = program.steps
     assert isinstance(step.kernel, Kernel)
     places = [program.leaves[each] for each in leaves]
+    order = [places.index(slot) for slot in step.inputs]
     try:
-        (emitted,) = launch.emitted(step.kernel, DEFAULT)
-        flat = launch.Flat(step.kernel, emitted, _MANY)
+        emitted = emit(step.kernel, machine)
+        return launch.layout_of(step.kernel, emitted, _MANY, order), emitted.code
     except CannotLower:
         return None
-    return flat, [places.index(slot) for slot in step.inputs]
+
+
+def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
+    """(name, layout, LLVM IR) of every kernel, for the pack."""
+    graphs: dict[str, Graph] = {"random_bits": _bits()}
+    for op in REGISTRY.values():
+        if op.kind is Kind.ELEMENTWISE and is_native(op) and not op.params:
+            for dtype in (float32, float64):
+                dtypes = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
+                graphs[_name(op, dtypes)] = _alone(op, dtypes)
+    for name, graph in graphs.items():
+        found = _emitted(*graph, machine)
+        if found is not None:
+            yield name, *found

@@ -10,13 +10,16 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from tilewright.codegen.llvm.arithmetic import LIBM
 
 from .. import cache
-from . import host
+from . import host, pack
+
+if TYPE_CHECKING:
+    from tilewright.codegen.llvm.machine import Machine
 
 _FORMAT = 2  # increased when the code compiled from a given text changes
 _LOCK = threading.RLock()
@@ -42,20 +45,25 @@ statistics = Statistics()
 _own = threading.local()
 
 
-def target_machine() -> Any:
-    """LLVM's target machine. Each thread has its own, as threads may not share them."""
-    found = getattr(_own, "target", None)
-    if found is None:
-        llvm, machine = host.binding(), host.machine()
-        found = _own.target = llvm.Target.from_triple(machine.triple).create_target_machine(
-            cpu=machine.cpu,
-            features=machine.features,
-            opt=2,
-            reloc="pic",
-            codemodel=_code_model(machine.triple),
-            jit=True,
+def target_machine(machine: Machine | None = None) -> Any:
+    """LLVM's target machine, by default for this machine. Each thread has its own, as threads may
+    not share them."""
+    machine = host.machine() if machine is None else machine
+    found: dict[Machine, Any] = _own.__dict__.setdefault("targets", {})
+    if machine not in found:
+        found[machine] = (
+            host.binding()
+            .Target.from_triple(machine.triple)
+            .create_target_machine(
+                cpu=machine.cpu,
+                features=machine.features,
+                opt=2,
+                reloc="pic",
+                codemodel=_code_model(machine.triple),
+                jit=True,
+            )
         )
-    return found
+    return found[machine]
 
 
 def _code_model(triple: str) -> str:
@@ -95,12 +103,13 @@ def _libm() -> dict[str, int]:
     return found
 
 
-def assemble(code: str) -> bytes:
-    """The object code of a module."""
+def assemble(code: str, machine: Machine | None = None) -> bytes:
+    """The object code of a module, by default for this machine."""
     llvm = host.binding()
     module = llvm.parse_assembly(code, llvm.create_context())
-    target = target_machine()
-    module.triple, module.data_layout = host.machine().triple, str(target.target_data)
+    target = target_machine(machine)
+    module.triple = (machine or host.machine()).triple
+    module.data_layout = str(target.target_data)
     module.verify()
     optimize(module, target)
     return _emit_object(target, module)
@@ -180,10 +189,16 @@ def link_all(
         return [found[k] for k in keys]
 
 
+def link_image(name: str, image: bytes, *symbols: str) -> Linked:
+    """Object code from the pack, ready to be called."""
+    with _LOCK:
+        return _in_memory(name, image, symbols, {})
+
+
 def _images(wanted: dict[str, str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    for key in wanted:
-        image = cache.load_bytes("llvm", key)
+    for key, code in wanted.items():
+        image = pack.image(pack.key(code)) or cache.load_bytes("llvm", key)
         if image is not None:
             found[key] = image
     statistics.loaded += len(found)

@@ -21,6 +21,7 @@ from tilewright.ir.dtype import BOOL, FLOAT, DType, int64
 
 from ..device import Bound, Launch, Run
 from . import emissions, host, jit, source
+from .pack import Layout
 from .pool import num_threads, pool
 
 
@@ -242,6 +243,24 @@ class Native:
                 raise check.error(int(held[place + 1]))
 
 
+def layout_of(kernel: Kernel, emitted: Emitted, size: int, order: Sequence[int]) -> Layout:
+    """The words of a kernel of one axis that was emitted for `size` elements; CannotLower if it is
+    none. order: the operand that each input is."""
+    words = emitted.words
+    sizes = [i for i, w in enumerate(words) if w.role == "size"]
+    roles = {w.role for w in words} - {"buffer", "scalar", "size"}
+    flat = len(sizes) == 3 and words[sizes[0]].value == size
+    if roles or emitted.workspace or not flat or emitted.phases != (words[sizes[1]].value,):
+        raise CannotLower("not a kernel of one axis")
+    scalars = []
+    for place, word in enumerate(words):
+        if word.role == "scalar":
+            assert word.dtype is not None
+            scalars.append((kernel.scalars[word.value].slot, place, _kind(word.dtype)))
+    buffers = tuple([i for i, w in enumerate(words) if w.role == "buffer"])
+    return Layout(len(words), buffers, tuple(sizes), tuple(scalars), tuple(order))  # type: ignore[arg-type]
+
+
 class Flat:
     """A kernel of one axis for arrays of any size: flat((output, *inputs), size, numbers).
 
@@ -249,27 +268,19 @@ class Flat:
     for one size runs for all. numbers: the values of the kernel's scalars, by slot.
     """
 
-    def __init__(self, kernel: Kernel, emitted: Emitted, size: int):
-        words = emitted.words
-        at = [i for i, w in enumerate(words) if w.role == "size"]
-        roles = {w.role for w in words} - {"buffer", "scalar", "size"}
-        if roles or emitted.workspace or [words[i].value for i in at[:1]] != [size]:
-            raise CannotLower("not a kernel of one axis")
-        if len(at) != 3 or emitted.phases != (words[at[1]].value,):
-            raise CannotLower("not a kernel of one axis")
-        self._linked = jit.link(emitted.code, "kernel")
-        whole = _kind(int64)
+    def __init__(self, layout: Layout, linked: jit.Linked):
+        self.order = layout.order
+        self._linked = linked
+        at, whole = layout.sizes, _kind(int64)
         moves = [0, at[0], whole, 1, at[2], whole]
-        for place, word in enumerate(words):
-            if word.role == "scalar":
-                assert word.dtype is not None
-                moves += [2 + kernel.scalars[word.value].slot, place, _kind(word.dtype)]
+        for slot, place, kind in layout.scalars:
+            moves += [2 + slot, place, kind]
         self._moves = np.array(moves, np.int64)
-        self._places = np.array([i for i, w in enumerate(words) if w.role == "buffer"], np.int64)
+        self._places = np.array(layout.buffers, np.int64)
         self._tables: list[np.ndarray] = []
-        self._serial = self._entry(1, at[1], len(words))
+        self._serial = self._entry(1, at[1], layout.words)
         self._chunks = 2 * num_threads()
-        self._parallel = self._entry(self._chunks, at[1], len(words))
+        self._parallel = self._entry(self._chunks, at[1], layout.words)
 
     def _entry(self, chunks: int, place: int, words: int) -> Any:
         template, ends = np.zeros(words, np.int64), np.array([chunks], np.int64)

@@ -1,0 +1,107 @@
+"""The pack: object code that is made with the package, so that a first call compiles nothing.
+
+It holds the pool's entry points and the kernels of single ops (`runtime/baseline/maps.py`), for any
+x86-64 processor with AVX2 and FMA under Linux. `python tools/make_pack.py` writes it. Where there
+is none, or it was made from other sources, the same code is compiled as it is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tilewright import codegen
+from tilewright.codegen.llvm.machine import Machine
+
+from . import host
+
+FILE = Path(__file__).parent / "x86_64-linux.pack"
+MACHINE = Machine(
+    "x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma,+f16c,+bmi,+bmi2,+lzcnt,+movbe", 32
+)
+"""The machine that the pack is made for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The words of a kernel of one axis.
+
+    words: their number. buffers: the places of the buffers. sizes: the places of the size, of the
+    number of chunks and of the size of a chunk. scalars: (slot, place, kind) of each scalar.
+    order: the operand that each input is.
+    """
+
+    words: int
+    buffers: tuple[int, ...]
+    sizes: tuple[int, int, int]
+    scalars: tuple[tuple[int, int, int], ...]
+    order: tuple[int, ...]
+
+
+def key(name: str) -> str:
+    """The name under which code generated from a text is kept: a hash of the text."""
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+def image(name: str) -> bytes | None:
+    """The object code called `name`; None if it isn't there."""
+    place = _content()[0]["images"].get(name) if _content() is not None else None
+    if place is None:
+        return None
+    start, size = place
+    return _content()[1][start : start + size]
+
+
+def layout(name: str) -> Layout | None:
+    """The words of the kernel called `name`; None if it isn't there."""
+    found = _content()[0]["layouts"].get(name) if _content() is not None else None
+    if found is None:
+        return None
+    words, buffers, sizes, scalars, order = found
+    return Layout(words, tuple(buffers), tuple(sizes), tuple(map(tuple, scalars)), tuple(order))
+
+
+def write(images: dict[str, bytes], layouts: dict[str, Layout], file: Path = FILE) -> None:
+    """Write the pack, all at once."""
+    places, start = {}, 0
+    for name, code in images.items():
+        places[name] = (start, len(code))
+        start += len(code)
+    fields = {name: dataclasses.astuple(each) for name, each in layouts.items()}
+    said = {"sources": _sources(), "images": places, "layouts": fields}
+    fresh = file.with_suffix(f".{os.getpid()}")
+    fresh.write_bytes(json.dumps(said).encode() + b"\n" + b"".join(images.values()))
+    fresh.replace(file)
+    _content.cache_clear()
+
+
+@functools.cache
+def _content() -> Any:
+    """(what the first line says, the code); None where there is no pack for this machine."""
+    machine = host.machine()
+    fits = all(f in machine.features.split(",") for f in MACHINE.features.split(","))
+    if not (fits and "linux" in machine.triple):
+        return None
+    try:
+        line, _, code = FILE.read_bytes().partition(b"\n")
+        said = json.loads(line)
+        return (said, code) if said["sources"] == _sources() else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _sources() -> str:
+    """The names and sizes of the sources that the code of kernels depends on, as a hash. Reading
+    them all would take as long as what the pack saves."""
+    found = []
+    for folder in map(str, codegen.__path__):
+        for path, _, files in os.walk(folder):
+            for name in files:
+                if name.endswith(".py"):
+                    found.append(f"{name} {os.stat(os.path.join(path, name)).st_size}")
+    return key(" ".join(sorted(found)))

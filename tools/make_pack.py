@@ -1,0 +1,35 @@
+"""Write the pack of ready object code (runtime/native/pack.py) into the source tree.
+
+    python tools/make_pack.py
+
+`make venv` and the build of a wheel run it. It needs llvmlite, and takes some seconds. On another
+machine than x86-64 Linux it writes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from tilewright.runtime.baseline import maps
+from tilewright.runtime.native import host, jit, pack, source
+
+
+def main() -> None:
+    if host.reason_against() is not None or not host.is_proven():
+        print("no pack for this machine", file=sys.stderr)
+        return
+    kernels = list(maps.all_for(pack.MACHINE))
+    codes = {name: code for name, _, code in kernels}
+    entry = source.text("x86_64")
+    codes[pack.key(entry)] = entry
+    with ThreadPoolExecutor() as threads:
+        made = threads.map(lambda code: jit.assemble(code, pack.MACHINE), codes.values())
+        images = dict(zip(codes, made, strict=True))
+    pack.write(images, {name: layout for name, layout, _ in kernels})
+    size = pack.FILE.stat().st_size
+    print(f"{len(images)} pieces of code, {size >> 10} KB: {pack.FILE.name}")
+
+
+if __name__ == "__main__":
+    main()
