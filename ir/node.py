@@ -8,6 +8,7 @@ graph that computes them without a walk.
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
@@ -225,6 +226,11 @@ def _common_device(op: Op, operands: tuple[Node, ...]) -> str | None:
 
 def reachable(roots: Iterable[Node]) -> list[Node]:
     """Every node that `roots` depend on, themselves included, operands first."""
+    return sorted(beneath(roots), key=_by_age)
+
+
+def beneath(roots: Iterable[Node]) -> set[Node]:
+    """Every node that `roots` depend on, themselves included, in no order."""
     seen: set[Node] = set()
     stack = list(roots)
     while stack:
@@ -232,7 +238,10 @@ def reachable(roots: Iterable[Node]) -> list[Node]:
         if node not in seen:
             seen.add(node)
             stack.extend(node.operands)
-    return sorted(seen, key=lambda n: n.seq)
+    return seen
+
+
+_by_age = operator.attrgetter("seq")
 
 
 def format_location(loc: tuple[str, int]) -> str:

@@ -144,10 +144,10 @@ class Op:
 
     def __call__(self, *args: Any) -> Node:
         """The node of this op: leading Nodes are its operands, the rest its attrs."""
-        count = 0
-        while count < len(args) and isinstance(args[count], Node):
-            count += 1
-        return intern(self, args[:count], args[count:])
+        for count, each in enumerate(args):
+            if each.__class__ is not Node:
+                return intern(self, args[:count], args[count:])
+        return intern(self, args)
 
     @property
     def passes_gradient(self) -> bool:

@@ -83,6 +83,8 @@ def infer_reshape(shape: Sequence[int], target: Sequence[int]) -> Size:
     """`target` with its -1 filled in; RuntimeError if it doesn't hold `shape`'s elements."""
     count = math.prod(shape)
     sizes = [int(s) for s in target]
+    if math.prod(sizes) == count and min(sizes, default=0) >= 0:
+        return Size(sizes)
     unknown = [i for i, s in enumerate(sizes) if s == -1]
     if len(unknown) > 1 or any(s < -1 for s in sizes):
         raise RuntimeError(f"invalid shape {tuple(sizes)}: only one size may be -1{at_user_line()}")

@@ -65,9 +65,8 @@ def gradients(
         seeds[node] = seeds[node] + g if node in seeds else g
     going = _Pass(wanted, create_graph)
     derivation = going.through_nodes(seeds, recording.hooked)
-    if derivation.saved and any(
-        t._grad_freed and recording.resolve(t).op is not ops.variable for t, _ in roots
-    ):
+    freed = any(t._grad_freed and recording.resolve(t).op is not ops.variable for t, _ in roots)
+    if freed and derivation.saved:
         raise RuntimeError(TWICE + at_user_line())
     going.through_histories()
     if not retain_graph:
@@ -94,7 +93,7 @@ def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, N
         if isinstance(target, History) or target in found:
             return None
         found[target] = g
-    changed = recording.overwritten(derivation.saved)
+    changed = recording.overwritten(derivation.saved) if epoch.mutated else ()
     if changed:
         raise _modified(changed[0])
     if not retain_graph:
@@ -169,7 +168,7 @@ class _Pass:
                 derivation = derive_all(
                     seeds, self.create_graph, targets=tuple(plain), hooks=watching
                 )
-        changed = recording.overwritten(derivation.saved)
+        changed = recording.overwritten(derivation.saved) if epoch.mutated else []
         if changed and self.wanted is not None:  # what other gradients read may have changed
             grads = (
                 g

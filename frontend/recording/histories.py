@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.node import Node, intern, reachable
+from tilewright.ir.node import Node, beneath, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.passes import autodiff
 from tilewright.ir.passes.autodiff import pullback
@@ -17,17 +18,23 @@ from tilewright.ir.shape import Size
 
 @dataclass
 class Derivation:
-    """The gradient graph of a node, from a seed to its variables.
+    """The gradient graph of nodes, from their seeds to the variables.
 
-    grads: variable node -> its cotangent; places: the same by the variable's number.
-    saved: the forward values that the cotangents read.
+    seeds: node -> its cotangent. grads: variable node -> its cotangent.
     """
 
-    root: Node
-    seed: Node
+    seeds: dict[Node, Node]
     grads: dict[Node, Node]
-    saved: tuple[Node, ...]
-    places: tuple[tuple[int, Node], ...]
+
+    @functools.cached_property
+    def places(self) -> tuple[tuple[int, Node], ...]:
+        """The cotangents of variables, by the variable's number."""
+        return tuple([(n.attrs[0], g) for n, g in self.grads.items() if n.op is ops.variable])
+
+    @functools.cached_property
+    def saved(self) -> tuple[Node, ...]:
+        """The forward values that the cotangents read."""
+        return values_read(self.grads.values(), self.seeds)
 
 
 def derive(root: Node, seed: Node, create_graph: bool = False) -> Derivation:
@@ -35,15 +42,12 @@ def derive(root: Node, seed: Node, create_graph: bool = False) -> Derivation:
     key = ("gradients", seed, create_graph)
     found = root.memo.get(key)
     if found is None:
-        found = root.memo[key] = root.memo["derived"] = derive_all({root: seed}, create_graph)
+        found = root.memo[key] = derive_all({root: seed}, create_graph)
     return found
 
 
 def saves(root: Node) -> bool:
     """Whether the backward pass of `root` reads values of the forward pass."""
-    known: Derivation | None = root.memo.get("derived")  # any seed tells
-    if known is not None:
-        return bool(known.saved)
     found: bool | None = root.memo.get("saves")
     if found is None:
         found = has_calls(root) or any(
@@ -79,17 +83,14 @@ def _is_read_by_vjp(node: Node) -> bool:
 def derive_all(
     seeds: dict[Node, Node], create_graph: bool, targets: Any = (), hooks: Any = None
 ) -> Derivation:
-    forward = reachable(seeds)
-    variables = [n for n in forward if n.op is ops.variable]
+    variables = [n for n in beneath(seeds) if n.op is ops.variable]
     grads = pullback(seeds, [*variables, *targets], create_graph=create_graph, hooks=hooks)
-    root = next(iter(seeds))
-    places = tuple((n.attrs[0], g) for n, g in grads.items() if n.op is ops.variable)
-    return Derivation(root, seeds[root], grads, values_read(grads.values(), seeds), places)
+    return Derivation(dict(seeds), grads)
 
 
 def values_read(grads: Iterable[Node], seeds: dict[Node, Node]) -> tuple[Node, ...]:
     """The forward values that cotangents read. seeds: node -> its cotangent."""
-    grads, known = tuple(grads), {*reachable(seeds), *seeds.values()}
+    grads, known = tuple(grads), {*beneath(seeds), *seeds.values()}
     saved: dict[Node, None] = {}
     for node in reachable(grads):
         if node not in known:
@@ -105,7 +106,7 @@ def _is_fixed(node: Node) -> bool:
     device, and is computed again where it is read."""
     if node.op.kind is Kind.CONSTANT:
         return True
-    return node.device is None and all(n.op is not ops.scalar for n in reachable((node,)))
+    return node.device is None and all(n.op is not ops.scalar for n in beneath((node,)))
 
 
 def placeholder(like: Node, number: int = 0) -> Node:
@@ -127,7 +128,8 @@ def derive_together(nodes: tuple[Node, ...]) -> Derivation:
         found = derive_all({node: placeholder(node, i) for i, node in enumerate(nodes)}, False)
         # Keep only the values that derivations of single nodes read.
         kept = dict.fromkeys(n for node in nodes for n in derive(node, placeholder(node)).saved)
-        found = nodes[0].memo["gradients", nodes] = replace(found, saved=tuple(kept))
+        found.saved = tuple(kept)
+        nodes[0].memo["gradients", nodes] = found
     return found
 
 
