@@ -19,9 +19,12 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def measure(what: str, framework: str, *more: str, cache: str | None = None) -> dict[str, float]:
-    """The result of a fresh process. cache: the folder of its caches."""
-    env = {**os.environ, "TW_TIER": "auto"}  # a first step is that of a user
+def measure(
+    what: str, framework: str, *more: str, cache: str | None = None, tier: str = "auto"
+) -> dict[str, float]:
+    """The result of a fresh process. cache: the folder of its caches. tier: its TW_TIER, by default
+    a user's."""
+    env = {**os.environ, "TW_TIER": tier}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages have their bytecode
     if cache is not None:
         env["XDG_CACHE_HOME"] = cache

@@ -73,7 +73,7 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
 @functools.cache
 def random_bits() -> Callable[..., Any] | None:
     """The kernel of `random_bits`: (seed, offset, shape) -> uint32; None if NumPy computes it."""
-    kernel = _kernel("random_bits", _bits)
+    kernel = _kernel(_BITS, _bits)
     if kernel is None:
         return None
 
@@ -86,6 +86,8 @@ def random_bits() -> Callable[..., Any] | None:
     return draw
 
 
+_BITS = "random bits"
+"""The name of the kernel of `random_bits`."""
 Graph = tuple[Node, Sequence[Node]]
 
 
@@ -142,13 +144,13 @@ def _emitted(root: Node, leaves: Sequence[Node], machine: Machine) -> tuple[Layo
 
 def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
     """(name, layout, LLVM IR) of every kernel, for the pack."""
-    graphs: dict[str, Graph] = {"random_bits": _bits()}
+    graphs = [(_BITS, _bits())]
     for op in REGISTRY.values():
         if op.kind is Kind.ELEMENTWISE and is_native(op) and not op.params:
             for dtype in (float32, float64):
                 dtypes = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
-                graphs[_name(op, dtypes)] = _alone(op, dtypes)
-    for name, graph in graphs.items():
+                graphs.append((_name(op, dtypes), _alone(op, dtypes)))
+    for name, graph in graphs:
         found = _emitted(*graph, machine)
         if found is not None:
             yield name, *found

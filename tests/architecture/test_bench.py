@@ -67,7 +67,7 @@ def test_rows_are_saved_one_by_one(bench, tmp_path):
 def test_processes_measure_themselves(bench, tmp_path):
     import processes
 
-    found = processes.measure("first", "tilewright", cache=str(tmp_path))
+    found = processes.measure("first", "tilewright", cache=str(tmp_path), tier="fused")
     assert found["ms"] > 0 and list(tmp_path.iterdir())
     assert processes.measure("import", "tilewright")["mb"] > 0
 

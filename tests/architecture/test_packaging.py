@@ -99,7 +99,11 @@ def test_wheel_holds_the_whole_package(tmp_path: Path, run_python) -> None:
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     wanted = {"tilewright/py.typed"}
     for layer in LAYERS:
-        for path in [*(tree / layer).rglob("*.py"), *(tree / layer).rglob("*.pyi")]:
+        for path in [
+            *(tree / layer).rglob("*.py"),
+            *(tree / layer).rglob("*.pyi"),
+            *(tree / layer).rglob("*.pack"),
+        ]:
             parts = path.relative_to(tree).parts
             wanted.add("/".join(("tilewright", *parts[layer == "frontend" :])))
     with zipfile.ZipFile(wheel) as archive:

@@ -43,7 +43,7 @@ def test_kernels_are_those_compiled_for_this_machine(own: Path) -> None:
         assert image is not None and pack.layout(name) == layout
         ready = launch.Flat(layout, jit.link_image(name, image, "kernel"))
         compiled = launch.Flat(layout, jit.link(code, "kernel"))
-        if name == "random_bits":
+        if name == "random bits":
             arrays, dtype, numbers = [], np.dtype(np.uint32), (5, 7)
         else:
             dtype, numbers = np.dtype(name.split()[1]), ()
