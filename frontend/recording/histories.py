@@ -50,11 +50,22 @@ def saves(root: Node) -> bool:
     """Whether the backward pass of `root` reads values of the forward pass."""
     found: bool | None = root.memo.get("saves")
     if found is None:
-        found = has_calls(root) or any(
-            map(_is_read_by_vjp, reversed(autodiff.differentiable([root])))
-        )
-        root.memo["saves"] = found
+        found = root.memo["saves"] = has_calls(root) or _reads_below(root)
     return found
+
+
+def _reads_below(root: Node) -> bool:
+    """Whether a node that a gradient of `root` reaches reads values."""
+    seen: set[Node] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.requires_grad and node not in seen:
+            if _is_read_by_vjp(node):
+                return True
+            seen.add(node)
+            stack.extend(node.operands)
+    return False
 
 
 def _is_read_by_vjp(node: Node) -> bool:

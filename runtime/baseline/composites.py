@@ -27,12 +27,15 @@ from tilewright.ir.ops.normalization import batch_norm_op, layer_norm_op
 from .forms import Form, elementwise, summed_in
 
 
+def has_form(node: Node) -> bool:
+    """Whether a composite has a form, alone or in parts."""
+    return form_of(node) is not None or parts_of(node) is not None
+
+
 def form_of(node: Node) -> Form | None:
-    """The form of a composite; None if it is computed as its primitives."""
+    """The form of a composite; None if it is computed as its primitives or in parts."""
     make = _FORMS.get(node.op)
-    if make is None or node.dtype not in (float32, float64) or 0 in node.operands[0].shape:
-        return None
-    if any(o.dtype is not node.dtype for o in node.operands):
+    if make is None or not _is_plain(node):
         return None
     return make(node)
 
@@ -44,6 +47,12 @@ def parts_of(node: Node) -> tuple[Any, Form, Form] | None:
     if make is None or node.dtype not in (float32, float64) or 0 in node.operands[0].shape:
         return None
     return make(node)
+
+
+def _is_plain(node: Node) -> bool:
+    if node.dtype not in (float32, float64) or 0 in node.operands[0].shape:
+        return False
+    return all(o.dtype is node.dtype for o in node.operands)
 
 
 def _linear(node: Node) -> Form:

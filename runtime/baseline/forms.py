@@ -210,6 +210,49 @@ def _matmul(node: Node) -> Form:
     return np.matmul
 
 
+def _by_numpy(node: Node) -> Form:
+    """The reference, whose result has the right dtype already."""
+    function, attrs = node.op.numpy, node.attrs
+    assert callable(function)
+    return lambda *arrays: function(*map(np.asarray, arrays), *attrs)
+
+
+def _gather(node: Node) -> Form:
+    axis = node.attrs[0]
+    if len(node.operands) > 2:
+        return _by_numpy(node)
+
+    def gather(x: Any, index: Any) -> Any:
+        if index.size and index.min() < 0:
+            raise IndexError("a negative position")
+        return np.take(x, index, axis)
+
+    return gather
+
+
+_FEW = 64
+
+
+def _scatter(node: Node) -> Form:
+    axis, mode = node.attrs
+    index = node.operands[2]
+    few = math.prod(index.shape) <= _FEW
+    if len(node.operands) > 3 or axis or mode != "add" or node.dtype in HALVES or not few:
+        return functools.partial(_evaluated, node)
+    size = node.shape[0]
+
+    def rows(base: Any, values: Any, index: Any) -> Any:
+        out = np.array(base)
+        for place in np.ndindex(index.shape):
+            i = index[place]
+            if not 0 <= i < size:
+                raise IndexError(f"index {i} is out of bounds")
+            out[i] += values[place]
+        return out
+
+    return rows
+
+
 def _pad(node: Node) -> Form:
     low, _, interior = node.attrs
     shape, np_dtype = tuple(node.shape), node.dtype.np
@@ -242,6 +285,9 @@ def _random_bits(node: Node) -> Form:
 
 _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.pad_op: _pad,
+    ops.gather: _gather,
+    ops.scatter: _scatter,
+    ops.check: _by_numpy,
     ops.random_bits: _random_bits,
     ops.reshape_op: _reshape,
     ops.permute_op: _permute,

@@ -100,38 +100,36 @@ class Program:
         return slot
 
     def _computed(self, node: Node) -> int:
-        op, kind, slots = node.op, node.op.kind, self._slots
+        op, slots = node.op, self._slots
         self._ops.append(op)
-        form: Form | None = None
         operands = [slots[o] for o in node.operands]
+        known = node.memo.get("baseline")
+        if known is None:
+            inner = self._meaning(node)
+            if inner is not None:
+                return self._inner(inner)
+            parts = composites.parts_of(node)
+            if parts is not None:
+                key, first, form = parts
+                shared = self._shared.get(key)
+                if shared is None:
+                    shared = self._shared[key] = self._step(first, operands)
+                return self._step(form, [*operands, shared])
+            known = node.memo["baseline"] = _form(node)
+        form, size = known
+        self._bytes += size
+        return self._step(form, operands)
+
+    def _meaning(self, node: Node) -> Node | None:
+        """The node that `node` stands for; None if it has a form of its own."""
+        op = node.op
         if op.wide:
             wider = widen_long_sums(node)
             if wider is not None:
-                return self._inner(wider)
-        if op.decompose is not None:
-            form = composites.form_of(node)
-            if form is None:
-                parts = composites.parts_of(node)
-                if parts is not None:
-                    key, first, form = parts
-                    shared = self._shared.get(key)
-                    if shared is None:
-                        shared = self._shared[key] = self._step(first, operands)
-                    operands = [*operands, shared]
-            if form is None and op.numpy is None and kind is not Kind.LOOP:
-                return self._inner(decomposed(node))
-        if form is None:
-            if kind is Kind.LOOP:
-                form = _loop(node)
-            elif kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
-                form = form_of(node)
-            else:
-                raise CannotRun(f"{op.name} needs a compiled plan")
-        if kind is not Kind.MOVEMENT:
-            self._bytes += math.prod(node.shape) * node.dtype.itemsize
-        if op.convolution and _windows(node) > _MOST_WINDOWS:
-            raise CannotRun("the windows of a convolution take too much memory")
-        return self._step(form, operands)
+                return wider
+        if op.decompose is None or op.numpy is not None or composites.has_form(node):
+            return None
+        return decomposed(node)
 
     def _inner(self, node: Node) -> int:
         """The slot of the node that another one stands for."""
@@ -140,7 +138,8 @@ class Program:
         return self._slots[node]
 
     def _step(self, form: Form, operands: list[int]) -> int:
-        slot = self._slot()
+        slot = self.size
+        self.size = slot + 1
         self.steps.append((form, operands, slot, ()))
         return slot
 
@@ -175,6 +174,24 @@ class Program:
             for i in dead:
                 values[i] = None
         return [values[i] for i in self.results]
+
+
+def _form(node: Node) -> tuple[Form, int]:
+    """The form of a node, and the bytes that it writes. It depends on no program, so it is kept on
+    the node."""
+    op, kind = node.op, node.op.kind
+    form = composites.form_of(node) if op.decompose is not None else None
+    if form is None:
+        if kind is Kind.LOOP:
+            form = _loop(node)
+        elif kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
+            form = form_of(node)
+        else:
+            raise CannotRun(f"{op.name} needs a compiled plan")
+    if op.convolution and _windows(node) > _MOST_WINDOWS:
+        raise CannotRun("the windows of a convolution take too much memory")
+    moves = kind is Kind.MOVEMENT
+    return form, 0 if moves else math.prod(node.shape) * node.dtype.itemsize
 
 
 def _in_order(roots: Sequence[Node], known: Container[Node]) -> list[Node]:
