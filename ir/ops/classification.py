@@ -194,10 +194,15 @@ def _losses(
 def _cross_entropy_vjp(
     g: Node, out: Node, x: Node, target: Node, *args: Any
 ) -> tuple[Node | None, ...]:
+    *weight, _, _, _ = args
+    _no_weight_gradient("cross_entropy", weight)
+    return cross_entropy_grad(g, x, target, *args), None, *(None for _ in weight)
+
+
+def _cross_entropy_grad(g: Node, x: Node, target: Node, *args: Any) -> Node:
     # The derivative of -sum of q_c log p_c by x is p sum(q) - q. p is the softmax, and q_c follows
     # from the smoothed target and the weight of class c.
     *weight, ignore_index, smoothing, reduction = args
-    _no_weight_gradient("cross_entropy", weight)
     picked = _pick(x, target, weight, ignore_index)
     p = exp(x - logsumexp(x, (picked.axis,)))
     g = picked.cotangent(g, reduction)
@@ -211,7 +216,17 @@ def _cross_entropy_vjp(
         else:
             spread = p * classes - 1
         dx = dx * (1 - smoothing) + spread * (share * (smoothing / classes))
-    return dx, None, *(None for _ in weight)
+    return dx
+
+
+cross_entropy_grad = composite(
+    "cross_entropy_grad",
+    lambda g, x, *_: (x.shape, x.dtype),
+    _cross_entropy_grad,
+    params=("ignore_index", "label_smoothing", "reduction"),
+    cost=20,
+)
+"""cross_entropy_grad(g, *operands and attrs of cross_entropy): the cotangent of the scores."""
 
 
 def cross_entropy_in_passing(
@@ -230,9 +245,7 @@ def cross_entropy_cotangent(
 ) -> Node:
     """The cotangent of scores, given that of their unreduced cross entropy with class indices."""
     extra = () if weight is None else (weight,)
-    found, *_ = _cross_entropy_vjp(g, x, x, target, *extra, ignore_index, smoothing, "none")
-    assert found is not None
-    return found
+    return _cross_entropy_grad(g, x, target, *extra, ignore_index, smoothing, "none")
 
 
 def mean_divisor(x: Node, target: Node, weight: Node | None, ignore_index: int) -> Node:
@@ -240,7 +253,7 @@ def mean_divisor(x: Node, target: Node, weight: Node | None, ignore_index: int) 
     return _total(_pick(x, target, () if weight is None else (weight,), ignore_index).weight)
 
 
-_cross_entropy_op = composite(
+cross_entropy_op = composite(
     "cross_entropy",
     _cross_entropy_infer,
     _cross_entropy,
@@ -297,4 +310,4 @@ def cross_entropy(
     extra = () if weight is None else (weight,)
     if target.dtype.category == FLOAT:
         return _soft_op(x, target, *extra, float(label_smoothing), reduction)
-    return _cross_entropy_op(x, target, *extra, ignore_index, float(label_smoothing), reduction)
+    return cross_entropy_op(x, target, *extra, ignore_index, float(label_smoothing), reduction)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import float32, float64
+from tilewright.ir.dtype import float32, float64, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.ops.attention import (
@@ -22,6 +22,7 @@ from tilewright.ir.ops.attention import (
     attention_query_grad,
     attention_value_grad,
 )
+from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op
 from tilewright.ir.ops.normalization import batch_norm_op, layer_norm_op
 
 from .forms import Form, elementwise, summed_in
@@ -34,8 +35,11 @@ def has_form(node: Node) -> bool:
 
 def form_of(node: Node) -> Form | None:
     """The form of a composite; None if it is computed as its primitives or in parts."""
+    own = _OWN.get(node.op)
+    if own is not None:
+        return own(node) if _is_float(node) else None
     make = _FORMS.get(node.op)
-    if make is None or not _is_plain(node):
+    if make is None or not _is_float(node) or any(o.dtype is not node.dtype for o in node.operands):
         return None
     return make(node)
 
@@ -44,15 +48,12 @@ def parts_of(node: Node) -> tuple[Any, Form, Form] | None:
     """(key, first, then) for records that share a part of their work: `first` is computed once for
     all nodes of the program with this key, and `then` has its result as one more operand."""
     make = _PARTS.get(node.op)
-    if make is None or node.dtype not in (float32, float64) or 0 in node.operands[0].shape:
-        return None
-    return make(node)
+    return None if make is None or not _is_float(node) else make(node)
 
 
-def _is_plain(node: Node) -> bool:
-    if node.dtype not in (float32, float64) or 0 in node.operands[0].shape:
-        return False
-    return all(o.dtype is node.dtype for o in node.operands)
+def _is_float(node: Node) -> bool:
+    """Whether a node is float32 or float64, and something is folded."""
+    return node.dtype in (float32, float64) and not any(0 in o.shape for o in node.operands)
 
 
 def _linear(node: Node) -> Form:
@@ -211,6 +212,67 @@ def _affine(y: Any, parameters: Any) -> Any:
     return y
 
 
+# ---- cross entropy ---------------------------------------------------------------------------
+
+
+def _log_probabilities(node: Node, x: Node) -> Callable[[Any, Any], tuple[Any, ...]] | None:
+    """(x, target) -> (whether each position counts, rows, class or 0, log of the probabilities) for
+    scores [n, c] without weights of classes; None for others."""
+    ignored, smoothing, _ = node.attrs
+    plain = x.rank == 2 and node.operands[-1].dtype is int64 and not smoothing
+    if not plain or x.dtype is not node.dtype:
+        return None
+    count, classes = x.shape
+    exp, log, rows = _exp(node), _log(node), np.arange(count)
+
+    def logs(x: Any, target: Any) -> tuple[Any, ...]:
+        counts = target != ignored
+        at = np.where(counts, target, 0)
+        if at.min() < 0 or at.max() >= classes:
+            raise IndexError("a target is no class")
+        x = x - _top(x, -1)
+        x -= log(_sum(exp(x), -1))
+        return counts, rows, at, x
+
+    return logs
+
+
+def _cross_entropy(node: Node) -> Form | None:
+    logs = _log_probabilities(node, node.operands[0])
+    reduction = node.attrs[-1]
+    if logs is None:
+        return None
+
+    def cross_entropy(x: Any, target: Any) -> Any:
+        counts, rows, at, found = logs(x, target)
+        loss = np.where(counts, -found[rows, at], found.dtype.type(0))
+        if reduction == "none":
+            return loss
+        total = np.add.reduce(loss)
+        return total if reduction == "sum" else total / total.dtype.type(np.add.reduce(counts))
+
+    return cross_entropy
+
+
+def _cross_entropy_grad(node: Node) -> Form | None:
+    logs = _log_probabilities(node, node.operands[1])
+    reduction = node.attrs[-1]
+    if logs is None:
+        return None
+    exp = _exp(node)
+
+    def cross_entropy_grad(g: Any, x: Any, target: Any) -> Any:
+        counts, rows, at, found = logs(x, target)
+        out = exp(found)
+        out[rows, at] -= 1
+        if reduction == "mean":
+            g = g / out.dtype.type(np.add.reduce(counts))
+        out *= np.where(counts, g, out.dtype.type(0))[:, None]
+        return out
+
+    return cross_entropy_grad
+
+
 # ---- attention -------------------------------------------------------------------------------
 
 
@@ -296,6 +358,11 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     layer_norm_op: _layer_norm,
     batch_norm_op: _batch_norm,
 }
+_OWN: dict[Op, Callable[[Node], Form | None]] = {
+    cross_entropy_op: _cross_entropy,
+    cross_entropy_grad: _cross_entropy_grad,
+}
+"""Forms that choose among operands of several dtypes."""
 _PARTS: dict[Op, Callable[[Node], tuple[Any, Form, Form] | None]] = {
     attention: _attention(lambda v, weights, _: np.matmul(weights, v)),
     attention_logsumexp: _attention(lambda v, weights, rows: rows),
