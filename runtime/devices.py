@@ -61,6 +61,12 @@ def round_halves(each: bool) -> None:
         device.target = switched(device.target)
 
 
+def rounds_halves() -> bool:
+    """Whether each result of a half type is rounded."""
+    found: bool = _halves["rounds_halves"]
+    return found
+
+
 def switched(target: Target) -> Target:
     """`target` with the switches that apply to all devices."""
     return replace(target, **_halves)

@@ -113,7 +113,7 @@ on_new: Callable[[Plan], None] | None = None
 def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan | Baseline:
     """What computes `roots` the next time, and makes all checks beneath the nodes `fallible`."""
     found = _plans.get((roots, fallible))
-    if found is None and mode != FUSED and all(n.device in _HOSTS for n in roots):
+    if found is None and mode != FUSED and _suits(roots):
         found = _begun(roots, fallible)
     if found is None or found.due:
         found = compiled_for(roots, fallible)
@@ -121,6 +121,11 @@ def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan |
 
 
 _HOSTS = (None, "cpu")
+
+
+def _suits(roots: tuple[Node, ...]) -> bool:
+    """Whether the baseline tier may compute `roots`: on the host, with each half rounded."""
+    return devices.rounds_halves() and all(n.device in _HOSTS for n in roots)
 
 
 def _begun(roots: tuple[Node, ...], fallible: tuple[Node, ...]) -> Baseline | None:
