@@ -58,7 +58,7 @@ def test_another_size_of_a_compiled_structure_waits_longer(
 
 
 def test_large_tensors_are_compiled_at_once() -> None:
-    x = tw.zeros(8, 1 << 20)
+    x = tw.zeros(8, 1 << 21)
     assert float((x + 1).exp().sum(0)[0]) == pytest.approx(8 * np.e)
     assert counts()[1] == 0
 
