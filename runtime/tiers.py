@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilewright.ir.node import Node
-from tilewright.ir.op import Op
 
 from . import debug, devices
 from .baseline import program
@@ -27,6 +26,8 @@ AUTO, FUSED, BASELINE = MODES = ("auto", "fused", "baseline")
 OFTEN = 512
 """The runs after which a graph of small tensors is compiled. Its compilation takes about two
 milliseconds for each op, and saves about four microseconds for each in a run."""
+MOST_STEPS = 400_000
+"""The steps of all programs together, about 0.4 KB each, from which they are forgotten."""
 SMALL = 16 << 10
 """The bytes of a tensor that are written in the time of a call."""
 
@@ -59,7 +60,7 @@ def fused() -> Iterator[None]:
         mode = before
 
 
-_siblings: Counter[tuple[Op, ...]] = Counter()
+_siblings: Counter[int] = Counter()
 """Structure -> the number of compiled plans that have it."""
 
 
@@ -72,15 +73,17 @@ class Baseline:
 
     def __init__(self, roots: tuple[Node, ...], fallible: tuple[Node, ...]):
         self.recorded, self.fallible = roots, fallible
-        self.program = Program(roots, fallible)
+        self.program: Program | None = Program(roots, fallible)
+        self.structure, self.mean_bytes = self.program.structure, self.program.mean_bytes
         self.runs = 0
         self.due = self._is_due()
+        _hold(self.program)
 
     @property
     def patience(self) -> int:
         """The number of runs after which the graph is compiled."""
-        alone = OFTEN * SMALL / (SMALL + self.program.mean_bytes)
-        return int(alone * (1 + _siblings[self.program.structure]))
+        alone = OFTEN * SMALL / (SMALL + self.mean_bytes)
+        return int(alone * (1 + _siblings[self.structure]))
 
     def _is_due(self) -> bool:
         return mode != BASELINE and self.runs >= self.patience
@@ -95,7 +98,11 @@ class Baseline:
         self.runs += 1
         self.due = self._is_due()
         try:
-            return self.program.run(buffers, scalars)
+            program = self.program
+            if program is None:
+                program = self.program = Program(self.recorded, self.fallible)
+                _hold(program)
+            return program.run(buffers, scalars)
         except Exception as error:
             # An op refuses a value, or there is no memory. The plan knows which results remain.
             self.due = True
@@ -104,6 +111,18 @@ class Baseline:
             return compiled_for(self.recorded, self.fallible).run(buffers, scalars)
 
 
+def _hold(program: Program) -> None:
+    """Count the steps of a new program. Past a bound all others are forgotten, and made again when
+    they run: a loop whose graph grows at each step has many long ones."""
+    global _steps
+    if _steps > MOST_STEPS:
+        _steps = 0
+        for each in baselines():
+            each.program = None
+    _steps += len(program.steps)
+
+
+_steps = 0
 _plans: dict[Any, Plan | Baseline] = {}
 _held = 0
 on_new: Callable[[Plan], None] | None = None
@@ -135,7 +154,7 @@ def _begun(roots: tuple[Node, ...], fallible: tuple[Node, ...]) -> Baseline | No
         return None
     if debug.level():
         print(
-            f"tilewright: {len(roots)} results in {len(made.program.steps)} ops one by one: "
+            f"tilewright: {len(roots)} results op by op: "
             + (f"compiled after {made.patience} runs" if made.patience else "compiled at once"),
             file=sys.stderr,
         )
@@ -150,7 +169,7 @@ def compiled_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Pl
     found = _plans.get((roots, fallible))
     if found is None or isinstance(found, Baseline):
         if found is not None:
-            _siblings[found.program.structure] += 1
+            _siblings[found.structure] += 1
         found = _plans[roots, fallible] = Plan(roots, fallible)
         _held += found.launches
         if on_new is not None:
@@ -175,8 +194,8 @@ def baselines() -> list[Baseline]:
 
 def clear() -> None:
     """Forget all plans, and the caches filled while they were made."""
-    global _held
-    _held = 0
+    global _held, _steps
+    _held = _steps = 0
     _plans.clear()
     _siblings.clear()
     clear_compiler()

@@ -49,7 +49,7 @@ class Program:
 
     leaves: (slot, number of the buffer); scalars: (slot, number, dtype of NumPy).
     results: the slots of the roots.
-    structure: the ops in order, the same for other sizes.
+    structure: a hash of the ops in order, the same for other sizes.
     mean_bytes: the bytes that a step writes on average.
     """
 
@@ -64,7 +64,7 @@ class Program:
         self._bytes = 0
         self._ops: list[Op] = []
         self._add((*fallible, *roots))
-        self.structure = tuple(self._ops)
+        self.structure = hash(tuple(self._ops))
         self.results = [self._slots[n] for n in roots]
         self.mean_bytes = self._bytes / max(len(self.steps), 1)
         if self._bytes > _FREED_FROM:

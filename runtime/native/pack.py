@@ -80,12 +80,17 @@ def write(images: dict[str, bytes], layouts: dict[str, Layout], file: Path = FIL
     _content.cache_clear()
 
 
+def fits() -> bool:
+    """Whether this machine runs the pack's code."""
+    machine = host.machine()
+    has_all = set(MACHINE.features.split(",")) <= set(machine.features.split(","))
+    return has_all and "linux" in machine.triple
+
+
 @functools.cache
 def _content() -> Any:
     """(what the first line says, the code); None where there is no pack for this machine."""
-    machine = host.machine()
-    fits = all(f in machine.features.split(",") for f in MACHINE.features.split(","))
-    if not (fits and "linux" in machine.triple):
+    if not fits():
         return None
     try:
         line, _, code = FILE.read_bytes().partition(b"\n")

@@ -83,6 +83,20 @@ def test_results_do_not_tell_the_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(np.array_equal(v, values[0]) for v in values)
 
 
+def test_programs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop whose graph grows at each step doesn't keep the program of each."""
+    monkeypatch.setattr(tiers, "MOST_STEPS", 100)
+    for _again in range(2):
+        for length in range(1, 25):
+            x = tw.ones(2, dtype=tw.float64)
+            for _ in range(length):
+                x = x * 2 + 1
+            assert x[0].item() == 2 ** (length + 1) - 1
+            held = [b.program.steps for b in tiers.baselines() if b.program is not None]
+            assert sum(map(len, held)) < 100 + 4 * 60
+    assert len(tiers.baselines()) > 20
+
+
 def test_an_error_is_that_of_a_plan() -> None:
     x = tw.arange(4.0)
     good = x * 2

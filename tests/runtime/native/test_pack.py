@@ -14,7 +14,8 @@ from tilewright.runtime.baseline import maps
 from tilewright.runtime.native import host, jit, launch, pack
 
 pytestmark = pytest.mark.skipif(
-    host.reason_against() is not None or not host.is_proven(), reason="no native code here"
+    host.reason_against() is not None or not host.is_proven() or not pack.fits(),
+    reason="no native code here, or not this processor",
 )
 
 
