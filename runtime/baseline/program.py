@@ -34,6 +34,10 @@ _MOST_WINDOWS = 1 << 26
 """Elements of all windows of a convolution up to which they are written to memory."""
 
 
+_MOST_SCORES = 1 << 24
+"""Elements of the scores of attention up to which they are written to memory."""
+
+
 class CannotRun(Exception):
     """A graph has a node that only a compiled plan computes."""
 
@@ -105,6 +109,8 @@ class Program:
         operands = [slots[o] for o in node.operands]
         known = node.memo.get("baseline")
         if known is None:
+            if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
+                raise CannotRun("the scores of attention take too much memory")
             inner = self._meaning(node)
             if inner is not None:
                 return self._inner(inner)
@@ -218,6 +224,12 @@ def _marked(node: Node) -> Node:
     if place is None:  # nothing reads it, as its users have a place
         return constant(0, node.dtype)
     return node.operands[place]
+
+
+def _scores(node: Node) -> int:
+    """The elements of the scores of a record of attention."""
+    q, k = node.operands[:2]
+    return math.prod(q.shape[:-1]) * k.shape[-2]
 
 
 def _windows(node: Node) -> int:
