@@ -230,27 +230,34 @@ def _gather(node: Node) -> Form:
     return gather
 
 
-_FEW = 64
+_FEW = 32
 
 
 def _scatter(node: Node) -> Form:
+    """Rows added in the order of their positions; other records by the reference."""
     axis, mode = node.attrs
-    index = node.operands[2]
-    few = math.prod(index.shape) <= _FEW
-    if len(node.operands) > 3 or axis or mode != "add" or node.dtype in HALVES or not few:
+    plain = len(node.operands) == 3 and axis == 0 and mode == "add"
+    if not plain or node.dtype not in (float32, float64) or 0 in node.operands[1].shape:
         return functools.partial(_evaluated, node)
     size = node.shape[0]
+    rows = (math.prod(node.operands[2].shape), *node.shape[1:])
 
-    def rows(base: Any, values: Any, index: Any) -> Any:
+    def scatter(base: Any, values: Any, index: Any) -> Any:
+        at, values = np.ravel(index), values.reshape(rows)
+        if at.min() < 0 or at.max() >= size:
+            raise IndexError("a position is out of range")
         out = np.array(base)
-        for place in np.ndindex(index.shape):
-            i = index[place]
-            if not 0 <= i < size:
-                raise IndexError(f"index {i} is out of bounds")
-            out[i] += values[place]
+        if rows[0] <= _FEW:
+            for i, row in zip(at.tolist(), values, strict=True):
+                out[i] += row
+            return out
+        order = np.argsort(at, kind="stable")
+        at = at[order]
+        begins = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
+        out[at[begins]] += np.add.reduceat(values[order], begins, 0)
         return out
 
-    return rows
+    return scatter
 
 
 def _pad(node: Node) -> Form:

@@ -110,6 +110,27 @@ def test_composites_are_near_kernels(each: Case, dtype: dtypes.DType) -> None:
     assert_close(ours, inner, 1e-5 if dtype is dtypes.float32 else 1e-12)
 
 
+@pytest.mark.parametrize("count", [1, 31, 500])
+@pytest.mark.parametrize("wide", [(), (5,), (2, 3)])
+def test_rows_are_added_where_they_belong(count: int, wide: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(count)
+    base, values = rng.normal(size=(40, *wide)), rng.normal(size=(count, 2, *wide))
+    index = rng.integers(0, 40, (count, 2))
+    nodes = [
+        ops.leaf(i, Size(a.shape), dtypes.from_numpy(a.dtype))
+        for i, a in enumerate((base, values, index))
+    ]
+    program = Program([ops.scatter(*nodes, 0, "add")])
+    (found,) = program.run([base, values, index], ())
+    expected = base.copy()
+    np.add.at(expected, index, values)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    for wrong in (-1, 40):
+        index[0, 0] = wrong
+        with pytest.raises(IndexError):
+            program.run([base, values, index], ())
+
+
 def test_results_share_no_memory() -> None:
     x = ops.leaf(0, Size((4, 3)), dtypes.float32)
     y = ops.exp(x)
