@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("fresh_tables")
 @pytest.fixture(autouse=True)
 def auto(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(tiers, "mode", tiers.AUTO)
+    monkeypatch.setattr(tiers, "OFTEN", 512)  # torch.compile lowers it
     yield
     recording.flush()
     recording.clear_tables()
