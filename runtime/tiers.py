@@ -150,7 +150,9 @@ def _suits(roots: tuple[Node, ...]) -> bool:
 def _begun(roots: tuple[Node, ...], fallible: tuple[Node, ...]) -> Baseline | None:
     try:
         made = Baseline(roots, fallible)
-    except CannotRun:
+    except CannotRun as reason:
+        if debug.level():
+            print(f"tilewright: compiled at once: {reason}", file=sys.stderr)
         return None
     if debug.level():
         print(

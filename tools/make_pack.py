@@ -2,8 +2,9 @@
 
     python tools/make_pack.py
 
-`make venv` and the build of a wheel run it. It needs llvmlite, and takes some seconds. On another
-machine than x86-64 Linux it writes nothing.
+The Makefile's targets run it once, and `make pack` again. Run it before a wheel is built: the wheel
+takes the file along. It needs llvmlite, and takes some seconds. On another machine than x86-64
+Linux it writes nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+from tilewright.runtime import cache
 from tilewright.runtime.baseline import maps
 from tilewright.runtime.native import host, jit, pack, source
 
@@ -22,7 +24,7 @@ def main() -> None:
     kernels = list(maps.all_for(pack.MACHINE))
     codes = {name: code for name, _, code in kernels}
     entry = source.text("x86_64")
-    codes[pack.key(entry)] = entry
+    codes[cache.digest(entry)] = entry  # found by its text
     with ThreadPoolExecutor() as threads:
         made = threads.map(lambda code: jit.assemble(code, pack.MACHINE), codes.values())
         images = dict(zip(codes, made, strict=True))

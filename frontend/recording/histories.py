@@ -61,34 +61,11 @@ def _reads_below(root: Node) -> bool:
     while stack:
         node = stack.pop()
         if node.requires_grad and node not in seen:
-            if _is_read_by_vjp(node):
+            if not all(map(_is_fixed, _read_by_vjp(node))):
                 return True
             seen.add(node)
             stack.extend(node.operands)
     return False
-
-
-def _is_read_by_vjp(node: Node) -> bool:
-    """Whether the derivative of `node` alone reads its value or that of an operand."""
-    found: bool | None = node.memo.get("reads")
-    if found is None:
-        seed = placeholder(node)
-        try:
-            grads = pullback({node: seed}, node.operands, stops=node.operands)
-        except (NotImplementedError, RuntimeError):
-            grads = {}
-        values = {n for n in (node, *node.operands) if not _is_fixed(n)}
-        seen: set[Node] = set()
-        stack = list(grads.values())
-        found = False
-        while stack and not found:
-            each = stack.pop()
-            if each is not seed and each not in seen:
-                seen.add(each)
-                found = each in values
-                stack.extend(each.operands)
-        node.memo["reads"] = found
-    return found
 
 
 def derive_all(
@@ -197,25 +174,24 @@ def reads(node: Node, old: Node) -> bool:
 
 
 def _read_by_vjp(node: Node) -> frozenset[Node]:
-    """The operands of `node` whose values its derivative reads."""
+    """The values, of `node` and of its operands, that its derivative reads."""
     found = node.memo.get("read")
     if found is None:
         try:
             grads = pullback({node: placeholder(node)}, node.operands, stops=node.operands)
         except (NotImplementedError, RuntimeError):
             grads = {}
-        operands = set(node.operands)
+        values = {node, *node.operands}
         hit: set[Node] = set()
-        stack = [n for n in grads.values() if n not in operands]
-        hit.update(n for n in grads.values() if n in operands)
         seen: set[Node] = set()
+        stack = list(grads.values())
         while stack:
             n = stack.pop()
-            if n in seen or n is node:
-                continue
-            seen.add(n)
-            for o in n.operands:
-                hit.add(o) if o in operands else stack.append(o)
+            if n in values:
+                hit.add(n)
+            elif n not in seen:
+                seen.add(n)
+                stack.extend(n.operands)
         found = node.memo["read"] = frozenset(hit)
     return found
 

@@ -44,9 +44,14 @@ def form_of(node: Node) -> Form | None:
     return make(node)
 
 
-def parts_of(node: Node) -> tuple[Any, Form, Form] | None:
-    """(key, first, then) for records that share a part of their work: `first` is computed once for
-    all nodes of the program with this key, and `then` has its result as one more operand."""
+Parts = tuple[list[tuple[Any, Form]], Form]
+"""(stages, last) of a record that shares work with others. A stage is (key, form), and is computed
+once for all nodes of a program with its key. Each form has the results of the stages before it as
+further operands."""
+
+
+def parts_of(node: Node) -> Parts | None:
+    """The parts of a composite; None if it has none."""
     make = _PARTS.get(node.op)
     return None if make is None or not _is_float(node) else make(node)
 
@@ -276,43 +281,40 @@ def _cross_entropy_grad(node: Node) -> Form | None:
 # ---- attention -------------------------------------------------------------------------------
 
 
-def _attention(then: Callable[..., Any]) -> Callable[[Node], tuple[Any, Form, Form] | None]:
-    """Parts of a record of the forward pass; then(a, v, weights, logsumexp)."""
+def _attention(then: Callable[..., Any]) -> Callable[[Node], Parts | None]:
+    """Parts of a record of the forward pass; then(v, weights, logsumexp)."""
 
-    def make(node: Node) -> tuple[Any, Form, Form] | None:
-        found = _weights(node)
-        if found is None:
+    def make(node: Node) -> Parts | None:
+        weights = _weights(node)
+        if weights is None:
             return None
-        key, weights = found
-        return key, weights, lambda *arrays: then(arrays[2], *arrays[-1])
+        return [weights], lambda *arrays: then(arrays[2], *arrays[-1])
 
     return make
 
 
-def _attention_grad(then: Callable[..., Any]) -> Callable[[Node], tuple[Any, Form, Form] | None]:
-    """Parts of the record of a cotangent; then(a, q, k, g, weights, cotangent of the products)."""
+def _attention_grad(then: Callable[..., Any]) -> Callable[[Node], Parts | None]:
+    """Parts of the record of a cotangent; then(q, k, g, weights, cotangent of the products)."""
 
-    def make(node: Node) -> tuple[Any, Form, Form] | None:
-        found = _weights(node)
-        if found is None:
+    def make(node: Node) -> Parts | None:
+        weights = _weights(node)
+        if weights is None:
             return None
-        key, weights = found
         scale = node.attrs[0]
 
-        def first(*arrays: Any) -> Any:
-            made, _ = weights(*arrays)
-            _, delta, g = arrays[-3:]
-            back = np.matmul(g, arrays[2].swapaxes(-1, -2))
-            back -= delta
-            back *= made
-            back *= scale
-            return made, back
+        def back(*arrays: Any) -> Any:
+            _, delta, g, (made, _) = arrays[-4:]
+            out = np.matmul(g, arrays[2].swapaxes(-1, -2))
+            out -= delta
+            out *= made
+            out *= scale
+            return out
 
-        return (
-            ("grad", node.operands, *key),
-            first,
-            lambda *arrays: then(arrays[0], arrays[1], arrays[-2], *arrays[-1]),
-        )
+        def last(*arrays: Any) -> Any:
+            g, (made, _), products = arrays[-3:]
+            return then(arrays[0], arrays[1], g, made, products)
+
+        return [weights, (("back", node.operands, node.attrs), back)], last
 
     return make
 
@@ -363,7 +365,7 @@ _OWN: dict[Op, Callable[[Node], Form | None]] = {
     cross_entropy_grad: _cross_entropy_grad,
 }
 """Forms that choose among operands of several dtypes."""
-_PARTS: dict[Op, Callable[[Node], tuple[Any, Form, Form] | None]] = {
+_PARTS: dict[Op, Callable[[Node], Parts | None]] = {
     attention: _attention(lambda v, weights, _: np.matmul(weights, v)),
     attention_logsumexp: _attention(lambda v, weights, rows: rows),
     attention_query_grad: _attention_grad(lambda q, k, g, weights, back: np.matmul(back, k)),

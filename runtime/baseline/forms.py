@@ -32,6 +32,8 @@ def form_of(node: Node) -> Form:
         if op.params:
             return _converted(op, node.operands[0].dtype, node.dtype)
         dtypes = tuple([o.dtype for o in node.operands])
+        if node.dtype in FLOAT8 or any(d in FLOAT8 for d in dtypes):
+            return functools.partial(_evaluated, node)
         return elementwise(op, dtypes, node.dtype)
     make = _FORMS.get(op)
     return functools.partial(_evaluated, node) if make is None else make(node)
@@ -48,8 +50,6 @@ def _evaluated(node: Node, *arrays: Any) -> Any:
 @functools.cache
 def elementwise(op: Op, dtypes: Sequence[DType], dtype: DType) -> Form:
     """The form of an elementwise op over operands of `dtypes`, of any shapes that broadcast."""
-    if dtype in FLOAT8 or any(d in FLOAT8 for d in dtypes):
-        return _narrow(op, len(dtypes), dtype)
     halves = [d in HALVES for d in dtypes]
     if any(halves) or dtype in HALVES:
         # Computed in float32, and rounded once.
@@ -89,7 +89,7 @@ _UFUNCS: dict[Op, Any] = {
 
 def _direct(op: Op, arity: int, np_dtype: Any) -> Form:
     known = _UFUNCS.get(op)
-    if known is not None and not (op is ops.neg and np_dtype.kind == "b"):
+    if known is not None:
         return known  # type: ignore[no-any-return]
     function = elementwise_function(op, arity)
     if arity == 1:
@@ -107,19 +107,6 @@ def _rounded(inner: Form, halves: Sequence[bool], dtype: DType) -> Form:
         return out if np_dtype is None else out.astype(np_dtype)
 
     return rounded
-
-
-def _narrow(op: Op, arity: int, dtype: DType) -> Form:
-    function = elementwise_function(op, arity)
-
-    def narrow(*arrays: Any) -> Any:
-        wide = [special.cast(a, np.float32) if a.dtype in _FLOAT8 else a for a in arrays]
-        return special.cast(function(*wide, dtype.np), dtype.np)
-
-    return narrow
-
-
-_FLOAT8 = [d.np for d in FLOAT8]
 
 
 @functools.cache

@@ -116,11 +116,13 @@ class Program:
                 return self._inner(inner)
             parts = composites.parts_of(node)
             if parts is not None:
-                key, first, form = parts
-                shared = self._shared.get(key)
-                if shared is None:
-                    shared = self._shared[key] = self._step(first, operands)
-                return self._step(form, [*operands, shared])
+                stages, last = parts
+                for key, stage in stages:
+                    shared = self._shared.get(key)
+                    if shared is None:
+                        shared = self._shared[key] = self._step(stage, operands)
+                    operands = [*operands, shared]
+                return self._step(last, operands)
             known = node.memo["baseline"] = _form(node)
         form, size = known
         self._bytes += size

@@ -198,7 +198,7 @@ def link_image(name: str, image: bytes, *symbols: str) -> Linked:
 def _images(wanted: dict[str, str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for key, code in wanted.items():
-        image = pack.image(pack.key(code)) or cache.load_bytes("llvm", key)
+        image = pack.image(cache.digest(code)) or cache.load_bytes("llvm", key)
         if image is not None:
             found[key] = image
     statistics.loaded += len(found)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from tilewright import codegen
 from tilewright.codegen.llvm.machine import Machine
 
+from .. import cache
 from . import host
 
 FILE = Path(__file__).parent / "x86_64-linux.pack"
@@ -41,11 +41,6 @@ class Layout:
     sizes: tuple[int, int, int]
     scalars: tuple[tuple[int, int, int], ...]
     order: tuple[int, ...]
-
-
-def key(name: str) -> str:
-    """The name under which code generated from a text is kept: a hash of the text."""
-    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def image(name: str) -> bytes | None:
@@ -109,4 +104,4 @@ def _sources() -> str:
             for name in files:
                 if name.endswith(".py"):
                     found.append(f"{name} {os.stat(os.path.join(path, name)).st_size}")
-    return key(" ".join(sorted(found)))
+    return cache.digest(" ".join(sorted(found)))

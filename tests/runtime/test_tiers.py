@@ -158,7 +158,7 @@ except RuntimeError as error:
     assert "expected one of auto, fused, baseline" in run_python(code, env={"TW_TIER": "fast"})
 
 
-def test_debug_tells_the_tier(run_python: Any, capfd: Any) -> None:
+def test_debug_tells_the_tier(run_python: Any) -> None:
     code = """
 import sys, tilewright as torch
 sys.stderr = sys.stdout
