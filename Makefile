@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --maxprocesses 8
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo pack test test-slow test-numpy check lint format types clean distclean
+.PHONY: help venv demo pack test test-slow test-numpy test-baseline check lint format types clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -47,6 +47,9 @@ test-slow: $(VENV)/.dev ## run the slow tests
 
 test-numpy: $(VENV)/.dev ## run the tests of what computes on the NumPy engine
 	TW_CPU=numpy $(PYTEST) -m 'computes and not slow' $(PYTEST_ARGS)
+
+test-baseline: $(VENV)/.dev ## run the tests of what computes with nothing compiled
+	TW_TIER=baseline $(PYTEST) -m 'computes and not slow' $(PYTEST_ARGS)
 
 check: lint test ## all a commit needs: format, lint, types, layering, fast tests
 

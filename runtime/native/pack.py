@@ -17,7 +17,7 @@ from typing import Any
 from tilewright import codegen
 from tilewright.codegen.llvm.machine import Machine
 
-from .. import cache
+from .. import cache, files
 from . import host
 
 FILE = Path(__file__).parent / "x86_64-linux.pack"
@@ -69,9 +69,8 @@ def write(images: dict[str, bytes], layouts: dict[str, Layout], file: Path = FIL
         start += len(code)
     fields = {name: dataclasses.astuple(each) for name, each in layouts.items()}
     said = {"sources": _sources(), "images": places, "layouts": fields}
-    fresh = file.with_suffix(f".{os.getpid()}")
-    fresh.write_bytes(json.dumps(said).encode() + b"\n" + b"".join(images.values()))
-    fresh.replace(file)
+    with files.whole(file) as out:
+        out.write(json.dumps(said).encode() + b"\n" + b"".join(images.values()))
     _content.cache_clear()
 
 
@@ -100,8 +99,8 @@ def _sources() -> str:
     them all would take as long as what the pack saves."""
     found = []
     for folder in map(str, codegen.__path__):
-        for path, _, files in os.walk(folder):
-            for name in files:
+        for path, _, names in os.walk(folder):
+            for name in names:
                 if name.endswith(".py"):
                     found.append(f"{name} {os.stat(os.path.join(path, name)).st_size}")
     return cache.digest(" ".join(sorted(found)))

@@ -38,7 +38,8 @@ DEVICES = ["cpu", pytest.param("interpret", marks=pytest.mark.triton)]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_softmax_and_layer_norm_are_one_kernel_each_way(device):
+def test_softmax_and_layer_norm_are_one_kernel_each_way(device, monkeypatch):
+    monkeypatch.setattr(tiers, "mode", tiers.FUSED)
     x = tilewright.tensor(values(8, 32), device=device, requires_grad=True)
     g = tilewright.tensor(values(8, 32, seed=1), device=device)
     assert launches_of(lambda: x.softmax(-1).detach()) == 1

@@ -12,8 +12,9 @@ from probes import probe
 
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
-from tilewright.ir.node import Node
+from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.recurrence import recurrence
 from tilewright.ir.shape import Size
@@ -93,21 +94,60 @@ def test_chains_have_the_same_bits(seed: int, dtype: dtypes.DType) -> None:
         assert _is_same(ours, theirs)
 
 
-@pytest.mark.parametrize("dtype", FLOATS[:2], ids=lambda d: d.name)
-@pytest.mark.parametrize("each", CASES, ids=lambda c: c.name)
-def test_composites_are_near_kernels(each: Case, dtype: dtypes.DType) -> None:
-    """Composites with a form of their own, in the dtypes of that form."""
+def _root(each: Case, dtype: dtypes.DType) -> tuple[Node, list[Any]]:
     leaves = each.leaves(dtype.np)
-    root = each.f(*leaves)
     buffers = [v.astype(dtype.np) if v.dtype.kind == "f" else v for v in leaves.values()]
-    if root.op.kind not in (Kind.COMPOSITE, Kind.ATTENTION):
-        return
-    if composites.form_of(root) is None and composites.parts_of(root) is None:
-        return
+    return each.f(*leaves), buffers
+
+
+WHOLE = [each for each in CASES if composites.has_form(_root(each, dtypes.float32)[0])]
+"""Composites with a form of their own."""
+
+
+def test_most_forms_of_composites_are_met() -> None:
+    """By the cases or their derivatives; cross entropy has a test of its own."""
+    met = {
+        node.op
+        for each in CASES
+        for node in reachable(probe(each)[0])
+        if node.op.decompose is not None and composites.has_form(node)
+    }
+    known = {*composites._FORMS, *composites._OWN, *composites._PARTS}
+    assert known - met == {cross_entropy_op, cross_entropy_grad}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("count", [1, 7])
+def test_cross_entropy_and_its_gradient(count: int, reduction: str) -> None:
+    rng = np.random.default_rng(count)
+    x, target = rng.normal(size=(count, 5)) * 30, rng.integers(0, 5, count)
+    target[1::3] = -7
+    g = np.float64(0.3) if reduction != "none" else rng.normal(size=count)
+    arrays = [np.asarray(g), x, target]
+    gn, xn, tn = (
+        ops.leaf(i, Size(a.shape), dtypes.from_numpy(a.dtype)) for i, a in enumerate(arrays)
+    )
+    attrs = (-7, 0.0, reduction)
+    roots = [cross_entropy_op(xn, tn, *attrs), cross_entropy_grad(gn, xn, tn, *attrs)]
+    assert all(map(composites.has_form, roots))
+    found = Program(roots).run(arrays, ())
+    for ours, inner in zip(found, Program([*map(decomposed, roots)]).run(arrays, ()), strict=True):
+        assert ours.shape == inner.shape
+        assert_close(ours, inner, 1e-12)
+    arrays[2] = np.full(count, 5)
+    with pytest.raises(IndexError):
+        Program(roots).run(arrays, ())
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2], ids=lambda d: d.name)
+@pytest.mark.parametrize("each", WHOLE, ids=lambda c: c.name)
+def test_composites_are_near_kernels(each: Case, dtype: dtypes.DType) -> None:
+    root, buffers = _root(each, dtype)
+    tolerance = 1e-5 if dtype is dtypes.float32 else 1e-12
     ((ours, theirs),) = _both([root], buffers)
-    assert_close(ours, theirs, 1e-5 if dtype is dtypes.float32 else 1e-12)
+    assert_close(ours, theirs, tolerance)
     ((inner, _),) = _both([decomposed(root)], buffers)
-    assert_close(ours, inner, 1e-5 if dtype is dtypes.float32 else 1e-12)
+    assert_close(ours, inner, tolerance)
 
 
 @pytest.mark.parametrize("count", [1, 31, 500])
