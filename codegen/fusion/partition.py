@@ -188,26 +188,27 @@ class Partition:
         if attention_base(last) is not None:
             kernel, lowering = lower_attention(outputs, form.buffer, source, rounds)
             return self._made("tiled", kernel, lowering, form)
-        failure = CannotFuse(last, "no iteration space fits")
+        # Not the error itself: its traceback would keep this frame and its callers' buffers alive.
+        failure = last, "no iteration space fits"
         kind = kind_of(anchors)
         for domain in domains(anchors, outputs, kind, source, self.target):
             lowering = Lowering(domain, source, rounds, MOST_PLACES if len(anchors) > 1 else None)
             try:
                 stores = tuple(lowering.store(o, form.buffer(o)) for o in outputs)
             except CannotFuse as error:
-                failure = error
+                failure = error.node, error.reason
                 continue
             kernel = Kernel("", *axes_of(domain), stores)
             if domain.columns and not _folds_products(kernel):
-                failure = CannotFuse(last, "folds something else than a contraction's rows")
+                failure = last, "folds something else than a contraction's rows"
                 continue
             if domain.crossed and columns(kernel) is None:
-                failure = CannotFuse(last, "needs a fold of columns before the last row is there")
+                failure = last, "needs a fold of columns before the last row is there"
                 continue
             if len(anchors) > 1:
                 self._check_size(kernel, last)
             return self._made(kind, kernel, lowering, form)
-        raise failure
+        raise CannotFuse(*failure)
 
     def _check_size(self, kernel: Kernel, node: Node) -> None:
         if len(kernel.inputs) + len(kernel.outputs) > self.target.fuse_limit:
