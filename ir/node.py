@@ -22,12 +22,62 @@ if TYPE_CHECKING:
     from .op import Op
 
 
+class Type:
+    """What a function that builds nodes may ask of an operand. One object for all equal types.
+
+    shape, dtype, device: of the value; device None means the value lives anywhere (constants).
+    requires_grad: whether autograd records through it.
+    """
+
+    __slots__ = ("device", "dtype", "requires_grad", "shape", "stand_ins")
+
+    def __init__(self, shape: Size, dtype: DType, device: str | None, requires_grad: bool):
+        self.shape, self.dtype, self.device = shape, dtype, device
+        self.requires_grad = requires_grad
+        self.stand_ins: dict[Hashable, Node] = {}  # of recipes
+
+
+class Instruction:
+    """An op with attrs on operands of given types, recorded in a grad mode: all that equal
+    computations have in common, and the table of their nodes.
+
+    op, attrs, type: of the nodes. recorded: the grad mode and the device argument of `intern`.
+    nodes: operands -> the node. memo: results of analyses that depend on nothing else, by name.
+    """
+
+    __slots__ = ("attrs", "memo", "nodes", "op", "recorded", "type")
+
+    def __init__(
+        self, op: Op, attrs: tuple[Any, ...], type: Type, recorded: tuple[bool, str | None]
+    ):
+        self.op, self.attrs, self.type, self.recorded = op, attrs, type, recorded
+        self.nodes: dict[tuple[Node, ...], Node] = {}
+        self.memo: dict[Hashable, Any] = {}
+
+    def of(self, operands: tuple[Node, ...], loc: tuple[str, int] | None = None) -> Node:
+        """The node on `operands`. A new one gets `loc`, by default the user's line that called."""
+        return self.nodes.get(operands) or self.new(operands, loc)
+
+    def new(self, operands: tuple[Node, ...], loc: tuple[str, int] | None = None) -> Node:
+        """The node on operands that have none yet."""
+        made = Node()
+        made.op, made.attrs, made.operands = self.op, self.attrs, operands
+        made.instruction = self
+        made.type = of = self.type
+        made.shape, made.dtype = of.shape, of.dtype
+        made.device, made.requires_grad = of.device, of.requires_grad
+        made.loc = loc or _MODE.loc or user_location()
+        made.seq = next(_SEQ)
+        self.nodes[operands] = made
+        _MODE.size += 1
+        return made
+
+
 class Node:
     """An operation on earlier nodes. Two nodes are equal only if they are the same object.
 
     op, operands, attrs: the computation; attrs follow `op.params`.
-    shape, dtype, device: of the value; device None means the value lives anywhere (constants).
-    requires_grad: whether autograd records through it.
+    instruction, type: what it has in common with others; the type's fields are the node's, too.
     loc: (file, line) of the user's code that recorded it first.
     seq: creation order; operands come before their users.
     memo: results of analyses, by name.
@@ -37,6 +87,7 @@ class Node:
         "attrs",
         "device",
         "dtype",
+        "instruction",
         "loc",
         "memo",
         "op",
@@ -44,11 +95,14 @@ class Node:
         "requires_grad",
         "seq",
         "shape",
+        "type",
     )
 
     op: Op
     operands: tuple[Node, ...]
     attrs: tuple[Any, ...]
+    instruction: Instruction
+    type: Type
     shape: Size
     dtype: DType
     device: str | None
@@ -65,6 +119,13 @@ class Node:
     @property
     def rank(self) -> int:
         return len(self.shape)
+
+    def __getattr__(self, name: str) -> Any:
+        """The memo, when it is first asked for: most nodes need none."""
+        if name != "memo":
+            raise AttributeError(f"a node has no attribute {name!r}")
+        self.memo = {}
+        return self.memo
 
     if TYPE_CHECKING:  # for short VJPs and decompositions; `ir/ops/operators.py` installs them
 
@@ -84,22 +145,23 @@ class Node:
 
 
 class _Mode:
-    """The grad mode, its intern table, and the location that new nodes get.
+    """The grad mode, the location that new nodes get, and the number of nodes in the tables.
 
-    Each mode has its own table. If a forward op found a node that was recorded without gradient, it
-    would silently lose its gradient. A node that a pass makes gets the location of the one it
+    An instruction has one grad mode. If a forward op found a node recorded without gradient,
+    it would silently lose its gradient. A node that a pass makes gets the location of the one it
     replaces.
     """
 
-    __slots__ = ("grad", "loc", "table")
+    __slots__ = ("grad", "loc", "size")
 
     def __init__(self) -> None:
         self.grad = True
-        self.table = _TABLES[True]
         self.loc: tuple[str, int] | None = None
+        self.size = 0
 
 
-_TABLES: dict[bool, dict[Hashable, Node]] = {True: {}, False: {}}
+_INSTRUCTIONS: dict[Hashable, Instruction] = {}
+_TYPES: dict[Hashable, Type] = {}
 _MODE = _Mode()
 _SEQ = itertools.count()
 
@@ -110,7 +172,6 @@ def grad_enabled() -> bool:
 
 def set_grad_enabled(enabled: bool) -> None:
     _MODE.grad = enabled
-    _MODE.table = _TABLES[enabled]
 
 
 @contextmanager
@@ -118,10 +179,10 @@ def grad_mode(enabled: bool) -> Iterator[None]:
     """Record nodes with or without gradient inside the block."""
     before = _MODE.grad
     try:
-        set_grad_enabled(enabled)
+        _MODE.grad = enabled
         yield
     finally:  # no call here: an interrupt may come at its beginning
-        _MODE.grad, _MODE.table = before, _TABLES[before]
+        _MODE.grad = before
 
 
 def set_location(loc: tuple[str, int] | None) -> tuple[str, int] | None:
@@ -132,13 +193,20 @@ def set_location(loc: tuple[str, int] | None) -> tuple[str, int] | None:
 
 
 def table_size() -> int:
-    return len(_TABLES[True]) + len(_TABLES[False])
+    """The number of interned nodes."""
+    return _MODE.size
 
 
 def clear_tables() -> None:
     """Forget every interned node. Only sound while no live handle refers to one."""
-    for table in _TABLES.values():
-        table.clear()
+    for instruction in _INSTRUCTIONS.values():  # instructions and their nodes refer to each other
+        instruction.nodes.clear()
+        instruction.memo.clear()
+    for of in _TYPES.values():
+        of.stand_ins.clear()
+    _INSTRUCTIONS.clear()
+    _TYPES.clear()
+    _MODE.size = 0
 
 
 def intern(
@@ -155,57 +223,43 @@ def intern(
     Attrs are compared by equality, so a position always holds values of one type (ops normalize
     their attrs), and floats whose sign of zero or NaN matters are stored as bits.
     """
-    key = (op, operands, attrs, device)
-    table = _MODE.table
-    node = table.get(key)
-    if node is not None:
-        return node
-    tracks = op.collects
-    for operand in operands:
-        if operand.requires_grad:
-            tracks = True
-            break
-    shared = None
-    if not tracks and table is _TABLES[False]:
-        # Without a gradient at stake both modes share the node, so no work is done twice.
-        shared = _TABLES[True]
-        node = shared.get(key)
-        if node is not None:
-            table[key] = node
-            return node
+    key = (op, attrs, device, _MODE.grad, *[o.type for o in operands])
+    instruction = _INSTRUCTIONS.get(key)
+    if instruction is None:
+        instruction = _INSTRUCTIONS[key] = _instruction(op, operands, attrs, device)
+    return instruction.nodes.get(operands) or instruction.new(operands, loc)
+
+
+def _instruction(
+    op: Op, operands: tuple[Node, ...], attrs: tuple[Any, ...], device: str | None
+) -> Instruction:
+    """Check an application of `op` for the first time."""
+    tracks = op.collects or any([o.requires_grad for o in operands])
+    if not tracks:
+        # Without a gradient at stake both modes share the nodes, so no work is done twice.
+        other = (op, attrs, device, not _MODE.grad, *[o.type for o in operands])
+        shared = _INSTRUCTIONS.get(other)
+        if shared is not None:
+            return shared
     if not op.takes_float8:
         op.check(operands)
-    node = Node()
-    node.op = op
-    node.operands = operands
-    node.attrs = attrs
-    node.shape, node.dtype = op.infer(*operands, *attrs)
+    shape, dtype = op.infer(*operands, *attrs)
     if not op.is_view:
-        check_storage(node.shape, node.dtype.itemsize)
-    node.device = device or _common_device(op, operands)
-    node.requires_grad = tracks and (
-        op.collects or (_MODE.grad and node.dtype.is_floating_point and op.passes_gradient)
+        check_storage(shape, dtype.itemsize)
+    requires_grad = tracks and (
+        op.collects or (_MODE.grad and dtype.is_floating_point and op.passes_gradient)
     )
-    node.loc = loc or _MODE.loc or user_location()
-    node.seq = next(_SEQ)
-    node.memo = {}
-    table[key] = node
-    if shared is not None:
-        shared[key] = node
-    return node
+    of = type_of(shape, dtype, device or _common_device(op, operands), requires_grad)
+    return Instruction(op, attrs, of, (_MODE.grad or not tracks, device))
 
 
-def recorded_as(node: Node) -> tuple[bool, str | None]:
-    """The grad mode and the device argument for which `intern` returns `node` again."""
-    for grad in (True, False):
-        for device in (None, node.device):
-            key = (node.op, node.operands, node.attrs, device)
-            if _TABLES[grad].get(key) is node:
-                return grad, device
-    # clear_tables has dropped the node: these arguments give an equal one.
-    follows = node.device == _common_device(node.op, node.operands)
-    tracked = any(o.requires_grad for o in node.operands)
-    return node.requires_grad or not tracked, None if follows else node.device
+def type_of(shape: Size, dtype: DType, device: str | None, requires_grad: bool) -> Type:
+    """The one type with these fields."""
+    key = (shape, dtype, device, requires_grad)
+    found = _TYPES.get(key)
+    if found is None:
+        found = _TYPES[key] = Type(*key)
+    return found
 
 
 def _common_device(op: Op, operands: tuple[Node, ...]) -> str | None:

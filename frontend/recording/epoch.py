@@ -116,6 +116,7 @@ contexts: list[Any] = []  # contexts of autograd.Function calls
 fallible: dict[Node, int] = {}  # nodes of calls that can fail -> how often each was recorded
 
 tables: dict[tuple[bool, Any], dict[Any, Any]] = {}  # results of calls, by (grad mode, casts)
+recipes: dict[Any, Any] = {}  # of calls, by builder, grad mode, types and attrs
 sites: dict[Any, set[Any]] = {}  # numbers seen at a site
 leaf_nodes: dict[Any, Node] = {}
 latest_nodes: dict[int, tuple[Aval, Node]] = {}  # the last leaf node of each place, with its aval

@@ -426,6 +426,7 @@ def clear_tables() -> None:
     """Forget all nodes and plans; only between epochs."""
     for table in (
         *tables.values(),
+        epoch.recipes,
         epoch.sites,
         epoch.leaf_nodes,
         epoch.latest_nodes,

@@ -175,25 +175,35 @@ def reads(node: Node, old: Node) -> bool:
 
 def _read_by_vjp(node: Node) -> frozenset[Node]:
     """The values, of `node` and of its operands, that its derivative reads."""
-    found = node.memo.get("read")
-    if found is None:
-        try:
-            grads = pullback({node: placeholder(node)}, node.operands, stops=node.operands)
-        except (NotImplementedError, RuntimeError):
-            grads = {}
-        values = {node, *node.operands}
-        hit: set[Node] = set()
-        seen: set[Node] = set()
-        stack = list(grads.values())
-        while stack:
-            n = stack.pop()
-            if n in values:
-                hit.add(n)
-            elif n not in seen:
-                seen.add(n)
-                stack.extend(n.operands)
-        found = node.memo["read"] = frozenset(hit)
-    return found
+    nodes = (*node.operands, node)
+    # All nodes of its instruction read the same places, except those whose derivative a user wrote.
+    memo = node.memo if node.op.kind is Kind.MARKER else node.instruction.memo
+    key = ("read", *map(nodes.index, nodes))
+    places = memo.get(key)
+    if places is None:
+        hit = _reached(node)
+        places = memo[key] = [i for i, n in enumerate(nodes) if n in hit]
+    return frozenset([nodes[i] for i in places])
+
+
+def _reached(node: Node) -> set[Node]:
+    """`node` and its operands, as far as its derivative is computed from them."""
+    try:
+        grads = pullback({node: placeholder(node)}, node.operands, stops=node.operands)
+    except (NotImplementedError, RuntimeError):
+        grads = {}
+    values = {node, *node.operands}
+    hit: set[Node] = set()
+    seen: set[Node] = set()
+    stack = list(grads.values())
+    while stack:
+        n = stack.pop()
+        if n in values:
+            hit.add(n)
+        elif n not in seen:
+            seen.add(n)
+            stack.extend(n.operands)
+    return hit
 
 
 def value_node(node: Node) -> Node:

@@ -18,7 +18,7 @@ from typing import Any
 from .. import ops as _ops  # noqa: F401  fills REGISTRY
 from .. import recurrence as _recurrence  # noqa: F401  and so do loops
 from ..dtype import BY_MLIR, DType
-from ..node import Node, grad_mode, intern, reachable, recorded_as
+from ..node import Node, grad_mode, intern, reachable
 from ..op import REGISTRY, Kind, Op
 from .lexer import MLIRError, Position, Source
 from .parser import parse
@@ -122,7 +122,7 @@ def _leaf_attributes(leaf: Node) -> dict[str, Attribute]:
 
 def _recording(node: Node) -> dict[str, Attribute]:
     """The attributes that tell how a node was recorded, where its operands don't."""
-    grad, device = recorded_as(node)
+    grad, device = node.instruction.recorded
     entries: dict[str, Attribute] = {}
     if device is not None:
         entries[_DEVICE] = device

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Mapping
 from types import NotImplementedType
 from typing import TYPE_CHECKING, cast
 
-from ..node import Node, format_location, grad_mode, set_location
+from ..node import Node, format_location, grad_enabled, grad_mode, set_location
 from ..op import Kind
 from ..ops.composite import as_dtype, widen
 from ..ops.movement import sum_to
 from ..ops.unary import widened
+from ..recipe import by_recipe
 
 if TYPE_CHECKING:
     from ..op import Cotangents
@@ -79,28 +80,39 @@ def differentiable(roots: Collection[Node], stops: Collection[Node] = ()) -> lis
     recorded before.
     """
     found: dict[Node, None] = {}
-    stack = [(r, False) for r in reversed(list(roots)) if r.requires_grad]
+    begun: set[Node] = set(stops)
+    stack = [r for r in reversed(list(roots)) if r.requires_grad]
     while stack:
-        node, ready = stack.pop()
-        if node in found:
-            continue
-        if ready or node in stops:
+        node = stack[-1]
+        if node in begun:
+            stack.pop()
             found[node] = None
             continue
-        stack.append((node, True))
-        stack.extend((o, False) for o in reversed(node.operands) if o.requires_grad)
+        begun.add(node)
+        stack += [o for o in reversed(node.operands) if o.requires_grad and o not in found]
     return list(found)
 
 
 def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
     """Cotangents of the operands, each of its operand's shape."""
-    op = node.op
+    nodes = (g, *node.operands, node)
+    if node.op.kind is Kind.MARKER:  # the user may have written its derivative, with effects
+        return _cotangents(*nodes)
+    key = "vjp", g.type, grad_enabled()
+    found: tuple[Node | None, ...] = by_recipe(node.instruction.memo, key, _cotangents, nodes, node)
+    return found
+
+
+def _cotangents(g: Node, *nodes: Node) -> tuple[Node | None, ...]:
+    """The cotangents of the operands of the last node, before which they stand."""
+    node = nodes[-1]
+    op, operands, attrs = node.op, node.operands, node.attrs
     parts: Cotangents = NotImplemented
     if op.vjp is not None and op.kind is Kind.ELEMENTWISE:
         # A cotangent is one op to PyTorch, so halves are rounded at its end alone.
-        parts = op.vjp(widen(g), widen(node), *map(widen, node.operands), *node.attrs)
+        parts = op.vjp(widen(g), widen(node), *map(widen, operands), *attrs)
     elif op.vjp is not None:
-        parts = op.vjp(g, node, *node.operands, *node.attrs)
+        parts = op.vjp(g, node, *operands, *attrs)
     if isinstance(parts, NotImplementedType):
         if op.decompose is None:
             raise NotImplementedError(
@@ -109,9 +121,9 @@ def _vjp(node: Node, g: Node) -> tuple[Node | None, ...]:
             )
         return through_decomposition(node, g)
     if op.kind is not Kind.ELEMENTWISE:
-        return cast("tuple[Node | None, ...]", parts)
+        return tuple(cast("tuple[Node | None, ...]", parts))
     found: list[Node | None] = []
-    for part, operand in zip(parts, node.operands, strict=True):
+    for part, operand in zip(parts, operands, strict=True):
         if part is None or not operand.requires_grad:
             found.append(None)
             continue
@@ -129,9 +141,15 @@ def through_decomposition(node: Node, g: Node) -> tuple[Node | None, ...]:
 
 def decomposed(node: Node) -> Node:
     """The decomposition of a composite, cached on the node."""
-    inner = node.memo.get("decomposed")
+    inner: Node | None = node.memo.get("decomposed")
     if inner is None:
-        assert node.op.decompose is not None
+        decompose, attrs = node.op.decompose, node.attrs
+        assert decompose is not None
+
+        def build(*operands: Node) -> Node:
+            return decompose(*operands, *attrs)
+
         with grad_mode(True):
-            inner = node.memo["decomposed"] = node.op.decompose(*node.operands, *node.attrs)
+            made: Node = by_recipe(node.instruction.memo, "decomposed", build, node.operands)
+        inner = node.memo["decomposed"] = made
     return inner

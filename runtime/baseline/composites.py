@@ -28,11 +28,6 @@ from tilewright.ir.ops.normalization import batch_norm_op, layer_norm_op
 from .forms import Form, elementwise, summed_in
 
 
-def has_form(node: Node) -> bool:
-    """Whether a composite has a form, alone or in parts."""
-    return form_of(node) is not None or parts_of(node) is not None
-
-
 def form_of(node: Node) -> Form | None:
     """The form of a composite; None if it is computed as its primitives or in parts."""
     own = _OWN.get(node.op)

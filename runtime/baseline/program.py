@@ -21,7 +21,7 @@ from tilewright.ir.passes.legalize import widen_long_sums
 from . import composites
 from .forms import Form, form_of
 
-Step = tuple[Form, list[int], int, tuple[int, ...]]
+Step = tuple[Form, tuple[int, ...], int, tuple[int, ...]]
 """A form, the slots of its operands, the slot of its result, and the slots that nothing reads
 afterwards."""
 
@@ -78,25 +78,35 @@ class Program:
     def _add(self, roots: Sequence[Node]) -> None:
         """Add what `roots` need, operands first. A node that stands for another one (a marker, a
         composite) shares its slot."""
-        slots = self._slots
+        slots, steps, met = self._slots, self.steps, self._ops
         for node in _in_order(roots, slots):
-            kind = node.op.kind
-            if kind is Kind.MARKER:
-                slots[node] = slots[_marked(node)]
-            elif kind is Kind.LEAF:
-                slots[node] = self._leaf(node)
-            elif kind is Kind.CONSTANT:
-                slots[node] = slot = self._slot()
-                self._constants.append((slot, constant_value(node)))
-            else:
-                slots[node] = self._computed(node)
+            ready = node.instruction.memo.get("baseline")
+            if ready is None:
+                slots[node] = self._first(node)
+                continue
+            met.append(node.op)
+            form, size = ready
+            self._bytes += size
+            slots[node] = slot = self.size
+            self.size = slot + 1
+            steps.append((form, tuple([slots[o] for o in node.operands]), slot, ()))
 
-    def _slot(self) -> int:
-        self.size += 1
-        return self.size - 1
+    def _first(self, node: Node) -> int:
+        """The slot of a node that isn't known to be a step of its own."""
+        kind = node.op.kind
+        if kind is Kind.MARKER:
+            return self._slots[_marked(node)]
+        if kind is Kind.LEAF:
+            return self._leaf(node)
+        if kind is Kind.CONSTANT:
+            self._constants.append((self.size, constant_value(node)))
+            self.size += 1
+            return self.size - 1
+        return self._computed(node)
 
     def _leaf(self, node: Node) -> int:
-        slot = self._slot()
+        slot = self.size
+        self.size += 1
         if node.op is ops.scalar:
             self.scalars.append((slot, node.attrs[0], node.dtype.np))
         else:
@@ -107,37 +117,31 @@ class Program:
         op, slots = node.op, self._slots
         self._ops.append(op)
         operands = [slots[o] for o in node.operands]
-        known = node.memo.get("baseline")
-        if known is None:
-            if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
-                raise CannotRun("the scores of attention take too much memory")
-            inner = self._meaning(node)
-            if inner is not None:
-                return self._inner(inner)
+        if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
+            raise CannotRun("the scores of attention take too much memory")
+        wider = widen_long_sums(node) if op.wide else None
+        if wider is not None:
+            return self._inner(wider)
+        form = composites.form_of(node) if op.decompose is not None else None
+        if form is None and op.decompose is not None:
             parts = composites.parts_of(node)
             if parts is not None:
-                stages, last = parts
-                for key, stage in stages:
-                    shared = self._shared.get(key)
-                    if shared is None:
-                        shared = self._shared[key] = self._step(stage, operands)
-                    operands = [*operands, shared]
-                return self._step(last, operands)
-            known = node.memo["baseline"] = _form(node)
-        form, size = known
+                return self._staged(parts, operands)
+            if op.numpy is None:
+                return self._inner(decomposed(node))
+        form, size = node.instruction.memo["baseline"] = form or _form(node), _size(node)
         self._bytes += size
         return self._step(form, operands)
 
-    def _meaning(self, node: Node) -> Node | None:
-        """The node that `node` stands for; None if it has a form of its own."""
-        op = node.op
-        if op.wide:
-            wider = widen_long_sums(node)
-            if wider is not None:
-                return wider
-        if op.decompose is None or op.numpy is not None or composites.has_form(node):
-            return None
-        return decomposed(node)
+    def _staged(self, parts: composites.Parts, operands: Sequence[int]) -> int:
+        """The slot of a record that shares stages with others."""
+        stages, last = parts
+        for key, stage in stages:
+            shared = self._shared.get(key)
+            if shared is None:
+                shared = self._shared[key] = self._step(stage, operands)
+            operands = [*operands, shared]
+        return self._step(last, operands)
 
     def _inner(self, node: Node) -> int:
         """The slot of the node that another one stands for."""
@@ -145,10 +149,10 @@ class Program:
             self._add((node,))
         return self._slots[node]
 
-    def _step(self, form: Form, operands: list[int]) -> int:
+    def _step(self, form: Form, operands: Sequence[int]) -> int:
         slot = self.size
         self.size = slot + 1
-        self.steps.append((form, operands, slot, ()))
+        self.steps.append((form, tuple(operands), slot, ()))
         return slot
 
     def _free(self) -> None:
@@ -184,35 +188,35 @@ class Program:
         return [values[i] for i in self.results]
 
 
-def _form(node: Node) -> tuple[Form, int]:
-    """The form of a node, and the bytes that it writes. It depends on no program, so it is kept on
-    the node."""
+def _form(node: Node) -> Form:
+    """The form of a primitive, or of a composite by its reference."""
     op, kind = node.op, node.op.kind
-    form = composites.form_of(node) if op.decompose is not None else None
-    if form is None:
-        if kind is Kind.LOOP:
-            form = _loop(node)
-        elif kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
-            form = form_of(node)
-        else:
-            raise CannotRun(f"{op.name} needs a compiled plan")
+    if kind is Kind.LOOP:
+        return _loop(node)
     if op.convolution and _windows(node) > _MOST_WINDOWS:
         raise CannotRun("the windows of a convolution take too much memory")
-    moves = kind is Kind.MOVEMENT
-    return form, 0 if moves else math.prod(node.shape) * node.dtype.itemsize
+    if kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
+        return form_of(node)
+    raise CannotRun(f"{op.name} needs a compiled plan")
+
+
+def _size(node: Node) -> int:
+    """The bytes that the form of a node writes."""
+    moves = node.op.kind is Kind.MOVEMENT
+    return 0 if moves else math.prod(node.shape) * node.dtype.itemsize
 
 
 def _in_order(roots: Sequence[Node], known: Container[Node]) -> list[Node]:
     """What `roots` need beyond the nodes `known`, operands first."""
+    marker = Kind.MARKER
     seen: set[Node] = set()
     stack = [r for r in roots if r not in known]
     while stack:
         node = stack.pop()
         if node not in seen:
             seen.add(node)
-            operands = (_marked(node),) if node.op.kind is Kind.MARKER else node.operands
-            for each in operands:
-                if each not in known and each not in seen:
+            for each in (_marked(node),) if node.op.kind is marker else node.operands:
+                if each not in seen and each not in known:
                     stack.append(each)
     return sorted(seen, key=_SEQ)
 

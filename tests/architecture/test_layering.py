@@ -215,7 +215,7 @@ ROOMS = {
         node
         op
         ops rewrite
-        reference
+        recipe reference
         passes
         loop
         recurrence

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paths import GOLDEN
 
+from tilewright import recording
 from tilewright.ir import dtype as dt
 from tilewright.ir import node as node_module
 from tilewright.ir import ops
@@ -39,13 +40,11 @@ def leaf(index: int, shape: tuple[int, ...], dtype: dt.DType = dt.float32) -> No
 
 @pytest.fixture
 def empty_tables() -> Iterator[None]:
-    """No interned nodes inside the test, those of other tests back after it."""
-    before = {grad: dict(table) for grad, table in node_module._TABLES.items()}
-    clear_tables()
+    """No interned nodes inside the test."""
+    recording.flush()
+    recording.clear_tables()
     yield
     clear_tables()
-    for grad, table in before.items():
-        node_module._TABLES[grad].update(table)
 
 
 # Graphs of every op family

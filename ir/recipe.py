@@ -1,0 +1,132 @@
+"""Recipes: the nodes that a function makes of others, kept for operands of the same types.
+
+A function that builds nodes (a call's builder, a VJP, a decomposition) sees no more of its operands
+than their types, which of them are one, the values of constants, and the bounds of integers. When
+it would run on operands that are alike in this for the second time, it runs on stand-ins. From then
+on its nodes are made of the operands without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from .dtype import BOOL, FLOAT
+from .node import Instruction, Node
+from .op import Kind
+from .ops.check import bounds
+from .ops.generate import leaf
+from .ops.unary import widened
+
+Build = Callable[..., Any]
+"""A function of nodes that returns a node, or a tuple of nodes and None."""
+
+_ONCE = object()
+
+
+def by_recipe(
+    known: dict[Any, Any],
+    key: Hashable,
+    build: Build,
+    operands: tuple[Node, ...],
+    out: Node | None = None,
+) -> Any:
+    """`build(*operands)`, by the recipe that `known` keeps, if it has one.
+
+    key: all on which the result depends beside what is seen of the operands; the types of these,
+        too.
+    out: the last operand, if `build` may ask for its op, attrs and operands, which are among those
+        before it.
+    """
+    seen: list[Any] = [key]
+    for place, each in enumerate(operands):
+        op = each.op
+        if op.kind is Kind.CONSTANT:
+            seen += place, each
+        elif op is widened:  # it gives its half back (`as_dtype`): more is seen than its type
+            return build(*operands)
+        elif BOOL < each.dtype.category < FLOAT:
+            seen += place, bounds(each)
+    if len({*operands}) < len(operands):
+        seen += map(operands.index, operands)
+    if len(seen) > 1:
+        key = tuple(seen)
+    recipe = known.get(key)
+    if recipe is None:
+        known[key] = _ONCE
+        return build(*operands)
+    if recipe is _ONCE:
+        recipe = known[key] = Recipe(build, operands, out)
+    return recipe(operands)
+
+
+class Recipe:
+    """The nodes that `build` makes of operands with the types of `operands`.
+
+    A place is the position of a node among the operands, the nodes `fixed`, which depend on none of
+    them, and those that the steps make.
+    steps: (instruction, places of its operands).
+    results: the places of what `build` returns; alone: whether that is one node.
+    """
+
+    __slots__ = ("alone", "fixed", "results", "steps")
+
+    def __init__(self, build: Build, operands: Sequence[Node], out: Node | None = None):
+        images: dict[Node, Node] = {}
+        for number, each in enumerate(operands):
+            if each is out:
+                images[each] = out.instruction.of(tuple([images[o] for o in out.operands]))
+            elif each.op.kind is Kind.CONSTANT:
+                images[each] = each
+            elif each not in images:
+                images[each] = _stand_in(each, number)
+        inner = [images[each] for each in operands]
+        result = build(*inner)
+        self.alone = isinstance(result, Node)
+        roots: list[Node | None] = [result] if isinstance(result, Node) else [*result]
+        above = _above((r for r in roots if r is not None), inner)
+        moving = {*inner}
+        for node in above:
+            if not moving.isdisjoint(node.operands):
+                moving.add(node)
+        self.fixed = [node for node in above if node not in moving]
+        made = [node for node in above if node in moving]
+        places = {node: i for i, node in enumerate((*inner, *self.fixed, *made))}
+        self.steps = [(n.instruction, tuple([places[o] for o in n.operands])) for n in made]
+        self.results = [None if r is None else places[r] for r in roots]
+
+    def __call__(self, operands: Sequence[Node]) -> Any:
+        """What `build` returns for `operands`."""
+        nodes = [*operands, *self.fixed]
+        for instruction, places in self.steps:
+            inner = tuple([nodes[i] for i in places])
+            nodes.append(instruction.nodes.get(inner) or instruction.new(inner))
+        results = [None if i is None else nodes[i] for i in self.results]
+        return results[0] if self.alone else tuple(results)
+
+
+def _stand_in(for_: Node, number: int) -> Node:
+    """The node that stands for operand `number`. Nothing computes it."""
+    of = for_.type
+    key = (number, bounds(for_) if BOOL < of.dtype.category < FLOAT else None)
+    found = of.stand_ins.get(key)
+    if found is None:
+        instruction = Instruction(leaf, (None, of.shape, of.dtype), of, (True, None))
+        found = of.stand_ins[key] = instruction.of(())
+        if key[1] is not None:
+            found.memo["bounds"] = key[1]
+    return found
+
+
+def _above(roots: Iterable[Node], ends: Sequence[Node]) -> list[Node]:
+    """What `roots` need beyond `ends`, operands first."""
+    seen = {*ends}
+    found: list[Node] = []
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            found.append(node)
+            stack.extend(node.operands)
+    return sorted(found, key=lambda n: n.seq)
