@@ -1,6 +1,6 @@
 """Every kind of API op on 1,000 and on 1,000,000 elements, beside PyTorch eager.
 
-    python bench/sweep.py [--json FILE] [--all] [--threads N] [NAME ...]
+    python bench/sweep.py [--json FILE] [--all] [--threads N] [--size N] [NAME ...]
 
 One call with its flush is timed against PyTorch's call, forward only, after results are compared.
 Lists the ops below the goal: half as fast on 1,000 elements, as fast on 1,000,000.
@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "tests"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
-import api_cases
 import numpy as np
 import timing
+
+from tests.support import api_cases
 
 GOALS = {1_000: 0.5, 1_000_000: 1.0}
 ROW = {1_000: (10, 100), 1_000_000: (1000, 1000)}
@@ -218,6 +219,7 @@ def main() -> None:
     parser = timing.parser((__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="ops whose name contains this")
     parser.add_argument("--threads", type=int, default=0, help="threads of both (default: cores)")
+    parser.add_argument("--size", type=int, choices=GOALS, help="measure only this many elements")
     parser.add_argument("--all", action="store_true", help="list also what meets the goal")
     options = parser.parse_args()
     import torch
@@ -233,7 +235,7 @@ def main() -> None:
         for name, call, make in cases():
             if options.names and not any(n in name for n in options.names):
                 continue
-            for size in GOALS:
+            for size in [options.size] if options.size else GOALS:
                 try:
                     rows.append(measure(name, call, make, size, tw, torch))
                 except Exception as error:  # keep the other ops
