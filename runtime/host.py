@@ -34,6 +34,15 @@ def _aligned(size: int) -> tuple[np.ndarray, int]:
     return memory, -memory.ctypes.data % _LINE
 
 
+def copy_of(array: np.ndarray) -> np.ndarray:
+    """A C-contiguous copy; of a large array it begins at a cache line."""
+    if array.nbytes < _RECYCLED_BYTES:
+        return np.array(array, order="C", copy=True)
+    out = np.ndarray(array.shape, array.dtype, *_aligned(array.nbytes))
+    out[...] = array
+    return out
+
+
 class HostDevice(Device):
     """A buffer is a C-contiguous array."""
 
@@ -84,7 +93,14 @@ class HostDevice(Device):
         return list(buffer.reshape(-1)[start:stop].reshape(count, -1))
 
     def from_numpy(self, array: np.ndarray) -> np.ndarray:
-        out = np.ndarray(array.shape, from_numpy(array.dtype).np, *_aligned(array.nbytes))
+        dtype = from_numpy(array.dtype).np
+        return copy_of(array) if array.dtype == dtype else array.astype(dtype, order="C")
+
+    def copied(self, buffer: Any, source: Device) -> np.ndarray:
+        array = source.to_numpy(buffer)
+        if array.nbytes < _RECYCLED_BYTES:
+            return array.copy()
+        out = np.ndarray(array.shape, array.dtype, *self._memory(array.nbytes))
         out[...] = array
         return out
 
