@@ -439,7 +439,8 @@ def _end_epoch() -> None:
     leaves.clear()
     if any(_SELDOM_USED):
         for each in _SELDOM_USED:
-            each.clear()
+            if each:
+                each.clear()
     clock.number += 1
     clock.differentiated = clock.stepped = False
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
