@@ -70,7 +70,10 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Positions of the nonzero elements, one a row; or one tensor for each dimension."""
     shape = input.shape or (1,)
     if _is_read(input):
-        found = [beside(line, input) for line in np.nonzero(np.atleast_1d(input.detach()._array()))]
+        table = _nonzero(np.atleast_1d(input.detach()._array()))
+        if not as_tuple:
+            return beside(table[:, : input.dim()], input)
+        found = [beside(line, input) for line in table.T]
     else:
         at, found = places(shapes.reshape(input.detach() != 0, -1)), []
         for size in reversed(shape):
@@ -81,6 +84,20 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     if input.dim() == 0:
         return zeros(found[0].numel(), 0, dtype=dtypes.int64, device=input.device)
     return joining.stack(found, -1)
+
+
+def _nonzero(array: np.ndarray) -> np.ndarray:
+    """The positions of the nonzero elements, one a row. NumPy finds them by far the fastest in one
+    dimension, and a quotient gives its remainder cheaper than a second division."""
+    at = np.flatnonzero(array)
+    out = np.empty((at.size, array.ndim), np.int64)
+    for axis in range(array.ndim - 1, 0, -1):
+        size = max(array.shape[axis], 1)
+        quotient = at // size
+        np.subtract(at, quotient * size, out=out[:, axis])
+        at = quotient
+    out[:, 0] = at
+    return out
 
 
 @public("argwhere")

@@ -268,10 +268,23 @@ def _positions(x: Node, indices: Sequence[Node], axis: int) -> list[Node]:
 
 
 def _gather(t: Any, advanced: list[tuple[int, Any]]) -> Any:
+    if len(advanced) == 1:
+        t, advanced = _merged(t, *advanced[0])
     permuted, indices, axis, _ = _prepare(t, advanced)
     if _is_shared(t) and not any(i.requires_grad for i in indices):
         return _picked(permuted, indices, axis)
     return record_fallible(_index, permuted, *indices, axis)
+
+
+def _merged(t: Any, axis: int, index: Any) -> tuple[Any, list[tuple[int, Any]]]:
+    """`t` and its index; a mask of several dimensions becomes one of one dimension."""
+    count = index.dim()
+    if index.dtype is dtypes.bool_ and count > 1:
+        _check_mask(t, axis, index)
+        shape = t.shape
+        t = shapes.reshape(t, (*shape[:axis], index.numel(), *shape[axis + count :]))
+        index = shapes.reshape(index, (-1,)) if index.numel() else index.new_zeros(0)
+    return t, [(axis, index)]
 
 
 def _is_shared(t: Any) -> bool:
