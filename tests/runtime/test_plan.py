@@ -217,8 +217,10 @@ def test_large_memory_begins_at_a_cache_line() -> None:
     """Results, copies, and what is made of arrays; free memory is handed out again."""
     x = tilewright.tensor(np.ones(100_000, np.float32))
     total = x + 1
-    arrays = [t.numpy() for t in (x, total, total.clone())]
-    assert not any(a.ctypes.data % 64 for a in arrays)
+    copied = total.clone()
+    recording.flush()
+    assert not any(t._buffer.ctypes.data % 64 for t in (x, total, copied))
+    assert x.numpy() is not x._buffer and np.shares_memory(x.numpy(), x._buffer)
     device = devices.get("cpu")
     first = device.empty((50_000,), tilewright.float32)
     address = first.ctypes.data
