@@ -32,7 +32,9 @@ Maker = Callable[[Any, int], tuple[Any, ...]]
 # Ops on floats whose inputs must lie above a bound.
 ABOVE = {"acosh": 1.0, "log": 0.1, "log2": 0.1, "log10": 0.1, "sqrt": 0.0, "rsqrt": 0.1,
          "lgamma": 0.2, "digamma": 0.2, "pow": 0.1, "float_power": 0.1, "xlogy": 0.1}  # fmt: skip
-INTEGER = ("bitwise_and", "bitwise_or", "bitwise_xor")
+# Ops on integers, and the bound of these.
+INTEGER = {"bitwise_and": 100, "bitwise_or": 100, "bitwise_xor": 100, "bitwise_not": 100,
+           "bitwise_left_shift": 31, "bitwise_right_shift": 31}  # fmt: skip
 REDUCTIONS = (
     "sum prod mean amax amin any all var std norm nansum count_nonzero argmax argmin max min "
     "logsumexp"
@@ -87,9 +89,10 @@ def logits(torch: Any, size: int) -> tuple[Any, ...]:
 def cases() -> Iterator[tuple[str, Call, Maker]]:
     """(name, call(torch, *tensors), maker of the tensors) for every op."""
     for name in api_cases.UNARY:
-        yield name, lambda t, x, name=name: getattr(t, name)(x), floats(1, ABOVE.get(name, -0.9))
+        makers = integers(1) if name in INTEGER else floats(1, ABOVE.get(name, -0.9))
+        yield name, lambda t, x, name=name: getattr(t, name)(x), makers
     for name in api_cases.BINARY:
-        makers = integers(2) if name in INTEGER else floats(2, ABOVE.get(name, -0.9))
+        makers = integers(2, INTEGER[name]) if name in INTEGER else floats(2, ABOVE.get(name, -0.9))
         yield name, lambda t, x, y, name=name: getattr(t, name)(x, y), makers
     for name in REDUCTIONS:
         if name != "logsumexp":
@@ -136,7 +139,7 @@ def _others() -> Iterator[tuple[str, Call, Maker]]:
     yield "cumsum", lambda t, x: x.cumsum(1), one
     yield "cumprod", lambda t, x: x.cumprod(1), one
     yield "sort", lambda t, x: x.sort(1)[0], one
-    yield "argsort", lambda t, x: x.argsort(1), one
+    yield "argsort", lambda t, x: t.argsort(x, dim=1, stable=True), one
     yield "topk", lambda t, x: x.topk(5, 1)[0], one
     yield "median(1)", lambda t, x: x.median(1)[0], one
     yield "unique", lambda t, x: x.unique(), integers(1)
