@@ -153,18 +153,22 @@ def unique(
             )
         if not _is_read(input):
             return _chosen(_unique_slices(input.detach(), dim), return_inverse, return_counts)
-    arrays = list(
-        np.unique(
-            input.detach()._array(),
-            return_inverse=True,
-            return_counts=True,
-            axis=dim,
-            equal_nan=False,
-        )
+    array = input.detach()._array()
+    # NumPy has no order with NaN for the dtypes of ml_dtypes. It looks for positions, which takes a
+    # sort of positions, only if they are wanted.
+    made = np.unique(
+        array.astype(np.float32) if array.dtype.kind == "V" else array,
+        return_inverse=return_inverse,
+        return_counts=return_counts,
+        axis=dim,
+        equal_nan=False,
     )
-    arrays[1] = arrays[1].reshape(input.shape if dim is None else -1)
+    arrays = list(made) if isinstance(made, tuple) else [made]
+    arrays[0] = arrays[0].astype(array.dtype, copy=False)
+    if return_inverse:
+        arrays[1] = arrays[1].reshape(input.shape if dim is None else -1)
     found = [beside(each, input) for each in arrays]
-    return _chosen(found, return_inverse, return_counts)
+    return tuple(found) if len(found) > 1 else found[0]
 
 
 def _unique_slices(x: Any, dim: int) -> list[Any]:

@@ -89,11 +89,24 @@ def test_medians(shape: tuple[int, ...], dim: int | None, dtype: str, name: str)
         same(getattr(x, name)(dim).values, getattr(y, name)(dim).values)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
-def test_unique(dtype: str) -> None:
-    """NaN is not a value like others: each is kept."""
-    x, y = pair((400,), dtype)
-    same(x.unique(), y.unique())
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
+@pytest.mark.parametrize("shape", [(), (0,), (400,), (20, 30)])
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("counts", [False, True])
+def test_unique(shape: tuple[int, ...], dtype: str, inverse: bool, counts: bool) -> None:
+    """Each NaN is kept. Which of them an element belongs to isn't said."""
+    x, y = pair(shape, dtype)
+    ours = x.unique(return_inverse=inverse, return_counts=counts)
+    theirs = y.unique(return_inverse=inverse, return_counts=counts)
+    if not (inverse or counts):
+        same(ours, theirs)
+        return
+    same(ours[0], theirs[0])
+    if inverse:
+        assert ours[1].shape == x.shape
+        same(ours[0][ours[1]], x)
+    if counts:
+        same(ours[-1], theirs[-1])
 
 
 @pytest.mark.parametrize("shape, dim", [((), 0), ((0,), 0), ((0, 3), 1), ((3, 0), 1), ((4, 1), 1)])
