@@ -156,7 +156,7 @@ def unique(
     array = input.detach()._array()
     # NumPy has no order with NaN for the dtypes of ml_dtypes. It looks for positions, which takes a
     # sort of positions, only if they are wanted.
-    made = np.unique(
+    made: Any = np.unique(  # type: ignore[call-overload]
         array.astype(np.float32) if array.dtype.kind == "V" else array,
         return_inverse=return_inverse,
         return_counts=return_counts,
