@@ -1,6 +1,6 @@
 """Every kind of API op on 1,000 and on 1,000,000 elements, beside PyTorch eager.
 
-    python bench/sweep.py [--json FILE] [--all] [--threads N] [NAME ...]
+    python bench/sweep.py [--json FILE] [--all] [--threads N] [--size N] [NAME ...]
 
 One call with its flush is timed against PyTorch's call, forward only, after results are compared.
 Lists the ops below the goal: half as fast on 1,000 elements, as fast on 1,000,000.
@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "tests"))
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
 
-import api_cases
 import numpy as np
 import timing
+
+from tests.support import api_cases
 
 GOALS = {1_000: 0.5, 1_000_000: 1.0}
 ROW = {1_000: (10, 100), 1_000_000: (1000, 1000)}
@@ -31,7 +32,9 @@ Maker = Callable[[Any, int], tuple[Any, ...]]
 # Ops on floats whose inputs must lie above a bound.
 ABOVE = {"acosh": 1.0, "log": 0.1, "log2": 0.1, "log10": 0.1, "sqrt": 0.0, "rsqrt": 0.1,
          "lgamma": 0.2, "digamma": 0.2, "pow": 0.1, "float_power": 0.1, "xlogy": 0.1}  # fmt: skip
-INTEGER = ("bitwise_and", "bitwise_or", "bitwise_xor")
+# Ops on integers, and the bound of these.
+INTEGER = {"bitwise_and": 100, "bitwise_or": 100, "bitwise_xor": 100, "bitwise_not": 100,
+           "bitwise_left_shift": 31, "bitwise_right_shift": 31}  # fmt: skip
 REDUCTIONS = (
     "sum prod mean amax amin any all var std norm nansum count_nonzero argmax argmin max min "
     "logsumexp"
@@ -86,9 +89,10 @@ def logits(torch: Any, size: int) -> tuple[Any, ...]:
 def cases() -> Iterator[tuple[str, Call, Maker]]:
     """(name, call(torch, *tensors), maker of the tensors) for every op."""
     for name in api_cases.UNARY:
-        yield name, lambda t, x, name=name: getattr(t, name)(x), floats(1, ABOVE.get(name, -0.9))
+        makers = integers(1) if name in INTEGER else floats(1, ABOVE.get(name, -0.9))
+        yield name, lambda t, x, name=name: getattr(t, name)(x), makers
     for name in api_cases.BINARY:
-        makers = integers(2) if name in INTEGER else floats(2, ABOVE.get(name, -0.9))
+        makers = integers(2, INTEGER[name]) if name in INTEGER else floats(2, ABOVE.get(name, -0.9))
         yield name, lambda t, x, y, name=name: getattr(t, name)(x, y), makers
     for name in REDUCTIONS:
         if name != "logsumexp":
@@ -135,7 +139,7 @@ def _others() -> Iterator[tuple[str, Call, Maker]]:
     yield "cumsum", lambda t, x: x.cumsum(1), one
     yield "cumprod", lambda t, x: x.cumprod(1), one
     yield "sort", lambda t, x: x.sort(1)[0], one
-    yield "argsort", lambda t, x: x.argsort(1), one
+    yield "argsort", lambda t, x: t.argsort(x, dim=1, stable=True), one
     yield "topk", lambda t, x: x.topk(5, 1)[0], one
     yield "median(1)", lambda t, x: x.median(1)[0], one
     yield "unique", lambda t, x: x.unique(), integers(1)
@@ -218,6 +222,7 @@ def main() -> None:
     parser = timing.parser((__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="ops whose name contains this")
     parser.add_argument("--threads", type=int, default=0, help="threads of both (default: cores)")
+    parser.add_argument("--size", type=int, choices=GOALS, help="measure only this many elements")
     parser.add_argument("--all", action="store_true", help="list also what meets the goal")
     options = parser.parse_args()
     import torch
@@ -233,7 +238,7 @@ def main() -> None:
         for name, call, make in cases():
             if options.names and not any(n in name for n in options.names):
                 continue
-            for size in GOALS:
+            for size in [options.size] if options.size else GOALS:
                 try:
                     rows.append(measure(name, call, make, size, tw, torch))
                 except Exception as error:  # keep the other ops

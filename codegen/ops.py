@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import accumulator
+from tilewright.ir.dtype import accumulator, int64
 from tilewright.ir.node import Node, grad_mode
 from tilewright.ir.op import Aval, Kind, Op
+from tilewright.ir.ops.scan import positions_in_order
 from tilewright.ir.shape import Size
 
 initial = Op(
@@ -32,6 +33,17 @@ ordered = Op(
     numpy=lambda x, axis, run: np.sort(x, axis=axis),
 )
 """Integers in ascending order along an axis; for `run` see `kernel.Ordered`."""
+
+
+leading = Op(
+    "leading",
+    Kind.SCAN,
+    lambda x, axis, descending, count: (x.shape, int64),
+    params=("axis", "descending", "count"),
+    numpy=lambda x, axis, descending, count: positions_in_order(x, axis, descending),
+)
+"""An argsort of which only the first `count` positions along the axis are wanted. The others are
+undefined."""
 
 
 grouped_scatter = Op(

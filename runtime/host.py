@@ -23,12 +23,31 @@ _RECYCLED_BYTES = 1 << 16
 _KEEP = 8
 """Recycled buffers of one size, at most."""
 
+_LINE = 64
+"""Bytes of a cache line and of a vector. One that lies across two lines is read and written at
+half the speed."""
+
+
+def _aligned(size: int) -> tuple[np.ndarray, int]:
+    """Memory, and the place in it where `size` bytes begin at a cache line."""
+    memory = np.empty(size + _LINE, dtype=np.uint8)
+    return memory, -memory.ctypes.data % _LINE
+
+
+def copy_of(array: np.ndarray) -> np.ndarray:
+    """A C-contiguous copy; of a large array it begins at a cache line."""
+    if array.nbytes < _RECYCLED_BYTES:
+        return np.array(array, order="C", copy=True)
+    out = np.ndarray(array.shape, array.dtype, *_aligned(array.nbytes))
+    out[...] = array
+    return out
+
 
 class HostDevice(Device):
     """A buffer is a C-contiguous array."""
 
     def __init__(self) -> None:
-        self._recycled: dict[int, list[np.ndarray]] = {}
+        self._recycled: dict[int, list[tuple[np.ndarray, int]]] = {}
         # Targets of copies from a GPU, by id(). Holding them keeps their memory from being
         # recycled.
         self._arriving: dict[int, tuple[np.ndarray, Arrival]] = {}
@@ -37,32 +56,33 @@ class HostDevice(Device):
         size = math.prod(shape) * dtype.itemsize
         if size < _RECYCLED_BYTES:
             return np.empty(tuple(shape), dtype=dtype.np)
-        memory = self._memory(size)
-        return np.ndarray(tuple(shape), dtype.np, memory)
+        memory, start = self._memory(size)
+        return np.ndarray(tuple(shape), dtype.np, memory, start)
 
     def maker(self, shape: Sequence[int], dtype: DType) -> Callable[[], np.ndarray]:
         if math.prod(shape) * dtype.itemsize < _RECYCLED_BYTES:
             return functools.partial(np.empty, tuple(shape), dtype.np)
         return super().maker(shape, dtype)
 
-    def _memory(self, size: int) -> np.ndarray:
-        """`size` bytes, taken from a buffer that nobody refers to any more if there is one."""
+    def _memory(self, size: int) -> tuple[np.ndarray, int]:
+        """As `_aligned`, in memory that nobody refers to any more if there is some."""
         pool = self._recycled.setdefault(size, [])
-        for memory in pool:
-            # A free one has three references: the list, the loop variable and the argument.
+        for memory, start in pool:
+            # A free one has three references: the pair, the loop variable and the argument.
             if getrefcount(memory) == 3:
-                return memory
-        memory = np.empty(size, dtype=np.uint8)
+                return memory, start
+        fresh = _aligned(size)
         if len(pool) < _KEEP:
-            pool.append(memory)
-        return memory
+            pool.append(fresh)
+        return fresh
 
     def trim(self) -> None:
         """Forget recycled memory."""
         self._recycled.clear()
 
     def arena(self, size: int) -> np.ndarray:
-        return np.empty(size, dtype=np.uint8)
+        memory, start = _aligned(size)
+        return memory[start:]
 
     def view(self, arena: Any, offset: int, shape: Sequence[int], dtype: DType) -> np.ndarray:
         return np.ndarray(tuple(shape), dtype.np, arena, offset)
@@ -73,7 +93,16 @@ class HostDevice(Device):
         return list(buffer.reshape(-1)[start:stop].reshape(count, -1))
 
     def from_numpy(self, array: np.ndarray) -> np.ndarray:
-        return np.array(array, dtype=from_numpy(array.dtype).np, order="C", copy=True)
+        dtype = from_numpy(array.dtype).np
+        return copy_of(array) if array.dtype == dtype else array.astype(dtype, order="C")
+
+    def copied(self, buffer: Any, source: Device) -> np.ndarray:
+        array = source.to_numpy(buffer)
+        if array.nbytes < _RECYCLED_BYTES:
+            return array.copy()
+        out = np.ndarray(array.shape, array.dtype, *self._memory(array.nbytes))
+        out[...] = array
+        return out
 
     def to_numpy(self, buffer: np.ndarray) -> np.ndarray:
         if self.concurrent:

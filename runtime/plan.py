@@ -100,12 +100,13 @@ class Plan:
             buffer, which is no leaf's memory.
         """
         start = perf_counter()
-        if self._whole is not None and not donated and not into:
-            values = self._whole(buffers, scalars)
+        whole = self._whole
+        if whole is not None and not donated and not into:
+            values = whole(buffers, scalars)
             if values is not None:
                 self.runs += 1
                 self.run_seconds += perf_counter() - start
-                return values[: self._wanted]
+                return values if self._wanted is None else values[: self._wanted]
         given = self._nothing_given
         if donated or into:
             given = self._given(tuple(donated), tuple(into))

@@ -94,6 +94,31 @@ FITS = {
         0.1716,
         7,
     ),
+    # sin(r) = r + r y P(y), cos(r) = 1 - y / 2 + y^2 P(y), atan(z) = z + z y P(y), asin as atan
+    "sin32": (
+        at_zero(lambda y: (mp.sin(root(y)) / root(y) - 1) / y, -mp.mpf(1) / 6),
+        0,
+        (mp.pi / 4) ** 2 + 0.001,
+        4,
+    ),
+    "cos32": (
+        at_zero(lambda y: (mp.cos(root(y)) - 1 + y / 2) / y**2, mp.mpf(1) / 24),
+        0,
+        (mp.pi / 4) ** 2 + 0.001,
+        4,
+    ),
+    "atan32": (
+        at_zero(lambda y: (mp.atan(root(y)) / root(y) - 1) / y, -mp.mpf(1) / 3),
+        0,
+        1,
+        10,
+    ),
+    "asin32": (
+        at_zero(lambda y: (mp.asin(root(y)) / root(y) - 1) / y, mp.mpf(1) / 6),
+        0,
+        0.5,
+        10,
+    ),
     # erfc(x) = exp(-x^2) P(t) / (1 + 2 x), t = (x - 2) / (x + 2)
     "erfc": (erfcx_of, -1, mp.mpf(8.1) / 12.1, 15),
     "erfinv_small": (lambda s: erfinv_small(s), 0, 5, 12),

@@ -31,7 +31,7 @@ from ..lower.attention import attention_base, lower_attention
 from ..lower.contraction import contraction
 from ..lower.places import most_ways
 from ..lower.scatter import lower_update
-from ..ops import ordered
+from ..ops import leading, ordered
 from ..target import Target
 from .anchors import MOST_PLACES, Cut, adds_sum, is_dot, is_fold, is_sum
 from .cost import gains, kernel_cost
@@ -458,7 +458,7 @@ def kind_of(anchors: Sequence[Node]) -> str:
 def is_sort(node: Node) -> bool:
     """Whether a node needs a kernel of its own that brings elements in order."""
     merges = node.op is ordered and node.attrs[1]
-    return is_fold(node) and (node.op is ops.argsort_op or bool(merges))
+    return is_fold(node) and (node.op in (ops.argsort_op, leading) or bool(merges))
 
 
 def axes_of(domain: Domain) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:

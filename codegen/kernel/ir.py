@@ -202,11 +202,15 @@ class Scan(_Value):
 @dataclass(frozen=True, eq=False, slots=True)
 class Sort(_Value):
     """The position (int64) along the one reduction axis whose element sorting brings here. Stable;
-    NaN is the largest. Full level, like Scan."""
+    NaN is the largest. Full level, like Scan.
+
+    count: only at so many points is the position wanted; the others may get any number, or none.
+    """
 
     arg: Value
     along: Axis
     descending: bool
+    count: int
     dtype: DType
 
     def operands(self) -> tuple[Value, ...]:

@@ -388,7 +388,8 @@ class _Scope:
     def sort(self, fields: _Fields) -> Sort:
         arg, along = fields.value(), fields.axis(self.reduction)
         descending = fields.attribute("descending", bool, "true or false")
-        return Sort(arg, along, descending, fields.result_dtype())
+        count = fields.size("count") if "count" in fields.attributes else along.extent
+        return Sort(arg, along, descending, count, fields.result_dtype())
 
     def ordered(self, fields: _Fields) -> Ordered:
         arg, along = fields.value(), fields.axis(self.reduction)

@@ -227,6 +227,8 @@ class _Printer:
         else:
             operands.append(value.along)
             attributes["descending"] = value.descending
+            if value.count < value.along.extent:
+                attributes["count"] = Integer(value.count)
         loc = _location(value, self.kernel)
         op = _OPERATIONS[type(value)]
         self.define(value, op, attributes, scalar_type(value.dtype), operands, loc)

@@ -180,4 +180,6 @@ class _Writer:
             return f"ordered({args}) along {value.along.name}{run}"
         assert isinstance(value, Sort)
         order = "descending" if value.descending else "ascending"
-        return f"sort {order}({args}) along {value.along.name}"
+        partly = value.count < value.along.extent
+        first = f" first {self._number(value.count)}" if partly else ""
+        return f"sort {order}({args}) along {value.along.name}{first}"

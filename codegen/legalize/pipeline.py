@@ -25,7 +25,7 @@ from ..target import Target
 from .channels_last import turn_convolutions
 from .grouping import group_updates
 from .interleave import InterleaveStrides
-from .sorting import sort_first, sort_words
+from .sorting import sort_first, sort_leading, sort_words
 from .split import SplitFolds, SplitProducts, SplitScans
 from .sums import SumDepthwise, SumVectors
 from .writes import write_in_place
@@ -51,8 +51,8 @@ def legalize(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) 
         SplitScans(target),
         SplitProducts(target),
     ]
+    nodes = rewrite(nodes, [sort_leading if target.native_sort else sort_first])
     if not target.native_sort:
-        nodes = rewrite(nodes, [sort_first])
         rules += [sort_words]
     return rewrite(nodes, rules)
 

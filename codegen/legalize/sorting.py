@@ -1,8 +1,9 @@
-"""Sorting for targets that sort only words: integers made of an element's key and its position.
+"""Sorting: of few elements only, if no more are wanted, and for targets that sort only words.
 
-Keys have the order of the elements (NaN last, both zeros alike). Positions make the order stable
-and are the result. So a sort needs no pairs and compares only integers. One program sorts a row
-that it can hold (`ordered` in codegen/ops.py); longer rows are merged from two runs at a time.
+Words are integers made of an element's key and its position. Keys have the order of the elements
+(NaN last, both zeros alike). Positions make the order stable and are the result. So a sort needs no
+pairs and compares only integers. One program sorts a row that it can hold (`ordered` in
+codegen/ops.py); longer rows are merged from two runs at a time.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import BOOL, DType, float64, int16, int32, int64, uint64
 from tilewright.ir.node import Node
 
-from ..ops import ordered
+from ..ops import leading, ordered
 
 MOST = 2048
 """The most elements that one program sorts. With more, registers and the compiler's time grow
 faster than merging costs."""
+FEW = 2
+"""Only the first positions are brought in order if the square of their number is at most so many
+times the length of the row: a new one among them moves half of those that were found so far."""
 EVEN = 16  # runs have a multiple of it, so that they are read by vectors
 
 
@@ -61,6 +65,20 @@ def sort_first(node: Node) -> Node | None:
     words = ops.slice_axis(ordered(words, last, 0), last, 0, count)
     found = positions_of(_moved(words, last, axis), x.shape[axis])
     return ops.slice_(found, starts, stops, steps)
+
+
+def sort_leading(node: Node) -> Node | None:
+    """The first few positions of an argsort: only these are brought in order."""
+    if node.op is not ops.slice_op or node.operands[0].op is not ops.argsort_op:
+        return None
+    (order,) = node.operands
+    (x,) = order.operands
+    axis, descending = order.attrs
+    starts, stops, steps = node.attrs
+    count = stops[axis]
+    if steps[axis] < 0 or not count > 0 or count * count > FEW * x.shape[axis] or 0 in x.shape:
+        return None
+    return ops.slice_(leading(x, axis, descending, count), starts, stops, steps)
 
 
 def _bits(dtype: DType) -> int:

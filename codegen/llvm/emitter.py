@@ -16,10 +16,10 @@ from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import format_location
 from tilewright.ir.op import Fold
 
-from ..kernel import Dot, Kernel, Ordered, Scan, Sort
+from ..kernel import Dot, Kernel, Scan
 from ..kernel.attention import roles
 from ..kernel.index import Check
-from . import attention, columns, conv, points
+from . import attention, columns, conv, points, sorting
 from .arguments import Word
 from .body import Body
 from .code import module_text
@@ -80,6 +80,11 @@ def emit(
     across = columns.plan(kernel, machine, schedule) if like is None else None
     if across is not None:
         return _emitted(kernel, machine, columns.write(kernel, machine, across))
+    sort = sorting.sort_of(kernel)
+    if sort is not None:
+        if like is not None:
+            raise CannotLower("sorting in a bundle, which has no workspace")
+        return _emitted(kernel, machine, sorting.write(kernel, machine, sort, schedule))
     if kernel.is_chained:
         raise CannotLower("folds over some of the reduction axes that are not those of attention")
     form = form_of(kernel, machine, like, schedule)
@@ -116,8 +121,6 @@ def _emitted(kernel: Kernel, machine: Machine, written: Written) -> Emitted:
 
 def _check(kernel: Kernel) -> None:
     for value in kernel.values:
-        if isinstance(value, (Sort, Ordered)):
-            raise CannotLower("sorting")
         if isinstance(value, Scan) and value.op is Fold.LOGSUMEXP:
             raise CannotLower("running sums of exponentials")
     for store in kernel.stores:

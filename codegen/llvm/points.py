@@ -36,7 +36,7 @@ def write(
         block = body.size(form.block, "block", baked=False)
         first = code.binary("mul", piece, block)
         last = code.intrinsic("smin", [code.binary("add", first, block), extent])
-    loop, following = _open_rows(body, chunk)
+    loop, following = open_rows(body, chunk)
     if not parallel:
         point(body)
     else:
@@ -103,8 +103,8 @@ def write_point(body: Body) -> None:
             memory.update(body, store, value)
 
 
-def _open_rows(body: Body, chunk: Ref):  # type: ignore[no-untyped-def]
-    """The loop over this chunk's points of the outer axes, which are counted like an odometer."""
+def open_rows(body: Body, chunk: Ref):  # type: ignore[no-untyped-def]
+    """The loop over a chunk's points of the outer axes, which are counted like an odometer."""
     code, outer = body.code, body.form.outer
     if not outer:
         return None, None

@@ -13,18 +13,15 @@ from ..kernel import (
     Constant,
     Guard,
     Load,
-    Ordered,
     Position,
     RandomBits,
     Scalar,
-    Sort,
     Value,
     data_values,
 )
 from . import arithmetic, convert, memory, philox
 from .body import Body, Mask
 from .code import Level
-from .machine import CannotLower
 from .positions import level_of_index, position
 from .types import Ref, computed, constant
 
@@ -86,8 +83,6 @@ def _compute(body: Body, value: Value, mask: Mask | None, at: Level) -> Ref:
         return philox.word(body, seed, offset, position(body, value.index, mask), at)
     if isinstance(value, Guard):
         return _guard(body, value, mask, at)
-    if isinstance(value, (Sort, Ordered)):
-        raise CannotLower("sorting")
     raise AssertionError(f"{type(value).__name__} is computed by the loops of its stage")
 
 

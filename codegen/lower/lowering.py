@@ -52,7 +52,7 @@ from ..kernel import (
 from ..kernel import index as ix
 from ..kernel.domain import Domain, Place, along
 from ..kernel.index import Axis, Check, Data, Index
-from ..ops import initial, ordered
+from ..ops import initial, leading, ordered
 from . import movement
 from .contraction import Term, contraction
 from .halves import Halves
@@ -425,7 +425,7 @@ class Lowering:
         (operand,) = node.operands
         axis = node.attrs[0]
         dtype = accumulator(node.dtype)
-        is_sort = node.op is ops.argsort_op
+        is_sort = node.op in (ops.argsort_op, leading)
         if operand.shape[axis] == 1:
             if is_sort:
                 return self.constant(0, dtype)
@@ -438,7 +438,8 @@ class Lowering:
             raise CannotFuse(node, "its rows aren't those of the kernel")
         arg = yield operand, place
         if is_sort:
-            return Sort(arg, along[0], bool(node.attrs[1]), dtype)
+            count = node.attrs[2] if node.op is leading else operand.shape[axis]
+            return Sort(arg, along[0], bool(node.attrs[1]), count, dtype)
         if node.op is ordered:
             return Ordered(arg, along[0], node.attrs[1], dtype)
         assert node.op.fold in SCANS, f"{node.op.name} is no running fold"

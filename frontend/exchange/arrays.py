@@ -112,9 +112,11 @@ def export(t: Any) -> np.ndarray:
     window = None if shared is None else shared.exported()
     if window is None:
         memory = state._buffer
-        # Three references are ours: `memory`, the state and the argument. Any other holder would
-        # see writes.
-        if getrefcount(memory) > 3 or memory.base is not None:
+        owner = memory.base
+        # Three references are ours: `memory`, the state and the argument; to the array that owns
+        # the memory, `owner`, `memory` and the argument. Any other holder would see writes.
+        is_alone = owner is None or (type(owner) is np.ndarray and getrefcount(owner) == 3)
+        if getrefcount(memory) > 3 or not is_alone:
             state._buffer = memory = np.array(memory, order="C")
         window = _Window(memory)
         state._shared = SharedMemory(exported=weakref.ref(window))

@@ -17,6 +17,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.numeric.special import cast
 from tilewright.ir.shape import Size, check_storage
 from tilewright.runtime import devices
+from tilewright.runtime.host import copy_of
 
 from .. import devices as device_module
 from .. import recording
@@ -80,7 +81,7 @@ def tensor(
     if array.dtype != dtype.np:
         array = cast(array, dtype.np)
     else:
-        array = np.array(array, copy=True, order="C")
+        array = copy_of(array)
     t = _upload(
         np.ascontiguousarray(array).reshape(array.shape), dtype, device_module.resolve(device)
     )

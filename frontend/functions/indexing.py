@@ -16,7 +16,7 @@ from tilewright.ir.node import Node, format_location
 from tilewright.ir.shape import broadcast, normalize_axis
 
 from .. import recording
-from ..recording import Handle, assign, record, record_fallible
+from ..recording import Handle, assign, cached_view, record, record_fallible
 from ..recording.builders import WIDEST, builder
 from . import shapes
 from .arguments import as_handle, into, truth
@@ -39,6 +39,10 @@ def getitem(t: Tensor, key: Any) -> Tensor:
     """t[key]: ints, slices, None, ... and bool give views; tensors, arrays and lists copies."""
     if type(key) is int:
         return select(t, 0, key)
+    if type(key) is tuple:
+        parts = _plain(key)
+        if parts is not None:
+            return _viewed(t, *parts)
     if type(key) is slice and t.shape:
         part = _slice(t, 0, key)
         return shapes.alias(t) if part is t else part
@@ -52,6 +56,27 @@ def getitem(t: Tensor, key: Any) -> Tensor:
     base, advanced = _basic(t, key)
     if advanced:
         return _gather(base, advanced)
+    return shapes.alias(t) if base is t else base
+
+
+def _plain(key: tuple[Any, ...]) -> list[Any] | None:
+    """The parts of a key as the cache of views takes them, if all are ints, slices of ints, None or
+    an ellipsis: slices have no hash."""
+    parts: list[Any] = []
+    for part in key:
+        if type(part) is slice:
+            part = part.start, part.stop, part.step
+            if not all(b is None or type(b) is int for b in part):
+                return None
+        elif not (type(part) is int or part is None or part is Ellipsis):
+            return None
+        parts.append(part)
+    return parts
+
+
+@cached_view
+def _viewed(t: Any, *parts: Any) -> Any:
+    base, _ = _basic(t, tuple([slice(*p) if type(p) is tuple else p for p in parts]))
     return shapes.alias(t) if base is t else base
 
 
@@ -214,7 +239,8 @@ def _check_mask(t: Any, axis: int, mask: Any) -> None:
 
 def _near(index: Any, t: Any) -> Any:
     """Move an index on the host to the device of the tensor `t` that it indexes."""
-    return index.to(t.device) if index._meta()[2] == "cpu" else index
+    here = index._meta()[2] == "cpu" and t._meta()[2] != "cpu"
+    return index.to(t.device) if here else index
 
 
 _NOT_AN_INDEX = "tensors used as indices must be long, int, byte or bool tensors"
@@ -242,10 +268,23 @@ def _positions(x: Node, indices: Sequence[Node], axis: int) -> list[Node]:
 
 
 def _gather(t: Any, advanced: list[tuple[int, Any]]) -> Any:
+    if len(advanced) == 1:
+        t, advanced = _merged(t, *advanced[0])
     permuted, indices, axis, _ = _prepare(t, advanced)
     if _is_shared(t) and not any(i.requires_grad for i in indices):
         return _picked(permuted, indices, axis)
     return record_fallible(_index, permuted, *indices, axis)
+
+
+def _merged(t: Any, axis: int, index: Any) -> tuple[Any, list[tuple[int, Any]]]:
+    """`t` and its index; a mask of several dimensions becomes one of one dimension."""
+    count = index.dim()
+    if index.dtype is dtypes.bool_ and count > 1:
+        _check_mask(t, axis, index)
+        shape = t.shape
+        t = shapes.reshape(t, (*shape[:axis], index.numel(), *shape[axis + count :]))
+        index = shapes.reshape(index, (-1,)) if index.numel() else index.new_zeros(0)
+    return t, [(axis, index)]
 
 
 def _is_shared(t: Any) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
@@ -14,7 +16,7 @@ from ..recording import Handle, record
 from . import joining, shapes
 from .arguments import as_handle
 from .call import public
-from .creation import ones, zeros
+from .creation import beside, ones, zeros
 from .promotion import promoted, to
 
 if TYPE_CHECKING:
@@ -26,15 +28,22 @@ if TYPE_CHECKING:
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """The number of times each of 0, 1, … appears in a 1-d tensor; or the sum of its weights."""
     is_integral = input.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED)
-    least, most = (0, -1)
+    is_read, least, most = input._meta()[2] == "cpu", 0, -1
     if input.dim() == 1 and is_integral and input.numel():
-        least, most = joining.stack(list(input.detach().aminmax())).tolist()
+        if is_read:
+            array = input.detach()._array()
+            least, most = int(array.min()), int(array.max())
+        else:
+            least, most = joining.stack(list(input.detach().aminmax())).tolist()
     if input.dim() != 1 or not is_integral or least < 0:
         raise RuntimeError(
             f"bincount only supports 1-d non-negative integral inputs.{at_user_line()}"
         )
     if minlength < 0:
         raise RuntimeError(f"minlength should be >= 0, got {minlength}{at_user_line()}")
+    if weights is None and is_read and input.numel():
+        array = np.bincount(array.astype(np.int64, copy=False), minlength=minlength)
+        return beside(array.astype(np.int64, copy=False), input)
     if weights is None:
         weights = ones(input.shape, dtype=dtypes.int64, device=input.device)
     elif weights.dtype is not dtypes.float32:

@@ -55,9 +55,9 @@ def _calibrate() -> tuple[int, int]:
     return mapped, walked
 
 
-_OF_AN_EPOCH: tuple[Any, ...] = (
-    handles, leaves, storages, windows, variables, scalars, drawn, counted, freed, contexts,
-    mutated, hooked, fallible,
+_SELDOM_USED: tuple[Any, ...] = (
+    storages, windows, variables, scalars, drawn, counted, freed, contexts, mutated, hooked,
+    fallible,
 )  # fmt: skip
 # The result of getrefcount for an object that only a list holds: by map(), and in a comprehension.
 BASE_COUNT, WALKED_COUNT = _calibrate()
@@ -83,7 +83,8 @@ def flush(update: Update | None = None) -> None:
         written: in PyTorch the error would have come before the step.
     """
     threads.claim()
-    _check(None)
+    if _refusal is not None:
+        _check(None)
     if clock.holding or not (handles or storages or leaves):
         return
     grad = graph.grad_enabled()
@@ -176,15 +177,17 @@ class _Outcome:
     avals: of the nodes. collects: which of them collect gradients.
     tracked: places of those that can be differentiated later.
     plans: plans that compute them, by the other nodes to save and the calls that can fail.
+    usual: the plan where there are none of either.
     """
 
-    __slots__ = ("avals", "collects", "plans", "tracked")
+    __slots__ = ("avals", "collects", "plans", "tracked", "usual")
 
     def __init__(self, nodes: tuple[Node, ...]):
         self.avals = [(n.shape, n.dtype, n.device or "cpu") for n in nodes]
         self.collects = [n.op is ops.variable for n in nodes]
         self.tracked = [i for i, n in enumerate(nodes) if n.requires_grad and not self.collects[i]]
-        self.plans: dict[tuple[tuple[Node, ...], tuple[Node, ...]], Computer] = {}
+        self.plans: dict[tuple[tuple[Node, ...], tuple[Node, ...]], Computer | Apart] = {}
+        self.usual: Computer | Apart | None = None
 
 
 _outcomes: dict[tuple[Node, ...], _Outcome] = {}
@@ -198,25 +201,42 @@ def _flush(update: Update | None) -> Exception | None:
     outcome = _outcomes.get(nodes)
     if outcome is None:
         outcome = _outcomes[nodes] = _Outcome(nodes)
-    histories = histories_of(live, nodes, outcome.tracked) if outcome.tracked else {}
-    kept = {i: h for i, h in histories.items() if not h.is_freed} if histories else {}
-    extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
-    checked = tuple(fallible) if fallible else ()
-    plan: Computer | Apart | None = outcome.plans.get((extra, checked))
-    if (plan is None and (nodes or extra or checked)) or (plan is not None and plan.due):
-        roots = (*nodes, *extra)
-        try:
-            plan = outcome.plans[extra, checked] = tiers.plan_for(roots, checked)
-        except Exception as error:  # a compiler error: compute what can be compiled
-            if debug.level():
-                print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
-            plan = Apart(roots, checked)
+    histories: dict[int, History] = {}
+    kept: dict[int, History] = {}
+    if outcome.tracked:
+        histories = histories_of(live, nodes, outcome.tracked)
+        kept = {i: h for i, h in histories.items() if not h.is_freed}
+    plan = outcome.usual
+    if plan is None or plan.due or kept or fallible:
+        plan = _plan_for(outcome, nodes, kept)
     buffers = [b for _, _, b in leaves]
     donated = _donations(live, replaced) if replaced and not kept else ()
     if not donated:
         return _complete(plan, buffers, (), live, outcome, histories, kept, update)
     with interrupts.deferred():
         return _complete(plan, buffers, donated, live, outcome, histories, kept, update)
+
+
+def _plan_for(
+    outcome: _Outcome, nodes: tuple[Node, ...], kept: dict[int, History]
+) -> Computer | Apart | None:
+    """What computes live nodes, saves what histories need and makes the checks of the epoch; None
+    if there is nothing to do."""
+    extra = tuple(dict.fromkeys(n for h in kept.values() for n in h.saved_nodes)) if kept else ()
+    checked = tuple(fallible) if fallible else ()
+    plan = outcome.plans.get((extra, checked))
+    roots = (*nodes, *extra)
+    if (plan is None and (roots or checked)) or (plan is not None and plan.due):
+        try:
+            plan = tiers.plan_for(roots, checked)
+        except Exception as error:  # a compiler error: compute what can be compiled
+            if debug.level():
+                print(f"tilewright: {len(roots)} values one by one: {error}", file=sys.stderr)
+            plan = Apart(roots, checked)
+        outcome.plans[extra, checked] = plan
+    if not (extra or checked):
+        outcome.usual = plan
+    return plan
 
 
 class Apart:
@@ -278,10 +298,18 @@ def _complete(
     # Interrupted steps are started again: half a flush must not remain.
     if kept and plan is not None:
         _surely(keep, kept, plan.recorded, values, live)
-    _surely(_hand_out, live, outcome, histories, values, error is not None)
+    try:
+        _hand_out(live, outcome, histories, values, error is not None)
+    except BaseException:
+        _hand_out(live, outcome, histories, values, error is not None)
+        raise
     if error is not None:
         _surely(_forget_missing_gradients)
-    _surely(_end_epoch)
+    try:
+        _end_epoch()
+    except BaseException:
+        _end_epoch()
+        raise
     return error
 
 
@@ -407,9 +435,12 @@ def _end_epoch() -> None:
         storage._views.clear()
     for storage in windows:
         storage._views.clear()
-    for each in _OF_AN_EPOCH:
-        if each:
-            each.clear()
+    handles.clear()
+    leaves.clear()
+    if any(_SELDOM_USED):
+        for each in _SELDOM_USED:
+            if each:
+                each.clear()
     clock.number += 1
     clock.differentiated = clock.stepped = False
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES

@@ -140,7 +140,7 @@ def zero_index(x: Node) -> Node:
     return expand(constant(0, int64, x.device), x.shape)
 
 
-def _argsort_numpy(x: Any, axis: int, descending: bool) -> Any:
+def positions_in_order(x: Any, axis: int, descending: bool) -> Any:
     # NumPy has no order with NaN for the dtypes of ml_dtypes.
     key = x.astype(np.float32) if x.dtype.kind == "V" else x
     if not descending:
@@ -150,7 +150,7 @@ def _argsort_numpy(x: Any, axis: int, descending: bool) -> Any:
     return x.shape[axis] - 1 - order
 
 
-argsort_op = _integer("argsort", _argsort_numpy, ("axis", "descending"))
+argsort_op = _integer("argsort", positions_in_order, ("axis", "descending"))
 
 
 def argsort(x: Node, axis: int, descending: bool = False) -> Node:

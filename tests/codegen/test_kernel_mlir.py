@@ -156,13 +156,13 @@ def folds() -> Kernel:
 
 def scans() -> Kernel:
     x = load(buffer("x", (6, 5)), at((P, R), (6, 5)))
-    order = Sort(x, R, True, dt.int64)
+    order = Sort(x, R, True, 5, dt.int64)
     running = [Scan(op, x, R, x.dtype) for op in SCANS]
     total = reduce(lambda a, b: apply("add", a, b), running)
     stores = (
         Store(buffer("y", (6, 5)), at((P, R), (6, 5)), total),
         Store(buffer("z", (6, 5), dt.int64), at((P, R), (6, 5)), order),
-        Store(buffer("w", (6, 5), dt.int64), at((P, R), (6, 5)), Sort(x, R, False, dt.int64)),
+        Store(buffer("w", (6, 5), dt.int64), at((P, R), (6, 5)), Sort(x, R, False, 3, dt.int64)),
     )
     return Kernel("scans", (P,), (R,), stores)
 

@@ -211,3 +211,19 @@ def test_a_launch_that_fails_among_many_made_by_one_call():
         wrong.tolist()
     if devices.get("cpu").runs(tiers.plans()[-1].segments[0].launches):
         assert tiers.plans()[-1].segments[0].runs
+
+
+def test_large_memory_begins_at_a_cache_line() -> None:
+    """Results, copies, and what is made of arrays; free memory is handed out again."""
+    x = tilewright.tensor(np.ones(100_000, np.float32))
+    total = x + 1
+    copied = total.clone()
+    recording.flush()
+    assert not any(t._buffer.ctypes.data % 64 for t in (x, total, copied))
+    assert x.numpy() is not x._buffer and np.shares_memory(x.numpy(), x._buffer)
+    device = devices.get("cpu")
+    first = device.empty((50_000,), tilewright.float32)
+    address = first.ctypes.data
+    assert device.empty((50_000,), tilewright.float32).ctypes.data != address
+    del first
+    assert device.empty((50_000,), tilewright.float32).ctypes.data == address

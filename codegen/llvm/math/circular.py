@@ -1,4 +1,5 @@
-"""Circular functions and their inverses, for float32 by way of float64.
+"""Circular functions and their inverses. Those of two arguments, the tangent and large arguments go
+by way of float64.
 
 Coefficients: tools/fit_math.py.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from .expression import Expr, fma, polynomial, rarely, where, wide
+from .expression import Expr, fma, function, polynomial, rarely, where, wide
 
 NAN = math.nan
 
@@ -37,6 +38,47 @@ _ATAN = (
     0.19999998916343023,
     -0.3333333333143878,
 )
+
+# The same for float32, with atan for |z| <= 1, and asin(z) = z + z y P(y) for z^2 <= 1 / 2.
+_SIN32 = (
+    2.7249430185299884e-06,
+    -0.0001984008291000507,
+    0.008333331867623304,
+    -0.16666666663837051,
+)
+_COS32 = (
+    -2.7300545545861007e-07,
+    2.4800597184466e-05,
+    -0.0013888887666102256,
+    0.04166666666430598,
+)
+_ATAN32 = (
+    0.0014886919393047597,
+    -0.009144629760592396,
+    0.026305001110062377,
+    -0.04896051402709067,
+    0.07031914250029966,
+    -0.08931826777381315,
+    0.11088261628735159,
+    -0.1428400379473353,
+    0.19999949321141888,
+    -0.3333333308107325,
+)
+_ASIN32 = (
+    0.12755473319085808,
+    -0.17573577175384458,
+    0.1432709870001493,
+    -0.038472487065172284,
+    0.029778351238303916,
+    0.02062195944001695,
+    0.030521241059581684,
+    0.04463729636002934,
+    0.07500008523030867,
+    0.1666666664531074,
+)
+
+# pi / 2 in pieces of float32, each with what the ones before it lack.
+_HALF_PI = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 
 # 2 / pi in pieces of 24 bits, the first worth 2^-24: enough for the largest float32.
 _TWO_OVER_PI = (
@@ -81,19 +123,43 @@ def _signed(value: Expr, quadrant: Expr) -> Expr:
     return (value.bits() ^ quadrant.shift_right(1).shift_left(63)).bits()
 
 
-@wide("sin")
+def _sin_cos32(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """The same in float32."""
+    n = (x * (2 / math.pi)).round()
+    r = x
+    for piece in _HALF_PI:
+        r = fma(n, -piece, r)
+    quadrant = (n + 1.5 * 2.0**23).bits()
+    # Up to here n has so few bits that the pieces make up for the digits that cancel.
+    r, quadrant = rarely(x.abs() > 2.0**12, (r, quadrant), lambda: _reduced32(x))
+    y = r * r
+    sin = fma(polynomial(y, _SIN32) * y, r, r)
+    cos = fma(polynomial(y, _COS32) * y, y, fma(y, -0.5, 1.0))
+    return sin, cos, quadrant
+
+
+def _reduced32(x: Expr) -> tuple[Expr, Expr]:
+    r, quadrant = _reduced(x.to("fpext", "double"))
+    return r.to("fptrunc", "float"), quadrant.to("trunc", "i32")
+
+
+def _signed32(value: Expr, quadrant: Expr) -> Expr:
+    return (value.bits() ^ quadrant.shift_right(1).shift_left(31)).bits()
+
+
+@function("sin")
 def sin(x: Expr) -> Expr:
-    """0.51 ulp."""
-    s, c, quadrant = _sin_cos(x)
-    out = _signed(where((quadrant & 1).equals(0), s, c), quadrant)
+    """1.6 ulp."""
+    s, c, quadrant = _sin_cos32(x)
+    out = _signed32(where((quadrant & 1).equals(0), s, c), quadrant)
     return where(x.equals(0.0), x, out)
 
 
-@wide("cos")
+@function("cos")
 def cos(x: Expr) -> Expr:
-    """0.51 ulp."""
-    s, c, quadrant = _sin_cos(x)
-    return _signed(where((quadrant & 1).equals(0), c, s), quadrant + 1)
+    """1.6 ulp."""
+    s, c, quadrant = _sin_cos32(x)
+    return _signed32(where((quadrant & 1).equals(0), c, s), quadrant + 1)
 
 
 @wide("tan")
@@ -131,22 +197,47 @@ def atan2(y: Expr, x: Expr) -> Expr:
     return _atan2(y, x)
 
 
-@wide("atan")
+def _from_half_pi(x: Expr) -> Expr:
+    """pi / 2 - x."""
+    return _HALF_PI[0] - (x - _HALF_PI[1])
+
+
+@function("atan")
 def atan(x: Expr) -> Expr:
-    """0.51 ulp."""
-    return _atan2(x, x.like(1.0))
+    """1.5 ulp."""
+    size = x.abs()
+    steep = size > 1.0
+    z = where(steep, 1.0 / size, size)
+    y = z * z
+    out = fma(polynomial(y, _ATAN32) * y, z, z)
+    return where(steep, _from_half_pi(out), out).copysign(x)
 
 
-@wide("asin")
+def _asin_parts(x: Expr) -> tuple[Expr, Expr]:
+    """Whether |x| is large, and asin of |x|, or of sqrt((1 - |x|) / 2) if it is."""
+    size = x.abs()
+    large = size > 0.70710678  # so that what is taken from pi / 2 is no more than what remains
+    y = where(large, fma(size, -0.5, 0.5), size * size)
+    z = where(large, y.sqrt(), size)
+    return large, fma(polynomial(y, _ASIN32) * y, z, z)
+
+
+@function("asin")
 def asin(x: Expr) -> Expr:
-    """0.51 ulp."""
-    return _atan2(x, ((1.0 - x) * (x + 1.0)).sqrt())
+    """1.5 ulp."""
+    large, out = _asin_parts(x)
+    return where(large, _from_half_pi(out * 2.0), out).copysign(x)
 
 
-@wide("acos")
+@function("acos")
 def acos(x: Expr) -> Expr:
-    """0.51 ulp."""
-    return _atan2(((1.0 - x) * (x + 1.0)).sqrt(), x)
+    """1.5 ulp."""
+    large, out = _asin_parts(x)
+    below = x < 0.0
+    out = where(large, out * 2.0, out)
+    near = _from_half_pi(where(below, -out, out))
+    far = where(below, 2 * _HALF_PI[0] - (out - 2 * _HALF_PI[1]), out)
+    return where(large, far, near)
 
 
 @wide("fmod", 2)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from .expression import Expr, fma, function, polynomial, where, wide
+from .expression import Expr, fma, function, polynomial, rarely, where, wide
 
 INF, NAN = math.inf, math.nan
 
@@ -23,20 +24,63 @@ _LOG32 = (
 )
 
 
+def _parts32(x: Expr) -> tuple[Expr, Expr, Expr, Expr]:
+    """n, f, f^2 and p with x = 2^n (1 + f) and log(1 + f) = f - f^2 / 2 + p, for a normal x."""
+    bits = x.bits() - 0x3F3504F3
+    n = bits.shift_right(23, signed=True).to("sitofp", "float")
+    f = ((bits & 0x7FFFFF) + 0x3F3504F3).bits() - 1.0
+    square = f * f
+    return n, f, square, polynomial(f, _LOG32) * f * square
+
+
+def _with_edges(x: Expr, of: Callable[[Expr], Expr], offset: float) -> Expr:
+    """`of` for a normal x above 0, and the right values elsewhere. offset: what `of` gains if its
+    argument grows by 2^23."""
+    usual = (x >= 2.0**-126) & (x < INF)
+
+    def seldom() -> tuple[Expr]:
+        return (_edges(x, where(x < 2.0**-126, of(x * 2.0**23) - offset, of(x))),)
+
+    return rarely(~usual, (of(x),), seldom)[0]
+
+
 @function("log", inline=True)
 def log(x: Expr) -> Expr:
     """1 ulp. x = 2^n (1 + f); n log(2) is added in two parts."""
-    tiny = x < 2.0**-126
-    bits = where(tiny, x * 2.0**23, x).bits() - 0x3F3504F3
-    n = bits.shift_right(23, signed=True).to("sitofp", "float")
-    n = where(tiny, n - 23.0, n)
-    f = ((bits & 0x7FFFFF) + 0x3F3504F3).bits() - 1.0
-    square = f * f
-    p = polynomial(f, _LOG32) * f * square
-    p = fma(n, 1.428606765330187045e-06, p)
-    out = fma(square, -0.5, p) + f
-    out = fma(n, 0.693145751953125, out)
-    return _edges(x, out)
+
+    def of(x: Expr) -> Expr:
+        n, f, square, p = _parts32(x)
+        p = fma(n, 1.428606765330187045e-06, p)
+        return fma(n, 0.693145751953125, fma(square, -0.5, p) + f)
+
+    return _with_edges(x, of, 23 * math.log(2))
+
+
+def _log_of_base(x: Expr, factor: tuple[float, float], two: tuple[float, float]) -> Expr:
+    """log(x) times a factor. factor, two: the factor, and it times log(2), in two parts each."""
+
+    def of(x: Expr) -> Expr:
+        n, f, square, p = _parts32(x)
+        small = fma(f, factor[1], fma(square, -0.5, p) * factor[0])
+        if two[1]:
+            small = fma(n, two[1], small)
+        return fma(n, two[0], fma(f, factor[0], small))
+
+    return _with_edges(x, of, 23 * (two[0] + two[1]))
+
+
+@function("log2", inline=True)
+def log2(x: Expr) -> Expr:
+    """1.5 ulp."""
+    return _log_of_base(x, (1.4426950216293335, 1.925963033500011e-08), (1.0, 0.0))
+
+
+@function("log10", inline=True)
+def log10(x: Expr) -> Expr:
+    """1.5 ulp."""
+    return _log_of_base(
+        x, (0.4342944920063019, -1.0103049952192578e-08), (0.301025390625, 4.605038981195214e-06)
+    )
 
 
 def _edges(x: Expr, out: Expr) -> Expr:
@@ -81,18 +125,6 @@ def log1p64(x: Expr) -> Expr:
     u = x + 1.0
     lost = where(u.equals(INF), 0.0, (x - (u - 1.0)) / u)
     return u.call("log_near") + lost
-
-
-@wide("log2")
-def log2(x: Expr) -> Expr:
-    """0.51 ulp."""
-    return x.call("log_near") * (1 / math.log(2))
-
-
-@wide("log10")
-def log10(x: Expr) -> Expr:
-    """0.51 ulp."""
-    return x.call("log_near") * (1 / math.log(10))
 
 
 @function("log1p")

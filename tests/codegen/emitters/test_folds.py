@@ -101,9 +101,9 @@ def test_sort(descending: bool, dtype: DType) -> None:
     x = x.T.astype(np.float64)
     if dtype is dt.float32:
         x[1:3, 0], x[4, 2] = np.nan, np.inf
-    value = Sort(load(b, of(r) * 4 + of(p)), r, descending, dt.int64)
+    value = Sort(load(b, of(r) * 4 + of(p)), r, descending, 6, dt.int64)
     run(Kernel("sort", (p,), (r,), (Store(y, at((p, r), (4, 6)), value),)), x=x)
-    same = Sort(const(1, dtype), r, descending, dt.int64)
+    same = Sort(const(1, dtype), r, descending, 6, dt.int64)
     run(Kernel("sort", (p,), (r,), (Store(y, at((p, r), (4, 6)), same),)))
 
 
