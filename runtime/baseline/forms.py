@@ -19,7 +19,7 @@ from tilewright.ir.numeric import special
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import maps
+from . import convolutions, maps
 
 Form = Callable[..., Any]
 """form(*arrays) -> an array of the node's shape and dtype. It may be a view of an operand."""
@@ -270,6 +270,12 @@ def _pad(node: Node) -> Form:
     return pad
 
 
+def _convolution(node: Node) -> Form:
+    if convolutions.has_form(node):
+        return convolutions.form_of(node)
+    return functools.partial(_evaluated, node)
+
+
 def _random_bits(node: Node) -> Form:
     draw, shape = maps.random_bits(), tuple(node.shape)
     if draw is None:
@@ -293,4 +299,7 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.max_op: _extremum(np.maximum),
     ops.min_op: _extremum(np.minimum),
     ops.matmul: _matmul,
+    ops.conv: _convolution,
+    ops.conv_input_grad: _convolution,
+    ops.conv_weight_grad: _convolution,
 }

@@ -25,6 +25,7 @@ from .. import devices
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.machine import Machine
 
+    from ..native.jit import Linked
     from ..native.launch import Flat
     from ..native.pack import Layout
 
@@ -104,11 +105,30 @@ def _bits() -> Graph:
     return ops.random_bits(ops.scalar(0, int64), ops.scalar(1, int64), Size((_MANY,))), ()
 
 
+def _has_code() -> bool:
+    """Whether the engine of the CPU runs native code."""
+    device: Any = devices.get("cpu")
+    found: bool = device.target.emitter == LLVM.emitter
+    return found
+
+
+def linked(name: str, text: Callable[[], str]) -> Linked | None:
+    """A module with a function `kernel`, from the pack or compiled now; None if the engine of the
+    CPU runs no native code."""
+    if not _has_code():
+        return None
+    from ..native import host, jit, pack
+
+    image = pack.image(name)
+    if image is not None:
+        return jit.link_image(name, image, "kernel")
+    return jit.link(text() + host.machine().attributes, "kernel")
+
+
 def _kernel(name: str, graph: Callable[[], Graph]) -> Flat | None:
     """A kernel from the pack, or compiled now; None if the engine of the CPU computes it by
     NumPy."""
-    device: Any = devices.get("cpu")
-    if device.target.emitter != LLVM.emitter:
+    if not _has_code():
         return None
     from ..native import host, jit, launch, pack
 

@@ -18,7 +18,7 @@ from tilewright.ir.ops.marker import MARKERS
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 
-from . import composites
+from . import composites, convolutions
 from .forms import Form, form_of
 
 Step = tuple[Form, list[int], int, tuple[int, ...]]
@@ -31,7 +31,7 @@ _FREED_FROM = 1 << 20
 
 
 _MOST_WINDOWS = 1 << 26
-"""Elements of all windows of a convolution up to which they are written to memory."""
+"""Elements of all windows of a convolution up to which the reference writes them to memory."""
 
 
 _MOST_SCORES = 1 << 24
@@ -196,7 +196,7 @@ def _form(node: Node) -> tuple[Form, int]:
             form = form_of(node)
         else:
             raise CannotRun(f"{op.name} needs a compiled plan")
-    if op.convolution and _windows(node) > _MOST_WINDOWS:
+    if op.convolution and _windows(node) > _MOST_WINDOWS and not convolutions.has_form(node):
         raise CannotRun("the windows of a convolution take too much memory")
     moves = kind is Kind.MOVEMENT
     return form, 0 if moves else math.prod(node.shape) * node.dtype.itemsize

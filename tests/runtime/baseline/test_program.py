@@ -202,7 +202,3 @@ def test_what_only_a_plan_computes_is_refused() -> None:
     long = [ops.leaf(i, Size((2, 4, 2000, 8)), dtypes.float32) for i in range(3)]
     with pytest.raises(CannotRun, match="scores"):
         Program([ops.scaled_dot_product_attention(*long)])
-    x = ops.leaf(0, Size((1, 1, 9000)), dtypes.float32)
-    w = ops.leaf(1, Size((9, 1, 8000)), dtypes.float32)
-    with pytest.raises(CannotRun, match="windows"):
-        Program([ops.conv(ops.expand(x, (20, 1, 9000)), w, (1,), ((0, 0),), (1,), 1)])
