@@ -100,7 +100,7 @@ def test_no_samples() -> None:
 def test_the_reference_is_not_asked_for_too_many_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolutions, "has_form", lambda node: False)
     x, w = (
-        ops.leaf(i, Size(s), dtypes.float32) for i, s in enumerate(((1, 1, 9000), (9, 1, 8000)))
+        ops.leaf(i, Size(s), dtypes.float32) for i, s in enumerate(((20, 1, 9000), (9, 1, 8000)))
     )
     with pytest.raises(CannotRun, match="windows"):
         Program([ops.conv(x, w, (1,), ((0, 0),), (1,), 1)])
