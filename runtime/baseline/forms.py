@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, HALVES, DType, accumulator, float32, float64
+from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import elementwise_function, evaluate
 
 from . import convolutions, maps
+from .sums import total
 
 Form = Callable[..., Any]
 """form(*arrays) -> an array of the node's shape and dtype. It may be a view of an operand."""
@@ -162,25 +163,13 @@ def _cat(node: Node) -> Form:
 
 def _fold(ufunc: Any) -> Callable[[Node], Form]:
     def make(node: Node) -> Form:
-        (axes,), np_dtype = node.attrs, node.dtype.np
-        wide = summed_in(node.operands[0], axes)
-        if wide is node.dtype:
-            return lambda x: ufunc.reduce(x, axes, np_dtype, None, True)
-        return lambda x: ufunc.reduce(x, axes, wide.np, None, True).astype(np_dtype)
+        found = total(node.operands[0], node.attrs[0], ufunc)
+        if node.dtype not in HALVES:
+            return found
+        np_dtype = node.dtype.np
+        return lambda x: found(x).astype(np_dtype)
 
     return make
-
-
-_LONG = 64
-
-
-def summed_in(x: Node, axes: Sequence[int]) -> DType:
-    """The dtype in which NumPy is to sum `x`. It adds pairs of pairs only along the last axis;
-    along others a long sum of float32 is taken in float64."""
-    if x.dtype is float32:
-        others = math.prod([x.shape[a] for a in axes if a != x.rank - 1])
-        return float64 if others >= _LONG else float32
-    return accumulator(x.dtype)
 
 
 def _extremum(ufunc: Any) -> Callable[[Node], Form]:

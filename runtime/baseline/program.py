@@ -122,6 +122,7 @@ class Program:
                     if shared is None:
                         shared = self._shared[key] = self._step(stage, operands)
                     operands = [*operands, shared]
+                self._bytes += _bytes(node)
                 return self._step(last, operands)
             known = node.memo["baseline"] = _form(node)
         form, size = known
@@ -198,8 +199,11 @@ def _form(node: Node) -> tuple[Form, int]:
             raise CannotRun(f"{op.name} needs a compiled plan")
     if op.convolution and _windows(node) > _MOST_WINDOWS and not convolutions.has_form(node):
         raise CannotRun("the windows of a convolution take too much memory")
-    moves = kind is Kind.MOVEMENT
-    return form, 0 if moves else math.prod(node.shape) * node.dtype.itemsize
+    return form, 0 if kind is Kind.MOVEMENT else _bytes(node)
+
+
+def _bytes(node: Node) -> int:
+    return math.prod(node.shape) * node.dtype.itemsize
 
 
 def _in_order(roots: Sequence[Node], known: Container[Node]) -> list[Node]:
