@@ -60,6 +60,8 @@ def elementwise(op: Op, dtypes: Sequence[DType], dtype: DType) -> Form:
     ready = maps.native(op, dtypes, dtype)
     if ready is not None:
         return ready
+    if op is ops.where:
+        return maps.where(dtype)
     function = elementwise_function(op, len(dtypes))
     np_dtype = dtype.np
     probe = function(*[np.ones(1, d.np) for d in dtypes], np_dtype)
@@ -75,7 +77,6 @@ _UFUNCS: dict[Op, Any] = {
     ops.neg: np.negative,
     ops.abs: np.abs,
     ops.sqrt: np.sqrt,
-    ops.where: np.where,
     ops.maximum: np.maximum,
     ops.minimum: np.minimum,
     ops.eq: np.equal,

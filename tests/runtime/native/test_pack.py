@@ -44,10 +44,12 @@ def test_kernels_are_those_compiled_for_this_machine(own: Path) -> None:
         ready = launch.Flat(layout, jit.link_image(name, image, "kernel"))
         compiled = launch.Flat(layout, jit.link(code, "kernel"))
         if name == "random bits":
-            arrays, dtype, numbers = [], np.dtype(np.uint32), (5, 7)
+            arrays, dtype, numbers = [], np.dtype(np.uint32), [5, 7]
         else:
-            dtype, numbers = np.dtype(name.split()[1]), ()
+            dtype, numbers = np.dtype(name.split()[-1]), [0.5] * len(layout.scalars)
             arrays = [rng.uniform(-5, 5, 70_001).astype(dtype) for _ in layout.order]
+            if name.startswith("where"):
+                arrays = [arrays[0] > 0 if i == 0 else a for i, a in zip(layout.order, arrays)]
         for size in (1, 15, 70_001):
             both = [np.empty(size, dtype) for _ in range(2)]
             for kernel, out in zip((ready, compiled), both, strict=True):
