@@ -25,7 +25,7 @@ from tilewright.ir.ops.attention import (
 from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op
 from tilewright.ir.ops.normalization import batch_norm_op, layer_norm_op
 
-from . import sums
+from . import folds
 from .forms import Form, elementwise
 
 
@@ -146,7 +146,7 @@ def _normal(then: Callable[..., Form], at: int = 0) -> Callable[[Node], Parts | 
             return None
         x, eps = node.operands[at], node.attrs[-1]
         axes = _normalized_axes(node)
-        total, products, count = sums.total(x, axes), sums.products(x, axes), _count(x, axes)
+        total, products, count = folds.total(x, axes), folds.products(x, axes), _count(x, axes)
 
         def moments(*arrays: Any) -> Any:
             x = arrays[at]
@@ -213,7 +213,7 @@ def _scaled(node: Node, axes: tuple[int, ...]) -> Form:
 
 def _normalize_grad(node: Node, axes: tuple[int, ...]) -> Form:
     x = node.operands[1]
-    total, products, count = sums.total(x, axes), sums.products(x, axes), _count(x, axes)
+    total, products, count = folds.total(x, axes), folds.products(x, axes), _count(x, axes)
 
     def normalize_grad(g: Any, x: Any, moments: Any) -> Any:
         # (g - mean(g) - y mean(g y)) / scale, where y = (x - mean) / scale

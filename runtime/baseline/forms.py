@@ -19,8 +19,7 @@ from tilewright.ir.numeric import special
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import convolutions, maps
-from .sums import total
+from . import convolutions, folds, maps
 
 Form = Callable[..., Any]
 """form(*arrays) -> an array of the node's shape and dtype. It may be a view of an operand."""
@@ -164,7 +163,7 @@ def _cat(node: Node) -> Form:
 
 def _fold(ufunc: Any) -> Callable[[Node], Form]:
     def make(node: Node) -> Form:
-        found = total(node.operands[0], node.attrs[0], ufunc)
+        found = folds.total(node.operands[0], node.attrs[0], ufunc)
         if node.dtype not in HALVES:
             return found
         np_dtype = node.dtype.np
@@ -174,9 +173,13 @@ def _fold(ufunc: Any) -> Callable[[Node], Form]:
 
 
 def _extremum(ufunc: Any) -> Callable[[Node], Form]:
+    return lambda node: folds.extremum(node.operands[0], node.attrs[0], ufunc)
+
+
+def _place(ufunc: Any) -> Callable[[Node], Form]:
     def make(node: Node) -> Form:
-        axes = node.attrs[0]
-        return lambda x: ufunc.reduce(x, axes, None, None, True)
+        found = folds.place(node.operands[0], node.attrs[0], ufunc)
+        return functools.partial(_evaluated, node) if found is None else found
 
     return make
 
@@ -288,6 +291,8 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.prod_op: _fold(np.multiply),
     ops.max_op: _extremum(np.maximum),
     ops.min_op: _extremum(np.minimum),
+    ops.argmax: _place(np.maximum),
+    ops.argmin: _place(np.minimum),
     ops.matmul: _matmul,
     ops.conv: _convolution,
     ops.conv_input_grad: _convolution,
