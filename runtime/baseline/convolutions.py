@@ -31,6 +31,9 @@ _BLOCK = 1 << 18
 _LEAST, _MOST = 128, 512
 """Places of a block: products of fewer columns are slow, and more gain nothing."""
 
+_LANES = 16
+"""What a part of the places of a sample is a multiple of, except the last one."""
+
 
 def has_form(node: Node) -> bool:
     """Whether a convolution or a gradient of one has a form; else the reference computes it."""
@@ -103,11 +106,13 @@ class _Windows:
     def blocks(self) -> Iterator[tuple[Any, tuple[int, int, int, int]]]:
         """(index, block) of each block of the output, which is [n, groups, o / groups, places]."""
         together = max(self.fitting // self.places, 1)
+        parts = -(-self.places // self.fitting)
+        step = -(-self.places // (parts * _LANES)) * _LANES
         for i in range(0, self.samples, together):
             n = min(together, self.samples - i)
             samples = i if n == 1 else slice(i, i + n)
-            for j in range(0, self.places, self.fitting):
-                count = min(self.fitting, self.places - j)
+            for j in range(0, self.places, step):
+                count = min(step, self.places - j)
                 yield (samples, ..., slice(j, j + count)), (i, n, j, count)
 
     def memory(self, block: Ints) -> Any:
