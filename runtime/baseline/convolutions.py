@@ -164,12 +164,14 @@ def _input_grad(node: Node) -> Form:
     shape, np_dtype = tuple(node.shape), node.dtype.np
     windows = _Windows(shape, w.shape[2:], g.shape[2:], node.dtype, *attrs)
     add, blocks = windows.mover(True), list(windows.blocks())
+    # BLAS is slow at products of a column by a row.
+    product = np.multiply if g.shape[1] == windows.groups else np.matmul
 
     def input_grad(g: Any, w: Any) -> Any:
         weights = w.reshape(windows.groups, -1, windows.rows).swapaxes(1, 2)
         whole, out = windows.by_groups(g), np.zeros(shape, np_dtype)
         for where, block in blocks:
-            add(np.matmul(weights, _columns(whole[where])), out, *block)
+            add(product(weights, _columns(whole[where])), out, *block)
         return out
 
     return input_grad

@@ -35,6 +35,9 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
         return _one_by_one(terms, ufunc)
     shape, others, kept = _rows(x, axes)
     many = x.dtype is float32 and math.prod([shape[a] for a in others]) >= _LONG
+    leading = sorted(axes) == list(range(len(axes))) and len(axes) < x.rank
+    if many and leading and ufunc is np.add:
+        return _by_blocks(math.prod([x.shape[a] for a in axes]), kept)
     if not many or shape[-1] < _ROW:
         wide = np.dtype(np.float64) if many else np_dtype
         order: Any = "C" if shape[-1] >= _LONG else "K"
@@ -50,6 +53,21 @@ def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], 
         return ufunc.reduce(sums, others, np.float64).astype(np_dtype).reshape(kept)
 
     return total
+
+
+def _by_blocks(count: int, kept: tuple[int, ...]) -> Callable[[Any], Any]:
+    """The sum of so many rows of float32: blocks of them as they are, and the blocks in float64."""
+    whole = count // _LONG * _LONG
+
+    def fold(a: Any) -> Any:
+        rows = a.reshape(count, -1)
+        sums = np.add.reduce(rows[:whole].reshape(whole // _LONG, _LONG, -1), 1)
+        found = np.add.reduce(sums, 0, np.float64)
+        if whole < count:
+            found += np.add.reduce(rows[whole:], 0)
+        return found.astype(np.float32).reshape(kept)
+
+    return fold
 
 
 def products(x: Node, axes: Sequence[int]) -> Callable[[Any, Any], Any]:

@@ -210,7 +210,8 @@ def _gather(node: Node) -> Form:
     return gather
 
 
-_FEW = 32
+_FEW, _WIDE = 32, 256
+"""The most rows, and the least elements of a row, that are added one by one."""
 
 
 def _scatter(node: Node) -> Form:
@@ -220,22 +221,24 @@ def _scatter(node: Node) -> Form:
     if not plain or node.dtype not in (float32, float64) or 0 in node.operands[1].shape:
         return functools.partial(_evaluated, node)
     size = node.shape[0]
-    rows = (math.prod(node.operands[2].shape), *node.shape[1:])
+    shape, rows = tuple(node.shape), (math.prod(node.operands[2].shape), math.prod(node.shape[1:]))
+    one_by_one = rows[0] <= _FEW or rows[1] >= _WIDE
 
     def scatter(base: Any, values: Any, index: Any) -> Any:
         at, values = np.ravel(index), values.reshape(rows)
         if at.min() < 0 or at.max() >= size:
             raise IndexError("a position is out of range")
-        out = np.array(base)
-        if rows[0] <= _FEW:
+        out = np.array(base, order="C").reshape(size, rows[1])
+        if one_by_one:
+            targets = list(out)
             for i, row in zip(at.tolist(), values, strict=True):
-                out[i] += row
-            return out
+                np.add(targets[i], row, targets[i])
+            return out.reshape(shape)
         order = np.argsort(at, kind="stable")
         at = at[order]
         begins = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
         out[at[begins]] += np.add.reduceat(values[order], begins, 0)
-        return out
+        return out.reshape(shape)
 
     return scatter
 

@@ -151,7 +151,7 @@ def test_composites_are_near_kernels(each: Case, dtype: dtypes.DType) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 31, 500])
-@pytest.mark.parametrize("wide", [(), (5,), (2, 3)])
+@pytest.mark.parametrize("wide", [(), (5,), (2, 3), (300,)])
 def test_rows_are_added_where_they_belong(count: int, wide: tuple[int, ...]) -> None:
     rng = np.random.default_rng(count)
     base, values = rng.normal(size=(40, *wide)), rng.normal(size=(count, 2, *wide))
