@@ -1,8 +1,8 @@
 """Forms of convolutions and their gradients: products of matrices over windows.
 
-Windows are written to memory, or added from there, for a block of the output at a time, which stays
-in the processor's cache. A native piece of code moves them, for any sizes
-(codegen/llvm/windows.py). Where images are small, a block is of several samples.
+Windows are written to memory, or added from there, for a block of the output at a time: some
+places of a sample, or several samples. A native piece of code moves them, for any sizes
+(codegen/llvm/windows.py).
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from . import maps
 
 Form = Callable[..., Any]
 
-_BLOCK = 1 << 18
-"""Elements of the windows of a block: 1 MB of float32."""
+_BLOCK = 1 << 21
+"""Elements of the windows of a block. Smaller ones are no faster on an idle machine, and on a busy
+one BLAS's threads wait for each other at the end of each product."""
 
-_LEAST, _MOST = 128, 512
-"""Places of a block: products of fewer columns are slow, and more gain nothing."""
+_LEAST, _MOST = 128, 2048
+"""Places of a block: products of fewer columns are slow, and so are those of many more."""
 
 _LANES = 16
 """What a part of the places of a sample is a multiple of, except the last one."""
@@ -106,6 +107,7 @@ class _Windows:
     def blocks(self) -> Iterator[tuple[Any, tuple[int, int, int, int]]]:
         """(index, block) of each block of the output, which is [n, groups, o / groups, places]."""
         together = max(self.fitting // self.places, 1)
+        together = -(-self.samples // -(-self.samples // together)) if self.samples else 1
         parts = -(-self.places // self.fitting)
         step = -(-self.places // (parts * _LANES)) * _LANES
         for i in range(0, self.samples, together):
@@ -115,10 +117,16 @@ class _Windows:
                 count = min(step, self.places - j)
                 yield (samples, ..., slice(j, j + count)), (i, n, j, count)
 
-    def memory(self, block: Ints) -> Any:
-        """Memory for the windows of a block, as matrices [groups, rows, places]."""
-        count = block[1] * block[3]
-        return np.empty((self.groups, self.rows, count), self.dtype.np)
+    def memory(self) -> Callable[[Ints], Any]:
+        """block -> memory for its windows, as matrices [groups, rows, places]; the same for all."""
+        most = max((n * count for _, (_, n, _, count) in self.blocks()), default=0)
+        room = np.empty(self.groups * self.rows * most, self.dtype.np)
+
+        def of(block: Ints) -> Any:
+            shape = (self.groups, self.rows, block[1] * block[3])
+            return room[: math.prod(shape)].reshape(shape)
+
+        return of
 
     def by_groups(self, g: Any) -> Any:
         """The output as [n, groups, o / groups, places]."""
@@ -141,10 +149,11 @@ def _conv(node: Node) -> Form:
 
     def conv(x: Any, w: Any) -> Any:
         x, weights = np.ascontiguousarray(x), w.reshape(windows.groups, -1, windows.rows)
+        memory = windows.memory()
         out = np.empty(shape, np_dtype)
         whole = windows.by_groups(out)
         for where, block in blocks:
-            seen = windows.memory(block)
+            seen = memory(block)
             copy(seen, x, *block)
             place = whole[where]
             if place.ndim == 3:
@@ -186,8 +195,9 @@ def _weight_grad(node: Node) -> Form:
 
     def weight_grad(g: Any, x: Any) -> Any:
         x, whole, total = np.ascontiguousarray(x), windows.by_groups(g), None
+        memory = windows.memory()
         for where, block in blocks:
-            seen = windows.memory(block)
+            seen = memory(block)
             copy(seen, x, *block)
             # BLAS is faster with the longer factor first, by more than it takes to turn the sum.
             found = np.matmul(seen, _columns(whole[where]).swapaxes(1, 2))
