@@ -180,7 +180,8 @@ def _input_grad(node: Node) -> Form:
         weights = w.reshape(windows.groups, -1, windows.rows).swapaxes(1, 2)
         whole, out = windows.by_groups(g), np.zeros(shape, np_dtype)
         for where, block in blocks:
-            add(product(weights, _columns(whole[where])), out, *block)
+            found = product(weights, _columns(whole[where]))
+            add(np.ascontiguousarray(found), out, *block)
         return out
 
     return input_grad

@@ -22,6 +22,7 @@ SIZES = [
     ((2, 2, 2100), (4, 1, 7), (3,), ((0, 4),), (2,), 2),
     ((70, 3, 4, 5), (4, 3, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
     ((1, 5, 33, 31), (7, 5, 3, 2), (2, 3), ((1, 0), (2, 1)), (1, 1), 1),
+    ((2, 6, 30), (6, 1, 3), (1,), ((1, 1),), (1,), 6),
     ((2, 6, 12, 12), (6, 1, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 6),
     ((2, 4, 9, 30), (6, 2, 2, 3), (2, 2), ((0, 1), (3, 3)), (3, 2), 2),
     ((2, 3, 4, 4), (5, 3, 1, 1), (2, 2), ((0, 0), (0, 0)), (1, 1), 1),
@@ -81,8 +82,9 @@ def test_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None
             _close(form(*[arrays[o.attrs[0]] for o in root.operands]), root, arrays)
 
 
-def test_operands_may_lie_in_any_order() -> None:
-    roots, arrays = _graph(SIZES[3], dtypes.float64)
+@pytest.mark.parametrize("each", SIZES, ids=lambda s: f"{s[0]} by {s[1]}")
+def test_operands_may_lie_in_any_order(each: Any) -> None:
+    roots, arrays = _graph(each, dtypes.float64)
     turned = [np.asfortranarray(a) for a in arrays]
     for ours, root in zip(Program(roots).run(turned, ()), roots, strict=True):
         _close(ours, root, arrays)
