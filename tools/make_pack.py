@@ -13,7 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tilewright.runtime import cache
-from tilewright.runtime.baseline import maps
+from tilewright.runtime.baseline import convolutions, maps
 from tilewright.runtime.native import host, jit, pack, source
 
 
@@ -23,6 +23,7 @@ def main() -> None:
         return
     kernels = list(maps.all_for(pack.MACHINE))
     codes = {name: code for name, _, code in kernels}
+    codes.update((name, code + pack.MACHINE.attributes) for name, code in convolutions.all_code())
     entry = source.text("x86_64")
     codes[cache.digest(entry)] = entry  # found by its text
     with ThreadPoolExecutor() as threads:

@@ -25,7 +25,8 @@ from tilewright.ir.ops.attention import (
 from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op
 from tilewright.ir.ops.normalization import batch_norm_op, layer_norm_op
 
-from .forms import Form, elementwise, summed_in
+from . import folds
+from .forms import Form, elementwise
 
 
 def form_of(node: Node) -> Form | None:
@@ -39,10 +40,12 @@ def form_of(node: Node) -> Form | None:
     return make(node)
 
 
-Parts = tuple[list[tuple[Any, Form]], Form]
-"""(stages, last) of a record that shares work with others. A stage is (key, form), and is computed
-once for all nodes of a program with its key. Each form has the results of the stages before it as
-further operands."""
+Stage = tuple[Any, tuple[int, ...], Form]
+"""(key, places, form): what records with this key have in common whose operands at `places` are the
+same. A program computes it once for all of them."""
+Parts = tuple[list[Stage], Form]
+"""(stages, last) of a record that shares work with others. Each form has the results of the stages
+before it as further operands."""
 
 
 def parts_of(node: Node) -> Parts | None:
@@ -130,86 +133,100 @@ def _log_softmax(node: Node) -> Form:
     return log_softmax
 
 
-def _mean(node: Node, axes: tuple[int, ...]) -> Callable[[Any], Any]:
-    """The mean of arrays like the first operand of `node` over `axes`."""
-    x, np_dtype = node.operands[0], node.dtype.np
-    count = float(math.prod([x.shape[a] for a in axes]))
-    wide = summed_in(x, axes).np
+def _normal(then: Callable[..., Form], at: int = 0) -> Callable[[Node], Parts | None]:
+    """Parts of a record that normalizes its operand number `at`. then(node, axes) makes the last
+    one, whose last operands are the mean and the deviation. They are computed once for a record,
+    its gradients and those of its parameters."""
 
-    def mean(x: Any) -> Any:
-        total = np.add.reduce(x, axes, wide, None, keepdims=True)
-        total /= count
-        return total.astype(np_dtype, copy=False)
+    def make(node: Node) -> Parts | None:
+        if any(o.dtype is not node.dtype for o in node.operands):
+            return None
+        x, eps = node.operands[at], node.attrs[-1]
+        axes = _normalized_axes(node)
+        total, products, count = folds.total(x, axes), folds.products(x, axes), _count(x, axes)
 
-    return mean
+        def moments(*arrays: Any) -> Any:
+            x = arrays[at]
+            mean = total(x)
+            mean /= count
+            centred = x - mean
+            scale = products(centred, centred)
+            scale /= count
+            scale += eps
+            return mean, np.sqrt(scale, scale)
 
+        return [(("moments", axes, eps), (at,), moments)], then(node, axes)
 
-def _normalized(node: Node, axes: tuple[int, ...], eps: float) -> Callable[[Any], Any]:
-    mean = _mean(node, axes)
-
-    def normalized(x: Any) -> Any:
-        x = x - mean(x)
-        scale = mean(x * x)
-        scale += eps
-        np.sqrt(scale, scale)
-        x /= scale
-        return x
-
-    return normalized
-
-
-def _normalize(node: Node) -> Form:
-    return _normalized(node, *node.attrs)
+    return make
 
 
-def _normalize_grad(node: Node) -> Form:
-    axes, eps = node.attrs
-    mean = _mean(node, axes)
+def _count(x: Node, axes: tuple[int, ...]) -> float:
+    return float(math.prod([x.shape[a] for a in axes]))
 
-    def normalize_grad(g: Any, x: Any) -> Any:
-        y = x - mean(x)
-        scale = mean(y * y)
-        scale += eps
-        np.sqrt(scale, scale)
+
+def _normalized_axes(node: Node) -> tuple[int, ...]:
+    rank = node.operands[0].rank
+    if node.op is batch_norm_op:
+        return (0, *range(2, rank))
+    if node.op is layer_norm_op:
+        return tuple(range(rank - node.attrs[0], rank))
+    axes: tuple[int, ...] = node.attrs[0]
+    return axes
+
+
+def _normalize(node: Node, axes: tuple[int, ...]) -> Form:
+    def normalize(x: Any, moments: Any) -> Any:
+        mean, scale = moments
+        y = x - mean
         y /= scale
-        y *= mean(g * y)
-        out = g - mean(g)
-        out -= y
-        out /= scale
-        return out
+        return y
+
+    return normalize
+
+
+def _scaled(node: Node, axes: tuple[int, ...]) -> Form:
+    """Layer and batch norm: x[..., *rest] or x[n, c, ...], with parameters of the shape of `rest`
+    or of `c`."""
+    x = node.operands[0]
+    is_batch = node.op is batch_norm_op
+    shape = (1, x.shape[1], *[1] * (x.rank - 2)) if is_batch else x.shape[axes[0] :]
+
+    def scaled(x: Any, *more: Any) -> Any:
+        *parameters, (mean, scale) = more
+        parameters = [p.reshape(shape) for p in parameters]
+        y = x - mean
+        if parameters and is_batch:
+            y *= parameters[0] / scale
+        else:
+            y /= scale
+            if parameters:
+                y *= parameters[0]
+        if len(parameters) > 1:
+            y += parameters[1]
+        return y
+
+    return scaled
+
+
+def _normalize_grad(node: Node, axes: tuple[int, ...]) -> Form:
+    x = node.operands[1]
+    total, products, count = folds.total(x, axes), folds.products(x, axes), _count(x, axes)
+
+    def normalize_grad(g: Any, x: Any, moments: Any) -> Any:
+        # (g - mean(g) - y mean(g y)) / scale, where y = (x - mean) / scale
+        mean, scale = moments
+        y = x - mean
+        slope = products(g, y)
+        slope /= -count * scale * scale
+        y *= slope
+        y += g
+        level = total(g)
+        level /= count
+        y -= level
+        y /= scale
+        return y
 
     return normalize_grad
-
-
-def _layer_norm(node: Node) -> Form:
-    rank, eps = node.attrs
-    own = node.operands[0].rank
-    normalized = _normalized(node, tuple(range(own - rank, own)), eps)
-
-    def layer_norm(x: Any, *parameters: Any) -> Any:
-        return _affine(normalized(x), parameters)
-
-    return layer_norm
-
-
-def _batch_norm(node: Node) -> Form:
-    x = node.operands[0]
-    normalized = _normalized(node, (0, *range(2, x.rank)), node.attrs[0])
-    channels = (1, x.shape[1], *[1] * (x.rank - 2))
-
-    def batch_norm(x: Any, *parameters: Any) -> Any:
-        return _affine(normalized(x), [p.reshape(channels) for p in parameters])
-
-    return batch_norm
-
-
-def _affine(y: Any, parameters: Any) -> Any:
-    """y * weight + bias, in the memory of `y`."""
-    if parameters:
-        y *= parameters[0]
-    if len(parameters) > 1:
-        y += parameters[1]
-    return y
 
 
 # ---- cross entropy ---------------------------------------------------------------------------
@@ -309,13 +326,14 @@ def _attention_grad(then: Callable[..., Any]) -> Callable[[Node], Parts | None]:
             g, (made, _), products = arrays[-3:]
             return then(arrays[0], arrays[1], g, made, products)
 
-        return [weights, (("back", node.operands, node.attrs), back)], last
+        every = tuple(range(len(node.operands)))
+        return [weights, (("back", node.attrs), every, back)], last
 
     return make
 
 
-def _weights(node: Node) -> tuple[Any, Form] | None:
-    """(key, form) of the weights and each row's logsumexp, for the attrs that are common."""
+def _weights(node: Node) -> Stage | None:
+    """The weights and each row's logsumexp, for the attrs that are common."""
     scale, causal, dropout, has_mask, has_spans = node.attrs
     if dropout or has_spans:
         return None
@@ -342,7 +360,7 @@ def _weights(node: Node) -> tuple[Any, Form] | None:
         made /= total
         return made.astype(scores.dtype, copy=False), log(total) + top
 
-    return (node.operands[:2], node.operands[3 : 3 + has_mask], node.attrs), weights
+    return ("weights", node.attrs), (0, 1, *range(3, 3 + has_mask)), weights
 
 
 _FORMS: dict[Op, Callable[[Node], Form]] = {
@@ -350,10 +368,6 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.softmax: _softmax,
     ops.safe_softmax: _safe_softmax,
     ops.log_softmax: _log_softmax,
-    ops.normalize: _normalize,
-    ops.normalize_grad: _normalize_grad,
-    layer_norm_op: _layer_norm,
-    batch_norm_op: _batch_norm,
 }
 _OWN: dict[Op, Callable[[Node], Form | None]] = {
     cross_entropy_op: _cross_entropy,
@@ -361,6 +375,10 @@ _OWN: dict[Op, Callable[[Node], Form | None]] = {
 }
 """Forms that choose among operands of several dtypes."""
 _PARTS: dict[Op, Callable[[Node], Parts | None]] = {
+    ops.normalize: _normal(_normalize),
+    ops.normalize_grad: _normal(_normalize_grad, 1),
+    layer_norm_op: _normal(_scaled),
+    batch_norm_op: _normal(_scaled),
     attention: _attention(lambda v, weights, _: np.matmul(weights, v)),
     attention_logsumexp: _attention(lambda v, weights, rows: rows),
     attention_query_grad: _attention_grad(lambda q, k, g, weights, back: np.matmul(back, k)),

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, HALVES, DType, accumulator, float32, float64
+from tilewright.ir.dtype import FLOAT8, HALVES, DType, float32, float64
 from tilewright.ir.node import Node
 from tilewright.ir.numeric import special
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import elementwise_function, evaluate
 
-from . import maps
+from . import convolutions, folds, maps
 
 Form = Callable[..., Any]
 """form(*arrays) -> an array of the node's shape and dtype. It may be a view of an operand."""
@@ -59,6 +59,8 @@ def elementwise(op: Op, dtypes: Sequence[DType], dtype: DType) -> Form:
     ready = maps.native(op, dtypes, dtype)
     if ready is not None:
         return ready
+    if op is ops.where:
+        return maps.where(dtype)
     function = elementwise_function(op, len(dtypes))
     np_dtype = dtype.np
     probe = function(*[np.ones(1, d.np) for d in dtypes], np_dtype)
@@ -74,7 +76,6 @@ _UFUNCS: dict[Op, Any] = {
     ops.neg: np.negative,
     ops.abs: np.abs,
     ops.sqrt: np.sqrt,
-    ops.where: np.where,
     ops.maximum: np.maximum,
     ops.minimum: np.minimum,
     ops.eq: np.equal,
@@ -162,31 +163,23 @@ def _cat(node: Node) -> Form:
 
 def _fold(ufunc: Any) -> Callable[[Node], Form]:
     def make(node: Node) -> Form:
-        (axes,), np_dtype = node.attrs, node.dtype.np
-        wide = summed_in(node.operands[0], axes)
-        if wide is node.dtype:
-            return lambda x: ufunc.reduce(x, axes, np_dtype, None, True)
-        return lambda x: ufunc.reduce(x, axes, wide.np, None, True).astype(np_dtype)
+        found = folds.total(node.operands[0], node.attrs[0], ufunc)
+        if node.dtype not in HALVES:
+            return found
+        np_dtype = node.dtype.np
+        return lambda x: found(x).astype(np_dtype)
 
     return make
 
 
-_LONG = 64
-
-
-def summed_in(x: Node, axes: Sequence[int]) -> DType:
-    """The dtype in which NumPy is to sum `x`. It adds pairs of pairs only along the last axis;
-    along others a long sum of float32 is taken in float64."""
-    if x.dtype is float32:
-        others = math.prod([x.shape[a] for a in axes if a != x.rank - 1])
-        return float64 if others >= _LONG else float32
-    return accumulator(x.dtype)
-
-
 def _extremum(ufunc: Any) -> Callable[[Node], Form]:
+    return lambda node: folds.extremum(node.operands[0], node.attrs[0], ufunc)
+
+
+def _place(ufunc: Any) -> Callable[[Node], Form]:
     def make(node: Node) -> Form:
-        axes = node.attrs[0]
-        return lambda x: ufunc.reduce(x, axes, None, None, True)
+        found = folds.place(node.operands[0], node.attrs[0], ufunc)
+        return functools.partial(_evaluated, node) if found is None else found
 
     return make
 
@@ -217,7 +210,8 @@ def _gather(node: Node) -> Form:
     return gather
 
 
-_FEW = 32
+_FEW, _WIDE = 32, 256
+"""The most rows, and the least elements of a row, that are added one by one."""
 
 
 def _scatter(node: Node) -> Form:
@@ -227,22 +221,24 @@ def _scatter(node: Node) -> Form:
     if not plain or node.dtype not in (float32, float64) or 0 in node.operands[1].shape:
         return functools.partial(_evaluated, node)
     size = node.shape[0]
-    rows = (math.prod(node.operands[2].shape), *node.shape[1:])
+    shape, rows = tuple(node.shape), (math.prod(node.operands[2].shape), math.prod(node.shape[1:]))
+    one_by_one = rows[0] <= _FEW or rows[1] >= _WIDE
 
     def scatter(base: Any, values: Any, index: Any) -> Any:
         at, values = np.ravel(index), values.reshape(rows)
         if at.min() < 0 or at.max() >= size:
             raise IndexError("a position is out of range")
-        out = np.array(base)
-        if rows[0] <= _FEW:
+        out = np.array(base, order="C").reshape(size, rows[1])
+        if one_by_one:
+            targets = list(out)
             for i, row in zip(at.tolist(), values, strict=True):
-                out[i] += row
-            return out
+                np.add(targets[i], row, targets[i])
+            return out.reshape(shape)
         order = np.argsort(at, kind="stable")
         at = at[order]
         begins = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
         out[at[begins]] += np.add.reduceat(values[order], begins, 0)
-        return out
+        return out.reshape(shape)
 
     return scatter
 
@@ -270,6 +266,12 @@ def _pad(node: Node) -> Form:
     return pad
 
 
+def _convolution(node: Node) -> Form:
+    if convolutions.has_form(node):
+        return convolutions.form_of(node)
+    return functools.partial(_evaluated, node)
+
+
 def _random_bits(node: Node) -> Form:
     draw, shape = maps.random_bits(), tuple(node.shape)
     if draw is None:
@@ -292,5 +294,10 @@ _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.prod_op: _fold(np.multiply),
     ops.max_op: _extremum(np.maximum),
     ops.min_op: _extremum(np.minimum),
+    ops.argmax: _place(np.maximum),
+    ops.argmin: _place(np.minimum),
     ops.matmul: _matmul,
+    ops.conv: _convolution,
+    ops.conv_input_grad: _convolution,
+    ops.conv_weight_grad: _convolution,
 }

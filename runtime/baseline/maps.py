@@ -7,6 +7,7 @@ taken where they have these bits too: wherever the result is exact or rounded to
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from tilewright.codegen.target import LLVM
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT, DType, float32, float64, int64
+from tilewright.ir.dtype import FLOAT, DType, bool_, float32, float64, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.generate import leaf
@@ -25,6 +26,7 @@ from .. import devices
 if TYPE_CHECKING:
     from tilewright.codegen.llvm.machine import Machine
 
+    from ..native.jit import Linked
     from ..native.launch import Flat
     from ..native.pack import Layout
 
@@ -71,6 +73,63 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
 
 
 @functools.cache
+def where(dtype: DType) -> Callable[..., Any]:
+    """where(condition, a, b) for floats. NumPy's jumps at each element, so it is slow where the
+    condition follows no pattern."""
+    if dtype not in (float32, float64):
+        return np.where
+    if not _has_code():
+        return np.where
+    np_dtype, empty = dtype.np, np.empty
+
+    def where(condition: Any, *arrays: Any) -> Any:
+        if condition.size < _FEW or any(a.shape != condition.shape for a in arrays):
+            return np.where(condition, *arrays)
+        kinds = tuple([not any(a.strides) for a in arrays])
+        kernel = _chooser(dtype, *kinds)
+        if kernel is None:
+            return np.where(condition, *arrays)
+        numbers = [a.item(0) for a, is_number in zip(arrays, kinds) if is_number]
+        full = [np.asarray(a, order="C") for a, is_number in zip(arrays, kinds) if not is_number]
+        given, out = (np.asarray(condition, order="C"), *full), empty(condition.shape, np_dtype)
+        kernel((out, *[given[i] for i in kernel.order]), out.size, numbers)
+        return out
+
+    return where
+
+
+_FEW = 2048
+"""Elements up to which NumPy's `where` is as fast."""
+
+_KINDS = tuple(itertools.product((False, True), repeat=2))
+"""Whether either operand of `where` is one number."""
+
+
+@functools.cache
+def _chooser(dtype: DType, *kinds: bool) -> Flat | None:
+    return _kernel(_choice_name(dtype, *kinds), _choice(dtype, *kinds))
+
+
+def _choice_name(dtype: DType, *kinds: bool) -> str:
+    return " ".join(["where", *["number" if each else dtype.name for each in kinds], dtype.name])
+
+
+def _choice(dtype: DType, *kinds: bool) -> Callable[[], Graph]:
+    def graph() -> Graph:
+        shape = Size((_MANY,))
+        leaves, values, numbers = [leaf(0, shape, bool_)], [], itertools.count()
+        for is_number in kinds:
+            if is_number:
+                values.append(ops.expand(ops.scalar(next(numbers), dtype), shape))
+            else:
+                leaves.append(leaf(len(leaves), shape, dtype))
+                values.append(leaves[-1])
+        return ops.where(leaves[0], *values), leaves
+
+    return graph
+
+
+@functools.cache
 def random_bits() -> Callable[..., Any] | None:
     """The kernel of `random_bits`: (seed, offset, shape) -> uint32; None if NumPy computes it."""
     kernel = _kernel(_BITS, _bits)
@@ -104,11 +163,30 @@ def _bits() -> Graph:
     return ops.random_bits(ops.scalar(0, int64), ops.scalar(1, int64), Size((_MANY,))), ()
 
 
+def _has_code() -> bool:
+    """Whether the engine of the CPU runs native code."""
+    device: Any = devices.get("cpu")
+    found: bool = device.target.emitter == LLVM.emitter
+    return found
+
+
+def linked(name: str, text: Callable[[], str]) -> Linked | None:
+    """A module with a function `kernel`, from the pack or compiled now; None if the engine of the
+    CPU runs no native code."""
+    if not _has_code():
+        return None
+    from ..native import host, jit, pack
+
+    image = pack.image(name)
+    if image is not None:
+        return jit.link_image(name, image, "kernel")
+    return jit.link(text() + host.machine().attributes, "kernel")
+
+
 def _kernel(name: str, graph: Callable[[], Graph]) -> Flat | None:
     """A kernel from the pack, or compiled now; None if the engine of the CPU computes it by
     NumPy."""
-    device: Any = devices.get("cpu")
-    if device.target.emitter != LLVM.emitter:
+    if not _has_code():
         return None
     from ..native import host, jit, launch, pack
 
@@ -150,6 +228,9 @@ def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
             for dtype in (float32, float64):
                 dtypes = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
                 graphs.append((_name(op, dtypes), _alone(op, dtypes)))
+    for dtype in (float32, float64):
+        for kinds in _KINDS:
+            graphs.append((_choice_name(dtype, *kinds), _choice(dtype, *kinds)()))
     for name, graph in graphs:
         found = _emitted(*graph, machine)
         if found is not None:

@@ -18,7 +18,7 @@ from tilewright.ir.ops.marker import MARKERS
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 
-from . import composites
+from . import composites, convolutions
 from .forms import Form, form_of
 
 Step = tuple[Form, tuple[int, ...], int, tuple[int, ...]]
@@ -31,7 +31,7 @@ _FREED_FROM = 1 << 20
 
 
 _MOST_WINDOWS = 1 << 26
-"""Elements of all windows of a convolution up to which they are written to memory."""
+"""Elements of all windows of a convolution up to which the reference writes them to memory."""
 
 
 _MOST_SCORES = 1 << 24
@@ -114,32 +114,37 @@ class Program:
         return slot
 
     def _computed(self, node: Node) -> int:
-        op, slots = node.op, self._slots
+        op, memo = node.op, node.instruction.memo
         self._ops.append(op)
-        operands = [slots[o] for o in node.operands]
+        operands = [self._slots[o] for o in node.operands]
         if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
             raise CannotRun("the scores of attention take too much memory")
         wider = widen_long_sums(node) if op.wide else None
         if wider is not None:
             return self._inner(wider)
-        form = composites.form_of(node) if op.decompose is not None else None
-        if form is None and op.decompose is not None:
-            parts = composites.parts_of(node)
-            if parts is not None:
-                return self._staged(parts, operands)
-            if op.numpy is None:
-                return self._inner(decomposed(node))
-        form, size = node.instruction.memo["baseline"] = form or _form(node), _size(node)
-        self._bytes += size
+        parts, form = memo.get("parts"), None
+        if parts is None and op.decompose is not None:
+            form = composites.form_of(node)
+            if form is None:
+                parts = memo["parts"] = composites.parts_of(node)
+        if parts is not None:
+            self._bytes += _size(node)
+            return self._staged(parts, operands)
+        if form is None and op.decompose is not None and op.numpy is None:
+            return self._inner(decomposed(node))
+        form = form or _form(node)
+        self._bytes += _size(node)
+        memo["baseline"] = form, _size(node)
         return self._step(form, operands)
 
     def _staged(self, parts: composites.Parts, operands: Sequence[int]) -> int:
         """The slot of a record that shares stages with others."""
         stages, last = parts
-        for key, stage in stages:
-            shared = self._shared.get(key)
+        for key, places, stage in stages:
+            whole = (key, *[operands[i] for i in places])
+            shared = self._shared.get(whole)
             if shared is None:
-                shared = self._shared[key] = self._step(stage, operands)
+                shared = self._shared[whole] = self._step(stage, operands)
             operands = [*operands, shared]
         return self._step(last, operands)
 
@@ -193,7 +198,7 @@ def _form(node: Node) -> Form:
     op, kind = node.op, node.op.kind
     if kind is Kind.LOOP:
         return _loop(node)
-    if op.convolution and _windows(node) > _MOST_WINDOWS:
+    if op.convolution and _windows(node) > _MOST_WINDOWS and not convolutions.has_form(node):
         raise CannotRun("the windows of a convolution take too much memory")
     if kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
         return form_of(node)

@@ -261,6 +261,38 @@ def layout_of(kernel: Kernel, emitted: Emitted, size: int, order: Sequence[int])
     return Layout(len(words), buffers, tuple(sizes), tuple(scalars), tuple(order))  # type: ignore[arg-type]
 
 
+def bound(
+    linked: jit.Linked,
+    template: np.ndarray,
+    places: np.ndarray,
+    moves: np.ndarray,
+    chunks: int,
+    parallel: bool,
+) -> Any:
+    """A function of (buffers, numbers) that runs the chunks of the code's `kernel`.
+
+    template: its words, of which `places` get the buffers' addresses. moves: (number, place, kind)
+    of each number. parallel: whether the pool's threads share the chunks.
+    """
+    ends = np.array([chunks], np.int64)
+    said = {
+        "function": linked.addresses["kernel"],
+        "chunks": chunks,
+        "words": len(template),
+        "buffers": len(places),
+        "moves": len(moves) // 3,
+        "buffer_places": places.ctypes.data,
+        "move_table": moves.ctypes.data,
+        "template": template.ctypes.data,
+        "parallel": int(parallel),
+        "phases": 1,
+        "phase_ends": ends.ctypes.data,
+    }
+    descriptor = np.array([said.get(word, 0) for word in source.DESCRIPTOR], np.int64)
+    owned = (linked, template, places, moves, ends, descriptor)
+    return _entry("tw_launch", descriptor.ctypes.data, owned)
+
+
 class Flat:
     """A kernel of one axis for arrays of any size: flat((output, *inputs), size, numbers).
 
@@ -277,30 +309,14 @@ class Flat:
             moves += [2 + slot, place, kind]
         self._moves = np.array(moves, np.int64)
         self._places = np.array(layout.buffers, np.int64)
-        self._tables: list[np.ndarray] = []
         self._serial = self._entry(1, at[1], layout.words)
         self._chunks = 2 * num_threads()
         self._parallel = self._entry(self._chunks, at[1], layout.words)
 
     def _entry(self, chunks: int, place: int, words: int) -> Any:
-        template, ends = np.zeros(words, np.int64), np.array([chunks], np.int64)
+        template = np.zeros(words, np.int64)
         template[place] = chunks
-        said = {
-            "function": self._linked.addresses["kernel"],
-            "chunks": chunks,
-            "words": words,
-            "buffers": len(self._places),
-            "moves": len(self._moves) // 3,
-            "buffer_places": self._places.ctypes.data,
-            "move_table": self._moves.ctypes.data,
-            "template": template.ctypes.data,
-            "parallel": int(chunks > 1),
-            "phases": 1,
-            "phase_ends": ends.ctypes.data,
-        }
-        descriptor = np.array([said.get(word, 0) for word in source.DESCRIPTOR], np.int64)
-        self._tables += [template, ends, descriptor]
-        return _entry("tw_launch", descriptor.ctypes.data, self._tables)
+        return bound(self._linked, template, self._places, self._moves, chunks, chunks > 1)
 
     def __call__(self, arrays: Sequence[Any], size: int, numbers: Sequence[Any] = ()) -> None:
         if size < _PARALLEL_FROM:

@@ -7,12 +7,11 @@ is none, or it was made from other sources, the same code is compiled as it is n
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright import codegen
 from tilewright.codegen.llvm.machine import Machine
@@ -27,8 +26,7 @@ MACHINE = Machine(
 """The machine that the pack is made for."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The words of a kernel of one axis.
 
     words: their number. buffers: the places of the buffers. sizes: the places of the size, of the
@@ -67,8 +65,7 @@ def write(images: dict[str, bytes], layouts: dict[str, Layout], file: Path = FIL
     for name, code in images.items():
         places[name] = (start, len(code))
         start += len(code)
-    fields = {name: dataclasses.astuple(each) for name, each in layouts.items()}
-    said = {"sources": _sources(), "images": places, "layouts": fields}
+    said = {"sources": _sources(), "images": places, "layouts": layouts}
     with files.whole(file) as out:
         out.write(json.dumps(said).encode() + b"\n" + b"".join(images.values()))
     _content.cache_clear()
@@ -97,10 +94,13 @@ def _content() -> Any:
 def _sources() -> str:
     """The names and sizes of the sources that the code of kernels depends on, as a hash. Reading
     them all would take as long as what the pack saves."""
-    found = []
-    for folder in map(str, codegen.__path__):
-        for path, _, names in os.walk(folder):
-            for name in names:
-                if name.endswith(".py"):
-                    found.append(f"{name} {os.stat(os.path.join(path, name)).st_size}")
+    found: list[str] = []
+    folders = list(map(str, codegen.__path__))
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    found.append(f"{entry.name} {entry.stat().st_size}")
+                elif entry.is_dir() and not entry.name.startswith("_"):
+                    folders.append(entry.path)
     return cache.digest(" ".join(sorted(found)))

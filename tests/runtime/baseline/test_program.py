@@ -155,7 +155,7 @@ def test_composites_are_near_kernels(each: Case, dtype: dtypes.DType) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 31, 500])
-@pytest.mark.parametrize("wide", [(), (5,), (2, 3)])
+@pytest.mark.parametrize("wide", [(), (5,), (2, 3), (300,)])
 def test_rows_are_added_where_they_belong(count: int, wide: tuple[int, ...]) -> None:
     rng = np.random.default_rng(count)
     base, values = rng.normal(size=(40, *wide)), rng.normal(size=(count, 2, *wide))
@@ -173,6 +173,26 @@ def test_rows_are_added_where_they_belong(count: int, wide: tuple[int, ...]) -> 
         index[0, 0] = wrong
         with pytest.raises(IndexError):
             program.run([base, values, index], ())
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_where_chooses_among_arrays_and_numbers(dtype: dtypes.DType) -> None:
+    rng = np.random.default_rng(0)
+    shape = (3, 5000)
+    arrays = [rng.uniform(-1, 1, shape).astype(dtype.np) for _ in range(2)]
+    condition = rng.uniform(size=shape) < 0.5
+    number = np.array([[-0.5]], dtype.np)
+    c, a, b = (
+        ops.leaf(i, Size(x.shape), dtypes.from_numpy(x.dtype))
+        for i, x in enumerate((condition, *arrays))
+    )
+    n = ops.expand(ops.leaf(3, Size((1, 1)), dtype), shape)
+    choices = [(a, b), (n, b), (a, n), (n, n), (ops.permute(ops.reshape(b, (5000, 3)), (1, 0)), b)]
+    given = {a: arrays[0], b: arrays[1], n: np.broadcast_to(number, shape)}
+    given[choices[-1][0]] = arrays[1].reshape(5000, 3).T
+    found = Program([ops.where(c, *each) for each in choices]).run([condition, *arrays, number], ())
+    for ours, each in zip(found, choices, strict=True):
+        np.testing.assert_array_equal(ours, np.where(condition, *[given[e] for e in each]))
 
 
 def test_results_share_no_memory() -> None:
@@ -206,7 +226,3 @@ def test_what_only_a_plan_computes_is_refused() -> None:
     long = [ops.leaf(i, Size((2, 4, 2000, 8)), dtypes.float32) for i in range(3)]
     with pytest.raises(CannotRun, match="scores"):
         Program([ops.scaled_dot_product_attention(*long)])
-    x = ops.leaf(0, Size((1, 1, 9000)), dtypes.float32)
-    w = ops.leaf(1, Size((9, 1, 8000)), dtypes.float32)
-    with pytest.raises(CannotRun, match="windows"):
-        Program([ops.conv(ops.expand(x, (20, 1, 9000)), w, (1,), ((0, 0),), (1,), 1)])

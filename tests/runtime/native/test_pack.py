@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.runtime.baseline import maps
+from tilewright.runtime.baseline import convolutions, maps
 from tilewright.runtime.native import host, jit, launch, pack
 
 pytestmark = pytest.mark.skipif(
@@ -22,7 +22,9 @@ pytestmark = pytest.mark.skipif(
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernels = list(maps.all_for(pack.MACHINE))
     file = tmp_path_factory.mktemp("pack") / "x.pack"
-    images = {name: jit.assemble(code, pack.MACHINE) for name, _, code in kernels}
+    codes = {name: code for name, _, code in kernels}
+    codes.update((name, code + pack.MACHINE.attributes) for name, code in convolutions.all_code())
+    images = {name: jit.assemble(code, pack.MACHINE) for name, code in codes.items()}
     pack.write(images, {name: layout for name, layout, _ in kernels}, file)
     return file
 
@@ -44,10 +46,12 @@ def test_kernels_are_those_compiled_for_this_machine(own: Path) -> None:
         ready = launch.Flat(layout, jit.link_image(name, image, "kernel"))
         compiled = launch.Flat(layout, jit.link(code, "kernel"))
         if name == "random bits":
-            arrays, dtype, numbers = [], np.dtype(np.uint32), (5, 7)
+            arrays, dtype, numbers = [], np.dtype(np.uint32), [5, 7]
         else:
-            dtype, numbers = np.dtype(name.split()[1]), ()
+            dtype, numbers = np.dtype(name.split()[-1]), [0.5] * len(layout.scalars)
             arrays = [rng.uniform(-5, 5, 70_001).astype(dtype) for _ in layout.order]
+            if name.startswith("where"):
+                arrays = [arrays[0] > 0 if i == 0 else a for i, a in zip(layout.order, arrays)]
         for size in (1, 15, 70_001):
             both = [np.empty(size, dtype) for _ in range(2)]
             for kernel, out in zip((ready, compiled), both, strict=True):
@@ -83,8 +87,11 @@ import tilewright as torch
 from tilewright.runtime.native import jit
 x = torch.linspace(-1, 1, 9)
 print(x.exp().sum().item() > 9, x.tanh().sum().item())
+x = torch.ones(1, 2, 4, 4).requires_grad_()
+torch.nn.functional.conv2d(x, torch.ones(3, 2, 3, 3)).sum().backward()
+print(x.grad.sum().item())
 print("tilewright.codegen.fusion" in sys.modules, jit.statistics.compiled)
 """
     said = run_python(code, str(own), env={"TW_TIER": "auto"}).split()
-    assert said[0] == "True" and said[2] == "False"
-    assert int(said[3]) <= 1, "only the pool's entry points, which this pack lacks"
+    assert said[0] == "True" and said[2:4] == ["216.0", "False"]
+    assert int(said[4]) <= 1, "only the pool's entry points, which this pack lacks"

@@ -1,0 +1,153 @@
+"""Folds by NumPy: sums, extrema and their positions.
+
+NumPy adds pairs of pairs only along the last axes of an array. There float32 is summed as it is;
+along other axes a long sum of float32 is taken in float64. A fold of few elements along the last
+axes, as in pooling, is a call for each of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.dtype import accumulator, float32
+from tilewright.ir.node import Node
+
+_LONG = 64
+"""Terms from which a sum along other than the last axes is long."""
+
+_ROW, _LONG_ROW = 8, 1 << 14
+"""Terms from which a row is summed by itself, and up to which its products are."""
+
+
+_FEW, _MANY = 16, 512
+"""The most elements of a fold that has a call for each, and the fewest such folds at once."""
+
+
+def total(x: Node, axes: Sequence[int], ufunc: Any = np.add) -> Callable[[Any], Any]:
+    """The sum of arrays like `x` over `axes`, which stay with size 1. It has the accumulator's
+    dtype. ufunc: np.multiply for the product."""
+    axes, np_dtype, terms = tuple(axes), accumulator(x.dtype).np, _terms(x, axes)
+    if terms is not None and np_dtype == x.dtype.np:
+        return _one_by_one(terms, ufunc)
+    shape, others, kept = _rows(x, axes)
+    many = x.dtype is float32 and math.prod([shape[a] for a in others]) >= _LONG
+    leading = sorted(axes) == list(range(len(axes))) and len(axes) < x.rank
+    if many and leading and ufunc is np.add:
+        return _by_blocks(math.prod([x.shape[a] for a in axes]), kept)
+    if not many or shape[-1] < _ROW:
+        wide = np.dtype(np.float64) if many else np_dtype
+        order: Any = "C" if shape[-1] >= _LONG else "K"
+
+        def fold(a: Any) -> Any:
+            a = np.asarray(a, order=order)
+            return ufunc.reduce(a, axes, wide, None, True).astype(np_dtype, copy=False)
+
+        return fold
+
+    def total(a: Any) -> Any:
+        sums = ufunc.reduce(a.reshape(shape), -1)
+        return ufunc.reduce(sums, others, np.float64).astype(np_dtype).reshape(kept)
+
+    return total
+
+
+def _by_blocks(count: int, kept: tuple[int, ...]) -> Callable[[Any], Any]:
+    """The sum of so many rows of float32: blocks of them as they are, and the blocks in float64."""
+    whole = count // _LONG * _LONG
+
+    def fold(a: Any) -> Any:
+        rows = a.reshape(count, -1)
+        sums = np.add.reduce(rows[:whole].reshape(whole // _LONG, _LONG, -1), 1)
+        found = np.add.reduce(sums, 0, np.float64)
+        if whole < count:
+            found += np.add.reduce(rows[whole:], 0)
+        return found.astype(np.float32).reshape(kept)
+
+    return fold
+
+
+def products(x: Node, axes: Sequence[int]) -> Callable[[Any, Any], Any]:
+    """The sum of a * b over `axes`, as `total`, for two arrays like `x`."""
+    shape, others, kept = _rows(x, axes)
+    if not _ROW <= shape[-1] <= _LONG_ROW or accumulator(x.dtype) is not x.dtype:
+        whole = total(x, axes)
+        return lambda a, b: whole(a * b)
+    np_dtype, wide = x.dtype.np, np.promote_types(x.dtype.np, np.float64)
+
+    def products(a: Any, b: Any) -> Any:
+        sums = np.vecdot(a.reshape(shape), b.reshape(shape))
+        if others:
+            sums = np.add.reduce(sums, others, wide).astype(np_dtype, copy=False)
+        return sums.reshape(kept)
+
+    return products
+
+
+def extremum(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any]:
+    """The extremum of arrays like `x` over `axes`. ufunc: np.maximum or np.minimum."""
+    axes, terms = tuple(axes), _terms(x, axes)
+    if terms is not None:
+        return _one_by_one(terms, ufunc)
+    return lambda a: ufunc.reduce(a, axes, None, None, True)
+
+
+def place(x: Node, axes: Sequence[int], ufunc: Any) -> Callable[[Any], Any] | None:
+    """The first position of the extremum, in row-major order of `axes`; None if there are many."""
+    terms = _terms(x, axes)
+    if terms is None:
+        return None
+    worse = np.less_equal if ufunc is np.maximum else np.greater_equal
+
+    def place(a: Any) -> Any:
+        best = a[terms[0]].copy()
+        found = np.zeros(best.shape, np.int64)
+        for i, term in enumerate(terms[1:], 1):
+            each = a[term]
+            better = worse(each, best)
+            np.logical_not(better, better)  # also if either is NaN
+            better &= best == best
+            np.maximum(found, better * np.int64(i), out=found)
+            ufunc(best, each, out=best)
+        return found
+
+    return place
+
+
+def _one_by_one(terms: Sequence[Any], ufunc: Any) -> Callable[[Any], Any]:
+    def fold(a: Any) -> Any:
+        out = ufunc(a[terms[0]], a[terms[1]])
+        for term in terms[2:]:
+            ufunc(out, a[term], out=out)
+        return out
+
+    return fold
+
+
+def _terms(x: Node, axes: Sequence[int]) -> list[tuple[slice, ...]] | None:
+    """The elements of few folds over axes with the last one, each as an index that keeps the axes;
+    None for others."""
+    sizes = [x.shape[a] for a in axes]
+    count = math.prod(sizes)
+    if x.rank - 1 not in axes or not 2 <= count <= _FEW or x.shape.numel() < count * _MANY:
+        return None
+    terms = []
+    for position in np.ndindex(*sizes):
+        at = dict(zip(axes, position))
+        terms.append(
+            tuple([slice(at.get(i), None if i not in at else at[i] + 1) for i in range(x.rank)])
+        )
+    return terms
+
+
+def _rows(x: Node, axes: Sequence[int]) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+    """(the shape of `x` with the last of `axes` as one, the other axes, the shape of the sum)."""
+    first = x.rank
+    while first - 1 in axes:
+        first -= 1
+    shape = (*x.shape[:first], math.prod(x.shape[first:]))
+    kept = tuple([1 if i in axes else n for i, n in enumerate(x.shape)])
+    return shape, tuple([a for a in axes if a < first]), kept

@@ -1,0 +1,108 @@
+"""Convolutions of the baseline tier: products over blocks of windows, beside the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.node import Node
+from tilewright.ir.ops.contraction import conv_output_size
+from tilewright.ir.reference import evaluate
+from tilewright.ir.shape import Size
+from tilewright.runtime.baseline import convolutions
+from tilewright.runtime.baseline.program import CannotRun, Program
+
+SIZES = [
+    # x, w, stride, padding, dilation, groups
+    ((3, 4, 40), (6, 4, 5), (1,), ((2, 2),), (1,), 1),
+    ((2, 2, 2100), (4, 1, 7), (3,), ((0, 4),), (2,), 2),
+    ((70, 3, 4, 5), (4, 3, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    ((1, 5, 33, 31), (7, 5, 3, 2), (2, 3), ((1, 0), (2, 1)), (1, 1), 1),
+    ((2, 6, 30), (6, 1, 3), (1,), ((1, 1),), (1,), 6),
+    ((2, 6, 12, 12), (6, 1, 3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 6),
+    ((2, 4, 9, 30), (6, 2, 2, 3), (2, 2), ((0, 1), (3, 3)), (3, 2), 2),
+    ((2, 3, 4, 4), (5, 3, 1, 1), (2, 2), ((0, 0), (0, 0)), (1, 1), 1),
+    ((1, 2, 3, 3), (2, 2, 3, 3), (1, 1), ((5, 5), (6, 6)), (1, 1), 1),
+    ((2, 2, 5, 6, 7), (3, 2, 2, 3, 2), (1, 2, 1), ((1, 1), (0, 2), (1, 0)), (1, 1, 2), 1),
+]
+
+
+def _graph(each: Any, dtype: Any) -> tuple[list[Node], list[np.ndarray]]:
+    """A convolution and its gradients, over leaves 0 (x), 1 (w) and 2 (the cotangent)."""
+    x_shape, w_shape, stride, padding, dilation, groups = each
+    attrs = stride, padding, dilation, groups
+    out = tuple(map(conv_output_size, x_shape[2:], w_shape[2:], stride, padding, dilation))
+    rng = np.random.default_rng(0)
+    shapes = (x_shape, w_shape, (x_shape[0], w_shape[0], *out))
+    arrays = [rng.uniform(-1, 1, s).astype(dtype.np) for s in shapes]
+    x, w, g = (ops.leaf(i, Size(s), dtype) for i, s in enumerate(shapes))
+    roots = [
+        ops.conv(x, w, *attrs),
+        ops.conv_input_grad(g, w, x_shape[2:], *attrs),
+        ops.conv_weight_grad(g, x, w_shape[2:], *attrs),
+    ]
+    return roots, arrays
+
+
+def _close(ours: Any, root: Node, arrays: list[np.ndarray]) -> None:
+    wide = [a.astype(np.float64) for a in arrays]
+    expected = evaluate(root, [wide[o.attrs[0]] for o in root.operands])
+    assert ours.shape == expected.shape and ours.dtype == root.dtype.np
+    tolerance = 1e-5 if root.dtype is dtypes.float32 else 1e-12
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=tolerance * np.abs(expected).max())
+
+
+def _require_form(root: Node) -> None:
+    if not convolutions.has_form(root):
+        pytest.skip("no native code here")
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("each", SIZES, ids=lambda s: f"{s[0]} by {s[1]}")
+def test_convolutions_and_their_gradients(each: Any, dtype: Any) -> None:
+    roots, arrays = _graph(each, dtype)
+    for ours, root in zip(Program(roots).run(arrays, ()), roots, strict=True):
+        _close(ours, root, arrays)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of some samples, of some rows, and of parts of rows."""
+    monkeypatch.setattr(convolutions, "_LEAST", block)
+    monkeypatch.setattr(convolutions, "_MOST", block)
+    for each in SIZES:
+        roots, arrays = _graph(each, dtypes.float64)
+        for root in roots:
+            _require_form(root)
+            form = convolutions.form_of(root)
+            _close(form(*[arrays[o.attrs[0]] for o in root.operands]), root, arrays)
+
+
+@pytest.mark.parametrize("each", SIZES, ids=lambda s: f"{s[0]} by {s[1]}")
+def test_operands_may_lie_in_any_order(each: Any) -> None:
+    roots, arrays = _graph(each, dtypes.float64)
+    turned = [np.asfortranarray(a) for a in arrays]
+    for ours, root in zip(Program(roots).run(turned, ()), roots, strict=True):
+        _close(ours, root, arrays)
+
+
+def test_no_samples() -> None:
+    x, *rest = SIZES[3]
+    roots, arrays = _graph(((0, *x[1:]), *rest), dtypes.float64)
+    _require_form(roots[0])
+    found = Program(roots).run(arrays, ())
+    for ours, root in zip(found, roots, strict=True):
+        assert ours.shape == root.shape and not ours.any()
+
+
+def test_the_reference_is_not_asked_for_too_many_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolutions, "has_form", lambda node: False)
+    x, w = (
+        ops.leaf(i, Size(s), dtypes.float32) for i, s in enumerate(((20, 1, 9000), (9, 1, 8000)))
+    )
+    with pytest.raises(CannotRun, match="windows"):
+        Program([ops.conv(x, w, (1,), ((0, 0),), (1,), 1)])

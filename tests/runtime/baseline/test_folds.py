@@ -1,0 +1,68 @@
+"""Folds of the baseline tier, beside NumPy's in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.ops.movement import windows
+from tilewright.ir.shape import Size
+from tilewright.runtime.baseline import folds
+from tilewright.runtime.baseline.program import Program
+
+SHAPES = [
+    ((40, 3, 9, 11), (0, 2, 3)),
+    ((300, 5, 7), (0, 2)),
+    ((200, 6), (0,)),
+    ((2, 32, 3, 2), (1, 0)),
+    ((7, 30_000), (1,)),
+    ((600, 3, 4), (1, 2)),
+    ((600, 2, 3), (2,)),
+    ((5, 3, 4), (1, 2)),
+    ((70, 70), (0, 1)),
+    ((1, 4, 1), (0, 2)),
+]
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("shape,axes", SHAPES)
+def test_sums_and_sums_of_products(shape: Size, axes: tuple[int, ...], dtype: dtypes.DType) -> None:
+    rng = np.random.default_rng(0)
+    a, b = (rng.uniform(0.5, 1, shape).astype(dtype.np) for _ in range(2))
+    node = ops.leaf(0, Size(shape), dtype)
+    tolerance = 1e-6 if dtype is dtypes.float32 else 1e-13
+    for array in (a, np.asfortranarray(a)):
+        found = folds.total(node, axes)(array)
+        assert found.dtype == dtype.np
+        np.testing.assert_allclose(found, a.sum(axes, np.float64, keepdims=True), tolerance)
+        found = folds.products(node, axes)(array, b)
+        expected = (a.astype(np.float64) * b).sum(axes, keepdims=True)
+        assert found.dtype == dtype.np
+        np.testing.assert_allclose(found, expected, tolerance)
+
+
+@pytest.mark.parametrize("shape,axes", SHAPES)
+def test_extrema_and_their_first_positions(shape: Size, axes: tuple[int, ...]) -> None:
+    """Among few values, so that there are ties, and with NaN."""
+    x = np.random.default_rng(0).integers(-2, 3, shape).astype(np.float32)
+    x.flat[:: x.size // 50 + 3] = np.nan
+    for values in (x, np.nan_to_num(x)):
+        node = ops.leaf(0, Size(shape), dtypes.float32)
+        roots = [f(node, axes) for f in (ops.max, ops.min, ops.argmax, ops.argmin)]
+        largest, smallest, first, last = Program(roots).run([values], ())
+        np.testing.assert_array_equal(largest, values.max(axes, keepdims=True))
+        np.testing.assert_array_equal(smallest, values.min(axes, keepdims=True))
+        kept = [i for i in range(values.ndim) if i not in axes]
+        rows = values.transpose(*kept, *axes).reshape(*[shape[i] for i in kept], -1)
+        np.testing.assert_array_equal(first.reshape(rows.shape[:-1]), rows.argmax(-1))
+        np.testing.assert_array_equal(last.reshape(rows.shape[:-1]), rows.argmin(-1))
+
+
+def test_windows_are_folded_where_they_are() -> None:
+    x = np.random.default_rng(0).normal(size=(4, 40, 40)).astype(np.float32)
+    seen = windows(ops.leaf(0, Size(x.shape), dtypes.float32), (1, 2), (3, 2), (2, 2), (1, 2))
+    (found,) = Program([ops.max(seen, (3, 4))]).run([x], ())
+    expected = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))[:, ::2, ::2, :, ::2]
+    np.testing.assert_array_equal(found, expected.max((3, 4), keepdims=True))
