@@ -143,12 +143,12 @@ class _Product:
         c, a, b = (Ref(f"%{name}", "ptr") for name in "cab")
         panel = code.open_loop(first, stop, block.columns, stem="n")
         right = micro.Operand(
-            micro.offset(code, block, b, panel.variable), constant(self.b.stride, "i64")
+            (micro.offset(code, block, b, panel.variable),), constant(self.b.stride, "i64")
         )
         loop = code.open_loop(constant(0, "i64"), Ref("%m", "i64"), block.rows, stem="m")
         row = code.binary("mul", loop.variable, constant(self.a.row, "i64"))
         left = micro.Operand(
-            micro.offset(code, block, a, row),
+            (micro.offset(code, block, a, row),),
             constant(self.a.step, "i64"),
             tuple(constant(m * self.a.row, "i64") for m in range(block.rows)),
         )
