@@ -137,10 +137,7 @@ def accumulate(
 
     ahead: memory from which a line is fetched into the cache every UNROLL steps.
     """
-    # From several rows LLVM's scheduler would load neighbours along K together, and spill.
-    steps = 1 if a.rows is not None else UNROLL
-    if not depth.text.startswith("%"):
-        steps = min(steps, int(depth.text))
+    steps = UNROLL if depth.text.startswith("%") or int(depth.text) >= UNROLL else 1
     first, state = constant(0, "i64"), [*a.state, *b.state, *held]
     if steps > 1:
         whole = code.binary("and", depth, constant(-steps, "i64"))
@@ -181,15 +178,22 @@ def _step(
     at_b: Ref,
     held: Sequence[Ref],
 ) -> list[Ref]:
-    # Each element is loaded where it is used. LLVM's scheduler keeps that order; it spills
-    # registers if all loads come first.
     row = [load(code, tile, offset(code, tile, at_b, j * tile.lanes)) for j in range(tile.vectors)]
     out: list[Ref] = []
     for i, element in enumerate(_column(code, tile, starts, rows)):
         for j in range(tile.vectors):
             sum_ = held[i * tile.vectors + j]
             out.append(code.intrinsic("fma", [element, row[j], sum_], flags="contract "))
+        if tile.lanes > 4:
+            _keep_order(code, out[-tile.vectors :])
     return out
+
+
+def _keep_order(code: Code, done: Sequence[Ref]) -> None:
+    """No instruction, but loads that follow stay behind the sums `done`. LLVM's scheduler would
+    load a whole column first, and spill. ("v" is any vector register of x86.)"""
+    given, places = ", ".join(d.typed for d in done), "v," * len(done)
+    code.add(f'call void asm sideeffect "", "{places}~{{memory}}"({given})')
 
 
 def _column(
