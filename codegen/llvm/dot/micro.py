@@ -67,7 +67,7 @@ def _rows(count: int | None) -> int:
     last tile empty. A step takes about as long as so many rows and two more."""
     if count is None:
         return 12
-    return min((12, 8), key=lambda rows: -(-count // rows) * (rows + 2))
+    return min((12, 9, 8), key=lambda rows: -(-count // rows) * (rows + 2))
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _loop(
     of_a, of_b = len(a.state), len(a.state) + len(b.state)
     at_a, at_b, held = refs[:of_a], refs[of_a:of_b], refs[of_b:]
     for _ in range(steps):
-        held = _step(code, tile, a.places(code, tile, at_a), a.rows, *at_b, held)
+        held = _step(code, tile, a.places(code, tile, at_a), a.rows, at_b[0], held)
         at_a, at_b = a.moved(code, tile, at_a), b.moved(code, tile, at_b)
     return code.close_loop(loop, [*at_a, *at_b, *held])
 
