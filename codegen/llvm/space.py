@@ -119,16 +119,17 @@ def _windows(
     assert plan is not None
     if not plan.parts:
         raise CannotLower("a product too narrow for tiles")
-    product = max((part.product for part in plan.parts), key=lambda p: conv.size(p.m))
+    part = max(plan.parts, key=lambda p: conv.size(p.product.m))
+    product = part.product
 
     def effect(schedule: Schedule) -> Any:
-        tile_ = tile_of(product, machine, schedule)
+        tile_ = tile_of(part, machine, schedule)
         blocks = blocks_of(product, tile_, schedule)
         depth = -(-conv.size(product.k) // blocks.pieces)
         return (tile_.rows, tile_.vectors), blocks.rows, blocks.panels * tile_.columns, depth
 
     def model(schedule: Schedule) -> float:
-        tile_ = tile_of(product, machine, schedule)
+        tile_ = tile_of(part, machine, schedule)
         sizes = conv.size(product.m), conv.size(product.n), conv.size(product.k)
         _, *block = effect(schedule)
         items = conv.size(product.batch)

@@ -71,6 +71,9 @@ def clear(code: Code, tile: Tile, rows: Ref) -> None:
 
 # Products
 
+ROWS = 8
+"""Few rows at a time: the sizes of tiles are multiples of a product's rows."""
+
 
 @dataclass(frozen=True)
 class Factor:
@@ -93,7 +96,7 @@ def columns_of(tile: Tile) -> Factor:
 
 def step(machine: Machine, kind: str) -> tuple[int, int]:
     """(rows, columns) that a product computes at a time."""
-    block = micro.tile_for(machine, kind)
+    block = micro.tile_for(machine, kind, rows=ROWS)
     return block.rows, block.columns
 
 
@@ -113,7 +116,7 @@ def multiply(
     `rows` is rounded up to a multiple of `step`'s, which `out` and `a` must have. `columns` is a
     multiple of the lanes.
     """
-    product = _Product(micro.tile_for(machine, out.kind), out, a, b, fresh)
+    product = _Product(micro.tile_for(machine, out.kind, rows=ROWS), out, a, b, fresh)
     sizes = "_".join(map(str, (out.stride, a.row, a.step, b.stride)))
     name = f"tw_{'set' if fresh else 'add'}_product_{out.kind}_{sizes}"
     pointers = "ptr noalias %c, ptr noalias readonly %a, ptr noalias readonly %b"
@@ -143,12 +146,12 @@ class _Product:
         c, a, b = (Ref(f"%{name}", "ptr") for name in "cab")
         panel = code.open_loop(first, stop, block.columns, stem="n")
         right = micro.Operand(
-            micro.offset(code, block, b, panel.variable), constant(self.b.stride, "i64")
+            (micro.offset(code, block, b, panel.variable),), constant(self.b.stride, "i64")
         )
         loop = code.open_loop(constant(0, "i64"), Ref("%m", "i64"), block.rows, stem="m")
         row = code.binary("mul", loop.variable, constant(self.a.row, "i64"))
         left = micro.Operand(
-            micro.offset(code, block, a, row),
+            (micro.offset(code, block, a, row),),
             constant(self.a.step, "i64"),
             tuple(constant(m * self.a.row, "i64") for m in range(block.rows)),
         )

@@ -23,6 +23,8 @@ from .values import evaluate, load_ahead
 
 CHUNK = 1 << 15
 """The elements of a chunk."""
+LEAST = 4
+"""The least elements along the axis that is read."""
 
 
 @dataclass(frozen=True)
@@ -41,19 +43,22 @@ def turn_of(kernel: Kernel, machine: Machine) -> Turn | None:
         return None
     (store,) = kernel.stores
     dtype = store.buffer.dtype
-    lanes = machine.vector_bytes // dtype.itemsize
     if store.value.dtype is not dtype or dtype.itemsize < 4 or store.mode is not None:
         return None
     places = [v.offset for v in kernel.values if isinstance(v, Load)]
     axes = [a for a in kernel.parallel if a.extent != 1]
+    read = [a for a in axes if any(p.coefficient(a) == 1 for p in places) and a.extent >= LEAST]
+    if len(read) != 1:
+        return None
+    (along,) = read
+    # Fewer lanes than a register has for a short axis, as that of a small kernel's taps.
+    lanes = min(machine.vector_bytes // dtype.itemsize, 1 << along.extent.bit_length() - 1)
     written = [a for a in axes if store.offset.coefficient(a) == 1 and a.extent % lanes == 0]
     if not written or not store.offset.is_affine:
         return None
     across = written[0]
-    read = [a for a in axes if any(p.coefficient(a) == 1 for p in places) and a.extent >= lanes]
-    if len(read) != 1 or read[0] is across or any(p.coefficient(across) == 1 for p in places):
+    if along is across or any(p.coefficient(across) == 1 for p in places):
         return None
-    (along,) = read
     outer = tuple(a for a in axes if a is not along and a is not across)
     block = min(along.extent, -(-CHUNK // across.extent // lanes) * lanes)
     rows = max(CHUNK // (along.extent * across.extent), 1) if block == along.extent else 1

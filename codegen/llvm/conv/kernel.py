@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...kernel import Kernel
 from .. import points, turned
 from ..arguments import Arguments
@@ -14,10 +16,10 @@ from ..phases import Phase, Written, function, write_kernel
 from ..schedule import DEFAULT, Schedule
 from ..types import computed
 from ..values import evaluate
-from . import micro, tiles
+from . import tiles
 from .operands import panels
-from .plan import Plan
-from .roles import Product, size
+from .plan import Part, Plan
+from .roles import size
 
 FEW = 4
 """Up to so many zeros in a row, as in a border, are stored one by one rather than under a mask."""
@@ -26,7 +28,7 @@ AT_ONCE = 1 << 14
 
 def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEFAULT) -> Written:
     arguments = Arguments(kernel)
-    found = [tile_of(p.product, machine, schedule) for p in plan.parts]
+    found = [tile_of(p, machine, schedule) for p in plan.parts]
     packed = [
         panels(p.product, f"panels{i}", tile.columns)
         for i, (p, tile) in enumerate(zip(plan.parts, found))
@@ -42,7 +44,6 @@ def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEF
     body = Body(kernel, machine, form_of(kernel, machine), evaluate, arguments)
     write_kernel(body, [phase for phase, _ in (*before, *after)])
     codes = [body.code, *(code for _, code in (*before, *after))]
-    codes += [micro.function(tile) for tile in dict.fromkeys(found)]
     return Written(
         module_text(codes),
         arguments,
@@ -51,13 +52,16 @@ def write(kernel: Kernel, machine: Machine, plan: Plan, schedule: Schedule = DEF
     )
 
 
-def tile_of(product: Product, machine: Machine, schedule: Schedule) -> Tile:
-    """The tile of a product. It is one vector wide if that is enough for the columns; then it has
-    as many rows as registers of x86 can point to."""
-    tile = tile_for(machine, computed(product.dot.dtype), chosen=schedule.tile)
-    if schedule.tile is not None or size(product.n) > tile.lanes:
-        return tile
-    return Tile(tile.kind, tile.lanes, 8, 1)
+def tile_of(part: Part, machine: Machine, schedule: Schedule) -> Tile:
+    """The tile of a product. It is one vector wide if that is enough for the columns, and has as
+    many rows as registers can point to."""
+    found = part.product
+    m, n = size(found.m), size(found.n)
+    tile = tile_for(machine, computed(found.dot.dtype), n, schedule.tile, m)
+    if schedule.tile is None and tile.rows > tiles.FEW:
+        each, _ = tiles.runs(found.m, part.image.offset, tile)
+        tile = tile if each > 1 else replace(tile, rows=tiles.FEW)
+    return tile
 
 
 def _plain(kernel: Kernel, name: str, machine: Machine, arguments: Arguments) -> tuple[Phase, Code]:

@@ -21,6 +21,7 @@ from .. import points
 from ..arguments import Arguments
 from ..body import Body
 from ..code import Code
+from ..dot import micro
 from ..dot.micro import Tile, load, offset
 from ..dot.packing import transposed
 from ..form import Form
@@ -31,7 +32,6 @@ from ..schedule import Schedule
 from ..stages import bind_vector
 from ..types import Ref, constant
 from ..values import evaluate
-from . import micro
 from .plan import Part
 from .roles import Product, size
 
@@ -41,6 +41,8 @@ ROWS = 96
 """Rows of a block: a multiple of any tile's and any vector's length."""
 SUMS = 1 << 16
 """The most bytes of sums in a chunk: they stay in the second level of cache."""
+FEW = 8
+"""Up to so many rows of a tile have a pointer each: an x86 processor has registers for these."""
 CHUNKS, CHUNK = 16, 1 << 20
 """The wanted number of chunks, and the least products of a chunk."""
 
@@ -108,16 +110,33 @@ def write(
     return Phase(name, chunks), body.code
 
 
-def table(axes: Sequence[Axis], offset: Index, pad: int = 1) -> bytes:
+def table(axes: Sequence[Axis], offset: Index, pad: int = 1, each: int = 1) -> bytes:
     """The offset that each point of `axes` adds, in row-major order: int32, padded to a multiple of
-    `pad` entries."""
+    `pad` entries with the last `each`."""
+    flat = _offsets(axes, offset)
+    if flat.max(initial=0) >= 1 << 31 or flat.min(initial=0) < -(1 << 31):
+        raise CannotLower("an operand of more than 2^31 elements")
+    groups = flat.astype(np.int32).reshape(-1, each)
+    return np.pad(groups, ((0, -flat.size % pad // each), (0, 0)), "edge").tobytes()
+
+
+def _offsets(axes: Sequence[Axis], offset: Index) -> np.ndarray:
     total = np.zeros((), np.int64)
     for axis in axes:
         total = total[..., None] + np.arange(axis.extent) * offset.coefficient(axis)
-    flat = total.reshape(-1)
-    if flat.max(initial=0) >= 1 << 31 or flat.min(initial=0) < -(1 << 31):
-        raise CannotLower("an operand of more than 2^31 elements")
-    return np.pad(flat.astype(np.int32), (0, -flat.size % pad), "edge").tobytes()
+    return total.reshape(-1)
+
+
+def runs(axes: Sequence[Axis], offset: Index, tile: Tile) -> tuple[int, int]:
+    """(each, pitch): the rows of a tile are groups of `each` that lie `pitch` apart. With pairs or
+    triples, registers can point to all groups of a tile."""
+    flat = _offsets(axes, offset)
+    for each in (2, 3) if tile.rows > FEW else ():
+        if flat.size % each == tile.rows % each == 0:
+            distances = np.diff(flat.reshape(-1, each))
+            if (distances == distances[0, 0]).all():
+                return each, int(distances[0, 0])
+    return 1, 0
 
 
 def _epilogue(kernel: Kernel, found: Product) -> Kernel:
@@ -199,7 +218,6 @@ class _Tiles:
         held = blocks.panels * blocks.rows * self.tile.columns
         self.held = self.room(held)
         self.turned = self.room(self.tile.columns * blocks.rows + self.tile.lanes)
-        self.clear(code.binary("sub", last_panel, first_panel))
         before = code.binary("mul", item, panels_)
         self.add_products(m0, m1, first_panel, last_panel, before)
         loop = code.open_loop(first_panel, last_panel, stem="panel")
@@ -232,15 +250,6 @@ class _Tiles:
         if axes:
             self.body.bind(axes[0], rest)
 
-    def clear(self, panels_: Ref) -> None:
-        code, tile = self.code, self.tile
-        size_ = self.times(panels_, self.blocks.rows * tile.columns * tile.itemsize)
-        code.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-        code.add(
-            f"call void @llvm.memset.p0.i64(ptr align 64 {self.held.text}, i8 0, {size_.typed}, "
-            "i1 false)"
-        )
-
     def add_products(self, m0: Ref, m1: Ref, first: Ref, last: Ref, before: Ref) -> None:
         """Adds the products of all steps to the sums of the chunk, a piece of steps at a time."""
         code, body, tile, blocks, found = self.code, self.body, self.tile, self.blocks, self.found
@@ -248,28 +257,41 @@ class _Tiles:
         batch = Index(tuple((a, c) for a, c in place.terms if a in found.batch), place.const)
         image_ = self.at(body.buffer(self.rows.buffer), uniform(body, batch, None))
         packed = body.buffer(self.columns.buffer)
-        step = math.lcm(tile.rows, tile.lanes)
-        row_table = body.table(table(found.m, place, step), "rows")
+        each, pitch = runs(found.m, place, tile)
+        whole = math.lcm(tile.rows, tile.lanes)
+        row_table = body.table(table(found.m, place, whole, each), "rows")
         step_table = body.table(table(found.k, place), "steps")
         most = self.size(-(-size(found.k) // blocks.pieces), "steps of a piece")
         piece = code.open_loop(self.const(0), self.k, most, stem="piece")
         left = self.least(code.binary("sub", self.k, piece.variable), most)
+        fresh = code.compare("icmp eq", piece.variable, self.const(0))
         steps = self.entry_of(step_table, piece.variable)
-        panel = code.open_loop(first, last, stem="panel")
-        start = code.binary("mul", code.binary("add", before, panel.variable), self.k)
-        start = self.times(code.binary("add", start, piece.variable), tile.columns)
-        b = self.at(packed, start)
+        step = self.times(self.k, tile.columns)
+        start = code.binary("mul", code.binary("add", before, first), step)
+        start = code.binary("add", start, self.times(piece.variable, tile.columns))
+        first_b = self.at(packed, start)
+        panel = code.open_loop(first, last, 1, [first_b], stem="panel")
+        ((b, _),) = panel.carried
         done = code.binary("sub", panel.variable, first)
         sums = self.at(self.held, self.times(done, blocks.rows * tile.columns))
-        row = code.open_loop(m0, m1, tile.rows, stem="row")
+        # The tiles of a panel together fetch the next one, or that of the next piece, a part each.
+        next_b = self.at(b, step)
+        is_last = code.compare("icmp eq", code.binary("add", panel.variable, self.const(1)), last)
+        soon = code.select(is_last, self.at(first_b, self.times(left, tile.columns)), next_b)
+        tiles = code.binary("udiv", code.binary("sub", m1, m0), self.const(tile.rows))
+        tiles = code.binary("add", tiles, self.const(1))
+        part = code.binary("udiv", self.times(left, tile.columns), tiles)
+        row = code.open_loop(m0, m1, tile.rows, [soon], stem="row")
+        ((ahead, _),) = row.carried
         rows = self.entry_of(row_table, row.variable)
         own = self.times(code.binary("sub", row.variable, m0), tile.columns)
-        code.add(
-            f"call void @{micro.NAME}(ptr {rows.text}, ptr {image_.text}, ptr {steps.text}, "
-            f"ptr {b.text}, {left.typed}, ptr {self.at(sums, own).text})"
-        )
-        for each in (row, panel, piece):
-            code.close_loop(each)
+        given = [image_, b, self.at(sums, own), self.const(tile.columns), left, fresh, ahead]
+        given += [rows, self.size(pitch, "pitch of the rows"), steps]
+        symbol = micro.gathering(code, tile, each)
+        code.add(f"call void {symbol}({', '.join(g.typed for g in given)})")
+        code.close_loop(row, [self.at(ahead, part)])
+        code.close_loop(panel, [next_b])
+        code.close_loop(piece)
 
     def entry_of(self, table_: Ref, place: Ref) -> Ref:
         return self.code.let(f"getelementptr i32, ptr {table_.text}, {place.typed}", "ptr")

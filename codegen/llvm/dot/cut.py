@@ -161,7 +161,7 @@ def tiling(kernel: Kernel, machine: Machine, schedule: Schedule = DEFAULT) -> Ti
     turned = turned and group is None
     if turned:
         a, b, m, n, m_axes, n_axes = b, a, n, m, n_axes, m_axes
-    tile = tile_for(machine, kind, n.extent, schedule.tile)
+    tile = tile_for(machine, kind, n.extent, schedule.tile, m.extent)
     deep = tuple(x for x in role.k if x is not k)
     mentioned = Analysis(kernel).axes(b)
     rest = tuple(x for x in (*role.batch, *m_axes, *n_axes) if x is not m and x is not n)

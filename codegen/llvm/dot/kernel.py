@@ -29,8 +29,9 @@ from .micro import Tile
 from .operand import Operand
 from .output import Target
 
-NARROW = 16
-"""Up to so many panels of `b`, rows of `a` that can be read in place are not packed."""
+NARROW = 3
+"""Up to so many panels of `b`, rows of `a` that can be read in place are not packed: that would
+take longer than it saves in so few products."""
 TURN = "turn"
 ZERO, ONE = constant(0, "i64"), constant(1, "i64")
 
@@ -343,7 +344,7 @@ class _Writer:
         a = micro.offset(code, tile, packed, code.binary("mul", number, depth))
         c = block.target(code, tile, down.variable, across.variable)
         code.add(
-            f"call void @{micro.name(True, True)}({a.typed}, {panel_b.typed}, {c.start.typed}, "
+            f"call void @{micro.name(a_packed=True)}({a.typed}, {panel_b.typed}, {c.start.typed}, "
             f"{c.row.typed}, {here.typed}, {fresh.typed}, {ahead.typed})"
         )
         code.close_loop(down, [micro.offset(code, tile, ahead, part)])
@@ -368,8 +369,8 @@ class _Writer:
         ((panel, _),) = across.carried
         c = block.target(code, tile, down.variable, across.variable)
         code.add(
-            f"call void @{micro.name(False, True)}({a.typed}, {panel.typed}, {c.start.typed}, "
-            f"{c.row.typed}, {depth.typed}, {fresh.typed}, {next_a.typed}, {distance.typed}, i64 1)"
+            f"call void @{micro.name(a_packed=False)}({a.typed}, {panel.typed}, {c.start.typed}, "
+            f"{c.row.typed}, {depth.typed}, {fresh.typed}, {next_a.typed}, {distance.typed})"
         )
         code.close_loop(across, [micro.offset(code, tile, panel, self._panel_size(body))])
         code.close_loop(down, [next_a])

@@ -1,15 +1,16 @@
 """The inner loop of a contraction: a tile of the result, held in registers while it is summed.
 
 Each step along K loads one row of `b` as vectors and multiplies it by a column of `a`, element by
-element. An operand has one of two layouts:
+element. An operand has one of three layouts:
 
     packed      a[k][i] and b[k][j], one step after another, nothing between
     strided     a[i * row + k * step] and b[k * step + j]
+    gathered    a[rows[i] + steps[k]], with both tables in memory
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..code import Code
@@ -44,10 +45,11 @@ def tile_for(
     kind: str,
     columns: int | None = None,
     chosen: tuple[int, int] | None = None,
+    rows: int | None = None,
 ) -> Tile:
-    """A tile for results with so many columns (None: many). Its accumulators fit the registers
-    beside the values that a step loads. They are enough to keep two units busy while each sum waits
-    for its last addition. chosen: the rows and vectors that a schedule says."""
+    """A tile for results with so many rows and columns (None: many). Its accumulators fit the
+    registers beside the values that a step loads. They are enough to keep two units busy while each
+    sum waits for its last addition. chosen: the rows and vectors that a schedule says."""
     lanes = machine.vector_bytes // (8 if kind == "double" else 4)
     if chosen is not None:
         return Tile(kind, lanes, *chosen)
@@ -55,26 +57,71 @@ def tile_for(
         return Tile(kind, lanes, 8, 1)
     if machine.vector_bytes == 32:  # 16 registers
         return Tile(kind, lanes, 6, 2)
-    # 32 registers. With 12 rows, LLVM's scheduler spills on AVX-512. NEON multiplies by one lane of
-    # a vector of `a`.
-    return Tile(kind, lanes, 8, 2)
+    if machine.vector_bytes == 64:
+        return Tile(kind, lanes, _rows(rows), 2)
+    return Tile(kind, lanes, 8, 2)  # NEON multiplies by one lane of a vector of `a`
+
+
+def _rows(count: int | None) -> int:
+    """The rows of a tile that fills 32 registers, or of a smaller one that leaves fewer rows of the
+    last tile empty. A step takes about as long as so many rows and two more."""
+    if count is None:
+        return 12
+    return min((12, 9, 8), key=lambda rows: -(-count // rows) * (rows + 2))
 
 
 @dataclass(frozen=True)
 class Operand:
-    """The place of a tile's operand. Strides count elements.
+    """The place of a tile's operand: where its rows begin, and how far it is along K. Distances
+    count elements.
 
-    step: from one place along K to the next. rows: for `a`, the distance of each row from the first
-    one; None if rows are neighbours.
+    starts: the first rows of groups of rows (of `b`: its only row). rows: the distances of the rows
+    of a group from its first one; None if they are neighbours. step: from one place along K to the
+    next. table: the distances of the places along K from the first one, int32, in the place of
+    `step`.
     """
 
-    start: Ref
-    step: Ref
+    starts: tuple[Ref, ...]
+    step: Ref | None = None
     rows: tuple[Ref, ...] | None = None
+    table: Ref | None = None
+
+    @property
+    def state(self) -> list[Ref]:
+        """What moves along K."""
+        return list(self.starts) if self.table is None else [self.table]
+
+    def moved(self, code: Code, tile: Tile, state: Sequence[Ref]) -> list[Ref]:
+        """The state at the next place."""
+        if self.table is not None:
+            return [code.let(f"getelementptr i32, ptr {state[0].text}, i64 1", "ptr")]
+        assert self.step is not None
+        return [offset(code, tile, at, self.step) for at in state]
+
+    def places(self, code: Code, tile: Tile, state: Sequence[Ref]) -> list[Ref]:
+        """The first rows of the groups at a place."""
+        if self.table is None:
+            return list(state)
+        step = entry(code, state[0], 0)
+        return [offset(code, tile, start, step) for start in self.starts]
 
 
 def packed(start: Ref, width: int) -> Operand:
-    return Operand(start, constant(width, "i64"))
+    return Operand((start,), constant(width, "i64"))
+
+
+def entry(code: Code, table: Ref, place: int) -> Ref:
+    """An entry of a table of int32, as 64 bits."""
+    at = code.let(f"getelementptr i32, ptr {table.text}, i64 {place}", "ptr")
+    return code.convert("sext", code.let(f"load i32, ptr {at.text}, align 4", "i32"), "i64")
+
+
+def multiples(code: Code, distance: Ref, count: int) -> tuple[Ref, ...]:
+    """0, distance, 2 * distance, ..."""
+    out = [constant(0, "i64")]
+    while len(out) < count:
+        out.append(code.binary("add", out[-1], distance))
+    return tuple(out)
 
 
 def accumulate(
@@ -91,10 +138,12 @@ def accumulate(
     ahead: memory from which a line is fetched into the cache every UNROLL steps.
     """
     steps = UNROLL if depth.text.startswith("%") or int(depth.text) >= UNROLL else 1
-    whole = code.binary("and", depth, constant(-steps, "i64"))
-    state = [a.start, b.start, *held]
-    state = _loop(code, tile, a, b, constant(0, "i64"), whole, steps, state, ahead)
-    return _loop(code, tile, a, b, whole, depth, 1, state, None)[2:]
+    first, state = constant(0, "i64"), [*a.state, *b.state, *held]
+    if steps > 1:
+        whole = code.binary("and", depth, constant(-steps, "i64"))
+        state = _loop(code, tile, a, b, first, whole, steps, state, ahead)
+        first, ahead = whole, None
+    return _loop(code, tile, a, b, first, depth, 1, state, ahead)[-len(held) :]
 
 
 def _loop(
@@ -110,46 +159,63 @@ def _loop(
 ) -> list[Ref]:
     loop = code.open_loop(first, stop, steps, state, stem="k")
     if ahead is not None:
-        lines = code.binary("mul", loop.variable, constant(LINE // steps, "i64"))
+        lines = code.binary("mul", loop.variable, constant(LINE // UNROLL, "i64"))
         fetch(code, code.let(f"getelementptr i8, ptr {ahead.text}, i64 {lines.text}", "ptr"))
-    at_a, at_b, *held = (phi for phi, _ in loop.carried)
+    refs = [phi for phi, _ in loop.carried]
+    of_a, of_b = len(a.state), len(a.state) + len(b.state)
+    at_a, at_b, held = refs[:of_a], refs[of_a:of_b], refs[of_b:]
     for _ in range(steps):
-        held = _step(code, tile, a, at_a, at_b, held)
-        at_a, at_b = offset(code, tile, at_a, a.step), offset(code, tile, at_b, b.step)
-    return code.close_loop(loop, [at_a, at_b, *held])
+        held = _step(code, tile, a.places(code, tile, at_a), a.rows, at_b[0], held)
+        at_a, at_b = a.moved(code, tile, at_a), b.moved(code, tile, at_b)
+    return code.close_loop(loop, [*at_a, *at_b, *held])
 
 
 def _step(
-    code: Code, tile: Tile, a: Operand, at_a: Ref, at_b: Ref, held: Sequence[Ref]
+    code: Code,
+    tile: Tile,
+    starts: Sequence[Ref],
+    rows: Sequence[Ref] | None,
+    at_b: Ref,
+    held: Sequence[Ref],
 ) -> list[Ref]:
     row = [load(code, tile, offset(code, tile, at_b, j * tile.lanes)) for j in range(tile.vectors)]
     out: list[Ref] = []
-    for i, element in enumerate(_column(code, tile, a, at_a)):
+    for i, element in enumerate(_column(code, tile, starts, rows)):
         for j in range(tile.vectors):
             sum_ = held[i * tile.vectors + j]
             out.append(code.intrinsic("fma", [element, row[j], sum_], flags="contract "))
+        if tile.lanes > 4:
+            _keep_order(code, out[-tile.vectors :])
     return out
 
 
-def _column(code: Code, tile: Tile, a: Operand, at: Ref) -> list[Ref]:
+def _keep_order(code: Code, done: Sequence[Ref]) -> None:
+    """No instruction, but loads that follow stay behind the sums `done`. LLVM's scheduler would
+    load a whole column first, and spill. ("v" is any vector register of x86.)"""
+    given, places = ", ".join(d.typed for d in done), "v," * len(done)
+    code.add(f'call void asm sideeffect "", "{places}~{{memory}}"({given})')
+
+
+def _column(
+    code: Code, tile: Tile, starts: Sequence[Ref], rows: Sequence[Ref] | None
+) -> Iterator[Ref]:
     """The elements of `a` at one place of K, each in all lanes."""
-    if a.rows is None and tile.lanes <= 4 and tile.rows % tile.lanes == 0:
+    if rows is None and tile.lanes <= 4 and tile.rows % tile.lanes == 0:
         # Machines with so few lanes can multiply by one lane of a vector.
-        out = []
         for i in range(0, tile.rows, tile.lanes):
-            each = load(code, tile, offset(code, tile, at, i))
+            each = load(code, tile, offset(code, tile, starts[0], i))
             for lane in range(tile.lanes):
                 places = ", ".join([f"i32 {lane}"] * tile.lanes)
                 text = f"shufflevector {each.typed}, {each.full_type} poison, "
                 text += f"<{tile.lanes} x i32> <{places}>"
-                out.append(code.let(text, tile.kind, tile.lanes))
-        return out
-    out = []
-    for i in range(tile.rows):
-        place = offset(code, tile, at, i if a.rows is None else a.rows[i])
-        one = code.let(f"load {tile.kind}, ptr {place.text}, align {tile.itemsize}", tile.kind)
-        out.append(code.splat(one, tile.lanes))
-    return out
+                yield code.let(text, tile.kind, tile.lanes)
+        return
+    distances: Sequence[Ref | int] = range(tile.rows) if rows is None else rows
+    for start in starts:
+        for distance in distances:
+            place = offset(code, tile, start, distance)
+            one = code.let(f"load {tile.kind}, ptr {place.text}, align {tile.itemsize}", tile.kind)
+            yield code.splat(one, tile.lanes)
 
 
 def offset(code: Code, tile: Tile, start: Ref, elements: Ref | int) -> Ref:
@@ -201,30 +267,52 @@ def zeros(tile: Tile) -> list[Ref]:
     return [constant(0.0, tile.kind, tile.lanes)] * (tile.rows * tile.vectors)
 
 
-def function(tile: Tile, a_packed: bool = True, b_packed: bool = True) -> Code:
+PARAMETERS = (
+    "ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %row, i64 %depth, i1 %fresh, ptr %ahead"
+)
+
+
+def function(tile: Tile, a_packed: bool = True) -> Code:
     """Sets the tile at `c` to a times b, or adds a times b to it if `fresh` is 0:
 
-    void micro(ptr a, ptr b, ptr c, i64 row, i64 depth, i1 fresh, ptr ahead
-        [, i64 a_row, i64 a_step][, i64 b_step])
+    void micro(ptr a, ptr b, ptr c, i64 row, i64 depth, i1 fresh, ptr ahead[, i64 a_row])
+
+    `a` is packed, or its rows are a_row apart and its places along K are neighbours.
     """
-    parameters = "ptr noalias %a, ptr noalias %b, ptr noalias %c, i64 %row, i64 %depth, i1 %fresh"
-    parameters += ", ptr %ahead"
-    parameters += "" if a_packed else ", i64 %a_row, i64 %a_step"
-    parameters += "" if b_packed else ", i64 %b_step"
-    code = Code(name(a_packed, b_packed), parameters, internal=True)
-    a, b = packed(Ref("%a", "ptr"), tile.rows), packed(Ref("%b", "ptr"), tile.columns)
+    parameters = PARAMETERS if a_packed else f"{PARAMETERS}, i64 %a_row"
+    code = Code(name(a_packed), parameters, internal=True)
+    a = packed(Ref("%a", "ptr"), tile.rows)
     if not a_packed:
-        rows = [constant(0, "i64")]
-        for _ in range(tile.rows - 1):
-            rows.append(code.binary("add", rows[-1], Ref("%a_row", "i64")))
-        a = Operand(a.start, Ref("%a_step", "i64"), tuple(rows))
-    if not b_packed:
-        b = Operand(b.start, Ref("%b_step", "i64"))
-    depth, ahead = Ref("%depth", "i64"), Ref("%ahead", "ptr")
-    held = accumulate(code, tile, a, b, depth, zeros(tile), ahead)
-    write_tile(code, tile, held, Ref("%c", "ptr"), Ref("%row", "i64"), Ref("%fresh", "i1"))
+        rows = multiples(code, Ref("%a_row", "i64"), tile.rows)
+        a = Operand(a.starts, constant(1, "i64"), rows)
+    _write(code, tile, a)
     return code
 
 
-def name(a_packed: bool, b_packed: bool) -> str:
-    return f"micro_{'p' if a_packed else 's'}{'p' if b_packed else 's'}"
+def name(a_packed: bool) -> str:
+    return "micro_packed" if a_packed else "micro_strided"
+
+
+def gathering(code: Code, tile: Tile, each: int) -> str:
+    """The symbol of a function that does so for an `a` whose rows are gathered:
+
+    void micro(ptr a, ..., ptr ahead, ptr rows, i64 pitch, ptr steps)
+
+    Its elements are a[rows[i] + steps[k]]. Groups of `each` rows are `pitch` apart: only the first
+    entry of a group is read.
+    """
+
+    def write(inner: Code) -> None:
+        a, rows, steps = (Ref(f"%{n}", "ptr") for n in ("a", "rows", "steps"))
+        starts = [offset(inner, tile, a, entry(inner, rows, i)) for i in range(0, tile.rows, each)]
+        distances = multiples(inner, Ref("%pitch", "i64"), each)
+        _write(inner, tile, Operand(tuple(starts), None, distances, steps))
+
+    parameters = f"{PARAMETERS}, ptr noalias %rows, i64 %pitch, ptr noalias %steps"
+    return code.function(f"micro_{tile.rows}x{tile.vectors}_by_{each}", parameters, write)
+
+
+def _write(code: Code, tile: Tile, a: Operand) -> None:
+    b = packed(Ref("%b", "ptr"), tile.columns)
+    held = accumulate(code, tile, a, b, Ref("%depth", "i64"), zeros(tile), Ref("%ahead", "ptr"))
+    write_tile(code, tile, held, Ref("%c", "ptr"), Ref("%row", "i64"), Ref("%fresh", "i1"))

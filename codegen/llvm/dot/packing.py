@@ -20,6 +20,9 @@ from .micro import fetch
 AHEAD = 256
 """The bytes ahead at which the rows of a panel are fetched before they are packed. There are more
 rows than the processor follows by itself."""
+LATER = 16
+"""The places along K ahead at which neighbours are fetched: each may lie on another page, where the
+processor reads nothing ahead by itself."""
 TOGETHER = 96
 """The number of neighbours that are copied to panels before the next place along K."""
 ZERO, ONE = constant(0, "i64"), constant(1, "i64")
@@ -111,13 +114,15 @@ def _across(code: Code, dtype: DType, width: int) -> None:
     last = code.binary("add", group.variable, constant(TOGETHER // width * width, "i64"))
     last = code.intrinsic("umin", [last, whole])
     start = _panel(code, kind, group.variable, width)
+    later = code.binary("mul", _argument("stride"), constant(LATER, "i64"))
     k = code.open_loop(ZERO, depth, 1, stem="k")
     line = code.binary("mul", k.variable, _argument("stride"))
     first = _at(code, kind, start, code.binary("mul", k.variable, wide))
     panel = code.open_loop(group.variable, last, width, [first], stem="row")
     ((to, _),) = panel.carried
-    offset = code.binary("add", line, panel.variable)
-    store(code, _load(code, dtype, _at(code, stored(dtype), source, offset), width), to)
+    at = _at(code, stored(dtype), source, code.binary("add", line, panel.variable))
+    fetch(code, _at(code, stored(dtype), at, later))
+    store(code, _load(code, dtype, at, width), to)
     code.close_loop(panel, [_at(code, kind, to, _argument("panel"))])
     code.close_loop(k)
     code.close_loop(group)

@@ -343,8 +343,8 @@ def test_the_inner_loop_is_fused_vectors_in_registers(
     machine: Machine, fused: str, spill: str, dtype: DType
 ) -> None:
     text = assembly(product(300, 300, 300, "NT", dtype=dtype), machine)
-    start = text.index("micro_pp:")
-    body = text[start : text.index(".size\tmicro_pp", start)]
+    start = text.index("micro_packed:")
+    body = text[start : text.index(".size\tmicro_packed", start)]
     found = tiling(product(300, 300, 300, "NT", dtype=dtype), machine)
     assert found is not None
     tile = found.tile
