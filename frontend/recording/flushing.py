@@ -118,9 +118,15 @@ def end_step(update: Update | None = None) -> None:
 
 def value_of(node: Node) -> Any:
     """Compute one node's buffer without ending the epoch."""
-    _check(node)
+    return values_of((node,))[0]
+
+
+def values_of(nodes: tuple[Node, ...]) -> list[Any]:
+    """Compute the buffers of nodes without ending the epoch."""
+    for node in nodes:
+        _check(node)
     try:
-        return tiers.plan_for((node,)).run([b for _, _, b in leaves], scalars)[0]
+        return tiers.plan_for(nodes).run([b for _, _, b in leaves], scalars)
     except Incomplete as incomplete:
         raise incomplete.error from None
 

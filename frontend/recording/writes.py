@@ -201,6 +201,9 @@ def _write_history(t: Any, value: Node) -> None:
 def _write_through(state: Any, node: Node) -> None:
     """Make an in-place write to memory that NumPy sees. The array has the value when the call
     returns."""
+    if _awaited is not None:
+        _awaited.append((state, node))
+        return
     if clock.holding:
         np.copyto(state._buffer, _array(flushing.value_of(node)))
         return
@@ -216,6 +219,19 @@ def _write_through(state: Any, node: Node) -> None:
         state._history = holder._history
 
 
+_awaited: list[tuple[Any, Node]] | None = None
+"""Writes to memory that NumPy sees, in an `assign_all`: they are computed together."""
+
+
+def _write_awaited() -> None:
+    assert _awaited is not None
+    if _awaited:
+        values = flushing.values_of(tuple([node for _, node in _awaited]))
+        for (state, _), value in zip(_awaited, values, strict=True):
+            np.copyto(state._buffer, _array(value))
+        _awaited.clear()
+
+
 def _array(buffer: Any) -> np.ndarray:
     """The contents of a host buffer, after copies to it are done."""
     return devices.get("cpu").to_numpy(buffer)
@@ -226,27 +242,35 @@ def assign_all(tensors: Sequence[Any], nodes: Sequence[Node]) -> None:
 
     The node for a leaf that requires grad is its `variable` already (`revalued`).
     """
+    global _awaited
     holding = clock.holding
     before = [t._node for t in tensors]
     mutated.update(before)  # `assign` repeats this for its own tensors
     mutated.discard(None)  # type: ignore[arg-type]
-    for t, old, node in zip(tensors, before, nodes, strict=True):
-        if (
-            old is None
-            or t._storage is not None
-            or t._shared is not None
-            or (old.requires_grad and node.op is not ops.variable)
-        ):
-            value = node.operands[0] if node.op is ops.variable else node
-            try:
+    try:
+        for t, old, node in zip(tensors, before, nodes, strict=True):
+            if (
+                old is None
+                or t._storage is not None
+                or t._shared is not None
+                or (old.requires_grad and node.op is not ops.variable)
+            ):
                 # A write to memory that NumPy sees must not end the epoch of the other nodes.
                 clock.holding = holding + 1
+                if _awaited is None:
+                    _awaited = []
+                elif any(state is (t._storage or t) for state, _ in _awaited):
+                    _write_awaited()  # this write begins with what that one leaves
+                value = node.operands[0] if node.op is ops.variable else node
                 assign(t, value, force=True)
-            finally:
                 clock.holding = holding
-        else:
-            t._changes += 1
-            t._node = node
+            else:
+                t._changes += 1
+                t._node = node
+        if _awaited is not None:
+            _write_awaited()
+    finally:
+        clock.holding, _awaited = holding, None
 
 
 def revalued(old: Node, value: Node) -> Node:

@@ -224,6 +224,45 @@ def test_parameters_that_numpy_sees(name):
             assert p.tolist() == q.tolist()
 
 
+def test_one_run_writes_all_parameters_that_numpy_sees(monkeypatch):
+    """Not a forward and backward pass for each of them."""
+    from tilewright.recording import flushing
+
+    runs, inner = [], flushing.values_of
+
+    def counted(nodes):
+        runs.append(len(nodes))
+        return inner(nodes)
+
+    monkeypatch.setattr(flushing, "values_of", counted)
+    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(6)))
+    optimizer = tw.optim.SGD(model.parameters(), lr=0.1)
+    arrays = [p.detach().numpy() for p in model.parameters()]
+    model(tw.ones(2, 4)).square().sum().backward()
+    optimizer.step()
+    assert runs == [12]
+    for array, p in zip(arrays, model.parameters()):
+        np.testing.assert_array_equal(array, np.array(p.tolist(), np.float32))
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam"])
+def test_parameters_in_one_memory_that_numpy_sees(torch, name):
+    """Views of one array, as flattened parameters are: each write begins with the one before."""
+    results = []
+    for lib in (tw, torch):
+        memory = lib.arange(6.0)
+        array = memory.numpy()
+        params = [memory[:2], memory[2:5], memory[5:]]
+        optimizer = getattr(lib.optim, name)(params, lr=0.1)
+        for _ in range(3):
+            for p in params:
+                p.grad = p.detach() + 1
+            optimizer.step()
+        results.append(np.array(array))
+        assert memory.tolist() == array.tolist()
+    np.testing.assert_allclose(*results, rtol=1e-6)
+
+
 def test_a_repeated_step_is_one_record_and_makes_no_nodes(monkeypatch):
     """Changing rates and step counts are run-time inputs: nothing is built anew."""
     from tilewright.ir import node as graph
