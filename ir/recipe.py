@@ -74,12 +74,12 @@ class Recipe:
     def __init__(self, build: Build, operands: Sequence[Node], out: Node | None = None):
         images: dict[Node, Node] = {}
         for number, each in enumerate(operands):
-            if each is out:
-                images[each] = out.instruction.of(tuple([images[o] for o in out.operands]))
-            elif each.op.kind is Kind.CONSTANT:
+            if each.op.kind is Kind.CONSTANT:
                 images[each] = each
-            elif each not in images:
+            elif each not in images and each is not out:
                 images[each] = _stand_in(each, number)
+        if out is not None:
+            images[out] = out.instruction.of(tuple([images[o] for o in out.operands]))
         inner = [images[each] for each in operands]
         result = build(*inner)
         self.alone = isinstance(result, Node)

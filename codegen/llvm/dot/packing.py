@@ -177,6 +177,9 @@ def _shuffle(code: Code, a: Ref, b: Ref, places: Sequence[int]) -> Ref:
 
 
 def head(code: Code, a: Ref, count: int) -> Ref:
+    """The first elements of a vector."""
+    if count == 1:
+        return code.let(f"extractelement {a.typed}, i64 0", a.type)
     return _shuffle(code, a, a, range(count))
 
 
