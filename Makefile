@@ -43,7 +43,7 @@ test: $(VENV)/.dev ## install what tests need and run the fast ones
 	$(PYTEST) -m 'not slow' $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev ## run the slow tests
-	$(PYTEST) -m slow $(PYTEST_ARGS)
+	$(PYTEST) --dist worksteal -m slow $(PYTEST_ARGS)
 
 test-numpy: $(VENV)/.dev ## run the tests of what computes on the NumPy engine
 	TW_CPU=numpy $(PYTEST) -m 'computes and not slow' $(PYTEST_ARGS)
