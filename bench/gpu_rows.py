@@ -14,6 +14,9 @@ from typing import Any
 import models
 import numpy as np
 
+DRAWN = 4_194_301
+"""Numbers that are drawn for one tensor, at most. A prime, so that rows of a matrix differ."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -39,13 +42,18 @@ class Row:
 def numbers(
     torch: Any, device: str, dtype: str, *shapes: Sequence[int], seed: int = 0
 ) -> list[Any]:
-    """Tensors that are the same for every framework and dtype, as they are rounded to bfloat16."""
+    """Tensors that are the same for every framework and dtype, as they are rounded to bfloat16.
+    Large ones repeat a block of numbers on the device."""
     rng = np.random.default_rng(seed)
     out = []
     for shape in shapes:
-        values = rng.standard_normal(math.prod(shape), dtype=np.float32).reshape(tuple(shape))
-        values = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-        out.append(torch.tensor(values).to(device).to(getattr(torch, dtype)))
+        count = math.prod(shape)
+        block = rng.standard_normal(min(count, DRAWN), dtype=np.float32)
+        block = (block.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        values = torch.tensor(block).to(device).to(getattr(torch, dtype))
+        if count > DRAWN:
+            values = values.repeat(-(-count // DRAWN))[:count]
+        out.append(values.reshape(tuple(shape)).clone())
     return out
 
 

@@ -28,7 +28,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 import numpy as np
 import timing
-from card import Card, errors, interleaved
+from card import Card, errors, interleaved, sample
 from problems import FULL, LEVELS, REDUCED, SMALL, Problem, Scale, Source
 
 GOALS = {1: 1.3, 2: 1.6}
@@ -79,13 +79,6 @@ def prepared(
             return model(*inputs)
 
     return step
-
-
-def sample(result: Any) -> Any:
-    """Up to four million elements on the CPU. A full copy of the largest results would take
-    minutes."""
-    step = max(1, result.numel() >> 22) | 1
-    return result.detach().reshape(-1)[::step].cpu()
 
 
 def compare(problem: Problem, scale: Scale, device: str, tw: Any, torch: Any) -> dict[str, float]:

@@ -76,7 +76,8 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
         made.add_column(column, justify="left" if column == columns[0] else "right")
     for row in rows:
         made.add_row(*[text(row.get(column)) for column in columns])
-    Console().print(made)
+    # A log has no width.
+    Console(width=None if sys.stdout.isatty() else 160).print(made)
 
 
 def save(rows: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:

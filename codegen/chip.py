@@ -69,15 +69,16 @@ class Chip:
             return self.tensor[name]
         return self.vector.get(dtype.name, self.vector["float32"])
 
-    def resized(self, multiprocessors: int) -> Chip:
-        """This chip with so many multiprocessors (an H100 PCIe has 114). Their common rates follow
-        from the number; memory is taken to be the same."""
-        if multiprocessors == self.multiprocessors:
-            return self
+    def of_card(self, multiprocessors: int, bandwidth: float = 0.0, cache: int = 0) -> Chip:
+        """This chip as it is on one card: an H100 PCIe has 114 multiprocessors, an H100 SXM slower
+        memory than an H200. Rates that the multiprocessors have together follow from their number.
+        Of `bandwidth` and `cache` 0 means that the number isn't known."""
         part = multiprocessors / self.multiprocessors
         return replace(
             self,
             multiprocessors=multiprocessors,
+            bandwidth=bandwidth or self.bandwidth,
+            cache=cache or self.cache,
             cache_bandwidth=self.cache_bandwidth * part,
             tensor=_scaled(self.tensor, part),
             vector=_scaled(self.vector, part),

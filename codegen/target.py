@@ -159,10 +159,9 @@ CUDA = Target(
 )
 
 
-def gpu(name: str, tf32: bool = False, multiprocessors: int | None = None) -> Target:
+def gpu(name: str, tf32: bool = False) -> Target:
     """The target of an architecture. One that is not in `CHIPS` (sm_86, sm_120, gfx950) gets the
-    numbers of the nearest older one of its maker. multiprocessors: the card's number, if it is
-    known; cards of one architecture differ in it."""
+    numbers of the nearest older one of its maker."""
     if name in CHIPS:
         chip = CHIPS[name]
     elif re.fullmatch(r"sm_\d+", name) and int(name[3:]) >= 80:
@@ -172,6 +171,14 @@ def gpu(name: str, tf32: bool = False, multiprocessors: int | None = None) -> Ta
         chip = CHIPS["gfx942"]
     else:
         raise ValueError(f"expected a target such as {', '.join(CHIPS)}, got {name!r}")
-    if multiprocessors is not None:
-        chip = chip.resized(multiprocessors)
     return replace(CUDA, name=name, chip=chip, tf32=tf32, parallel=chip.multiprocessors)
+
+
+def card(
+    name: str, multiprocessors: int, bandwidth: float = 0.0, cache: int = 0, tf32: bool = False
+) -> Target:
+    """The target of one card, whose driver tells these numbers; cards of one architecture differ
+    in them. bandwidth: bytes a second; cache: bytes; 0 where they aren't known."""
+    target = gpu(name, tf32)
+    chip = target.chip.of_card(multiprocessors, bandwidth, cache)
+    return replace(target, chip=chip, parallel=chip.multiprocessors)

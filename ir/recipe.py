@@ -8,7 +8,7 @@ on its nodes are made of the operands without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from .dtype import BOOL, FLOAT
@@ -17,6 +17,7 @@ from .op import Kind
 from .ops.check import bounds
 from .ops.generate import leaf
 from .ops.unary import widened
+from .rewrite import above
 
 Build = Callable[..., Any]
 """A function of nodes that returns a node, or a tuple of nodes and None."""
@@ -45,7 +46,7 @@ def by_recipe(
             seen += place, each
         elif op is widened:  # it gives its half back (`as_dtype`): more is seen than its type
             return build(*operands)
-        elif BOOL < each.dtype.category < FLOAT:
+        elif _is_integer(each):
             seen += place, bounds(each)
     if len({*operands}) < len(operands):
         seen += map(operands.index, operands)
@@ -84,13 +85,13 @@ class Recipe:
         result = build(*inner)
         self.alone = isinstance(result, Node)
         roots: list[Node | None] = [result] if isinstance(result, Node) else [*result]
-        above = _above((r for r in roots if r is not None), inner)
+        needed = above([r for r in roots if r is not None], dict.fromkeys(inner))
         moving = {*inner}
-        for node in above:
+        for node in needed:
             if not moving.isdisjoint(node.operands):
                 moving.add(node)
-        self.fixed = [node for node in above if node not in moving]
-        made = [node for node in above if node in moving]
+        self.fixed = [node for node in needed if node not in moving]
+        made = [node for node in needed if node in moving]
         places = {node: i for i, node in enumerate((*inner, *self.fixed, *made))}
         self.steps = [(n.instruction, tuple([places[o] for o in n.operands])) for n in made]
         self.results = [None if r is None else places[r] for r in roots]
@@ -105,10 +106,10 @@ class Recipe:
         return results[0] if self.alone else tuple(results)
 
 
-def _stand_in(for_: Node, number: int) -> Node:
+def _stand_in(operand: Node, number: int) -> Node:
     """The node that stands for operand `number`. Nothing computes it."""
-    of = for_.type
-    key = (number, bounds(for_) if BOOL < of.dtype.category < FLOAT else None)
+    of = operand.type
+    key = number, bounds(operand) if _is_integer(operand) else None
     found = of.stand_ins.get(key)
     if found is None:
         instruction = Instruction(leaf, (None, of.shape, of.dtype), of, (True, None))
@@ -118,15 +119,5 @@ def _stand_in(for_: Node, number: int) -> Node:
     return found
 
 
-def _above(roots: Iterable[Node], ends: Sequence[Node]) -> list[Node]:
-    """What `roots` need beyond `ends`, operands first."""
-    seen = {*ends}
-    found: list[Node] = []
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            found.append(node)
-            stack.extend(node.operands)
-    return sorted(found, key=lambda n: n.seq)
+def _is_integer(node: Node) -> bool:
+    return BOOL < node.dtype.category < FLOAT

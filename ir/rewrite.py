@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from .node import Node, grad_mode, intern, set_location
@@ -85,7 +85,7 @@ def substitute(
     return [done.get(r, r) for r in roots]
 
 
-def above(roots: Sequence[Node], stops: Mapping[Node, Node]) -> list[Node]:
+def above(roots: Sequence[Node], stops: Container[Node]) -> list[Node]:
     """The nodes of a graph above `stops`, operands first."""
     seen: set[Node] = set()
     stack = [r for r in roots if r not in stops]

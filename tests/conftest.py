@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib.util
 import os
 import subprocess
@@ -11,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -49,6 +51,30 @@ def _without_install() -> None:
 
 
 _without_install()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device", help="where tests make tensors that name no device: cuda, or interpret"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--device"):
+        import tilewright
+
+        tilewright.set_default_device(config.getoption("--device"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    # pytest rewrites asserts. If finalizers run while CPython 3.11 makes a syntax tree for it, that
+    # raises "AST constructor recursion depth mismatch".
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

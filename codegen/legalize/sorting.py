@@ -42,16 +42,13 @@ def sort_words(node: Node) -> Node | None:
 
 def sort_first(node: Node) -> Node | None:
     """The first few positions of a long argsort: only as many of each run are kept."""
-    if node.op is not ops.slice_op or node.operands[0].op is not ops.argsort_op:
+    found = _first_of(node)
+    if found is None:
         return None
-    (order,) = node.operands
-    (x,) = order.operands
-    axis, descending = order.attrs
-    starts, stops, steps = node.attrs
-    count, length = stops[axis], x.shape[axis]
-    if length <= MOST or not 0 < count <= MOST // 8 or steps[axis] < 0 or 0 in x.shape:
+    x, axis, descending, count = found
+    if x.shape[axis] <= MOST or count > MOST // 8:
         return None
-    low, key = _keys(x, bool(descending))
+    low, key = _keys(x, descending)
     if low is not None:
         return None
     last = x.rank - 1
@@ -63,22 +60,32 @@ def sort_first(node: Node) -> Node | None:
         parts = ops.slice_axis(parts, last + 1, 0, min(count, run))
         words = ops.reshape(parts, (*words.shape[:last], runs * parts.shape[-1]))
     words = ops.slice_axis(ordered(words, last, 0), last, 0, count)
-    found = positions_of(_moved(words, last, axis), x.shape[axis])
-    return ops.slice_(found, starts, stops, steps)
+    order = positions_of(_moved(words, last, axis), x.shape[axis])
+    return ops.slice_(order, *node.attrs)
 
 
 def sort_leading(node: Node) -> Node | None:
     """The first few positions of an argsort: only these are brought in order."""
+    found = _first_of(node)
+    if found is None:
+        return None
+    x, axis, descending, count = found
+    if count * count > FEW * x.shape[axis]:
+        return None
+    return ops.slice_(leading(x, axis, descending, count), *node.attrs)
+
+
+def _first_of(node: Node) -> tuple[Node, int, bool, int] | None:
+    """(x, axis, descending, count) of a slice of an argsort that reads its first `count`
+    positions."""
     if node.op is not ops.slice_op or node.operands[0].op is not ops.argsort_op:
         return None
     (order,) = node.operands
-    (x,) = order.operands
-    axis, descending = order.attrs
-    starts, stops, steps = node.attrs
-    count = stops[axis]
-    if steps[axis] < 0 or not count > 0 or count * count > FEW * x.shape[axis] or 0 in x.shape:
+    (x,), (axis, descending) = order.operands, order.attrs
+    _, stops, steps = node.attrs
+    if steps[axis] < 0 or not stops[axis] > 0 or 0 in x.shape:
         return None
-    return ops.slice_(leading(x, axis, descending, count), starts, stops, steps)
+    return x, axis, bool(descending), stops[axis]
 
 
 def _bits(dtype: DType) -> int:

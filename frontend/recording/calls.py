@@ -26,19 +26,18 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import node as graph
 from tilewright.ir import ops
 from tilewright.ir.dtype import HALVES, float32
-from tilewright.ir.location import at_user_line, user_location
+from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.numeric.special import cast as cast_number
 from tilewright.ir.ops.composite import widen
-from tilewright.ir.recipe import by_recipe
 from tilewright.runtime import devices
 
 from . import epoch, flushing, threads, views
 from .builders import facts, name_of
+from .building import built
 from .epoch import Handle, clock, handles, mutated, resolve, storage_of
 from .flushing import end_step, flush
 from .roots import Root, source_of
-from .rounding import built
 from .writes import assign
 
 if TYPE_CHECKING:
@@ -251,7 +250,7 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
         if clock.casts is not None:
             nodes = clock.casts(build, nodes)
         try:
-            result = _built(build, nodes)
+            result = built(build, nodes)
         except AttributeError:
             _refuse_others(build, args)
             raise
@@ -263,28 +262,6 @@ def _record(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     if clock.leaf_bytes > clock.checked_bytes:
         _check_bytes()
     return result
-
-
-def _built(build: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """What a builder makes of nodes and attrs."""
-    known: list[Any] = [build, graph.grad_enabled()]
-    operands = []
-    for each in args:
-        if each.__class__ is Node:
-            operands.append(each)
-            known.append(each.type)
-        else:
-            known.append(each)
-
-    def make(*operands: Node) -> Any:
-        found = iter(operands)
-        return built(build, [next(found) if a.__class__ is Node else a for a in args])
-
-    before = graph.set_location(user_location())
-    try:
-        return by_recipe(epoch.recipes, tuple(known), make, tuple(operands))
-    finally:
-        graph.set_location(before)
 
 
 def _own(result: Node, build: Callable[..., Any], nodes: Sequence[Any]) -> Node:
@@ -375,7 +352,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
     other = number((build, node, kind, swapped), value, wide)
     nodes = (other, node) if swapped else (node, other)
     if wide is dtype:
-        result = _built(build, nodes)
+        result = built(build, nodes)
     else:
         result = ops.cast(build(*map(widen, nodes)), dtype)
     result = _own(result, build, nodes)

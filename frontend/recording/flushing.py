@@ -304,18 +304,10 @@ def _complete(
     # Interrupted steps are started again: half a flush must not remain.
     if kept and plan is not None:
         _surely(keep, kept, plan.recorded, values, live)
-    try:
-        _hand_out(live, outcome, histories, values, error is not None)
-    except BaseException:
-        _hand_out(live, outcome, histories, values, error is not None)
-        raise
+    _surely(_hand_out, live, outcome, histories, values, error is not None)
     if error is not None:
         _surely(_forget_missing_gradients)
-    try:
-        _end_epoch()
-    except BaseException:
-        _end_epoch()
-        raise
+    _surely(_end_epoch)
     return error
 
 

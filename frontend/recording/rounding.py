@@ -19,7 +19,7 @@ _FREE = (
 """Kinds of ops that cost no more in float32. Products are faster on halves."""
 
 
-def built(build: Callable[..., Any], args: Sequence[Any]) -> Any:
+def rounded_once(build: Callable[..., Any], args: Sequence[Any]) -> Any:
     """Build `build(*args)`. If it would round to a half type more than once, build it in float32
     and round at the end."""
     result = build(*args)

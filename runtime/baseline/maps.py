@@ -76,9 +76,7 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
 def where(dtype: DType) -> Callable[..., Any]:
     """where(condition, a, b) for floats. NumPy's jumps at each element, so it is slow where the
     condition follows no pattern."""
-    if dtype not in (float32, float64):
-        return np.where
-    if not _has_code():
+    if dtype not in (float32, float64) or not _has_code():
         return np.where
     np_dtype, empty = dtype.np, np.empty
 

@@ -113,6 +113,12 @@ class Context:
         """A numeric property by name."""
         return self.driver.number("cuDeviceGetAttribute", _ATTRIBUTES[name], self.device)
 
+    def bandwidth(self) -> float:
+        """Bytes a second that its memory can move: two transfers in each cycle of its clock, which
+        is in kHz."""
+        cycles = 1e3 * self.attribute("memory_clock_rate")
+        return 2 * cycles * self.attribute("memory_bus_width") / 8
+
     def use(self) -> None:
         """Make this the thread's current context. Call it before every call of the driver."""
         self.driver.cuCtxSetCurrent(self.handle)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.schedule import Schedule, default_schedule
-from tilewright.codegen.target import Target, gpu
+from tilewright.codegen.target import Target, card
 from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir.dtype import DType, from_numpy
 
@@ -60,8 +60,11 @@ class Cuda(Device):
         self.pinned = Pinned(self.context)
         self.checks = Checks(self)
         self.kernels = Kernels(self.context)
-        self.target = gpu(
-            self.kernels.target, multiprocessors=self.context.attribute("multi_processor_count")
+        self.target = card(
+            self.kernels.target,
+            multiprocessors=self.context.attribute("multi_processor_count"),
+            bandwidth=self.context.bandwidth(),
+            cache=self.context.attribute("L2_cache_size"),
         )
         self.fallbacks: dict[str, str] = {}  # kernel on the host -> why
         self.refused: dict[str, str] = {}  # kernel without tensor maps -> why

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -189,9 +189,10 @@ class Graph:
         for launcher in self._accounted:
             launcher.launched()
 
-    def __del__(self) -> None:
-        # The driver finishes running work before it destroys a graph.
-        if sys.is_finalizing() or driver.forked():
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # The driver finishes running work before it destroys a graph. An ending interpreter has
+        # cleared this module's names.
+        if ending() or driver.forked():
             return
         with suppress(driver.CudaError):  # of a lost GPU: nobody waits for this call
             if self.handle:

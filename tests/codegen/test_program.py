@@ -122,7 +122,7 @@ def test_kernels_of_a_bundle_do_not_depend_on_each_other() -> None:
     check([ops.cast(y, float64) * 0], CUDA, tolerance=1e-5)
 
 
-def test_the_report_says_what_is_computed_and_why_not_together() -> None:
+def test_the_report_says_what_is_computed_and_why_not_together(fresh_tables: None) -> None:
     x, w = leaf(0, 4, 6), leaf(1, 6, 6)
     program = compile_graph(lower_graph([ops.matmul(ops.relu(ops.matmul(x, w)), w)]), CUDA)
     text = "\n".join(program.report)

@@ -19,7 +19,7 @@ from tilewright.codegen.schedule import (
     predict,
     work,
 )
-from tilewright.codegen.target import gpu
+from tilewright.codegen.target import card, gpu
 from tilewright.ir import dtype as dt
 from tilewright.ir import ops
 from tilewright.ir.passes.pipeline import lower_graph
@@ -142,16 +142,25 @@ def test_other_architectures() -> None:
         gpu("h100")
 
 
-def test_another_number_of_multiprocessors() -> None:
-    """With half of them products take twice as long."""
-    assert gpu("sm_90", multiprocessors=SM_90.multiprocessors).chip is SM_90
-    half = gpu("sm_90", multiprocessors=66)
+def test_a_card_with_half_of_the_multiprocessors() -> None:
+    """Products take twice as long."""
+    half = card("sm_90", multiprocessors=66)
     assert half.parallel == half.chip.multiprocessors == 66
     product = large(8192, 8192, 4096)
     schedule = default_schedule(product, HOPPER)
     takes = [predict(product, replace(schedule, persistent=0), t).seconds for t in (HOPPER, half)]
     assert takes[1] == pytest.approx(2 * takes[0], rel=0.05)
     assert half.chip.bandwidth == SM_90.bandwidth
+
+
+def test_a_card_with_slower_memory() -> None:
+    """What moves bytes takes as much longer; products stay."""
+    slow = card("sm_90", SM_90.multiprocessors, bandwidth=SM_90.bandwidth / 2, cache=25 << 20)
+    assert slow.chip.cache == 25 << 20
+    for kernel, longer in ((large(8192, 8192, 4096), 1.0), (tk.softmax(1 << 16, 4096), 1.9)):
+        schedule = default_schedule(kernel, HOPPER)
+        takes = [predict(kernel, schedule, t).seconds for t in (HOPPER, slow)]
+        assert takes[1] == pytest.approx(longer * takes[0], rel=0.05)
 
 
 def test_what_is_read_once_a_row_makes_no_columns() -> None:

@@ -277,6 +277,7 @@ class FakeCuda:
     def _cuDeviceGetAttribute(self, out: Any, attribute: int, device: int) -> None:
         major, minor = self.capability
         known = {75: major, 76: minor, 16: self.multiprocessors, 97: 232448, 10: 32}
+        known |= {36: 3_125_000, 37: 6144, 38: 60 << 20}  # an H200's memory: 4.8 TB/s
         out[0] = known.get(attribute, 1)
 
     def _cuDeviceCanAccessPeer(self, out: Any, device: int, peer: int) -> None:

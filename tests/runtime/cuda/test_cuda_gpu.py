@@ -67,7 +67,10 @@ def test_products_in_groups(dtype: str) -> None:
 
 
 def test_networks_train_as_on_the_cpu() -> None:
-    np.testing.assert_allclose(train("cuda", 8), train("cpu", 8), rtol=1e-3)
+    with tilewright.backends.cudnn.flags(allow_tf32=False):
+        np.testing.assert_allclose(train("cuda", 8), train("cpu", 8), rtol=1e-4)
+    # Convolutions are rounded to TF32 unless told otherwise, as in PyTorch.
+    np.testing.assert_allclose(train("cuda", 8), train("cpu", 8), rtol=5e-3)
     np.testing.assert_allclose(train_transformer("cuda", 8), train_transformer("cpu", 8), rtol=1e-3)
     assert not devices.get("cuda:0").fallbacks
 
