@@ -60,10 +60,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--device"):
+    name = config.getoption("--device")
+    if name:
         import tilewright
 
-        tilewright.set_default_device(config.getoption("--device"))
+        def read(made: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda tensor, *args, **options: made(tensor.cpu(), *args, **options)
+
+        for conversion in ("numpy", "__array__"):  # for tests that don't think of other devices
+            made = getattr(tilewright.Tensor, conversion)
+            setattr(tilewright.Tensor, conversion, read(made))
+        tilewright.set_default_device(name)
 
 
 @pytest.hookimpl(wrapper=True)

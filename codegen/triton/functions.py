@@ -194,8 +194,7 @@ def tw_relu(x):
 @triton.jit
 def tw_sign(x):
     one = tl.full((), 1, tl.int32).to(x.dtype)
-    out = tl.where(x > 0, one, tl.where(x < 0, -one, x))
-    return tl.where(x == 0, 0, out)
+    return tl.where(x > 0, one, tl.where(x < 0, -one, 0 * one))  # 0 for NaN, as in PyTorch
 
 
 @triton.jit

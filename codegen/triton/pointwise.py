@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.ir.dtype import bool_
+
 from ..kernel import Store
 from ..schedule import Schedule, points
 from .scope import Body, Ref, Scope, Tile
@@ -56,6 +58,8 @@ _COMBINE = {
     "max": "tw_maximum({0}, {1})",
     "min": "tw_minimum({0}, {1})",
 }
+_COMBINE_TRUTHS = {"add": "{0} | {1}", "mul": "{0} & {1}", "max": "{0} | {1}", "min": "{0} & {1}"}
+"""A sum of int1 would wrap around."""
 
 
 def _combine(scope: Scope, store: Store) -> None:
@@ -68,5 +72,6 @@ def _combine(scope: Scope, store: Store) -> None:
     other = ", other=0" if mask else ""
     old = scope.assign("old", f"tl.load({pointer}{mask}{other}).to({wide})", frozenset())
     text = f"tl.full((), {value.text}, {wide})" if value.is_literal else value.text
-    new = Ref(_COMBINE[store.mode or ""].format(old.text, text))
+    combine = _COMBINE_TRUTHS if store.value.dtype is bool_ else _COMBINE
+    new = Ref(combine[store.mode or ""].format(old.text, text))
     scope.block.add(f"tl.store({pointer}, {new.text}{mask})")

@@ -77,13 +77,21 @@ def _mark(value: Any, size: int, found: dict[Any, int]) -> None:
         _mark(operand, size, found)
 
 
+_DRAWN = 4_194_301
+"""Numbers that are drawn for one operand, at most; it repeats them. Drawing the half billion of a
+language model's head takes ten seconds. A prime, so that rows differ."""
+
+
 def operand(dtype: DType, count: int, positions: int | None, random: Any) -> np.ndarray:
     """Numbers that give NaN in no op, and whose sums don't cancel."""
+    drawn = min(count, _DRAWN)
     if dtype.category == BOOL:
-        return random.integers(0, 2, count).astype(bool)
-    if dtype.category == FLOAT:
-        return random.uniform(0.25, 1.0, count).astype(dtype.np)
-    return random.integers(0, positions or 100, count).astype(dtype.np)
+        block = random.integers(0, 2, drawn).astype(bool)
+    elif dtype.category == FLOAT:
+        block = random.uniform(0.25, 1.0, drawn).astype(dtype.np)
+    else:
+        block = random.integers(0, positions or 100, drawn).astype(dtype.np)
+    return block if drawn == count else np.resize(block, count)
 
 
 def _scalar(dtype: DType) -> float | int | bool:

@@ -73,7 +73,7 @@ SPECIAL: dict[str, tuple[Callable[..., Any], tuple[float, float], list[float]]] 
     "erfc": (np.vectorize(math.erfc), (-4, 9), EDGES),
     "lgamma": (np.vectorize(math.lgamma), (0.1, 60), [math.inf, -math.inf, -0.5, -3.3]),
     "digamma": (np.vectorize(psi), (0.1, 60), []),
-    "sign": (np.sign, (-9, 9), EDGES),
+    "sign": (lambda x: (x > 0) * 1.0 - (x < 0), (-9, 9), EDGES),  # 0 for NaN, as in PyTorch
     "floor": (np.floor, (-9, 9), EDGES),
     "ceil": (np.ceil, (-9, 9), EDGES),
     "trunc": (np.trunc, (-9, 9), EDGES),

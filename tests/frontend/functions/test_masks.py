@@ -129,3 +129,15 @@ def test_errors() -> None:
         x.masked_fill(tw.tensor([1, 0, 1]), 1.0)
     with pytest.raises((RuntimeError, ValueError), match="4"):
         tw.tensor(WIDE).masked_fill(tw.tensor(ROWS), 1.0)
+
+
+def test_truths_that_meet(torch: Any, device: str) -> None:
+    """Sums of truths are "or", where several updates meet too."""
+    at = [[0, 0, 1, 1, 2]]
+    for truths in ([[True, True, False, True, False]], [[False, False, True, True, True]]):
+
+        def added(m: Any, where: str) -> Any:
+            x = m.zeros(1, 4, dtype=m.bool).to(where)
+            return x.scatter_add(1, m.tensor(at).to(where), m.tensor(truths).to(where))  # noqa: B023
+
+        assert added(tw, device).tolist() == added(torch, "cpu").tolist()
