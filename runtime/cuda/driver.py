@@ -10,6 +10,7 @@ import ctypes
 import functools
 import os
 import sys
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from importlib.util import find_spec
 from typing import Any
@@ -182,16 +183,19 @@ class Driver:
             function = getattr(library, name)
             function.argtypes, function.restype = types, c_int
             if not name.startswith("cuGetError"):
-                function.errcheck = functools.partial(self._check, name, doing)
+                function.errcheck = self._check(name, doing)
             setattr(self, name, function)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name} has no prototype in runtime/cuda/driver.py")
 
-    def _check(self, name: str, doing: str, code: int, *_: Any) -> int:
-        if code and code != NOT_READY:
-            raise self.error(name, doing, code)
-        return code
+    def _check(self, name: str, doing: str) -> Callable[[int, Any, Any], int]:
+        def check(code: int, function: Any, arguments: Any) -> int:
+            if code and code != NOT_READY:
+                raise self.error(name, doing, code)
+            return code
+
+        return check
 
     def error(self, function: str, doing: str, code: int) -> CudaError:
         text = [c_char_p(), c_char_p()]

@@ -88,7 +88,8 @@ class Pool:
 
     limit: bytes that may be allocated at once, None for all. spare: releases caches when memory is
     short. held: size and purpose of the blocks in use, by address. kept: bytes of the blocks that
-    wait for their next use.
+    wait for their next use. peak: the most bytes allocated at once since `reset_peak`, highest:
+    since memory was last given back to the system.
     """
 
     def __init__(self, context: Context):
@@ -101,7 +102,7 @@ class Pool:
         self._lent: defaultdict[int, dict[int, deque[int]]] = defaultdict(dict)
         self.kept = 0
         self.statistics: Counter[str] = Counter()
-        self.allocated = self.peak = 0
+        self.allocated = self.peak = self.highest = 0
         self.limit: int | None = None
         self.spare: Callable[[], None] = lambda: None
         self.handle = self.driver.handle("cuDeviceGetDefaultMemPool", context.device)
@@ -110,9 +111,18 @@ class Pool:
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Buffer:
         """A new buffer with unspecified contents."""
+        return self.maker(shape, dtype)()
+
+    def maker(self, shape: Sequence[int], dtype: DType) -> Callable[[], Buffer]:
+        """`empty` for one shape and dtype, as a function for repeated calls."""
         shape = tuple(shape)
-        memory = self.allocate(math.prod(shape) * dtype.itemsize, (dtype, shape))
-        return Buffer(memory, memory.pointer, shape, dtype)
+        size, what = math.prod(shape) * dtype.itemsize, (dtype, shape)
+
+        def make() -> Buffer:
+            memory = self.allocate(size, what)
+            return Buffer(memory, memory.pointer, shape, dtype)
+
+        return make
 
     def allocate(self, size: int, what: Purpose) -> Memory:
         """At least `size` bytes, aligned to 256. OutOfMemoryError if there are none left."""
@@ -129,7 +139,10 @@ class Pool:
             raise OutOfMemoryError(self._complaint(size))
         self.held[pointer] = size, what
         self.allocated += size
-        self.peak = max(self.peak, self.allocated)
+        if self.allocated > self.peak:
+            self.peak = self.allocated
+        if self.allocated > self.highest:
+            self.highest = self.allocated
         self.statistics["allocation.all.allocated"] += 1
         self.statistics["allocated_bytes.all.allocated"] += size
         return Memory(self, pointer, size)
@@ -200,8 +213,10 @@ class Pool:
             self._release()
 
     def most_kept(self) -> int:
-        """The most bytes of free blocks that the pool keeps."""
-        return max(KEPT, self.allocated // 2)
+        """The most bytes of free blocks that the pool keeps. With those in use they may be half
+        more than were ever in use at once. So a loop that drops its largest results finds them
+        again, without calls of the driver that map memory anew."""
+        return max(KEPT, self.highest + self.highest // 2 - self.allocated)
 
     def _release(self) -> None:
         """Give all free blocks back to the driver, which can make blocks of other sizes from
@@ -222,6 +237,7 @@ class Pool:
         self._release()
         self.context.synchronize()
         self.driver.cuMemPoolTrimTo(self.handle, 0)
+        self.highest = self.allocated
 
     # -- statistics
 
