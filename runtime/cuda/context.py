@@ -91,6 +91,7 @@ class Context:
     current: the same stream as an object, None for the default one. chosen: each thread's own, in
         its attribute `stream`.
     order: records which stream waits for which.
+    record, launch: the driver's functions, unchecked.
     idle: streams without an owner, by priority. They are never destroyed, because memory goes back
         to the stream that it was handed out in.
     ended: events without an owner, by their flags. They are recorded again for new ones.
@@ -103,7 +104,9 @@ class Context:
         self.number = number
         self.device = self.driver.number("cuDeviceGet", number)
         self.handle = self.driver.handle("cuDevicePrimaryCtxRetain", self.device)
-        self._turn_to = self.driver.cuCtxSetCurrent
+        self._turn_to = self.driver.unchecked("cuCtxSetCurrent")
+        self.record = self.driver.unchecked("cuEventRecord")
+        self.launch = self.driver.unchecked("cuLaunchKernelEx")
         self.stream = 0
         self.current = None
         self.chosen = threading.local()
@@ -124,7 +127,9 @@ class Context:
     def use(self) -> None:
         """Make this the thread's current context. Call it before calls of the driver: another
         library may have changed it since."""
-        self._turn_to(self.handle)
+        code = self._turn_to(self.handle)
+        if code:
+            raise self.driver.failure("cuCtxSetCurrent", code)
 
     def switch(self, stream: Stream | BorrowedStream | None) -> None:
         """Give further work of this thread to `stream`; None is the default one."""
@@ -197,9 +202,11 @@ class Event:
 
     def record(self, stream: int | None = None) -> Event:
         """Place the event after all earlier work in `stream`, by default the current one."""
-        self.context.use()
-        stream = self.context.stream if stream is None else stream
-        self.context.driver.cuEventRecord(self.handle, stream)
+        context = self.context
+        context.use()
+        code = context.record(self.handle, context.stream if stream is None else stream)
+        if code:
+            raise context.driver.failure("cuEventRecord", code)
         return self
 
     def delay(self, context: Context, stream: int) -> None:

@@ -163,7 +163,8 @@ class Launcher:
                     self._values[at] = self.words.pointer
                 self.constants.append(memory)
         self._values += [0, 0]
-        # The addresses in the block, if nothing else in it changes from launch to launch.
+        # The addresses in the block, if nothing else in it changes from launch to launch. A loop
+        # finds its memory at the same ones.
         self._packed: list[int] | None = None
         self._is_plain = not (self._scalars or self._pointers or self._ready.scratch)
         if self.constants and device.concurrent:
@@ -173,9 +174,13 @@ class Launcher:
         device = self.device
         context = device.context
         context.use()
-        ready, _ = self.pack(buffers, scalars)
+        ready = self._ready
+        if [buffer.pointer for buffer in buffers] != self._packed:
+            ready, _ = self.pack(buffers, scalars)
         ready.config.stream = context.stream
-        device.driver.cuLaunchKernelEx(ready.config, ready.handle, ready.parameters, None)
+        code = context.launch(ready.config, ready.handle, ready.parameters, None)
+        if code:
+            raise device.driver.failure("cuLaunchKernelEx", code)
         if self.constants:
             self.launched()
         if device.blocking:
@@ -200,7 +205,7 @@ class Launcher:
         launched.
         """
         pointers = [buffer.pointer for buffer in buffers]
-        if pointers == self._packed:  # a loop finds its memory at the same addresses
+        if pointers == self._packed:
             return self._ready, None
         values = self._values
         bits = 0

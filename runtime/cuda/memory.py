@@ -53,22 +53,26 @@ class Memory:
 class Buffer:
     """Contiguous elements in device memory. The slots of a plan on CUDA hold these."""
 
-    __slots__ = ("dtype", "memory", "pointer", "shape")
+    __slots__ = ("dtype", "memory", "nbytes", "pointer", "shape")
 
-    def __init__(self, memory: Memory, pointer: int, shape: tuple[int, ...], dtype: DType):
+    def __init__(
+        self,
+        memory: Memory,
+        pointer: int,
+        shape: tuple[int, ...],
+        dtype: DType,
+        nbytes: int | None = None,
+    ):
         self.memory, self.pointer, self.shape, self.dtype = memory, pointer, shape, dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize if nbytes is None else nbytes
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
     def reshape(self, shape: Sequence[int]) -> Buffer:
         """A buffer of the same memory and number of elements with another shape."""
-        return Buffer(self.memory, self.pointer, tuple(shape), self.dtype)
+        return Buffer(self.memory, self.pointer, tuple(shape), self.dtype, self.nbytes)
 
     def part(self, start: int, shape: Sequence[int]) -> Buffer:
         """A buffer of shape `shape` in the same memory, from element `start` on."""
@@ -89,7 +93,8 @@ class Pool:
     limit: bytes that may be allocated at once, None for all. spare: releases caches when memory is
     short. held: size and purpose of the blocks in use, by address. kept: bytes of the blocks that
     wait for their next use. peak: the most bytes allocated at once since `reset_peak`, highest:
-    since memory was last given back to the system.
+    since memory was last given back to the system. made: how many blocks were handed out, and how
+    many bytes.
     """
 
     def __init__(self, context: Context):
@@ -101,7 +106,8 @@ class Pool:
         self._blocks: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)
         self._lent: defaultdict[int, dict[int, deque[int]]] = defaultdict(dict)
         self.kept = 0
-        self.statistics: Counter[str] = Counter()
+        self.made = self.made_bytes = self.retries = self.failures = 0
+        self._before: dict[str, int] = {}  # the counts at the time of `reset_statistics`
         self.allocated = self.peak = self.highest = 0
         self.limit: int | None = None
         self.spare: Callable[[], None] = lambda: None
@@ -120,7 +126,7 @@ class Pool:
 
         def make() -> Buffer:
             memory = self.allocate(size, what)
-            return Buffer(memory, memory.pointer, shape, dtype)
+            return Buffer(memory, memory.pointer, shape, dtype, size)
 
         return make
 
@@ -135,16 +141,16 @@ class Pool:
         if pointer is None:
             pointer = self._after_trimming(size)
         if pointer is None:
-            self.statistics["num_ooms"] += 1
+            self.failures += 1
             raise OutOfMemoryError(self._complaint(size))
         self.held[pointer] = size, what
-        self.allocated += size
-        if self.allocated > self.peak:
-            self.peak = self.allocated
-        if self.allocated > self.highest:
-            self.highest = self.allocated
-        self.statistics["allocation.all.allocated"] += 1
-        self.statistics["allocated_bytes.all.allocated"] += size
+        self.allocated = allocated = self.allocated + size
+        if allocated > self.peak:
+            self.peak = allocated
+        if allocated > self.highest:
+            self.highest = allocated
+        self.made += 1
+        self.made_bytes += size
         return Memory(self, pointer, size)
 
     def _again(self, size: int) -> int | None:
@@ -180,7 +186,7 @@ class Pool:
 
     def _after_trimming(self, size: int) -> int | None:
         """Try again after all memory that can be released is free."""
-        self.statistics["num_alloc_retries"] += 1
+        self.retries += 1
         self.spare()
         gc.collect()
         self.trim()
@@ -194,23 +200,26 @@ class Pool:
             try:
                 pointer = self.returned.popleft()
             except IndexError:  # another thread took it
-                return
+                break
             size, _ = self.held.pop(pointer)
             self.allocated -= size
-            self.statistics["allocation.all.freed"] += 1
-            self.statistics["allocated_bytes.all.freed"] += size
             self._keep(pointer, size)
+        # If there are too many, all go back to the driver.
+        if self.kept > self.most_kept():
+            self._release()
 
     def _keep(self, pointer: int, size: int) -> None:
-        """Keep a block for its next use. If there are too many, all go back to the driver."""
+        """Keep a block for its next use."""
+        self.kept += size
         home = self.order.home(pointer) if self.order.several else 0
         if self.order.several and self.order.is_lent(pointer):
             self._lent[home].setdefault(size, deque()).append(pointer)
+            return
+        blocks = self._blocks[home].get(size)
+        if blocks:
+            heappush(blocks, pointer)
         else:
-            heappush(self._blocks[home].setdefault(size, []), pointer)
-        self.kept += size
-        if self.kept > self.most_kept():
-            self._release()
+            self._blocks[home][size] = [pointer]
 
     def most_kept(self) -> int:
         """The most bytes of free blocks that the pool keeps. With those in use they may be half
@@ -246,6 +255,26 @@ class Pool:
         """Bytes that buffers hold now."""
         self.collect()
         return self.allocated
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """Counts since the start or the last reset, by PyTorch's names. Blocks that nobody refers
+        to any more count as freed when they were collected."""
+        counts = self._counts()
+        return {name: count - self._before.get(name, 0) for name, count in counts.items()}
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "num_ooms": self.failures,
+            "num_alloc_retries": self.retries,
+            "allocation.all.allocated": self.made,
+            "allocation.all.freed": self.made - len(self.held),
+            "allocated_bytes.all.allocated": self.made_bytes,
+            "allocated_bytes.all.freed": self.made_bytes - self.allocated,
+        }
+
+    def reset_statistics(self) -> None:
+        self._before = self._counts()
 
     def reset_peak(self) -> None:
         self.peak = self.in_use
