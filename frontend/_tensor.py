@@ -631,9 +631,13 @@ class Tensor(Methods):
         return self.copy_(value)
 
     def zero_(self) -> Self:
-        return recording.assign(
-            self, ops.expand(ops.constant(0, self.dtype, self._meta()[2]), self.shape)
-        )
+        key = (Tensor.zero_, *self._meta())
+        node = recording.lookup(key)
+        if node is None:
+            shape, dtype, device = self._meta()
+            zeros = ops.expand(ops.constant(0, dtype, device), shape)
+            node = recording.remember(key, zeros)
+        return recording.assign(self, node)
 
     def fill_diagonal_(self, fill_value: Number, wrap: bool = False) -> Self:
         """Write `fill_value` to the main diagonal. With `wrap` the diagonal begins again below each

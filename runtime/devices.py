@@ -93,6 +93,11 @@ def get(name: str) -> Device:
     return found
 
 
+def known(name: str) -> Device | None:
+    """The device called `name`, if it is in use."""
+    return _devices.get(name)
+
+
 def driven(number: int) -> Cuda:
     """GPU `number` for programs compiled ahead of time, which need no Triton. RuntimeError if there
     is no such GPU."""

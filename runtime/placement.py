@@ -63,18 +63,15 @@ def donors(program: Program) -> dict[tuple[int, int], int]:
     """
     last_reader: dict[int, int] = {}
     last_writer: dict[int, int] = {}
-    last_fallible = -1
     for at, step in enumerate(program.steps):
         last_reader.update(dict.fromkeys(step.inputs, at))
         last_writer.update(dict.fromkeys(step.outputs, at))
-        external = isinstance(step.kernel, External)  # the user's code may do what it likes
-        if external or any(_may_fail(k) for k in _members(step.kernel)):
-            last_fallible = at
+    safe = _first_safe(program)
     results = Counter(program.results)
     roots = {s: i for i, s in enumerate(program.results) if results[s] == 1}
     leaves = {s: leaf.attrs[0] for leaf, s in program.leaves.items() if s not in results}
     out: dict[tuple[int, int], int] = {}
-    for at, step in enumerate(program.steps[last_fallible + 1 :], last_fallible + 1):
+    for at, step in enumerate(program.steps[safe:], safe):
         reads = Counter(step.inputs)
         for kernel, written, read in _by_member(step):
             sources = [
@@ -92,6 +89,33 @@ def donors(program: Program) -> dict[tuple[int, int], int]:
                     if program.slots[source].shape == program.slots[target].shape:
                         out[roots[target], leaves[source]] = target
     return out
+
+
+def takers(program: Program) -> dict[int, int]:
+    """root -> its slot, for each root that may overwrite the buffer of a leaf that nobody reads,
+    such as that of `x.zero_()`. As for donors, no step from the first that writes it on may fail.
+    """
+    results = Counter(program.results)
+    early = {*program.leaves.values()}
+    safe = _first_safe(program)
+    for step in program.steps[:safe]:
+        early.update(step.outputs)
+    written = {slot for step in program.steps[safe:] for slot in step.outputs}
+    return {
+        i: slot
+        for i, slot in enumerate(program.results)
+        if slot in written and slot not in early and results[slot] == 1
+    }
+
+
+def _first_safe(program: Program) -> int:
+    """The first step from which on nothing can fail."""
+    found = 0
+    for at, step in enumerate(program.steps, 1):
+        external = isinstance(step.kernel, External)  # the user's code may do what it likes
+        if external or any(_may_fail(k) for k in _members(step.kernel)):
+            found = at
+    return found
 
 
 def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int, ...]]]:

@@ -94,8 +94,9 @@ class Plan:
     ) -> list[Any]:
         """The buffers of the roots. `buffers` and `scalars` are the epoch's, by number.
 
-        donated: (root, leaf) for leaves that nobody reads again once the root has its value. Where
-            the kernels allow it, the root overwrites the leaf's buffer.
+        donated: (root, leaf) for leaves that nobody reads again once the root has its value, and
+            that have its shape and dtype. Where the kernels allow it, the root overwrites the
+            leaf's buffer.
         into: (root, number in `buffers`) for roots in `homes`. The root's value is written to that
             buffer, which is no leaf's memory.
         """
@@ -147,7 +148,7 @@ class Plan:
         return [outputs[i][k] for i, k in self.result_places]
 
     def _is_read_behind(self, segment: int, leaf: int) -> bool:
-        """Whether a later segment reads a leaf. A segment's donors don't know that."""
+        """Whether a segment after `segment` reads a leaf. A segment's donors don't know that."""
         later = self.segments[segment + 1 :]
         return any(source == leaf for each in later for _, source in each.inputs)
 
@@ -181,7 +182,11 @@ class Plan:
                 found[i].append((self.segments[i].results[k][0], number))
             for root, leaf in donated:
                 i, k = self.result_places[root]
-                slot = self.segments[i].donors.get((k, leaf))
+                segment = self.segments[i]
+                slot = segment.donors.get((k, leaf))
+                if slot is None and not self._is_read_behind(-1, leaf):
+                    whole = segment.results[k][1:] == (None, False)
+                    slot = segment.takers.get(k) if whole else None
                 if slot is not None and not self._is_read_behind(i, leaf):
                     found[i].append((slot, leaf))
         return found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .arena import Arena
-from .device import Device, Run, told
+from .device import Device, Launch, Run, told
 from .segment import CROSSING, Segment
 
 
@@ -28,9 +28,11 @@ _NO_RUN: tuple[Run | None, int] = (None, 0)
 
 def as_one_call(segment: Segment) -> Callable[..., list[Any] | None] | None:
     """A function of buffers and scalars that runs the whole segment, if one call makes all its
-    launches and no other work remains. It returns None if a launch fails; the caller then makes
-    each launch by itself."""
+    launches (or its only one) and no other work remains. It returns None if a launch fails; the
+    caller then makes each launch by itself."""
     run, count = segment.runs.get(0, _NO_RUN)
+    if run is None and len(segment.launches) == 1 and not _is_external(segment):
+        run, count = _alone(*segment.launches[0]), 1
     if run is None or count < len(segment.launches) or not segment.plain:
         return None
     inputs, makers, has_arena = segment.inputs, segment.makers, segment.arena_bytes > 0
@@ -62,6 +64,27 @@ def as_one_call(segment: Segment) -> Callable[..., list[Any] | None] | None:
         return [slots[slot] for slot in results] if lone is None else [slots[lone]]
 
     return whole
+
+
+def _is_external(segment: Segment) -> bool:
+    """Whether it has a kernel of the user, which must not run again if it fails: it may change what
+    it reads."""
+    from tilewright.codegen.lower.external import External
+
+    return any(isinstance(step.kernel, External) for step in segment.program.steps)
+
+
+def _alone(launch: Launch, used: Sequence[int], numbers: Sequence[int]) -> Run:
+    """One launch as a run."""
+
+    def run(slots: list[Any], scalars: Sequence[Any]) -> int:
+        try:
+            launch([slots[i] for i in used], [scalars[n] for n in numbers])
+        except Exception:
+            return 0
+        return 1
+
+    return run
 
 
 def run_segment(

@@ -30,6 +30,7 @@ class Segment:
     results: (slot, shape if it isn't the slot's, whether to copy) of each root. Copies ensure that
         values that leave the segment share no memory with each other or with a leaf.
     donors: (root, leaf) -> slot, where the root may overwrite the leaf's buffer.
+    takers: root -> slot, where the root may overwrite the buffer of a leaf that nobody reads.
     makers: (slot, function that makes a new buffer) of each slot that leaves the segment.
     runs: place of the first -> (several launches as one call, how many).
     plain: whether the results are the slots' buffers, without a copy or reshape.
@@ -44,6 +45,7 @@ class Segment:
     runs: dict[int, tuple[Run, int]] = field(default_factory=dict)
     results: tuple[tuple[int, tuple[int, ...] | None, bool], ...] = ()
     donors: dict[tuple[int, int], int] = field(default_factory=dict)
+    takers: dict[int, int] = field(default_factory=dict)
     arena_slots: dict[int, tuple[int, Any]] = field(default_factory=dict)
     makers: tuple[tuple[int, Callable[[], Any]], ...] = ()
     arena_bytes: int = 0

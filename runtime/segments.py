@@ -13,7 +13,7 @@ from tilewright.ir.rewrite import substitute
 
 from .device import Device
 from .loops import launches_of
-from .placement import donors, place
+from .placement import donors, place, takers
 from .segment import CROSSING, Segment
 
 
@@ -70,7 +70,7 @@ def _segment(
         (slot, shape, copied and root in kept)
         for (slot, shape, copied), root in zip(made.results, roots, strict=True)
     )
-    made.donors = donors(program)
+    made.donors, made.takers = donors(program), takers(program)
     return made
 
 

@@ -59,7 +59,7 @@ reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
 
 def reset_accumulated_memory_stats(device: DeviceLike | None = None) -> None:
     """Reset the counts of `memory_stats` that only grow to 0."""
-    _pool(device).statistics.clear()
+    _pool(device).reset_statistics()
 
 
 def get_allocator_backend() -> str:
@@ -107,7 +107,6 @@ def memory_stats(device: DeviceLike | None = None) -> dict[str, int]:
     pool = _pool(device)
     current = pool.in_use
     return {
-        **dict.fromkeys(("num_ooms", "num_alloc_retries"), 0),
         **pool.statistics,
         "allocated_bytes.all.current": current,
         "allocated_bytes.all.peak": pool.peak,

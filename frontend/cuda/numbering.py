@@ -34,4 +34,8 @@ def number_of(device: DeviceLike | None, exists: bool = True) -> int:
 
 def runtime_of(device: DeviceLike | None) -> Any:
     """The runtime's device for the device that a caller names."""
+    if device is None:  # the usual case: one that is in use
+        found = runtime.known(f"cuda:{devices.current_cuda()}")
+        if found is not None:
+            return found
     return runtime.get(f"cuda:{number_of(device)}")

@@ -150,19 +150,22 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Put the event after all work given to `stream`, by default the current stream."""
-        from tilewright.runtime.cuda import context
-
-        stream = current_stream() if stream is None else stream
-        stream._compute()
-        where = stream._runtime.context
+        if stream is None:
+            recording.claim()
+            where = runtime_of(None).context
+            handle = where.stream
+            recording.end_step()
+        else:
+            where, handle = stream._runtime.context, stream.cuda_stream
+            stream._compute()
         if self._event is None:
-            self._event = context.Event(where, self._timing, self._blocking)
+            self._event = where.event(self._timing, self._blocking)
         elif self._event.context is not where:
             raise RuntimeError(
                 f"Event device cuda:{self._event.context.number} does not match recording stream's "
-                f"device {stream.device}{at_user_line()}"
+                f"device cuda:{where.number}{at_user_line()}"
             )
-        where.order.record(self._event, stream.cuda_stream)
+        where.order.record(self._event, handle)
 
     def wait(self, stream: Stream | None = None) -> None:
         """Let later work in `stream` wait for the event. Does nothing if it was never recorded."""

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+# Without the wrappers of `signal`, which make enums of handlers: they take longer than a launch.
+from _signal import SIGINT, getsignal, signal  # type: ignore[import-not-found, unused-ignore]
+from threading import current_thread, main_thread
 from typing import Any
 
 
-@contextmanager
-def deferred() -> Iterator[None]:
+class deferred:
     """Delay the first SIGINT until the end of the block. A second one is handled at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    usual = signal.getsignal(signal.SIGINT)
-    if not callable(usual):
-        yield
-        return
-    held: list[tuple[int, Any]] = []
 
-    def hold(number: int, frame: Any) -> None:
-        held.append((number, frame))
-        signal.signal(signal.SIGINT, usual)
+    __slots__ = ("_held", "_usual")
 
-    signal.signal(signal.SIGINT, hold)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
-        if held:
-            usual(*held[0])
+    def __enter__(self) -> None:
+        self._held: tuple[Any, ...] | None = None
+        self._usual: Any = getsignal(SIGINT) if current_thread() is main_thread() else None
+        if callable(self._usual):
+            signal(SIGINT, self._hold)
+
+    def _hold(self, *signaled: Any) -> None:
+        self._held = signaled
+        signal(SIGINT, self._usual)
+
+    def __exit__(self, *exc: object) -> None:
+        if callable(self._usual):
+            signal(SIGINT, self._usual)
+            if self._held is not None:
+                self._usual(*self._held)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
 
 from . import driver
@@ -12,6 +12,7 @@ from .streams import Mark, Order
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _BLOCKING_SYNC, _NO_TIMING = 1, 2  # CU_EVENT_…
+_KEPT = 256  # events without an owner, of each kind, before some are destroyed
 
 _ATTRIBUTES = {
     "warp_size": 10,
@@ -90,9 +91,10 @@ class Context:
     current: the same stream as an object, None for the default one. chosen: each thread's own, in
         its attribute `stream`.
     order: records which stream waits for which.
+    record, launch: the driver's functions, unchecked.
     idle: streams without an owner, by priority. They are never destroyed, because memory goes back
         to the stream that it was handed out in.
-    ended: events without an owner.
+    ended: events without an owner, by their flags. They are recorded again for new ones.
     """
 
     current: Stream | BorrowedStream | None
@@ -102,12 +104,15 @@ class Context:
         self.number = number
         self.device = self.driver.number("cuDeviceGet", number)
         self.handle = self.driver.handle("cuDevicePrimaryCtxRetain", self.device)
+        self._turn_to = self.driver.unchecked("cuCtxSetCurrent")
+        self.record = self.driver.unchecked("cuEventRecord")
+        self.launch = self.driver.unchecked("cuLaunchKernelEx")
         self.stream = 0
         self.current = None
         self.chosen = threading.local()
         self.order = Order(self)
         self.idle: dict[int, deque[int]] = {}
-        self.ended: deque[int] = deque()
+        self.ended: defaultdict[int, deque[int]] = defaultdict(deque)
 
     def attribute(self, name: str) -> int:
         """A numeric property by name."""
@@ -120,8 +125,11 @@ class Context:
         return 2 * cycles * self.attribute("memory_bus_width") / 8
 
     def use(self) -> None:
-        """Make this the thread's current context. Call it before every call of the driver."""
-        self.driver.cuCtxSetCurrent(self.handle)
+        """Make this the thread's current context. Call it before calls of the driver: another
+        library may have changed it since."""
+        code = self._turn_to(self.handle)
+        if code:
+            raise self.driver.failure("cuCtxSetCurrent", code)
 
     def switch(self, stream: Stream | BorrowedStream | None) -> None:
         """Give further work of this thread to `stream`; None is the default one."""
@@ -131,9 +139,9 @@ class Context:
             self.order.switch(handle)
         self.current = stream
 
-    def event(self) -> Event:
-        """A new event without a timer."""
-        return Event(self, timing=False)
+    def event(self, timing: bool = False, blocking: bool = False) -> Event:
+        """A new event."""
+        return Event(self, timing, blocking)
 
     def wait_for(self, other: Context) -> None:
         """Make further work wait for all earlier work in the current stream of `other`."""
@@ -179,18 +187,26 @@ class Event:
     mark: Mark | None = None
 
     def __init__(self, context: Context, timing: bool = True, blocking: bool = False):
-        context.use()
-        while context.ended:
-            context.driver.cuEventDestroy_v2(context.ended.popleft())
-        self.context = context
         flags = (0 if timing else _NO_TIMING) | (_BLOCKING_SYNC if blocking else 0)
-        self.handle = context.driver.handle("cuEventCreate", flags)
+        self.context, self._ended = context, context.ended[flags]
+        # What waits for an event waits for its last record before that call, so recording it anew
+        # changes nothing for them.
+        try:
+            self.handle = self._ended.popleft()
+        except IndexError:
+            context.use()
+            self.handle = context.driver.handle("cuEventCreate", flags)
+        if len(self._ended) > _KEPT:
+            context.use()
+            context.driver.cuEventDestroy_v2(self._ended.popleft())
 
     def record(self, stream: int | None = None) -> Event:
         """Place the event after all earlier work in `stream`, by default the current one."""
-        self.context.use()
-        stream = self.context.stream if stream is None else stream
-        self.context.driver.cuEventRecord(self.handle, stream)
+        context = self.context
+        context.use()
+        code = context.record(self.handle, context.stream if stream is None else stream)
+        if code:
+            raise context.driver.failure("cuEventRecord", code)
         return self
 
     def delay(self, context: Context, stream: int) -> None:
@@ -207,7 +223,7 @@ class Event:
         return self.mark.spell
 
     def query(self) -> bool:
-        """Whether all work before the event is done; True if it was never recorded."""
+        """Whether all work before the event is done. It must have been recorded."""
         self.context.use()
         return self.context.driver.cuEventQuery(self.handle) == 0
 
@@ -226,4 +242,4 @@ class Event:
     def __del__(self) -> None:
         # As for a stream: destroying an event needs its context, which this thread may not have.
         if hasattr(self, "handle"):
-            self.context.ended.append(self.handle)
+            self._ended.append(self.handle)

@@ -93,6 +93,9 @@ class Cuda(Device):
     def empty(self, shape: Sequence[int], dtype: DType) -> Buffer:
         return self.pool.empty(shape, dtype)
 
+    def maker(self, shape: Sequence[int], dtype: DType) -> Callable[[], Buffer]:
+        return self.pool.maker(shape, dtype)
+
     def arena(self, size: int) -> Memory:
         return self.pool.allocate(size, "temporaries")
 

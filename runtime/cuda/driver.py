@@ -10,6 +10,7 @@ import ctypes
 import functools
 import os
 import sys
+from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from importlib.util import find_spec
 from typing import Any
@@ -182,16 +183,19 @@ class Driver:
             function = getattr(library, name)
             function.argtypes, function.restype = types, c_int
             if not name.startswith("cuGetError"):
-                function.errcheck = functools.partial(self._check, name, doing)
+                function.errcheck = self._check(name, doing)
             setattr(self, name, function)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name} has no prototype in runtime/cuda/driver.py")
 
-    def _check(self, name: str, doing: str, code: int, *_: Any) -> int:
-        if code and code != NOT_READY:
-            raise self.error(name, doing, code)
-        return code
+    def _check(self, name: str, doing: str) -> Callable[[int, Any, Any], int]:
+        def check(code: int, function: Any, arguments: Any) -> int:
+            if code and code != NOT_READY:
+                raise self.error(name, doing, code)
+            return code
+
+        return check
 
     def error(self, function: str, doing: str, code: int) -> CudaError:
         text = [c_char_p(), c_char_p()]
@@ -205,6 +209,16 @@ class Driver:
             f"CUDA error: couldn't {doing}: {name} ({meaning}), from {function}"
             f"{'. ' + advice if advice else ''}",
         )
+
+    def unchecked(self, function: str) -> Callable[..., int]:
+        """A function without the check of its result, which takes a third of a call's time. Its
+        caller raises `failure` for a result that isn't 0."""
+        found = getattr(self, function)
+        address = ctypes.cast(found, c_void_p).value or 0
+        return ctypes.CFUNCTYPE(c_int, *PROTOTYPES[function][1])(address)
+
+    def failure(self, function: str, code: int) -> CudaError:
+        return self.error(function, PROTOTYPES[function][0], code)
 
     def handle(self, function: str, *args: Any) -> int:
         """Call a function and return the handle that it writes to its first parameter."""
@@ -221,17 +235,16 @@ class Driver:
 
 _driver: Driver | None = None
 _absence: str | None = None  # why there is no driver, after a search for it
-_owner = 0  # the process that started the driver
+_inherited = False  # the driver was started by a parent of this process
 
 
 def use(library: Any) -> None:
     """Use `library` in the place of libcuda; None: load the real one when it is needed."""
-    global _driver, _absence, _owner
-    _absence = None
+    global _driver, _absence, _inherited
+    _absence, _inherited = None, False
     _driver = None if library is None else Driver(library)
     if _driver is not None:
         _driver.cuInit(0)
-        _owner = os.getpid()
 
 
 def get() -> Driver:
@@ -240,18 +253,27 @@ def get() -> Driver:
         _start()
     if _driver is None:
         raise RuntimeError(f"no CUDA device can be used: {_absence}")
-    if _owner != os.getpid():
+    if _inherited:
         raise RuntimeError(_FORKED)
     return _driver
 
 
 def forked() -> bool:
     """Whether this process inherited a started driver from its parent. It must not use that."""
-    return _driver is not None and _owner != os.getpid()
+    return _inherited
+
+
+def _in_child() -> None:
+    global _inherited
+    _inherited = _driver is not None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def _start() -> None:
-    global _driver, _absence, _owner
+    global _driver, _absence
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         driver = Driver(ctypes.CDLL(name))
@@ -263,7 +285,7 @@ def _start() -> None:
     except CudaError as error:
         _absence = str(error)
     else:
-        _driver, _owner = driver, os.getpid()
+        _driver = driver
 
 
 @functools.cache

@@ -19,7 +19,6 @@ import numpy as np
 from tilewright.codegen.triton import Emitted
 
 from .. import debug
-from ..offline import TensorMap
 from . import matrices
 from .driver import INVALID_VALUE, CudaError, KernelNode, LaunchConfig
 from .kernels import Function
@@ -44,7 +43,8 @@ _FORMATS = {
     "fp64": "d",
 }
 _VECTOR = 16  # bytes of the widest load; kernels may expect addresses aligned to it
-_TABLES = 4  # pointer tables and tensor maps that a launch keeps, for calls that alternate buffers
+_TABLES = 4  # pointer tables that a launch keeps, for calls that alternate buffers
+_MAPS = 64  # tensor maps that it keeps of each matrix, by address
 
 
 def _formats(kind: str) -> list[str]:
@@ -132,15 +132,16 @@ class Launcher:
         self._tables: OrderedDict[tuple[int, ...], Memory] = OrderedDict()
         self._scratch: dict[int, Memory] = {}
         self.constants: list[Memory] = []
-        self._matrices: list[tuple[int, TensorMap, tuple[int, int, int, int]]] = []
+        self._matrices: list[tuple[int, Callable[[int], bytes], int]] = []
         self._maps: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         maps = iter(function.maps)
         for each in emitted.arguments:
             at = len(self._values)
             self._values.append(0)
             if each.role == "matrix":
-                self._matrices.append((at, next(maps), each.value))
-                _, rows, columns, stride = each.value
+                place, rows, columns, stride = each.value
+                maker = matrices.encoder(device.driver, next(maps), rows, columns, stride)
+                self._matrices.append((at, maker, place))
                 self._values += [rows, columns, stride, 1]
             elif each.role == "buffer":
                 self._buffers.append((at, each.value))
@@ -162,15 +163,24 @@ class Launcher:
                     self._values[at] = self.words.pointer
                 self.constants.append(memory)
         self._values += [0, 0]
+        # The addresses in the block, if nothing else in it changes from launch to launch. A loop
+        # finds its memory at the same ones.
+        self._packed: list[int] | None = None
+        self._is_plain = not (self._scalars or self._pointers or self._ready.scratch)
         if self.constants and device.concurrent:
             device.context.synchronize()  # launches in any stream must find them ready
 
     def __call__(self, buffers: Sequence[Buffer], scalars: Sequence[Any]) -> None:
         device = self.device
-        device.context.use()
-        ready, _ = self.pack(buffers, scalars)
-        ready.config.stream = device.context.stream
-        device.driver.cuLaunchKernelEx(ready.config, ready.handle, ready.parameters, None)
+        context = device.context
+        context.use()
+        ready = self._ready
+        if [buffer.pointer for buffer in buffers] != self._packed:
+            ready, _ = self.pack(buffers, scalars)
+        ready.config.stream = context.stream
+        code = context.launch(ready.config, ready.handle, ready.parameters, None)
+        if code:
+            raise device.driver.failure("cuLaunchKernelEx", code)
         if self.constants:
             self.launched()
         if device.blocking:
@@ -194,20 +204,23 @@ class Launcher:
         Returns the function that is ready to launch, and memory that must live as long as it may be
         launched.
         """
+        pointers = [buffer.pointer for buffer in buffers]
+        if pointers == self._packed:
+            return self._ready, None
         values = self._values
         bits = 0
         for at, place in self._buffers:
-            pointer = values[at] = buffers[place].pointer
+            pointer = values[at] = pointers[place]
             bits |= pointer
         for at, place, offset in self._places:
-            pointer = buffers[place].pointer
+            pointer = pointers[place]
             values[at] = pointer + offset
             bits |= pointer
         for at, place in self._scalars:
             values[at] = scalars[place]
         addresses: tuple[int, ...] = ()
         if self._pointers is not None:
-            addresses = tuple([buffers[i].pointer for i in self._pointers[1]])
+            addresses = tuple([pointers[i] for i in self._pointers[1]])
             for address in addresses:
                 bits |= address
         if (bits % _VECTOR or self._refused) and self._make_unaligned is not None:
@@ -215,8 +228,8 @@ class Launcher:
                 self._unaligned = self._make_unaligned(self.words)
             return self._unaligned.pack(buffers, scalars)
         try:
-            for at, how, (place, *sizes) in self._matrices:
-                values[at] = self._map(at, how, buffers[place].pointer, sizes)
+            for at, encode, place in self._matrices:
+                values[at] = self._map(at, encode, pointers[place])
         except CudaError as reason:
             if reason.code != INVALID_VALUE or self._make_unaligned is None:
                 raise
@@ -228,6 +241,8 @@ class Launcher:
         if self._ready.scratch:
             values[-2] = self._own_scratch().pointer
         self.block.pack(values)
+        if self._is_plain:
+            self._packed = pointers
         return self._ready, table
 
     def _without_maps(self, reason: CudaError) -> Launcher:
@@ -243,12 +258,11 @@ class Launcher:
             self._unaligned = self._make_unaligned(self.words)
         return self._unaligned
 
-    def _map(self, at: int, how: TensorMap, pointer: int, sizes: Sequence[int]) -> bytes:
+    def _map(self, at: int, encode: Callable[[int], bytes], pointer: int) -> bytes:
         found = self._maps.get((at, pointer))
         if found is None:
-            found = matrices.encode(self.device.driver, how, pointer, *sizes)
-            self._maps[at, pointer] = found
-            if len(self._maps) > _TABLES * len(self._matrices):
+            found = self._maps[at, pointer] = encode(pointer)
+            if len(self._maps) > _MAPS * len(self._matrices):
                 self._maps.popitem(last=False)
         return found
 

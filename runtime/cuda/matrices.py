@@ -7,6 +7,8 @@ memory that the compiler chose for a tile. A kernel takes it by value, as a para
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from typing import Any
 
 from ..offline import TensorMap
 from .driver import Driver
@@ -22,30 +24,29 @@ second word of a map. With it the hardware may read beyond the end of a smaller 
 lie apart or overlap. CUTLASS (since 4.3.4) and Triton clear the bit."""
 
 
-def encode(
-    driver: Driver, how: TensorMap, pointer: int, rows: int, columns: int, stride: int
-) -> bytes:
-    """The map of a matrix at `pointer`, with `stride` elements from row to row."""
+def encoder(
+    driver: Driver, how: TensorMap, rows: int, columns: int, stride: int
+) -> Callable[[int], bytes]:
+    """A function of an address that returns the map of a matrix there, with `stride` elements from
+    row to row."""
     memory = (ctypes.c_ubyte * (SIZE + ALIGNMENT))()
-    skipped = -ctypes.addressof(memory) % ALIGNMENT
-    start = ctypes.addressof(memory) + skipped
+    start = ctypes.addressof(memory) + -ctypes.addressof(memory) % ALIGNMENT
+    words = (ctypes.c_uint64 * (SIZE // 8)).from_address(start)
     # Sizes and strides are given from the innermost dimension outwards.
-    driver.cuTensorMapEncodeTiled(
-        start,
-        how.element,
-        _RANK,
-        pointer,
-        (ctypes.c_uint64 * _RANK)(columns, rows),
-        (ctypes.c_uint64 * (_RANK - 1))(stride * how.size),
-        (ctypes.c_uint32 * _RANK)(*reversed(how.box)),
-        (ctypes.c_uint32 * _RANK)(1, 1),
-        _NONE,
-        how.swizzle,
-        _L2_128B,
-        _NONE,
-    )
+    sizes = (ctypes.c_uint64 * _RANK)(columns, rows)
+    strides = (ctypes.c_uint64 * (_RANK - 1))(stride * how.size)
+    box = (ctypes.c_uint32 * _RANK)(*reversed(how.box))
+    steps = (ctypes.c_uint32 * _RANK)(1, 1)
     last = ((rows - 1) * stride + columns - 1) * how.size
-    if last + 1 < _SMALL and driver.number("cuDriverGetVersion") <= _REPAIRED:
-        words = (ctypes.c_uint64 * (SIZE // 8)).from_address(start)
-        words[1] &= ~_FAULT
-    return bytes(memory[skipped : skipped + SIZE])
+    repairs = last + 1 < _SMALL and driver.number("cuDriverGetVersion") <= _REPAIRED
+
+    def encode(pointer: int, memory: Any = memory) -> bytes:  # `words` lie in `memory`
+        driver.cuTensorMapEncodeTiled(
+            *(start, how.element, _RANK, pointer, sizes, strides, box, steps),
+            *(_NONE, how.swizzle, _L2_128B, _NONE),
+        )
+        if repairs:
+            words[1] &= ~_FAULT
+        return bytes(words)
+
+    return encode

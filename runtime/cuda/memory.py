@@ -53,22 +53,26 @@ class Memory:
 class Buffer:
     """Contiguous elements in device memory. The slots of a plan on CUDA hold these."""
 
-    __slots__ = ("dtype", "memory", "pointer", "shape")
+    __slots__ = ("dtype", "memory", "nbytes", "pointer", "shape")
 
-    def __init__(self, memory: Memory, pointer: int, shape: tuple[int, ...], dtype: DType):
+    def __init__(
+        self,
+        memory: Memory,
+        pointer: int,
+        shape: tuple[int, ...],
+        dtype: DType,
+        nbytes: int | None = None,
+    ):
         self.memory, self.pointer, self.shape, self.dtype = memory, pointer, shape, dtype
+        self.nbytes = math.prod(shape) * dtype.itemsize if nbytes is None else nbytes
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
     def reshape(self, shape: Sequence[int]) -> Buffer:
         """A buffer of the same memory and number of elements with another shape."""
-        return Buffer(self.memory, self.pointer, tuple(shape), self.dtype)
+        return Buffer(self.memory, self.pointer, tuple(shape), self.dtype, self.nbytes)
 
     def part(self, start: int, shape: Sequence[int]) -> Buffer:
         """A buffer of shape `shape` in the same memory, from element `start` on."""
@@ -88,7 +92,9 @@ class Pool:
 
     limit: bytes that may be allocated at once, None for all. spare: releases caches when memory is
     short. held: size and purpose of the blocks in use, by address. kept: bytes of the blocks that
-    wait for their next use.
+    wait for their next use. peak: the most bytes allocated at once since `reset_peak`, highest:
+    since memory was last given back to the system. made: how many blocks were handed out, and how
+    many bytes.
     """
 
     def __init__(self, context: Context):
@@ -100,8 +106,9 @@ class Pool:
         self._blocks: defaultdict[int, dict[int, list[int]]] = defaultdict(dict)
         self._lent: defaultdict[int, dict[int, deque[int]]] = defaultdict(dict)
         self.kept = 0
-        self.statistics: Counter[str] = Counter()
-        self.allocated = self.peak = 0
+        self.made = self.made_bytes = self.retries = self.failures = 0
+        self._before: dict[str, int] = {}  # the counts at the time of `reset_statistics`
+        self.allocated = self.peak = self.highest = 0
         self.limit: int | None = None
         self.spare: Callable[[], None] = lambda: None
         self.handle = self.driver.handle("cuDeviceGetDefaultMemPool", context.device)
@@ -110,9 +117,18 @@ class Pool:
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Buffer:
         """A new buffer with unspecified contents."""
+        return self.maker(shape, dtype)()
+
+    def maker(self, shape: Sequence[int], dtype: DType) -> Callable[[], Buffer]:
+        """`empty` for one shape and dtype, as a function for repeated calls."""
         shape = tuple(shape)
-        memory = self.allocate(math.prod(shape) * dtype.itemsize, (dtype, shape))
-        return Buffer(memory, memory.pointer, shape, dtype)
+        size, what = math.prod(shape) * dtype.itemsize, (dtype, shape)
+
+        def make() -> Buffer:
+            memory = self.allocate(size, what)
+            return Buffer(memory, memory.pointer, shape, dtype, size)
+
+        return make
 
     def allocate(self, size: int, what: Purpose) -> Memory:
         """At least `size` bytes, aligned to 256. OutOfMemoryError if there are none left."""
@@ -125,13 +141,16 @@ class Pool:
         if pointer is None:
             pointer = self._after_trimming(size)
         if pointer is None:
-            self.statistics["num_ooms"] += 1
+            self.failures += 1
             raise OutOfMemoryError(self._complaint(size))
         self.held[pointer] = size, what
-        self.allocated += size
-        self.peak = max(self.peak, self.allocated)
-        self.statistics["allocation.all.allocated"] += 1
-        self.statistics["allocated_bytes.all.allocated"] += size
+        self.allocated = allocated = self.allocated + size
+        if allocated > self.peak:
+            self.peak = allocated
+        if allocated > self.highest:
+            self.highest = allocated
+        self.made += 1
+        self.made_bytes += size
         return Memory(self, pointer, size)
 
     def _again(self, size: int) -> int | None:
@@ -167,7 +186,7 @@ class Pool:
 
     def _after_trimming(self, size: int) -> int | None:
         """Try again after all memory that can be released is free."""
-        self.statistics["num_alloc_retries"] += 1
+        self.retries += 1
         self.spare()
         gc.collect()
         self.trim()
@@ -181,27 +200,32 @@ class Pool:
             try:
                 pointer = self.returned.popleft()
             except IndexError:  # another thread took it
-                return
+                break
             size, _ = self.held.pop(pointer)
             self.allocated -= size
-            self.statistics["allocation.all.freed"] += 1
-            self.statistics["allocated_bytes.all.freed"] += size
             self._keep(pointer, size)
-
-    def _keep(self, pointer: int, size: int) -> None:
-        """Keep a block for its next use. If there are too many, all go back to the driver."""
-        home = self.order.home(pointer) if self.order.several else 0
-        if self.order.several and self.order.is_lent(pointer):
-            self._lent[home].setdefault(size, deque()).append(pointer)
-        else:
-            heappush(self._blocks[home].setdefault(size, []), pointer)
-        self.kept += size
+        # If there are too many, all go back to the driver.
         if self.kept > self.most_kept():
             self._release()
 
+    def _keep(self, pointer: int, size: int) -> None:
+        """Keep a block for its next use."""
+        self.kept += size
+        home = self.order.home(pointer) if self.order.several else 0
+        if self.order.several and self.order.is_lent(pointer):
+            self._lent[home].setdefault(size, deque()).append(pointer)
+            return
+        blocks = self._blocks[home].get(size)
+        if blocks:
+            heappush(blocks, pointer)
+        else:
+            self._blocks[home][size] = [pointer]
+
     def most_kept(self) -> int:
-        """The most bytes of free blocks that the pool keeps."""
-        return max(KEPT, self.allocated // 2)
+        """The most bytes of free blocks that the pool keeps. With those in use they may be half
+        more than were ever in use at once. So a loop that drops its largest results finds them
+        again, without calls of the driver that map memory anew."""
+        return max(KEPT, self.highest + self.highest // 2 - self.allocated)
 
     def _release(self) -> None:
         """Give all free blocks back to the driver, which can make blocks of other sizes from
@@ -222,6 +246,7 @@ class Pool:
         self._release()
         self.context.synchronize()
         self.driver.cuMemPoolTrimTo(self.handle, 0)
+        self.highest = self.allocated
 
     # -- statistics
 
@@ -230,6 +255,26 @@ class Pool:
         """Bytes that buffers hold now."""
         self.collect()
         return self.allocated
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        """Counts since the start or the last reset, by PyTorch's names. Blocks that nobody refers
+        to any more count as freed when they were collected."""
+        counts = self._counts()
+        return {name: count - self._before.get(name, 0) for name, count in counts.items()}
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            "num_ooms": self.failures,
+            "num_alloc_retries": self.retries,
+            "allocation.all.allocated": self.made,
+            "allocation.all.freed": self.made - len(self.held),
+            "allocated_bytes.all.allocated": self.made_bytes,
+            "allocated_bytes.all.freed": self.made_bytes - self.allocated,
+        }
+
+    def reset_statistics(self) -> None:
+        self._before = self._counts()
 
     def reset_peak(self) -> None:
         self.peak = self.in_use

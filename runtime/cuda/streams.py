@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from .context import Context, Event
 
 
-@dataclass(frozen=True)
-class Mark:
+_NONE: dict[int, int] = {}
+
+
+class Mark(NamedTuple):
     """The work before an event: that of `stream` up to a spell, and the work which that had waited
     for. seen: the last such spell of each other stream."""
 
@@ -75,7 +77,7 @@ class Order:
         """Place an event after all work in a stream so far. Later work belongs to a new spell, so
         that nobody who waits for the event waits for more."""
         event.record(stream)
-        event.mark = Mark(stream, self.spell, dict(self._seen.get(stream, {})))
+        event.mark = Mark(stream, self.spell, self._seen.get(stream, _NONE).copy())
         if stream == self.context.stream:
             self.spell += 1
         return event

@@ -74,9 +74,14 @@ def test_a_thread_that_has_turned_to_no_device_ends_events(fake: FakeCuda) -> No
     thread.start()
     thread.join()
     assert times == [1.0]
-    before = fake.calls.get("cuEventDestroy_v2", 0)
+    made = fake.calls["cuEventCreate"]
+    again = Event(context).record()
+    assert fake.calls["cuEventCreate"] == made, "the event that ended is recorded again"
+    again.synchronize()
+    many = [Event(context) for _ in range(300)]
+    del again, many
     Event(context)
-    assert fake.calls["cuEventDestroy_v2"] > before
+    assert fake.calls["cuEventDestroy_v2"] == 1, "few are kept without an owner"
 
 
 def test_nothing_is_asked_of_the_driver_for_empty_copies() -> None:

@@ -298,6 +298,54 @@ def test_a_loop_finds_its_blocks_at_the_same_addresses() -> None:
         assert len(fake.live) == 1
 
 
+def test_a_loop_gets_back_its_largest_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much of the memory it is."""
+    monkeypatch.setattr(memory, "KEPT", 0)
+    with installed(keeping=True) as fake:
+        x, addresses = zeros(1), set()
+        for _ in range(4):
+            y = x.repeat(50, 1)
+            tilewright.cuda.synchronize()
+            addresses.add(y._buffer.pointer)
+            del y
+        assert len(addresses) == 1 and "cuMemFreeAsync" not in fake.calls
+        tilewright.cuda.empty_cache()
+        pool = devices.get("cuda:0").pool
+        assert pool.most_kept() == pool.allocated // 2, "the block that went back counts no more"
+
+
+def test_memory_that_is_overwritten_unread_stays() -> None:
+    """Of other tensors too, in part or whole: only what nobody else sees is overwritten."""
+    with installed(keeping=True) as fake:
+        x, other = zeros(4), tilewright.full((4, 256), 3.0, device="cuda")
+        tilewright.cuda.synchronize()
+        place, before = x._buffer.pointer, fake.calls["cuMemAllocAsync"]
+        for value in range(3):
+            x.zero_()
+            tilewright.cuda.synchronize()
+            x.fill_(value)
+            tilewright.cuda.synchronize()
+        assert x._buffer.pointer == place
+        assert fake.calls["cuMemAllocAsync"] <= before + 1, "the number of fill_, if anything"
+        x.copy_(other)
+        tilewright.cuda.synchronize()
+        row, held = x[1], x.detach()
+        total = row.sum()
+        x.zero_()
+        assert total.item() == 3 * 256 and held.sum().item() == row.sum().item() == 0
+
+
+def test_a_failing_run_overwrites_nothing(fake: FakeCuda) -> None:
+    x, positions = zeros(4) + 5, tilewright.tensor([9], device="cuda")
+    tilewright.cuda.synchronize()
+    found = x.new_ones(3)[positions]
+    x.zero_()
+    with pytest.raises(IndexError):
+        tilewright.cuda.synchronize()
+    del found
+    assert x.unique().tolist() in ([0.0], [5.0])
+
+
 def test_blocks_that_wait_are_no_reason_to_be_out_of_memory() -> None:
     with installed(keeping=True) as fake:
         fake.capacity[0] = 100 * KIB

@@ -21,6 +21,27 @@ def fake() -> Iterator[FakeCuda]:
         yield driver
 
 
+def test_a_timed_step_asks_the_driver_for_little() -> None:
+    """Two launches and two events: no memory, no new events, no new tensor maps."""
+    with installed(keeping=True) as fake:
+        cache = tilewright.empty(1 << 16, device="cuda")
+        x = tilewright.ones(64, 64, dtype=tilewright.float16, device="cuda")
+
+        def steps(count: int) -> dict[str, int]:
+            before = fake.calls.copy()
+            for _ in range(count):
+                start, end = (cuda.Event(enable_timing=True) for _ in range(2))
+                cache.zero_()
+                start.record()
+                y = x @ x
+                end.record()
+                del y
+            return {n: c - before.get(n, 0) for n, c in fake.calls.items() if c != before.get(n)}
+
+        steps(3)
+        assert steps(5) == {"cuCtxSetCurrent": 20, "cuLaunchKernelEx": 10, "cuEventRecord": 10}
+
+
 def test_work_belongs_to_the_stream_it_was_recorded_in(fake: FakeCuda) -> None:
     """And waits for what another stream was given before, also if nobody says so."""
     x = tilewright.ones(4, 4, device="cuda")
