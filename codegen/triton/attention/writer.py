@@ -66,7 +66,13 @@ class Writer:
         body.fold = _done
         self._operands: dict[tuple[int, Axis], str] = {}
         self.dtype = parts.products.input_dtype
-        self.selects = _selects(parts.scores, parts.products)
+        # One fused operation scales a score and subtracts the row's shift. The largest score stays
+        # the largest, as the unit is positive.
+        _, factor = factored(parts.products.a)
+        if _selects(parts.scores, parts.products) and factor > 0:
+            self.factor, self.unit = 1.0, factor * LOG2E
+        else:
+            self.factor, self.unit = factor, LOG2E
 
     def _place(self) -> list[Tile]:
         """The tiles of the program's batch and block of rows."""
@@ -202,16 +208,13 @@ class Writer:
         return f"tl.dot({own}, tl.trans({other}){precision(dot, self.body.tf32)})"
 
     def scores(self, walk: Walk) -> Ref:
-        """The masked scores in units of log(2), for which the hardware has an exponential.
+        """The masked scores, of which `unit` is log(2), for which the hardware has an exponential.
 
-        If masks only choose between a product and -inf, the products have that unit already.
+        A mask hides what is not scaled yet, so that a factor takes no instruction of its own.
         """
         parts, scope = self.parts, walk.scores
         tiles = scope.tile_names([self.own, self.walked])
-        _, factor = factored(parts.products.a)
-        if self.selects:
-            factor *= LOG2E
-        text = f"{self.products(walk, parts.products, parts.inner)} * {number(factor)}"
+        text = f"{self.products(walk, parts.products, parts.inner)}{times(self.factor)}"
         scores = scope.cache[id(parts.products), ()] = scope.assign("s", text, tiles)
         if parts.causal is not None:
             if walk.hides:
@@ -226,13 +229,16 @@ class Writer:
                 scores = scope.assign("s", text, tiles)
             scope.cache[id(self.span.value), ()] = scores
         scores = evaluate(scope, parts.scores)
-        if not self.selects:
-            scores = scope.assign("s", f"{scores.text} * {number(LOG2E)}", tiles)
         if walk.hides and not self.exact and not self.by_key and self.span is None:
             # Hides places beyond the last key. Beyond the last query operands are zeros.
             text = f'tl.where(n_ok, {scores.text}, -float("inf"))'
             scores = scope.assign("s", text, tiles)
         return scores
+
+    def weights(self, walk: Walk, scores: Ref, shift: str) -> Ref:
+        """exp(scores - shift), where the shift is in units of log(2)."""
+        text = f"tl.exp2({scores.text}{times(self.unit)} - {shift})"
+        return walk.scores.assign("p", text, scores.tiles)
 
     def weighted(self, walk: Walk, value: Value) -> str:
         """A tile made of scores as the left operand of a contraction."""
@@ -255,8 +261,7 @@ class Writer:
     def result(self, dot: Dot, text: str, width: Axis) -> None:
         """Makes `text` the value of a contraction where it is stored."""
         _, factor = factored(dot.b)
-        if factor != 1:
-            text = f"{text} * {number(factor)}"
+        text += times(factor)
         tiles = self.root.tile_names([self.own, width])
         self.root.cache[id(dot), ()] = self.root.assign("out", text, tiles)
 
@@ -268,6 +273,11 @@ def _done(scope: Scope, value: Value, guards: Guards) -> Ref:
 
 def number(value: float) -> str:
     return literal(value, float32)
+
+
+def times(factor: float) -> str:
+    """The end of a product with `factor`."""
+    return "" if factor == 1 else f" * {number(factor)}"
 
 
 def factored(value: Value) -> tuple[Value, float]:
