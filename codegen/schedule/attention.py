@@ -1,7 +1,8 @@
 """Schedules of attention: tiles by the width of a head.
 
 Found by compiling: the largest tiles whose scores, operands and sums stay in registers, also with a
-causal mask. Rows are (width, (own, walked, warps, stages) of each of the three passes).
+causal mask, and as many stages as copies need to be under way during products, where shared memory
+holds them. `bench/attention_tiles.py` measures others on a card. Rows are (width, (own, walked, warps, stages) of each of the three passes).
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ Passes = tuple[Tiles, Tiles, Tiles]
 # Forward, gradient of queries, gradient of keys and values.
 _HALF: dict[str, tuple[tuple[int, Passes], ...]] = {
     "sm_80": (
-        (64, ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2))),
-        (128, ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2))),
-        (256, ((64, 32, 8, 2), (64, 32, 8, 2), (64, 16, 8, 2))),
+        (64, ((128, 64, 8, 3), (64, 64, 4, 3), (64, 32, 4, 3))),
+        (128, ((128, 64, 8, 3), (64, 64, 4, 2), (64, 32, 4, 3))),
+        (256, ((64, 32, 8, 3), (64, 32, 8, 3), (64, 16, 8, 3))),
     ),
     "sm_90": (
-        (64, ((128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 2))),
-        (128, ((128, 128, 8, 2), (128, 64, 8, 2), (128, 64, 8, 3))),
-        (256, ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 8, 2))),
+        (64, ((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3))),
+        (128, ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3))),
+        (256, ((128, 64, 8, 2), (128, 32, 8, 3), (64, 32, 8, 3))),
     ),
     "sm_100": (
-        (64, ((128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 2))),
-        (128, ((128, 64, 8, 2), (128, 64, 8, 2), (128, 32, 8, 2))),
+        (64, ((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2))),
+        (128, ((128, 64, 8, 3), (128, 64, 8, 3), (128, 32, 8, 2))),
         (256, ((128, 64, 8, 2), (128, 32, 8, 2), (128, 16, 8, 2))),
     ),
     "gfx942": (
@@ -44,10 +45,10 @@ _FULL: tuple[tuple[int, Passes], ...] = (
 )
 """Float32, without tensor cores."""
 _DRAWING: dict[tuple[str, int], Passes] = {
-    ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 2), (64, 16, 8, 2)),
+    ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 3), (64, 16, 8, 3)),
 }
 _CAUSAL: dict[tuple[str, int], Passes] = {
-    ("sm_90", 256): ((128, 64, 8, 2), (128, 32, 8, 2), (64, 16, 8, 2)),
+    ("sm_90", 256): ((128, 64, 8, 2), (128, 32, 8, 3), (64, 16, 8, 3)),
 }
 """Half types, by chip and width. A head of this width leaves too few registers for larger scores
 beside the words of random numbers, or beside a mask."""
