@@ -28,7 +28,7 @@ PASSES = ("forward", "forward, logsumexp", "query gradient", "key and value grad
 PRODUCTS = dict(zip(PASSES, (2, 2, 3, 4)))
 """Products of a score's operands that each pass makes."""
 COLUMNS = (
-    "shape", "pass", "own", "walked", "warps", "stages", "registers", "KB", "resident",
+    "shape", "pass", "own", "walked", "warps", "stages", "maps", "most", "registers", "KB", "resident",
     "predicted us", "us", "tflops", "default",
 )  # fmt: skip
 FLUSHED = 256 << 20
@@ -65,13 +65,21 @@ def kernels(shape: tuple[int, ...], causal: bool, target: Any) -> dict[str, Any]
 
 
 def candidates(kernel: Any, target: Any) -> list[Any]:
-    """The default, and others with enough rows for whole products and loads that run ahead."""
+    """The default, and others with whole products for each warp group and loads that run ahead.
+    With descriptors two stages may do, as two programs hide each other's waits."""
     from tilewright.codegen.schedule.choices import space
 
     default, *others = space(kernel, target).schedules
     least = min(64, default.block_m), min(32, default.block_n)
-    large = [s for s in others if s.block_m >= least[0] and s.block_n >= least[1]]
-    return [default, *(s for s in large if s.num_stages >= 2)]
+    return [
+        default,
+        *(
+            s
+            for s in others
+            if s.block_m >= least[0] and s.block_n >= least[1] and 16 * s.num_warps <= s.block_m
+            if s.num_stages == 3 or (s.descriptors and s.num_stages == 2)
+        ),
+    ]
 
 
 class Measured:
@@ -153,6 +161,8 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     "walked": schedule.block_n,
                     "warps": schedule.num_warps,
                     "stages": schedule.num_stages,
+                    "maps": schedule.descriptors,
+                    "most": schedule.registers,
                     "registers": usage.registers,
                     "KB": usage.shared >> 10,
                     "resident": occupancy(target.chip, schedule.num_warps, usage),

@@ -12,7 +12,9 @@ from tilewright.ir.dtype import float32
 from ...kernel import Apply, Constant, Dot, Value
 from ...kernel.attention import Roles, Span
 from ...kernel.index import Axis
+from ...kernel.matrix import head
 from ...schedule import Schedule, head_block, points
+from ..emitted import POINTER, Argument
 from ..operands import half_type, operand, precision
 from ..scope import Body, Guards, Ref, Scope, Tile
 from ..text import Block, literal
@@ -63,8 +65,18 @@ class Writer:
         self.root = Scope(body, block, self._place())
         self.exact = self.walked.extent % self.walked_block == 0
         self.span = parts.span if parts.span and parts.span.along is self.walked else None
+        # Copies of whole tiles would read another head's rows behind the last one of this.
+        self.descriptors = (
+            schedule.descriptors
+            and parts.products.input_dtype.itemsize == 2
+            and self.exact
+            and self.own.extent % self.own_block == 0
+            and self.span is None
+            and not body.is_wide
+        )
         body.fold = _done
         self._operands: dict[tuple[int, Axis], str] = {}
+        self._matrices: dict[tuple[int, Axis], str] = {}
         self.dtype = parts.products.input_dtype
         # One fused operation scales a score and subtracts the row's shift. The largest score stays
         # the largest, as the unit is positive.
@@ -195,10 +207,34 @@ class Writer:
         key = id(value), side
         if key not in self._operands:
             scope = self.root if side is self.own else walk.rows  # type: ignore[union-attr]
+            copied = self._copy(scope, value, side, width, stem) if self.descriptors else None
+            if copied is not None:
+                self._operands[key] = copied
+                return copied
             name = scope.tile_names([side, width])
             padded = [scope.tiles[n] for n in sorted(name)]
             self._operands[key] = operand(scope, value, name, stem, padded, self.dtype)
         return self._operands[key]
+
+    def _copy(self, scope: Scope, value: Value, side: Axis, width: Axis, stem: str) -> str | None:
+        """The tile of an operand, copied through a tensor descriptor; None if it is no matrix, or
+        not in the type that it is multiplied in."""
+        found = head(value, side, width)
+        if found is None or found.buffer.dtype is not self.dtype or head_block(width) != width.extent:
+            return None
+        key, rows = (id(value), side), self.own_block if side is self.own else self.walked_block
+        if key not in self._matrices:
+            matrix = self._matrices[key] = self.body.names.fresh("matrix")
+            element = POINTER[found.buffer.dtype.name][1:]
+            kind = f"tensordesc<{element}[{rows}, {width.extent}]>"
+            place = list(self.body.buffers).index(found.buffer)
+            about = place, found.rows, found.stride, found.stride
+            self.body.matrices.append(Argument(matrix, kind, "matrix", about))
+        row, column = (self.root.index(i).text for i in (found.row, found.column))
+        start = "first" if side is self.own else "start"
+        row = start if row == "0" else f"{row} + {start}"
+        tiles = scope.tile_names([side, width])
+        return scope.assign(stem, f"{self._matrices[key]}.load([{row}, {column}])", tiles).text
 
     def products(self, walk: Walk, dot: Dot, width: Axis) -> str:
         """The tile of a contraction of a query's element with a key's, without its factor."""

@@ -161,3 +161,26 @@ def test_what_is_scaled() -> None:
     """The scores get their factor in float32, with the base of the exponential in it."""
     text = emit(passes(64, False)[0], Schedule()).body
     assert f"* {np.float32(math.log2(math.e) / 8)!s}" in text
+
+
+COPIED = InterpretDevice(
+    lambda kernel, target: Schedule(
+        block=256, block_r=64, looped=True, block_m=32, block_n=16, descriptors=True
+    )
+)
+
+
+@pytest.mark.parametrize("dtype", [dt.float16, dt.bfloat16])
+@pytest.mark.parametrize("heads", [(), (2, 3)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_operands_through_descriptors(
+    torch: Any, causal: bool, heads: tuple[int, ...], dtype: DType
+) -> None:
+    each = case("copied", heads, (64, 96, 16, 32), causal=causal)
+    built = Built(each, dtype)
+    found, program = compute(built.roots, built.values, INTERPRET, COPIED)
+    for kernel in tiled(program):
+        text = emit(kernel, Schedule(block_m=32, block_n=16, descriptors=True))
+        assert "tl.load(in" not in text.body or kernel.is_chained and "matrix" in text.body
+        assert text.plain is not None and "matrix" not in text.plain.body
+    assert_close(found, expected(torch, each), 3e-3 if dtype is dt.float16 else 2e-2)
