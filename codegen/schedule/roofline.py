@@ -180,7 +180,7 @@ def predict(
     # those of each step with too few stages. One that walks through tiles loads for the next tile
     # meanwhile.
     rounds = 1 if schedule.persistent else -(-shape.programs // places)
-    waits = 2 + (shape.steps if kernel.is_chained and schedule.num_stages < chip.stages else 0)
+    waits = 2 + (shape.steps if needed.exponentials and schedule.num_stages < chip.stages else 0)
     seconds = takes[bound] + rounds * waits * LATENCY / resident
     if needed.exponentials:
         # A warp group computes weights between its products; products of other groups hide part of
