@@ -30,6 +30,9 @@ class Chip:
     product: the name of a tensor core's product in assembly.
     rows: the least rows that its operand has.
     exponentials: exponentials a second.
+    stages: the least number of a loop's stages with which its loads are under way during its
+        products. With fewer, Triton's compilers ask for a step's operands behind the products of
+        the step before, and wait for them before the next.
     tensor_maps: whether hardware copies tiles of matrices to shared memory by descriptors.
     sustained: the share of `tensor` that the power limit leaves to long products of random numbers
         (790 of 989 tera operations on an H100 and an H200, measured); 1 where nobody has measured.
@@ -55,6 +58,7 @@ class Chip:
     product: str
     rows: int
     exponentials: float
+    stages: int = 2
     tensor_maps: bool = False
     sustained: float = 1.0
 
@@ -109,6 +113,7 @@ _nvidia = partial(
     registers=1 << 16,
     granule=256,
     registers_each=255,
+    stages=3,
     shared_own=1024,
     warp=32,
     warps=64,

@@ -42,6 +42,7 @@ class Request:
     num_warps: int
     num_stages: int
     contracts: bool
+    registers: int
     target: str
 
 
@@ -99,6 +100,7 @@ def request(emitted: Emitted, target: str) -> Request:
         num_warps=emitted.num_warps,
         num_stages=emitted.num_stages,
         contracts=emitted.contracts,
+        registers=emitted.registers,
         target=target,
     )
 
@@ -130,6 +132,8 @@ def compile_request(asked: Request) -> Compiled:
         "num_stages": asked.num_stages,
         "enable_fp_fusion": asked.contracts,
     }
+    if asked.registers:
+        options["maxnreg"] = asked.registers
     with LOCK:
         compiled = triton.compile(source, target=_gpu(asked.target), options=options)
     asm = {k: v for k, v in compiled.asm.items() if isinstance(v, str)}

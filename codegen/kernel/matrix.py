@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from tilewright.ir.dtype import FLOAT8
 
+from . import index as ix
 from .index import Axis, Index
-from .ir import Buffer, Dot, Load
+from .ir import Buffer, Dot, Load, Value
 from .roles import Roles
 
 ALIGNMENT = 16  # bytes, of addresses and of the distance of rows
@@ -42,6 +43,38 @@ def matrix(dot: Dot, role: Roles, side: str) -> Matrix | None:
         if steps[columns] == 1 and stride and stride * dtype.itemsize % ALIGNMENT == 0:
             return Matrix(value.buffer, rows, columns, stride)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The queries, keys or values of one head, as a part of a matrix in memory.
+
+    row, column: where the part begins; they vary with the batch. stride: elements of a row of the
+    matrix, which has this many `rows`.
+    """
+
+    buffer: Buffer
+    row: Index
+    column: Index
+    rows: int
+    stride: int
+
+
+def head(value: Value, side: Axis, width: Axis) -> Head | None:
+    """An operand of attention with rows along `side` and columns along `width`. None unless it is a
+    matrix in memory with rows at multiples of 16 bytes."""
+    if not isinstance(value, Load) or not value.offset.is_affine:
+        return None
+    offset = value.offset
+    stride = offset.coefficient(side)
+    if stride <= 0 or stride * value.buffer.dtype.itemsize % ALIGNMENT:
+        return None
+    row, column = ix.floordiv(offset, stride), ix.mod(offset, stride)
+    lone = row.coefficient(side) == column.coefficient(width) == 1
+    if not (lone and row.is_affine and column.is_affine) or width in row.axes():
+        return None
+    rows = row.bounds()[1] + 1
+    return Head(value.buffer, row - ix.of(side), column - ix.of(width), rows, stride)
 
 
 def _step(offset: Index, axes: tuple[Axis, ...]) -> int:

@@ -1,7 +1,10 @@
 """Schedules of attention: tiles by the width of a head.
 
 Found by compiling: the largest tiles whose scores, operands and sums stay in registers, also with a
-causal mask. Rows are (width, (own, walked, warps, stages) of each of the three passes).
+causal mask, and as many stages as copies need to be under way during products, where shared memory
+holds them. `bench/attention_tiles.py` measures others on a card. Rows are (width, (own, walked, warps, stages) of each of the three passes). With a fifth number a
+pass reads through descriptors, and a thread has at most so many registers (0: as many as the
+compiler wants).
 """
 
 from __future__ import annotations
@@ -11,24 +14,24 @@ from ..kernel.attention import Roles, roles
 from ..target import Target
 from .schedule import Schedule, fit, head_block
 
-Tiles = tuple[int, int, int, int]
+Tiles = tuple[int, ...]
 Passes = tuple[Tiles, Tiles, Tiles]
 
 # Forward, gradient of queries, gradient of keys and values.
 _HALF: dict[str, tuple[tuple[int, Passes], ...]] = {
     "sm_80": (
-        (64, ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2))),
-        (128, ((128, 64, 8, 2), (64, 64, 4, 2), (64, 32, 4, 2))),
-        (256, ((64, 32, 8, 2), (64, 32, 8, 2), (64, 16, 8, 2))),
+        (64, ((128, 64, 8, 3), (64, 64, 4, 3), (64, 32, 4, 3))),
+        (128, ((128, 64, 8, 3), (64, 64, 4, 2), (64, 32, 4, 3))),
+        (256, ((64, 32, 8, 3), (64, 32, 8, 3), (64, 16, 8, 3))),
     ),
     "sm_90": (
-        (64, ((128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 2))),
-        (128, ((128, 128, 8, 2), (128, 64, 8, 2), (128, 64, 8, 3))),
-        (256, ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 8, 2))),
+        (64, ((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3))),
+        (128, ((128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3))),
+        (256, ((128, 64, 8, 2), (128, 32, 8, 3), (64, 32, 8, 3))),
     ),
     "sm_100": (
-        (64, ((128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 2))),
-        (128, ((128, 64, 8, 2), (128, 64, 8, 2), (128, 32, 8, 2))),
+        (64, ((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 2))),
+        (128, ((128, 64, 8, 3), (128, 64, 8, 3), (128, 32, 8, 2))),
         (256, ((128, 64, 8, 2), (128, 32, 8, 2), (128, 16, 8, 2))),
     ),
     "gfx942": (
@@ -44,10 +47,10 @@ _FULL: tuple[tuple[int, Passes], ...] = (
 )
 """Float32, without tensor cores."""
 _DRAWING: dict[tuple[str, int], Passes] = {
-    ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 2), (64, 16, 8, 2)),
+    ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 3), (64, 16, 8, 3)),
 }
 _CAUSAL: dict[tuple[str, int], Passes] = {
-    ("sm_90", 256): ((128, 64, 8, 2), (128, 32, 8, 2), (64, 16, 8, 2)),
+    ("sm_90", 256): ((128, 64, 8, 2), (128, 32, 8, 3), (64, 16, 8, 3)),
 }
 """Half types, by chip and width. A head of this width leaves too few registers for larger scores
 beside the words of random numbers, or beside a mask."""
@@ -60,11 +63,13 @@ def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
     own = parts.key if parts.walked is parts.query else parts.query
     if target.large_programs:
         return Schedule(block_m=fit(own.extent, 256), block_n=fit(parts.walked.extent, 256))
-    rows, walked, warps, stages = _tiles(kernel, parts, target)
+    rows, walked, warps, stages, *more = _tiles(kernel, parts, target)
     return Schedule(
         block_m=fit(own.extent, rows),
         block_n=fit(parts.walked.extent, walked),
+        descriptors=bool(more),
         tf32=target.tf32,
+        registers=more[0] if more and _is_light(kernel, parts) else 0,
         num_warps=warps,
         num_stages=stages,
     )
@@ -79,7 +84,12 @@ def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:
     if half:
         passes = crowded.get((target.chip.name, most), passes)
     which = 0 if parts.total is not None else 2 if parts.walked is parts.query else 1
-    own, walked, warps, stages = passes[which]
+    own, walked, *more = passes[which]
     if kernel.draws and walked > ((64, walked, 32)[which] if half else 16):
         walked //= 2  # Philox's words take registers beside the scores
-    return own, walked, warps, stages
+    return own, walked, *more
+
+
+def _is_light(kernel: Kernel, parts: Roles) -> bool:
+    """Whether scores are made of products alone: masks and dropout take registers of their own."""
+    return not kernel.draws and (parts.scores is parts.products or parts.scores is parts.causal)

@@ -24,6 +24,9 @@ Choices = Mapping[str, Sequence[Any]]
 
 MOST_HELD = 128
 """The most elements of a tile's sums that a thread may hold: more are spilled."""
+HALF_HELD = 128
+"""Registers of a thread with which two programs of 8 warps fit a multiprocessor: the scores of one
+become weights during products of the other."""
 ROW_PIECES = (1024, 2048, 4096, 8192)
 
 
@@ -100,11 +103,14 @@ def _attention(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
     parts = attention_roles(kernel)
     assert parts is not None and parts.walked is not None
     own = parts.key if parts.walked is parts.query else parts.query
+    copied = target.chip.tensor_maps and parts.products.input_dtype.itemsize == 2
     return default, {
         "block_m": _powers(DOT_MIN, fit(own.extent, 128)),
         "block_n": _powers(DOT_MIN, fit(parts.walked.extent, 128)),
         "num_warps": (4, 8),
         "num_stages": (1, 2, 3, 4),
+        "descriptors": (False, True) if copied else (False,),
+        "registers": (0, HALF_HELD) if copied else (0,),
     }
 
 
@@ -128,6 +134,10 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
         parts = attention_roles(kernel) if kernel.is_chained else None
         if parts is not None:
             held += schedule.block_m * head_block(parts.outer) / threads
+        if schedule.registers and not (
+            schedule.descriptors and schedule.num_warps == 8 and held < schedule.registers
+        ):
+            return False
         if not 1 <= held <= MOST_HELD * (2 if parts is not None else 1):
             return False
     else:

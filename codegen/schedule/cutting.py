@@ -175,7 +175,9 @@ def _attention_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         flying=step * max(schedule.num_stages - 1, 1),
         flops=2 * programs * steps * m * n * (products + sum(widths)),
         columns=n,
-        registers=min((m * sum(widths) + scores) // threads + 2 * ADDRESSES, 255),
+        registers=min(
+            (m * sum(widths) + scores) // threads + 2 * ADDRESSES, schedule.registers or 255
+        ),
         shared=step * schedule.num_stages + m * products * size,
     )
 

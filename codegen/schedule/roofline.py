@@ -180,10 +180,12 @@ def predict(
         threads = shape.programs * schedule.num_warps * chip.warp
         takes["spills"] = 2 * used.spills * shape.steps * threads / chip.cache_bandwidth
     bound = max(takes, key=lambda name: takes[name])
-    # A program that is alone waits for its first loads and its last stores. One that walks through
-    # tiles loads for the next tile meanwhile.
+    # A program that is alone waits for its first loads and its last stores, and in attention for
+    # those of each step with too few stages. One that walks through tiles loads for the next tile
+    # meanwhile.
     rounds = 1 if schedule.persistent else -(-shape.programs // places)
-    seconds = takes[bound] + rounds * 2 * LATENCY / min(resident, busiest)
+    waits = 2 + (shape.steps if needed.exponentials and schedule.num_stages < chip.stages else 0)
+    seconds = takes[bound] + rounds * waits * LATENCY / min(resident, busiest)
     if needed.exponentials:
         # A warp group computes weights between its products; products of other groups hide part of
         # it.

@@ -27,10 +27,13 @@ class Schedule:
         cache.
     parts: the number of parts along N (1, 2, 4 or 8) into which a tile's sums are cut for the
         epilogue. This bounds its registers.
+    descriptors: whether attention reads its operands through tensor descriptors where it can.
     persistent: the number of programs that walk through all tiles of a contraction and read
         matrices through tensor descriptors (TMA on NVIDIA's); 0 for one program for each tile.
     tf32: whether products of float32 are rounded to TF32.
     float8: whether tensor cores multiply float8 as it is; otherwise it becomes float16.
+    registers: the most that a thread may have, so that more programs fit a multiprocessor; 0 if
+        the compiler decides.
     num_warps, num_stages: Triton's.
     """
 
@@ -42,9 +45,11 @@ class Schedule:
     block_k: int = 32
     group_m: int = 8
     parts: int = 1
+    descriptors: bool = False
     persistent: int = 0
     tf32: bool = False
     float8: bool = False
+    registers: int = 0
     num_warps: int = 4
     num_stages: int = 3
 

@@ -96,6 +96,7 @@ class Emitted:
     contracts: whether the compiler may fuse a product and a sum into one operation. It may in
         attention, which is one op to the user, and in the user's own kernels. Elsewhere a value's
         bits would depend on the kernel that computes it.
+    registers: the most of a thread; 0 if the compiler decides.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Emitted:
     plain: Emitted | None = None
     function: Any = None
     contracts: bool = False
+    registers: int = 0
 
     @property
     def programs(self) -> tuple[int, int, int]:

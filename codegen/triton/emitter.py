@@ -57,9 +57,15 @@ def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emit
         num_warps=schedule.num_warps,
         num_stages=schedule.num_stages,
         checks=tuple(body.checks),
-        plain=emit_kernel(kernel, replace(schedule, persistent=0)) if schedule.persistent else None,
+        plain=_plain(kernel, schedule) if schedule.persistent or body.matrices else None,
         contracts=form is attention,
+        registers=schedule.registers,
     )
+
+
+def _plain(kernel: Kernel, schedule: Schedule) -> Emitted:
+    """The kernel without descriptors. Addresses take registers, of which it may have any number."""
+    return emit_kernel(kernel, replace(schedule, persistent=0, descriptors=False, registers=0))
 
 
 def _form(kernel: Kernel) -> tuple[Callable[..., tuple[dict[str, int], int]], int]:

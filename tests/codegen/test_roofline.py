@@ -67,6 +67,15 @@ def test_work_of_attention() -> None:
     assert work(whole[0]).exponentials == 2 * 16 * 1024 * 1024
 
 
+def test_too_few_stages_of_attention_wait_for_loads() -> None:
+    """With two, a step's loads are asked for behind the products of the step before."""
+    for kernel in passes(128, True, length=8192):
+        schedule = default_schedule(kernel, HOPPER)
+        assert schedule.num_stages == 3
+        ahead, late = (predict(kernel, replace(schedule, num_stages=n), HOPPER) for n in (3, 2))
+        assert late.seconds > 1.3 * ahead.seconds
+
+
 def test_the_last_wave_counts() -> None:
     schedule = Schedule(block_m=128, block_n=128, block_k=64, num_warps=8, num_stages=4)
     one, more = (

@@ -10,12 +10,13 @@ import math
 
 from ...kernel import Reduce
 from ..values import write
-from .writer import Walk, Writer, number
+from .writer import Walk, Writer, number, times
 
 
 def forward(writer: Writer, total: Reduce) -> None:
     """Writes the results, the rows' logsumexp (`total`), or both."""
     parts, root, block = writer.parts, writer.root, writer.block
+    unit = times(writer.unit)
     dot = next((d for _, d in parts.stores if d is not None), None)
     if dot is not None:
         acc = writer.zeros("acc", parts.outer)
@@ -27,9 +28,9 @@ def forward(writer: Writer, total: Reduce) -> None:
         add = walk.block.add
         add(f"above = tl.maximum(top, tl.max({scores.text}, axis=1, keep_dims=True))")
         # A row that has seen nothing yet: exp(-inf - 0) is 0.
-        add('shift = tl.where(above == -float("inf"), 0, above)')
-        add("faded = tl.exp2(top - shift)")
-        weights = walk.scores.assign("p", f"tl.exp2({scores.text} - shift)", scores.tiles)
+        add(f'shift = tl.where(above == -float("inf"), 0, above{unit})')
+        add(f"faded = tl.exp2(top{unit} - shift)")
+        weights = writer.weights(walk, scores, "shift")
         add(f"weight = weight * faded + tl.sum({weights.text}, axis=1, keep_dims=True)")
         add("top = above")
         if dot is not None:
@@ -39,7 +40,7 @@ def forward(writer: Writer, total: Reduce) -> None:
 
     writer.walk(step)
     rows = root.tile_names([writer.own])
-    text = f"top * {number(math.log(2))} + tl.log(weight)"
+    text = f"top{unit} * {number(math.log(2))} + tl.log(weight)"
     root.cache[id(total), ()] = root.assign("total", text, rows)
     if dot is not None:
         writer.result(dot, f"{acc} / tl.where(weight == 0, 1, weight)", parts.outer)

@@ -28,8 +28,8 @@ def gradient(writer: Writer) -> None:
         if id(exponent) not in home.cache:
             text = f"{total.text} * {number(LOG2E)}"
             home.cache[id(exponent)] = home.assign("total", text, total.tiles)
-        text = f"tl.exp2({scores.text} - {home.cache[id(exponent)].text})"
-        walk.scores.cache[id(weights), ()] = walk.scores.assign("p", text, scores.tiles)
+        shift = home.cache[id(exponent)].text
+        walk.scores.cache[id(weights), ()] = writer.weights(walk, scores, shift)
         if back is not None:
             text = writer.products(walk, back, parts.outer)
             walk.scores.cache[id(back), ()] = walk.scores.assign("back", text, scores.tiles)

@@ -12,7 +12,9 @@ from tilewright.ir.dtype import float32
 from ...kernel import Apply, Constant, Dot, Value
 from ...kernel.attention import Roles, Span
 from ...kernel.index import Axis
+from ...kernel.matrix import head
 from ...schedule import Schedule, head_block, points
+from ..emitted import POINTER, Argument
 from ..operands import half_type, operand, precision
 from ..scope import Body, Guards, Ref, Scope, Tile
 from ..text import Block, literal
@@ -63,10 +65,26 @@ class Writer:
         self.root = Scope(body, block, self._place())
         self.exact = self.walked.extent % self.walked_block == 0
         self.span = parts.span if parts.span and parts.span.along is self.walked else None
+        # Copies of whole tiles would read another head's rows behind the last one of this.
+        self.descriptors = (
+            schedule.descriptors
+            and parts.products.input_dtype.itemsize == 2
+            and self.exact
+            and self.own.extent % self.own_block == 0
+            and self.span is None
+            and not body.is_wide
+        )
         body.fold = _done
         self._operands: dict[tuple[int, Axis], str] = {}
+        self._matrices: dict[tuple[int, Axis], str] = {}
         self.dtype = parts.products.input_dtype
-        self.selects = _selects(parts.scores, parts.products)
+        # One fused operation scales a score and subtracts the row's shift. The largest score stays
+        # the largest, as the unit is positive.
+        _, factor = factored(parts.products.a)
+        if _selects(parts.scores, parts.products) and factor > 0:
+            self.factor, self.unit = 1.0, factor * LOG2E
+        else:
+            self.factor, self.unit = factor, LOG2E
 
     def _place(self) -> list[Tile]:
         """The tiles of the program's batch and block of rows."""
@@ -189,10 +207,34 @@ class Writer:
         key = id(value), side
         if key not in self._operands:
             scope = self.root if side is self.own else walk.rows  # type: ignore[union-attr]
+            copied = self._copy(scope, value, side, width, stem) if self.descriptors else None
+            if copied is not None:
+                self._operands[key] = copied
+                return copied
             name = scope.tile_names([side, width])
             padded = [scope.tiles[n] for n in sorted(name)]
             self._operands[key] = operand(scope, value, name, stem, padded, self.dtype)
         return self._operands[key]
+
+    def _copy(self, scope: Scope, value: Value, side: Axis, width: Axis, stem: str) -> str | None:
+        """The tile of an operand, copied through a tensor descriptor; None if it is no matrix, or
+        not in the type that it is multiplied in."""
+        found = head(value, side, width)
+        if found is None or found.buffer.dtype is not self.dtype or head_block(width) != width.extent:
+            return None
+        key, rows = (id(value), side), self.own_block if side is self.own else self.walked_block
+        if key not in self._matrices:
+            matrix = self._matrices[key] = self.body.names.fresh("matrix")
+            element = POINTER[found.buffer.dtype.name][1:]
+            kind = f"tensordesc<{element}[{rows}, {width.extent}]>"
+            place = list(self.body.buffers).index(found.buffer)
+            about = place, found.rows, found.stride, found.stride
+            self.body.matrices.append(Argument(matrix, kind, "matrix", about))
+        row, column = (self.root.index(i).text for i in (found.row, found.column))
+        start = "first" if side is self.own else "start"
+        row = start if row == "0" else f"{row} + {start}"
+        tiles = scope.tile_names([side, width])
+        return scope.assign(stem, f"{self._matrices[key]}.load([{row}, {column}])", tiles).text
 
     def products(self, walk: Walk, dot: Dot, width: Axis) -> str:
         """The tile of a contraction of a query's element with a key's, without its factor."""
@@ -202,16 +244,13 @@ class Writer:
         return f"tl.dot({own}, tl.trans({other}){precision(dot, self.body.tf32)})"
 
     def scores(self, walk: Walk) -> Ref:
-        """The masked scores in units of log(2), for which the hardware has an exponential.
+        """The masked scores, of which `unit` is log(2), for which the hardware has an exponential.
 
-        If masks only choose between a product and -inf, the products have that unit already.
+        A mask hides what is not scaled yet, so that a factor takes no instruction of its own.
         """
         parts, scope = self.parts, walk.scores
         tiles = scope.tile_names([self.own, self.walked])
-        _, factor = factored(parts.products.a)
-        if self.selects:
-            factor *= LOG2E
-        text = f"{self.products(walk, parts.products, parts.inner)} * {number(factor)}"
+        text = f"{self.products(walk, parts.products, parts.inner)}{times(self.factor)}"
         scores = scope.cache[id(parts.products), ()] = scope.assign("s", text, tiles)
         if parts.causal is not None:
             if walk.hides:
@@ -226,13 +265,16 @@ class Writer:
                 scores = scope.assign("s", text, tiles)
             scope.cache[id(self.span.value), ()] = scores
         scores = evaluate(scope, parts.scores)
-        if not self.selects:
-            scores = scope.assign("s", f"{scores.text} * {number(LOG2E)}", tiles)
         if walk.hides and not self.exact and not self.by_key and self.span is None:
             # Hides places beyond the last key. Beyond the last query operands are zeros.
             text = f'tl.where(n_ok, {scores.text}, -float("inf"))'
             scores = scope.assign("s", text, tiles)
         return scores
+
+    def weights(self, walk: Walk, scores: Ref, shift: str) -> Ref:
+        """exp(scores - shift), where the shift is in units of log(2)."""
+        text = f"tl.exp2({scores.text}{times(self.unit)} - {shift})"
+        return walk.scores.assign("p", text, scores.tiles)
 
     def weighted(self, walk: Walk, value: Value) -> str:
         """A tile made of scores as the left operand of a contraction."""
@@ -255,8 +297,7 @@ class Writer:
     def result(self, dot: Dot, text: str, width: Axis) -> None:
         """Makes `text` the value of a contraction where it is stored."""
         _, factor = factored(dot.b)
-        if factor != 1:
-            text = f"{text} * {number(factor)}"
+        text += times(factor)
         tiles = self.root.tile_names([self.own, width])
         self.root.cache[id(dot), ()] = self.root.assign("out", text, tiles)
 
@@ -268,6 +309,11 @@ def _done(scope: Scope, value: Value, guards: Guards) -> Ref:
 
 def number(value: float) -> str:
     return literal(value, float32)
+
+
+def times(factor: float) -> str:
+    """The end of a product with `factor`."""
+    return "" if factor == 1 else f" * {number(factor)}"
 
 
 def factored(value: Value) -> tuple[Value, float]:

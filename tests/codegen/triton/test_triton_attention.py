@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,14 @@ from launching import assert_close, compute, tiled
 
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel.attention import roles
-from tilewright.codegen.schedule import Schedule
+from tilewright.codegen.program import Program
+from tilewright.codegen.schedule import Schedule, Usage, occupancy
 from tilewright.codegen.target import INTERPRET
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
+from tilewright.ir import ops
 from tilewright.ir.dtype import DType
+from tilewright.ir.shape import Size
 from tilewright.runtime.interpret import InterpretDevice
 from tilewright.runtime.offline import Compiled, compile_offline
 
@@ -161,3 +166,79 @@ def test_what_is_scaled() -> None:
     """The scores get their factor in float32, with the base of the exponential in it."""
     text = emit(passes(64, False)[0], Schedule()).body
     assert f"* {np.float32(math.log2(math.e) / 8)!s}" in text
+
+
+DESCRIBED = Schedule(block_m=32, block_n=16, descriptors=True)
+COPIED = InterpretDevice(lambda kernel, target: replace(DESCRIBED, block=256, block_r=64))
+
+
+def copied(program: Program) -> list[int]:
+    """How many matrices each attention kernel of a program reads through descriptors."""
+    texts = [emit(kernel, DESCRIBED) for kernel in tiled(program)]
+    assert all((t.plain is not None) == ("matrix" in t.body) for t in texts)
+    return [sum(a.role == "matrix" for a in t.arguments) for t in texts]
+
+
+@pytest.mark.parametrize("dtype", [dt.float16, dt.bfloat16])
+@pytest.mark.parametrize("heads", [(), (2, 3)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_operands_through_descriptors(
+    torch: Any, causal: bool, heads: tuple[int, ...], dtype: DType
+) -> None:
+    each = case("copied", heads, (64, 96, 16, 32), causal=causal)
+    built = Built(each, dtype)
+    found, program = compute(built.roots, built.values, INTERPRET, COPIED)
+    assert copied(program) == [3, 4, 4]
+    assert_close(found, expected(torch, each), 3e-3 if dtype is dt.float16 else 2e-2)
+
+
+def test_heads_beside_one_another_through_descriptors(torch: Any) -> None:
+    """Queries, keys and values of one product, (batch, length, 3, heads, width): a head's rows lie
+    apart."""
+    shape = (2, 64, 3, 4, 16)
+    leaf = ops.leaf(0, Size(shape), dt.float16)
+    drawn = np.random.default_rng(0).standard_normal(shape).astype(np.float16)
+    parts = [
+        ops.reshape(ops.slice_axis(ops.permute(leaf, (2, 0, 3, 1, 4)), 0, i, i + 1), (2, 4, 64, 16))
+        for i in range(3)
+    ]
+    y = ops.scaled_dot_product_attention(*parts, causal=True)
+    (found,), program = compute([y], {leaf: drawn}, INTERPRET, COPIED)
+    assert copied(program) == [3]
+    q, k, v = (torch.tensor(drawn[:, :, i].transpose(0, 2, 1, 3)).float() for i in range(3))
+    exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert_close([found], [exact.numpy()], 3e-3)
+
+
+@pytest.mark.parametrize("name", ["tails", "float mask"])
+def test_tiles_that_end_within_a_head_are_loaded(torch: Any, name: str) -> None:
+    """A copy would read another head's rows behind the last one."""
+    built = Built(by_name[name], dt.float16)
+    found, program = compute(built.roots, built.values, INTERPRET, COPIED)
+    assert not any(copied(program))
+    assert_close(found, expected(torch, by_name[name]), 3e-3)
+
+
+@pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
+def test_loads_are_under_way_during_products(which: int) -> None:
+    """A loop begins with a wait for its own step's loads, not for those of the next one."""
+    waits = re.findall(r"cp.async.wait_group\s+(\w+)", built_for("sm_90", 128, True, which).asm["ptx"])
+    assert waits[0] in ("2", "4")
+
+
+def test_two_programs_fit_a_multiprocessor() -> None:
+    """Weights of one are made during products of the other."""
+    schedule = Schedule(
+        block_m=128, block_n=64, num_warps=8, num_stages=2, descriptors=True, registers=128
+    )
+    found = compile_offline(passes(128, True)[0], "sm_90", schedule)
+    assert found.spills == 0 and "cp.async.bulk.tensor" in found.asm["ptx"]
+    assert occupancy(CHIPS["sm_90"], 8, Usage(found.registers, found.shared)) == 2
+
+
+def test_a_factor_of_scores_takes_no_operation() -> None:
+    """It is in the one that subtracts the row's shift, also behind a mask."""
+    for kernel in passes(64, True):
+        text = emit(kernel, Schedule()).body
+        assert re.search(r"s_\d = tl.dot\(.*\)\n", text) and "= tl.dot(" in text
+        assert re.search(r"tl.exp2\(s_\d \* 0\.18\d* - ", text)
