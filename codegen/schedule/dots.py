@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilewright.ir.dtype import FLOAT8
@@ -13,7 +13,8 @@ from ..kernel.analysis import Analysis
 from ..kernel.matrix import matrix
 from ..kernel.roles import roles
 from ..target import Target
-from .roofline import predict
+from .registers import elements_held
+from .roofline import Usage, predict
 from .schedule import DOT_MIN, FLOAT8_MIN, Schedule, fit, points
 
 Tiles = tuple[int, int, int, int, int]
@@ -105,7 +106,11 @@ _ALIKE = 1.05
 """Predictions that differ by less are equal, and the first one in the table is taken."""
 
 
-def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
+def dot_schedule(
+    kernel: Kernel, target: Target, known: Mapping[Schedule, Usage] | None = None
+) -> Schedule:
+    """known: the usage of schedules that were compiled and spill."""
+    known = known or {}
     analysis = Analysis(kernel)
     dot = next(v for v in kernel.values if isinstance(v, Dot))
     role = roles(kernel, analysis, dot)
@@ -159,9 +164,31 @@ def dot_schedule(kernel: Kernel, target: Target) -> Schedule:
         found = [
             s for pair in both for s in pair if not s.persistent or _has_waves(kernel, s, target)
         ]
-    takes = [predict(kernel, s, target).seconds for s in found]
-    best = next(s for s, seconds in zip(found, takes) if seconds <= _ALIKE * min(takes))
-    return best if predict(kernel, best, target).resident else found[-1]
+    if not kernel.columns:
+        # In as many parts as there can be, the same tile may fit.
+        found += [replace(s, parts=_most_parts(s)) for s in known]
+    expected = {s: predict(kernel, s, target, _expected(kernel, s, target, known)) for s in found}
+    least = min(p.seconds for p in expected.values())
+    best = next(s for s, p in expected.items() if p.seconds <= _ALIKE * least)
+    return best if expected[best].resident else found[-1]
+
+
+def _expected(
+    kernel: Kernel, schedule: Schedule, target: Target, known: Mapping[Schedule, Usage]
+) -> Usage | None:
+    """The usage of a schedule, if it is known. Otherwise the spills of one that is and whose
+    threads hold as little in as many parts; None if there is none."""
+    if schedule in known:
+        return known[schedule]
+    held = elements_held(schedule)
+    spills = [
+        usage.spills
+        for other, usage in known.items()
+        if elements_held(other) <= held and other.parts >= schedule.parts
+    ]
+    if not spills:
+        return None
+    return replace(predict(kernel, schedule, target).usage, spills=max(spills))
 
 
 def _holding_rows(columns: int, depth: int, target: Target) -> Iterator[Tiles]:
@@ -181,9 +208,13 @@ def parted(kernel: Kernel, schedule: Schedule, target: Target) -> Schedule:
         return schedule
     for parts in (1, 2, 4, 8):
         found = replace(schedule, parts=parts)
-        if schedule.block_n < 2 * parts * DOT_MIN or predict(kernel, found, target).resident:
+        if parts >= _most_parts(schedule) or predict(kernel, found, target).resident:
             break
     return found
+
+
+def _most_parts(schedule: Schedule) -> int:
+    return max(1, min(8, schedule.block_n // DOT_MIN))
 
 
 def walks(kernel: Kernel, target: Target) -> bool:

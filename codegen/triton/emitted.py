@@ -16,6 +16,7 @@ from ..kernel.index import Check
 from .prelude import used
 
 IMPORTS = "import triton\nimport triton.language as tl\n"
+_LIBDEVICE = "from triton.language.extra import libdevice\n"
 
 POINTER = {
     "bool": "*i8",
@@ -194,7 +195,9 @@ def source(
             "",
         ]
     )
-    return "\n\n".join([IMPORTS, *(f"{f}\n" for f in used(text)), text])
+    functions = "".join(f"{f}\n\n\n" for f in used(text))
+    imports = IMPORTS + (_LIBDEVICE if "libdevice." in functions else "")
+    return f"{imports}\n\n{functions}{text}"
 
 
 def header(*kernels: Kernel) -> str:

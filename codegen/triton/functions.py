@@ -6,12 +6,23 @@ every dtype it may meet; a test of a dtype is decided when the kernel is compile
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 
 @triton.jit
 def tw_div(a, b):
     if a.dtype == tl.float32:
         out = tl.div_rn(a, b)  # a plain / is two units off on NVIDIA
+    else:
+        out = a / b
+    return out
+
+
+@triton.jit
+def tw_quick_div(a, b):
+    """a / b, two units off, in two instructions instead of thirty. b: no larger than 2**126."""
+    if a.dtype == tl.float32:
+        out = libdevice.fast_dividef(a, b)
     else:
         out = a / b
     return out
@@ -170,17 +181,16 @@ def tw_philox(seed, offset, index):
     c3 = (offset >> 32).to(tl.uint32)
     k0 = seed.to(tl.uint32)
     k1 = (seed >> 32).to(tl.uint32)
-    m0 = tl.full((), 0xD2511F53, tl.uint32)
-    m1 = tl.full((), 0xCD9E8D57, tl.uint32)
+    m0 = tl.full((), 0xD2511F53, tl.uint64)
+    m1 = tl.full((), 0xCD9E8D57, tl.uint64)
     for _ in tl.static_range(10):
-        high0 = tl.umulhi(c0, m0)
-        high1 = tl.umulhi(c2, m1)
-        low0 = c0 * m0
-        low1 = c2 * m1
-        c0 = high1 ^ c1 ^ k0
-        c1 = low1
-        c2 = high0 ^ c3 ^ k1
-        c3 = low0
+        # One instruction makes all 64 bits of such a product.
+        product0 = c0.to(tl.uint64) * m0
+        product1 = c2.to(tl.uint64) * m1
+        c0 = (product1 >> 32).to(tl.uint32) ^ c1 ^ k0
+        c1 = product1.to(tl.uint32)
+        c2 = (product0 >> 32).to(tl.uint32) ^ c3 ^ k1
+        c3 = product0.to(tl.uint32)
         k0 = k0 + 0x9E3779B9
         k1 = k1 + 0xBB67AE85
     return c0

@@ -240,7 +240,7 @@ sigmoid = _float_unary(
 erf = _float_unary(
     "erf",
     "special.erf({0})",
-    "tl.erf({0})",
+    "tw_erf({0})",
     lambda g, out, x: g * exp(-(x * x)) * (2 / math.sqrt(math.pi)),
     onnx="Erf",
     cost=20,

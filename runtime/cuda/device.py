@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.codegen.kernel import Bundle, Kernel
-from tilewright.codegen.schedule import Schedule, default_schedule
+from tilewright.codegen.schedule import Defaults, Schedule, default_schedule
 from tilewright.codegen.target import Target, card
 from tilewright.codegen.triton import Emitted, emit
 from tilewright.ir.dtype import DType, from_numpy
@@ -211,16 +211,22 @@ class Cuda(Device):
                 made[kernel] = self._packed(kernel)
             else:
                 todo[kernel] = self._schedule(kernel, self.target)
+        defaults = Defaults(self.target)
         while todo:
             emitted = {k: self._emitted(k, schedule) for k, schedule in todo.items()}
             made |= {k: HostLaunch(self, k) for k, each in emitted.items() if each is None}
             native = {k: each for k, each in emitted.items() if each is not None}
             functions = dict(zip(native, self.kernels.load_all(list(native.values()))))
+            left: dict[Kernel | Bundle, Schedule] = {}
             for k, function in functions.items():
-                if function is not None:
+                if function is None:
+                    left[k] = _smaller(k, todo[k])
+                elif (better := defaults.after(k, todo[k], function.usage)) != todo[k]:
+                    left[k] = better
+                else:
                     unaligned = partial(self._unaligned, native[k])
                     made[k] = Launcher(self, native[k], function, unaligned)
-            todo = {k: _smaller(k, todo[k]) for k, f in functions.items() if f is None}
+            todo = left
         return [made[k] for k in kernels]
 
     def bind(self, emitted: Emitted) -> Launcher:

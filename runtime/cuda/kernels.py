@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tilewright.codegen.schedule import Usage
 from tilewright.codegen.triton import Emitted
 
 from .. import cache, offline
@@ -37,6 +38,12 @@ class Image:
     scratch: int
     maps: tuple[offline.TensorMap, ...] = ()
     entry: str = ""
+    registers: int = 0
+    spills: int = 0
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(self.registers, self.shared, self.spills)
 
     @staticmethod
     def of(compiled: offline.Compiled) -> Image:
@@ -71,13 +78,15 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """A loaded kernel. handle: CUfunction. threads: of a program."""
+    """A loaded kernel. handle: CUfunction. threads: of a program. usage: what the compiler
+    reported."""
 
     handle: int
     threads: int
     shared: int
     scratch: int
     maps: tuple[offline.TensorMap, ...]
+    usage: Usage
 
 
 def suited(emitted: Emitted, target: str) -> Emitted:
@@ -136,7 +145,8 @@ class Kernels:
             raise CudaError(
                 error.code, error.name, f"{error} (kernel {name}, compiled for {self.target})"
             ) from None
-        return Function(handle, 32 * image.num_warps, image.shared, image.scratch, image.maps)
+        threads = 32 * image.num_warps
+        return Function(handle, threads, image.shared, image.scratch, image.maps, image.usage)
 
 
 @remembered
@@ -195,8 +205,9 @@ def _stored(key: str) -> Image | None:
         return None
     about, _, binary = content.partition(b"\n")
     try:
-        image = Image.read(binary, json.loads(about))
-        counts = (image.shared, image.num_warps, image.scratch)
+        numbers = json.loads(about)
+        image = Image.read(binary, numbers)
+        counts = (image.shared, image.num_warps, image.scratch, numbers["spills"])
         if not all(type(n) is int and n >= 0 for n in counts) or type(image.entry) is not str:
             raise ValueError("an image of another form")
     except (LookupError, TypeError, ValueError):

@@ -23,7 +23,7 @@ from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.kernel.index import Check
 from tilewright.codegen.lower.external import External
 from tilewright.codegen.program import Loop, Program, Slot, Step, launched
-from tilewright.codegen.schedule import Schedule, default_schedule
+from tilewright.codegen.schedule import Defaults, Schedule, default_schedule
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import Argument, Emitted, emit
 from tilewright.ir import dtype as dtypes
@@ -106,17 +106,11 @@ def pack(
         if isinstance(step.kernel, Loop)
         for k in launched(step.kernel.body)
     }
-    emitted = [_emitted(kernel, schedule, target) for kernel in kernels]
-    # Rows that loops walk through may lie at any address, which rules descriptors out.
-    emitted = [e.plain or e if k in looped else e for k, e in zip(kernels, emitted)]
-    both = [e.unaligned() for k, e in zip(kernels, emitted) if k in looped]
-    made = iter(offline.compile_many([offline.request(e, target) for e in (*emitted, *both)]))
-    images = [Image.of(next(made)) for _ in emitted]
-    rest = {k: Image.of(next(made)) for k in kernels if k in looped}
-    packed = {
-        k: Packed(e, image, rest.get(k))
-        for k, e, image in zip(kernels, emitted, images, strict=True)
-    }
+    made = _compiled(kernels, looped, schedule, target)
+    rest = [e.unaligned() for k, (e, _) in made.items() if k in looped]
+    others = offline.compile_many([offline.request(e, target) for e in rest])
+    unaligned = dict(zip((k for k in made if k in looped), map(Image.of, others), strict=True))
+    packed = {k: Packed(e, image, unaligned.get(k)) for k, (e, image) in made.items()}
     order = {n: i for i, n in enumerate((*range(len(inputs)), *weights))}
     return Package(
         target,
@@ -127,13 +121,38 @@ def pack(
     )
 
 
-def _emitted(
-    kernel: Kernel | Bundle | External, schedule: Callable[..., Schedule], target: str
-) -> Emitted:
+def _compiled(
+    kernels: Sequence[Kernel | Bundle | External],
+    looped: set[Any],
+    schedule: Callable[..., Schedule],
+    target: str,
+) -> dict[Kernel | Bundle | External, tuple[Emitted, Image]]:
+    """Each kernel in Triton and compiled; one that spills in its default schedule, in another."""
+    machine = gpu(target)
+    defaults = Defaults(machine)
+    found: dict[Kernel | Bundle | External, tuple[Emitted, Image]] = {}
+    todo = {k: None if isinstance(k, External) else schedule(k, machine) for k in kernels}
+    while todo:
+        emitted = {k: _emitted(k, each, target) for k, each in todo.items()}
+        # Rows that loops walk through may lie at any address, which rules descriptors out.
+        emitted = {k: e.plain or e if k in looped else e for k, e in emitted.items()}
+        made = offline.compile_many([offline.request(e, target) for e in emitted.values()])
+        found |= {k: (e, Image.of(c)) for (k, e), c in zip(emitted.items(), made, strict=True)}
+        better = {
+            k: defaults.after(k, each, found[k][1].usage)
+            for k, each in todo.items()
+            if each is not None and not isinstance(k, External)
+        }
+        todo = {k: each for k, each in better.items() if each != todo[k]}
+    return {k: found[k] for k in kernels}
+
+
+def _emitted(kernel: Kernel | Bundle | External, schedule: Schedule | None, target: str) -> Emitted:
     if isinstance(kernel, External):
         return kernel.emitted
+    assert schedule is not None
     try:
-        return suited(emit(kernel, schedule(kernel, gpu(target))), target)
+        return suited(emit(kernel, schedule), target)
     except NotImplementedError as reason:
         raise PackError(f"{kernel.name} has no kernel on a GPU: {reason}") from reason
 

@@ -8,6 +8,8 @@ module changes four things:
 - It computes bfloat16 as numbers. Triton computes with the bits.
 - It reduces and scans whole arrays. Triton goes through them element by element.
 - It expects no torch tensors.
+
+It also knows the device functions that the emitter's prelude calls, and rounds fused sums once.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import triton.experimental.gluon  # noqa: F401  (else imported in the middle of 
 import triton.language as tl
 from triton.language import core
 from triton.language import math as tl_math
+from triton.language.extra import libdevice
 from triton.language.semantic import TritonSemantic
 from triton.runtime import JITFunction
 from triton.runtime import interpreter as stock
@@ -112,6 +115,11 @@ class _Builder(stock.InterpreterBuilder):
         if out.data.dtype == bool and out.dtype != tl.int1:
             return Handle(out.data, tl.int1)  # Triton gives a comparison its operands' type
         return out
+
+    def create_fma(self, a: Any, b: Any, c: Any) -> Any:
+        # In float64 a product of two float32 is exact.
+        wide = a.data.astype(np.float64) * b.data + c.data
+        return Handle(wide.astype(a.data.dtype), a.dtype.scalar)
 
     def create_fp_to_fp(self, source: Any, target: Any, rounding: Any) -> Any:
         return self.cast_impl(source, target)
@@ -267,6 +275,23 @@ def _bitonic_merge(input: Any, dim: int | None = None, descending: bool = False)
     return _tensor(data, input.dtype)
 
 
+def _device_function(function: Callable[..., np.ndarray]) -> Callable[..., Any]:
+    """A function of a GPU's library, which rounds once."""
+
+    def call(*args: Any) -> Any:
+        first, *rest = np.broadcast_arrays(*(_numbers(a.handle) for a in args))
+        out = function(first.astype(np.float64), *rest)
+        return _tensor(out.astype(first.dtype), args[0].dtype)
+
+    return call
+
+
+_DEVICE_FUNCTIONS = {
+    "fast_dividef": _device_function(np.divide),
+    "log1p": _device_function(np.log1p),
+    "pow": _device_function(np.power),
+}
+
 _WRITTEN_HERE = {
     "sum": _sum,
     "sort": _sort,
@@ -317,6 +342,8 @@ def _patches() -> list[tuple[Any, str, Any, Any]]:
     changes += [(tl, name, getattr(tl, name), form) for name, form in _WRITTEN_HERE.items()]
     for name in ("reduce", "associative_scan"):  # as Triton's own functions call them
         changes.append((core, name, getattr(core, name), _WRITTEN_HERE[name]))
+    for name, form in _DEVICE_FUNCTIONS.items():
+        changes.append((libdevice, name, getattr(libdevice, name), form))
     changes.append((JITFunction, "__call__", JITFunction.__call__, _call_inside))
     return changes
 

@@ -12,6 +12,7 @@ from tilewright.codegen.chip import CHIPS, SM_90
 from tilewright.codegen.kernel import Kernel
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import (
+    Defaults,
     Schedule,
     Usage,
     default_schedule,
@@ -142,6 +143,31 @@ def test_spills_and_tf32_count() -> None:
     exact, rounded = (default_schedule(full, gpu("sm_90", tf32=x)) for x in (False, True))
     assert rounded.tf32 and not exact.tf32
     assert predict(full, rounded, HOPPER).seconds < predict(full, exact, HOPPER).seconds
+
+
+def test_a_schedule_that_spills_is_ranked_again() -> None:
+    kernel = large(8192, 4096, 1024)
+    first = default_schedule(kernel, HOPPER)
+    usage = Usage(255, 200 << 10)
+    assert Defaults(HOPPER).after(kernel, first, usage) == first  # nothing is spilled
+    few, many = replace(usage, spills=4), replace(usage, spills=400)
+    assert Defaults(HOPPER).after(kernel, first, few) == first  # other tiles take longer
+    defaults = Defaults(HOPPER)
+    second = defaults.after(kernel, first, many)
+    assert second != first and second == default_schedule(kernel, HOPPER, {first: many})
+    own = replace(first, num_stages=2)
+    assert defaults.after(kernel, own, many) == own  # a tuner's or a user's choice
+    # If all spill, compiling ends with the one that spills least.
+    defaults = Defaults(HOPPER)
+    asked, schedule = [], first
+    while True:
+        asked.append(schedule)
+        spilled = replace(usage, spills=100 if len(asked) == 2 else 10000)
+        better = defaults.after(kernel, schedule, spilled)
+        if better == schedule:
+            break
+        schedule = better
+    assert schedule == asked[1] and 2 <= len(set(asked)) <= 4
 
 
 def test_other_architectures() -> None:

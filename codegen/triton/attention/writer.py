@@ -220,7 +220,11 @@ class Writer:
         """The tile of an operand, copied through a tensor descriptor; None if it is no matrix, or
         not in the type that it is multiplied in."""
         found = head(value, side, width)
-        if found is None or found.buffer.dtype is not self.dtype or head_block(width) != width.extent:
+        if (
+            found is None
+            or found.buffer.dtype is not self.dtype
+            or head_block(width) != width.extent
+        ):
             return None
         key, rows = (id(value), side), self.own_block if side is self.own else self.walked_block
         if key not in self._matrices:

@@ -20,6 +20,7 @@ from fake_kernels import compile_many, image
 
 import tilewright
 from tilewright.codegen.schedule import default_schedule
+from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import ops
 from tilewright.ir.dtype import bfloat16
@@ -168,6 +169,33 @@ def test_a_kernel_that_fits_in_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(RuntimeError, match=r"kernel \w+ needs more shared memory than"):
             x.tolist()
         del x
+
+
+def test_a_default_schedule_that_spills_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one is compiled. Another process knows from disk, and compiles neither again."""
+    kernel = triton_kernels.matmul(8192, 4096, 1024, bfloat16)
+    asked: list[offline.Request] = []
+
+    def compiler(requests, processes=None):
+        asked.extend(requests)
+        made = compile_many(requests, processes)
+        wide = [r.constexprs["BLOCK_M"] * r.constexprs["BLOCK_N"] > 128 * 128 for r in requests]
+        usage = {True: {"registers": 255, "spills": 400}, False: {"registers": 168}}
+        return [replace(m, shared=200 << 10, **usage[w]) for m, w in zip(made, wide)]
+
+    def chosen() -> tuple[int, int]:
+        with installed(compiler=compiler):
+            card = devices.get("cuda:0")
+            monkeypatch.setattr(card, "_schedule", card._tuned)
+            sizes = card.compile(kernel).emitted.constexprs
+        return sizes["BLOCK_M"], sizes["BLOCK_N"]
+
+    first = default_schedule(kernel, gpu("sm_90"))
+    assert (first.block_m, first.block_n) == (128, 256)
+    assert chosen() == (128, 128)
+    assert 2 <= len(asked) <= 4
+    asked.clear()
+    assert chosen() == (128, 128) and not asked
 
 
 def test_kernels_are_compiled_for_the_device_at_hand() -> None:
