@@ -9,10 +9,12 @@ from .dots import dot_schedule
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
 from .rows import merge_schedule, pointwise_schedule, rows_schedule, update_schedule
 from .schedule import Schedule, head_block, points, power_of_two
+from .turned import sides
 
 
 def default_schedule(kernel: Kernel | Bundle, target: Target) -> Schedule:
     """A good schedule from shapes alone. A Bundle's suits its largest member."""
+    alone = not isinstance(kernel, Bundle)
     if isinstance(kernel, Bundle):
         kernel = kernel.largest
     if kernel.is_chained:
@@ -25,7 +27,7 @@ def default_schedule(kernel: Kernel | Bundle, target: Target) -> Schedule:
         return update_schedule(kernel, target)
     if kernel.reduction:
         return rows_schedule(kernel, target)
-    return pointwise_schedule(kernel, target)
+    return pointwise_schedule(kernel, target, alone)
 
 
 __all__ = [
@@ -39,5 +41,6 @@ __all__ = [
     "points",
     "power_of_two",
     "predict",
+    "sides",
     "work",
 ]

@@ -60,7 +60,7 @@ def _parallel_tiles(body: Body, block: Block, length: int) -> list[Tile]:
     are numbers of a program: what depends on them and on a row alone, such as the statistics of a
     row that is folded with many others, is then no matter of single elements."""
     axes = tuple(a for a in body.kernel.parallel if a.extent != 1)
-    inner = _divided(axes, length)
+    inner = axes if body.sizes.apart else _divided(axes, length)
     outer = axes[: len(axes) - len(inner)]
     extent = body.sizes.extent("p", points(inner))
     if not outer:
