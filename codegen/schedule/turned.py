@@ -14,11 +14,14 @@ from dataclasses import dataclass
 
 from ..kernel import Kernel, Load
 from ..kernel.analysis import Analysis
-from ..kernel.index import Axis, Index
+from ..kernel.index import Axis, FloorDiv, Index, Mod
 from .schedule import points
 
 LEAST = 16
 """The least points along a side for which rectangles are worth it."""
+SHARED = 8
+"""The most points that share an element of a load that counts: others are mostly read from a
+cache."""
 SECTOR = 32
 """Bytes that one access reads at least: elements that are nearer to each other share it."""
 
@@ -45,8 +48,11 @@ def sides(kernel: Kernel) -> Sides | None:
     if len(stored) != 1 or not (store := _run(kernel.stores[0].offset)):
         return None
     analysis = Analysis(kernel)
-    loads = [v for v in kernel.values if isinstance(v, Load) and analysis.axes(v) >= set(axes)]
-    turned = [run for v in loads if _is_turned(v, run := _run(v.offset), store[0])]
+    least = points(axes) // SHARED
+    loads = (v for v in kernel.values if isinstance(v, Load))
+    large = [v for v in loads if points(analysis.axes(v)) >= least]
+    near = [a for a in store if abs(kernel.stores[0].offset.coefficient(a)) < LEAST]
+    turned = [run for v in large if _is_turned(v, run := _run(v.offset), near)]
     if not turned:
         return None
     load = max(turned, key=turned.count)
@@ -62,6 +68,10 @@ def _run(offset: Index) -> tuple[Axis, ...]:
     """The axes along which neighbours lie side by side, the innermost first: each step along one is
     as long as the whole of those before it."""
     steps = {a: abs(c) for a, c in offset.terms if isinstance(a, Axis) and a.extent != 1}
+    for atom, _ in offset.terms:
+        if isinstance(atom, (FloorDiv, Mod)):
+            for axis in atom.index.axes():
+                steps.pop(axis, None)
     if not steps:
         return ()
     axis = min(steps, key=lambda a: steps[a])
@@ -72,10 +82,21 @@ def _run(offset: Index) -> tuple[Axis, ...]:
     return tuple(run)
 
 
-def _is_turned(load: Load, run: tuple[Axis, ...], axis: Axis) -> bool:
-    """Whether neighbours along `axis` lie far from each other where they are loaded."""
-    step = abs(load.offset.coefficient(axis)) * load.buffer.dtype.itemsize
-    return bool(run) and run[0] is not axis and step >= SECTOR
+def _is_turned(load: Load, run: tuple[Axis, ...], axes: Collection[Axis]) -> bool:
+    """Whether neighbours along any of `axes` lie far from each other where they are loaded."""
+    step = max(_step(load.offset, axis) for axis in axes) * load.buffer.dtype.itemsize
+    return bool(run) and run[0] not in axes and step >= SECTOR
+
+
+def _step(offset: Index, axis: Axis) -> float:
+    """The mean distance of neighbours along `axis`: every so many share the result of a division."""
+    step: float = abs(offset.coefficient(axis))
+    for atom, coefficient in offset.terms:
+        if isinstance(atom, FloorDiv):
+            step += abs(coefficient) * _step(atom.index, axis) / atom.divisor
+        elif isinstance(atom, Mod):
+            step += abs(coefficient) * _step(atom.index, axis)
+    return step
 
 
 def _until(run: tuple[Axis, ...], others: Collection[Axis]) -> tuple[Axis, ...]:
