@@ -89,7 +89,7 @@ def _is_turned(load: Load, run: tuple[Axis, ...], axes: Collection[Axis]) -> boo
 
 
 def _step(offset: Index, axis: Axis) -> float:
-    """The mean distance of neighbours along `axis`: every so many share the result of a division."""
+    """The mean distance of neighbours along `axis`: some have a division's result in common."""
     step: float = abs(offset.coefficient(axis))
     for atom, coefficient in offset.terms:
         if isinstance(atom, FloorDiv):
