@@ -224,8 +224,9 @@ def passes(kernel: Kernel) -> int:
     """How often a row is read if it doesn't stay on chip."""
     analysis = Analysis(kernel, online=True)
     deepest = max((analysis.depth(v) for v in kernel.values), default=0)
-    stored = any(set(kernel.reduction) & analysis.axes(s.value) for s in kernel.stores)
-    return max(deepest + stored, 1)
+    row = set(kernel.reduction)
+    stored = (analysis.depth(s.value) + 1 for s in kernel.stores if row & analysis.axes(s.value))
+    return max(deepest, *stored, 1)
 
 
 def seen_share(kernel: Kernel) -> float:

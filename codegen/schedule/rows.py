@@ -13,6 +13,8 @@ STEP = 4096
 """The elements of a long row that a program takes at a time. A row that is read once is long from
 there on; a row that is read again is long only if it doesn't fit on chip."""
 
+_MANY = 1 << 21
+"""Elements of a map that fills a GPU with twice as much work for a thread."""
 _BUSY = 16
 """Warps that keep a multiprocessor busy."""
 _THREADS, _UNALIGNED = 1024, 640
@@ -29,6 +31,8 @@ def pointwise_schedule(kernel: Kernel, target: Target, alone: bool = True) -> Sc
         return Schedule(block=min(power_of_two(count), target.tile_limit))
     # 128-bit loads by every thread, and small kernels spread over several multiprocessors.
     block = 1024 if count >= 1 << 18 else max(128, min(512, power_of_two(count // 256)))
+    if count >= _MANY and sum(v.buffer.dtype.itemsize for v in _loads_of_rows(kernel)) == 2:
+        block *= 2  # a single vector of halves is too little to be on its way to a thread
     return Schedule(block=block, num_warps=4 if block >= 512 else 1 + (block >= 256))
 
 

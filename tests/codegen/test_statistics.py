@@ -12,6 +12,7 @@ from launching import compute
 from tilewright.codegen.kernel import Apply, Kernel, Load
 from tilewright.codegen.program import Program, compile_graph
 from tilewright.codegen.schedule import default_schedule
+from tilewright.codegen.schedule.cutting import passes
 from tilewright.codegen.target import INTERPRET, gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.triton
 
 
 def norm(rows: int, width: int, dtype: DType) -> tuple[list[Node], list[Node]]:
-    """(leaves x, weight, bias, cotangent; layer norm of x with the gradients of the first three)."""
+    """(leaves x, weight, bias, cotangent; layer norm of x with gradients of the first three)."""
     shapes = (rows, width), (width,), (width,), (rows, width)
     leaves = [ops.leaf(i, Size(s), dtype) for i, s in enumerate(shapes)]
     x, weight, bias, g = (ops.variable(n, i) for i, n in enumerate(leaves))
@@ -64,6 +65,19 @@ def test_statistics_are_read_by_rows() -> None:
     _, columns, _ = kernels(compile_graph(lower_graph(roots), target))
     text = emit(columns, default_schedule(columns, target)).body
     assert "o = pid // (n_p // BLOCK_P)" in text and "p_ok" not in text
+
+
+def test_rows_that_are_stored_on_the_way_are_read_once() -> None:
+    """The sum of a sum's terms: what is stored doesn't wait for the fold beside it."""
+    x, y = (ops.leaf(i, Size((32768, 512)), dt.bfloat16) for i in range(2))
+    both = ops.add(x, y)
+    target = gpu("sm_90")
+    program = compile_graph(lower_graph([both, ops.sum(both, (0,))]), target)
+    kernel = kernels(program)[0]
+    assert len(kernel.outputs) == 2
+    schedule = default_schedule(kernel, target)
+    assert schedule.looped and passes(kernel) == 1
+    assert emit(kernel, schedule).body.count("for start in range") == 1
 
 
 @pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16], ids=str)
