@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..kernel import Kernel, Load
+from ..kernel import Apply, Kernel, Load
 from ..kernel.analysis import Analysis
 from ..target import Target
 from .cutting import passes
@@ -15,6 +15,8 @@ there on; a row that is read again is long only if it doesn't fit on chip."""
 
 _MANY = 1 << 21
 """Elements of a map that fills a GPU with twice as much work for a thread."""
+_LIGHT = 16
+"""The most arithmetic of such a map: the registers of more would leave fewer threads."""
 _BUSY = 16
 """Warps that keep a multiprocessor busy."""
 _THREADS, _UNALIGNED = 1024, 640
@@ -31,7 +33,9 @@ def pointwise_schedule(kernel: Kernel, target: Target, alone: bool = True) -> Sc
         return Schedule(block=min(power_of_two(count), target.tile_limit))
     # 128-bit loads by every thread, and small kernels spread over several multiprocessors.
     block = 1024 if count >= 1 << 18 else max(128, min(512, power_of_two(count // 256)))
-    if count >= _MANY and sum(v.buffer.dtype.itemsize for v in _loads_of_rows(kernel)) == 2:
+    halves = sum(v.buffer.dtype.itemsize for v in _loads_of_rows(kernel)) == 2
+    cost = sum(v.op.cost for v in kernel.values if isinstance(v, Apply))
+    if count >= _MANY and halves and cost <= _LIGHT:
         block *= 2  # a single vector of halves is too little to be on its way to a thread
     return Schedule(block=block, num_warps=4 if block >= 512 else 1 + (block >= 256))
 
