@@ -36,6 +36,9 @@ from ..target import Target
 MOST_NODES, MOST_PLACES = 200, 16
 # The most arithmetic that may be done twice: on tensors, and on single numbers.
 MOST_COST, MOST_SCALAR_COST = 100, 400
+# The points of a row that a thread has in a kernel that folds other axes: for them it computes what
+# the row has in common once.
+TOGETHER = 4
 # The most that a contraction's operand may cost: it is computed again for every tile.
 MOST_FACTOR_COST = 2
 
@@ -98,6 +101,7 @@ class _Cutter:
         self.realized: set[Node] = set()
         self.anchors = {memory(r) for r in roots} - self.leaves
         self.windowed = {_moved(n) for n in self.nodes if n.op is ops.windows_op}
+        self.spread = _spread(self.nodes) if target.columns else {}
         for node in self.nodes:
             self._require(node)
         self._bound_places()
@@ -258,7 +262,9 @@ class _Cutter:
             return cost <= MOST_SCALAR_COST
         if cost > MOST_COST:
             return False
-        arithmetic = cost * self.target.op_cost * elements
+        # A kernel over other rows computes the statistics of a row again for each of its points.
+        times = max(self.spread.get(node, 1) // TOGETHER, 1)
+        arithmetic = cost * self.target.op_cost * elements * times
         again = (readers - 1) * (loaded + arithmetic)
         kept = readers * node.dtype.itemsize * elements
         return again <= kept + self.target.launch_cost / 16
@@ -325,6 +331,20 @@ def _moved(node: Node) -> Node:
     while node.op.kind is Kind.MOVEMENT and movement.is_map(node):
         node = node.operands[0]
     return node
+
+
+def _spread(nodes: Sequence[Node]) -> dict[Node, int]:
+    """For nodes that are expanded, such as the statistics of rows: at how many points each of their
+    elements is read. `nodes`: operands first."""
+    times: dict[Node, int] = {}
+    for node in reversed(nodes):
+        moves = node.op is ops.expand_op or node.op is ops.reshape_op
+        if not moves and node.op.kind is not Kind.ELEMENTWISE:
+            continue
+        points = math.prod(node.shape) * (times.get(node, 1) if moves else 1)
+        for x in node.operands:
+            times[x] = max(times.get(x, 1), points // max(math.prod(x.shape), 1))
+    return times
 
 
 def _is_number(node: Node) -> bool:

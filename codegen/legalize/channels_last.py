@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode, intern, reachable
@@ -138,8 +139,12 @@ class _Turned:
             x, w = map(self.of, node.operands)
             return intern(conv_last, (found.image(x), found.weight(w)), found.attrs, loc=node.loc)
         if node.op in (ops.conv, ops.conv_input_grad) and self._is_turned(node):
-            op = conv_last if node.op is ops.conv else conv_input_grad_last
-            return intern(op, tuple(map(self.of, node.operands)), node.attrs, loc=node.loc)
+            op, (x, w), attrs = conv_input_grad_last, node.operands, node.attrs
+            image = self.of(x)
+            if node.op is ops.conv:
+                op = conv_last
+                image, attrs = self._read(x, w.shape[2:], attrs)
+            return intern(op, (image, self.of(w)), attrs, loc=node.loc)
         if node.op.kind is Kind.ELEMENTWISE:
             if not any(o in self.last and o.shape == node.shape for o in node.operands):
                 return None
@@ -154,6 +159,19 @@ class _Turned:
             axes = tuple(sorted(_place(a, node.rank) for a in axes))
             return intern(node.op, (self.last[node.operands[0]],), (axes,), loc=node.loc)
         return self._moved(node) if node.op.kind is Kind.MOVEMENT else None
+
+    def _read(
+        self, x: Node, kernel: Sequence[int], attrs: tuple[Any, ...]
+    ) -> tuple[Node, tuple[Any, ...]]:
+        """The image of a convolution with channels last, and the convolution's attributes. Of an
+        image that is copied, a kernel of one tap needs only the places that it meets."""
+        strides, padding, dilation, groups = attrs
+        skips = set(kernel) == {1} and set(strides) != {1}
+        if x in self.last or not skips or any(n for pair in padding for n in pair):
+            return self.of(x), attrs
+        steps = (1, 1, *strides)
+        met = ops.slice_(self.plain[x], (0,) * x.rank, tuple(x.shape), steps)
+        return last(met), ((1,) * len(strides), padding, dilation, groups)
 
     def _is_turned(self, node: Node) -> bool:
         """Whether a node reads its operands with channels last. An image of few channels too is
@@ -204,19 +222,22 @@ class _Turned:
 
     def _weight_grad(self, node: Node) -> Node:
         """The gradient of a weight; the batch is cut in parts that keep the machine busy."""
-        g, x = map(self.of, node.operands)
-        outputs = node.shape[0]
-        g = filled(g) if node.attrs[-1] == 1 else g
-        attrs, groups = node.attrs, node.attrs[-1]
+        g, x = node.operands
+        kernel, *convolved = node.attrs
+        outputs, groups = node.shape[0], node.attrs[-1]
+        g = filled(self.of(g)) if groups == 1 else self.of(g)
         columns = math.prod(node.shape[1:])
         packed = self._packing(node)
         if packed is not None:
-            x, attrs = packed.image(x), (packed.kernel, *packed.attrs)
+            image, attrs = packed.image(self.of(x)), (packed.kernel, *packed.attrs)
             columns = math.prod(packed.kernel) * packed.channels
+        else:
+            image, convolution = self._read(x, kernel, tuple(convolved))
+            attrs = (kernel, *convolution)
         sizes = groups, outputs // groups, columns
         inner = math.prod(g.shape[:-1])
         parts = SplitProducts(self.target).parts(node, sizes, inner, g.shape[0])
-        products = intern(conv_weight_grad_last, (g, x), (*attrs, parts), loc=node.loc)
+        products = intern(conv_weight_grad_last, (g, image), (*attrs, parts), loc=node.loc)
         total = total_of_parts(products, 0, products.shape[1:], node.dtype)
         total = ops.slice_axis(total, 0, 0, outputs)
         return first(total if packed is None else packed.unpacked(total))

@@ -11,6 +11,7 @@ from .dots import dot_schedule
 from .roofline import Prediction, Usage, Work, occupancy, predict, work
 from .rows import merge_schedule, pointwise_schedule, rows_schedule, update_schedule
 from .schedule import Schedule, head_block, points, power_of_two
+from .turned import sides
 
 
 def default_schedule(
@@ -21,6 +22,7 @@ def default_schedule(
     known: what schedules that were compiled use. It takes the place of the model's estimates for
         tiles of products; other kernels have one default.
     """
+    alone = not isinstance(kernel, Bundle)
     if isinstance(kernel, Bundle):
         kernel = kernel.largest
     if kernel.is_chained:
@@ -33,7 +35,7 @@ def default_schedule(
         return update_schedule(kernel, target)
     if kernel.reduction:
         return rows_schedule(kernel, target)
-    return pointwise_schedule(kernel, target)
+    return pointwise_schedule(kernel, target, alone)
 
 
 _MOST = 4
@@ -74,5 +76,6 @@ __all__ = [
     "points",
     "power_of_two",
     "predict",
+    "sides",
     "work",
 ]

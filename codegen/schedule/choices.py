@@ -33,9 +33,10 @@ ROW_PIECES = (1024, 2048, 4096, 8192)
 def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
     """All schedules of a kernel that fit a multiprocessor by the cost model, which ranks them; the
     default is the first. The schedules of a Bundle are for its largest member."""
+    alone = not isinstance(kernel, Bundle)
     if isinstance(kernel, Bundle):
         kernel = kernel.largest
-    default, choices = _choices(kernel, target)
+    default, choices = _choices(kernel, target, alone)
     names = tuple(choices)
 
     @functools.cache
@@ -65,7 +66,7 @@ def space(kernel: Kernel | Bundle, target: Target) -> Space[Schedule]:
     return Space(tuple(places), places, predicted)
 
 
-def _choices(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
+def _choices(kernel: Kernel, target: Target, alone: bool) -> tuple[Schedule, Choices]:
     if kernel.is_chained:
         return _attention(kernel, target)
     if kernel.has_dot:
@@ -75,8 +76,11 @@ def _choices(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
         return update_schedule(kernel, target), block
     if kernel.reduction:
         return _rows(kernel, target)
-    blocks = (128, 256, 512, 1024, 2048, 4096)
-    return pointwise_schedule(kernel, target), {"block": blocks, "num_warps": (1, 2, 4, 8)}
+    default = pointwise_schedule(kernel, target, alone)
+    if default.turned:
+        side = (16, 32, 64, 128)
+        return default, {"block": side, "turned": side, "num_warps": (1, 2, 4, 8)}
+    return default, {"block": (128, 256, 512, 1024, 2048, 4096), "num_warps": (1, 2, 4, 8)}
 
 
 def _dot(kernel: Kernel, target: Target) -> tuple[Schedule, Choices]:
@@ -141,7 +145,7 @@ def _fits(kernel: Kernel, schedule: Schedule, target: Target) -> bool:
         if not 1 <= held <= MOST_HELD * (2 if parts is not None else 1):
             return False
     else:
-        block = schedule.block * (schedule.block_r if kernel.reduction else 1)
+        block = schedule.block * (schedule.block_r if kernel.reduction else schedule.turned or 1)
         if block > target.tile_limit or not threads // 4 <= block <= 128 * threads:
             return False
     return True

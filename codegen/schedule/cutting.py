@@ -12,6 +12,7 @@ from ..kernel.index import Axis, FloorDiv, Index, Mod
 from ..kernel.roles import roles
 from .registers import ADDRESSES, elements_held, multiplies_in_threads, product_registers
 from .schedule import Schedule, head_block, points
+from .turned import sides
 
 REGISTERS = 1 << 16  # of a multiprocessor: compilers give a thread no more than its share
 _WINDOW = 5  # registers for an element of windows with summed neighbours: offsets and their bounds
@@ -193,7 +194,11 @@ def _tile_cut(kernel: Kernel, schedule: Schedule) -> Pieces:
         programs = _tiles(rows, schedule.block_n) * _tiles(length, schedule.block)
     if kernel.is_update:
         length = 1
-    block = schedule.block * (schedule.block_r if length > 1 else 1)
+    block = schedule.block * (schedule.block_r if length > 1 else schedule.turned or 1)
+    if schedule.turned and (found := sides(kernel)) is not None:
+        down, across = points(found.down), points(found.across)
+        programs = _tiles(down, schedule.turned) * _tiles(across, schedule.block)
+        programs *= points(found.outer)
     if kernel.is_grouped:
         block *= schedule.block_r * schedule.block_n
     loads = [v for v in kernel.values if isinstance(v, Load)]
@@ -221,8 +226,9 @@ def passes(kernel: Kernel) -> int:
     """How often a row is read if it doesn't stay on chip."""
     analysis = Analysis(kernel, online=True)
     deepest = max((analysis.depth(v) for v in kernel.values), default=0)
-    stored = any(set(kernel.reduction) & analysis.axes(s.value) for s in kernel.stores)
-    return max(deepest + stored, 1)
+    row = set(kernel.reduction)
+    stored = (analysis.depth(s.value) + 1 for s in kernel.stores if row & analysis.axes(s.value))
+    return max(deepest, *stored, 1)
 
 
 def seen_share(kernel: Kernel) -> float:

@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
-from ..kernel import Kernel, Load
+from ..kernel import Apply, Kernel, Load
 from ..kernel.analysis import Analysis
 from ..target import Target
 from .cutting import passes
 from .schedule import Schedule, floor_power, points, power_of_two
+from .turned import Sides, sides
 
 STEP = 4096
 """The elements of a long row that a program takes at a time. A row that is read once is long from
 there on; a row that is read again is long only if it doesn't fit on chip."""
 
+_MANY = 1 << 21
+"""Elements of a map that fills a GPU with twice as much work for a thread."""
+_LIGHT = 16
+"""The most arithmetic of such a map: the registers of more would leave fewer threads."""
 _BUSY = 16
 """Warps that keep a multiprocessor busy."""
 _THREADS, _UNALIGNED = 1024, 640
 """Threads for which a multiprocessor has registers: if they read rows by vectors, and if not."""
 
 
-def pointwise_schedule(kernel: Kernel, target: Target) -> Schedule:
+def pointwise_schedule(kernel: Kernel, target: Target, alone: bool = True) -> Schedule:
+    """alone: whether the kernel isn't a member of a bundle, whose text knows no sizes."""
+    found = sides(kernel) if alone else None
+    if found is not None:
+        return _turned_schedule(kernel, found, target)
     count = points(kernel.parallel)
     if target.large_programs:
         return Schedule(block=min(power_of_two(count), target.tile_limit))
     # 128-bit loads by every thread, and small kernels spread over several multiprocessors.
     block = 1024 if count >= 1 << 18 else max(128, min(512, power_of_two(count // 256)))
+    halves = sum(v.buffer.dtype.itemsize for v in _loads_of_rows(kernel)) == 2
+    cost = sum(v.op.cost for v in kernel.values if isinstance(v, Apply))
+    if count >= _MANY and halves and cost <= _LIGHT:
+        block *= 2  # a single vector of halves is too little to be on its way to a thread
     return Schedule(block=block, num_warps=4 if block >= 512 else 1 + (block >= 256))
+
+
+def _turned_schedule(kernel: Kernel, found: Sides, target: Target) -> Schedule:
+    """Rectangles whose sides are whole lines of a cache, for all loads together."""
+    across, down = points(found.across), points(found.down)
+    if target.large_programs:
+        block = min(power_of_two(across), 256)
+        return Schedule(block=block, turned=min(power_of_two(down), target.tile_limit // block))
+    loads = _loads_of_rows(kernel)
+    most = 64 if len(loads) <= 3 else 32  # more would spill
+    block, turned = min(power_of_two(across), most), min(power_of_two(down), most)
+    widest = max(v.buffer.dtype.itemsize for v in loads)
+    warps = block * turned * widest // 2048  # 64 bytes of each load on the way to a thread
+    return Schedule(block=block, turned=turned, num_warps=max(1, min(floor_power(warps), 8)))
 
 
 def rows_schedule(kernel: Kernel, target: Target) -> Schedule:

@@ -17,6 +17,9 @@ class Schedule:
     """How one kernel runs. A kernel uses only the block sizes that its form has.
 
     block: points that a program handles: elements, rows of a reduction, updates.
+    turned: for maps whose loads run along other axes than their stores (`turned.py`): the points
+        along the loads' axes that a program handles, each with `block` along the stores' axes; 0 if
+        it handles elements in the order of the stores.
     block_r: positions of the reduction axes that it handles at a time.
     looped: whether it takes several steps along the reduction axes. Otherwise a row stays in
         registers from the first load to the last store.
@@ -38,6 +41,7 @@ class Schedule:
     """
 
     block: int = 1024
+    turned: int = 0
     block_r: int = 1
     looped: bool = False
     block_m: int = 64

@@ -12,7 +12,7 @@ from .bundle import emit_bundle
 from .dots import dots
 from .emitted import POINTER, Argument, Emitted, header, scalar_type, source
 from .merge import merge
-from .pointwise import pointwise, update
+from .pointwise import pointwise, turned, update
 from .rows import rows
 from .runs import runs
 from .scope import Body
@@ -35,7 +35,7 @@ def emit(kernel: Kernel | Bundle, schedule: Schedule) -> Emitted:
 
 def emit_kernel(kernel: Kernel, schedule: Schedule, apart: bool = False) -> Emitted:
     """One kernel; `apart` as in Sizes."""
-    form, rank = _form(kernel)
+    form, rank = _form(kernel, schedule)
     body = Body(kernel, rank, Sizes(apart), evaluate, schedule.tf32)
     block = Block()
     block.add(PID)
@@ -68,7 +68,9 @@ def _plain(kernel: Kernel, schedule: Schedule) -> Emitted:
     return emit_kernel(kernel, replace(schedule, persistent=0, descriptors=False, registers=0))
 
 
-def _form(kernel: Kernel) -> tuple[Callable[..., tuple[dict[str, int], int]], int]:
+def _form(
+    kernel: Kernel, schedule: Schedule
+) -> tuple[Callable[..., tuple[dict[str, int], int]], int]:
     """The function that writes a kernel, and the rank of its tiles."""
     if kernel.is_chained:
         return attention, 2
@@ -78,7 +80,9 @@ def _form(kernel: Kernel) -> tuple[Callable[..., tuple[dict[str, int], int]], in
         return (runs, 2) if kernel.is_grouped else (update, 1)
     if any(v.run for v in kernel.ordered):
         return merge, 1
-    return (rows, 2) if kernel.reduction else (pointwise, 1)
+    if kernel.reduction:
+        return rows, 2
+    return (turned, 2) if schedule.turned else (pointwise, 1)
 
 
 def _arguments(body: Body) -> tuple[Argument, ...]:

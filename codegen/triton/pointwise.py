@@ -1,11 +1,15 @@
-"""Kernels without reductions, and updates: one tile of points a program."""
+"""Kernels without reductions, and updates: one tile of points a program.
+
+A tile of points is a line in the order of the stores; or a rectangle, where loads run along other
+axes (`schedule/turned.py`).
+"""
 
 from __future__ import annotations
 
 from tilewright.ir.dtype import bool_
 
 from ..kernel import Store
-from ..schedule import Schedule, points
+from ..schedule import Schedule, points, sides
 from .scope import Body, Ref, Scope, Tile
 from .text import Block, tl_type
 from .values import evaluate, write
@@ -16,6 +20,36 @@ def pointwise(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, i
     scope, grid = _points(body, block, schedule)
     write(scope, body.kernel.stores)
     return {"BLOCK_P": schedule.block}, grid
+
+
+def turned(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:
+    """Writes the stores of a rectangle: stores run across, loads down. The compiler gives each of
+    them the order in which it moves vectors. Returns constexprs and the number of programs."""
+    found = sides(body.kernel)
+    assert found is not None, f"{body.kernel.name} has no sides"
+    tiles = []
+    across = body.sizes.extent("p", points(found.across))
+    down = body.sizes.extent("q", points(found.down))
+    block.add(f"columns = ({across} + BLOCK_P - 1) // BLOCK_P")
+    if found.outer:
+        block.add(f"rectangles = ({down} + BLOCK_Q - 1) // BLOCK_Q * columns")
+        block.add("o = pid // rectangles")
+        block.add("pid = pid % rectangles")
+        tiles.append(Tile("o", found.outer, None, "1", None))
+    block.add("q = pid // columns * BLOCK_Q + tl.arange(0, BLOCK_Q)[:, None]")
+    block.add("p = pid % columns * BLOCK_P + tl.arange(0, BLOCK_P)[None, :]")
+    programs = points(found.outer)
+    for place, (name, axes, length) in enumerate(
+        [("q", found.down, schedule.turned), ("p", found.across, schedule.block)]
+    ):
+        rest = points(axes) % length
+        if rest:
+            block.add(f"{name}_ok = {name} < n_{name}")
+        ok = f"{name}_ok" if rest else None
+        tiles.append(Tile(name, axes, place, f"BLOCK_{name.upper()}", ok))
+        programs *= -(-points(axes) // length)
+    write(Scope(body, block, tiles), body.kernel.stores)
+    return {"BLOCK_Q": schedule.turned, "BLOCK_P": schedule.block}, programs
 
 
 def update(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], int]:

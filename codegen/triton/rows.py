@@ -42,21 +42,43 @@ def rows(body: Body, block: Block, schedule: Schedule) -> tuple[dict[str, int], 
     if kernel.ordered:  # a sort takes whole rows
         whole = power_of_two(points(kernel.reduction))
         schedule = replace(schedule, block_r=whole, looped=False)
-    count = points(kernel.parallel)
-    extent = body.sizes.extent("p", count)
-    block.add("p = pid * BLOCK_P + tl.arange(0, BLOCK_P)[:, None]")
-    block.add(f"p_ok = p < {extent}")
-    tile = Tile("p", tuple(a for a in kernel.parallel if a.extent != 1), 0, "BLOCK_P", "p_ok")
+    tiles = _parallel_tiles(body, block, schedule.block)
     if schedule.looped:
-        _looped(body, Scope(body, block, [tile]))
+        _looped(body, Scope(body, block, tiles))
     else:
         block.add("r = tl.arange(0, BLOCK_R)[None, :]")
         block.add(f"r_ok = r < {_length(body)}")
-        scope = Scope(body, block, [tile, _row_tile(body)])
+        scope = Scope(body, block, [*tiles, _row_tile(body)])
         body.fold = _whole
         write(scope, kernel.stores)
     constexprs = {"BLOCK_P": schedule.block, "BLOCK_R": schedule.block_r}
-    return constexprs, -(-count // schedule.block)
+    return constexprs, -(-points(kernel.parallel) // schedule.block)
+
+
+def _parallel_tiles(body: Body, block: Block, length: int) -> list[Tile]:
+    """The tiles of the parallel axes. The axes in front of those that blocks of this length divide
+    are numbers of a program: what depends on them and on a row alone, such as the statistics of a
+    row that is folded with many others, is then no matter of single elements."""
+    axes = tuple(a for a in body.kernel.parallel if a.extent != 1)
+    inner = axes if body.sizes.apart else _divided(axes, length)
+    outer = axes[: len(axes) - len(inner)]
+    extent = body.sizes.extent("p", points(inner))
+    if not outer:
+        block.add("p = pid * BLOCK_P + tl.arange(0, BLOCK_P)[:, None]")
+        block.add(f"p_ok = p < {extent}")
+        return [Tile("p", inner, 0, "BLOCK_P", "p_ok")]
+    block.add(f"o = pid // ({extent} // BLOCK_P)")
+    block.add(f"p = pid % ({extent} // BLOCK_P) * BLOCK_P + tl.arange(0, BLOCK_P)[:, None]")
+    return [Tile("o", outer, None, "1", None), Tile("p", inner, 0, "BLOCK_P", None)]
+
+
+def _divided(axes: tuple[Axis, ...], length: int) -> tuple[Axis, ...]:
+    """The fewest innermost axes whose points are cut into blocks of this length without a rest; all
+    axes if there are none, or if a block is a point."""
+    for count in range(1, len(axes) if length > 1 else 0):
+        if points(axes[-count:]) % length == 0:
+            return axes[-count:]
+    return axes
 
 
 def _row_tile(body: Body) -> Tile:

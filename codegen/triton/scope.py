@@ -90,16 +90,19 @@ class Body:
 
 def _magnitude(index: Index) -> int:
     """A bound of all intermediate values on the way to the value of `index`."""
-    total = abs(index.const)
+    total, within = abs(index.const), 0
     for atom, coefficient in index.terms:
         if isinstance(atom, Axis):
             largest = atom.extent
         elif isinstance(atom, Data):
             largest = atom.size
         else:
-            largest = _magnitude(atom.index)
+            dividend = _magnitude(atom.index)
+            within = max(within, dividend)
+            quotient = dividend // atom.divisor + 1
+            largest = quotient if isinstance(atom, FloorDiv) else min(dividend, atom.divisor)
         total += abs(coefficient) * largest
-    return total
+    return max(total, within)
 
 
 class Scope:

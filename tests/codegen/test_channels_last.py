@@ -158,5 +158,6 @@ def test_hopper(shape: tuple[int, ...], which: int) -> None:
     (found,) = (k for k in kernels if k.has_dot)
     compiled = compile_offline(found, "sm_90", default_schedule(found, target))
     ptx = compiled.asm["ptx"]
-    assert "wgmma.mma_async" in ptx and "cp.async.cg" in ptx
+    # A kernel of one tap reads whole rows of a matrix, which descriptors bring.
+    assert "wgmma.mma_async" in ptx and ("cp.async.cg" in ptx or "cp.async.bulk" in ptx)
     assert "ld.global.b16" not in ptx and compiled.spills == 0

@@ -12,7 +12,7 @@ from triton_kernels import activation, array, load
 from triton_launches import SMALL_BLOCKS
 
 from tilewright.codegen.kernel import Bundle, Kernel, Store
-from tilewright.codegen.kernel.index import Axis, of
+from tilewright.codegen.kernel.index import Axis, FloorDiv, Index, Mod, of
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import CUDA
 from tilewright.codegen.triton import emit
@@ -53,6 +53,15 @@ def test_large_positions_are_64_bits_wide() -> None:
     emitted = emit(Kernel("copy", (p,), (), (Store(y, of(p), load(x, of(p))),)), Schedule())
     assert emitted.signature["n_p"] == "i64"
     assert emit(activation(3, 4), Schedule()).signature["n_p"] == "i32"
+
+
+def test_quotients_of_positions_are_32_bits_wide() -> None:
+    """What a quotient is multiplied by is no bound of the place that it belongs to."""
+    p, step = Axis("p0", 1 << 20), 1 << 14
+    place = Index(((FloorDiv(of(p), step), 1 << 20), (Mod(of(p), step), 1)))
+    x, y = array("x", (p.extent << 6,)), array("y", (p.extent,))
+    emitted = emit(Kernel("copy", (p,), (), (Store(y, of(p), load(x, place)),)), Schedule())
+    assert emitted.signature["n_p"] == "i32"
 
 
 SOURCES: dict[str, Callable[[], Kernel | Bundle]] = {

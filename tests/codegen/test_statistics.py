@@ -1,0 +1,99 @@
+"""The statistics of rows that another kernel folds along other axes: they are made once for each
+row, and no element computes them again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from launching import compute
+
+from tilewright.codegen.kernel import Apply, Kernel, Load
+from tilewright.codegen.program import Program, compile_graph
+from tilewright.codegen.schedule import default_schedule
+from tilewright.codegen.schedule.cutting import passes
+from tilewright.codegen.target import INTERPRET, gpu
+from tilewright.codegen.triton import emit
+from tilewright.ir import dtype as dt
+from tilewright.ir import ops
+from tilewright.ir.dtype import DType
+from tilewright.ir.node import Node
+from tilewright.ir.ops.normalization import layer_norm
+from tilewright.ir.passes.autodiff import pullback
+from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.ir.shape import Size
+from tilewright.runtime.interpret import InterpretDevice
+from tilewright.runtime.offline import compile_offline
+
+pytestmark = pytest.mark.triton
+
+
+def norm(rows: int, width: int, dtype: DType) -> tuple[list[Node], list[Node]]:
+    """(leaves x, weight, bias, cotangent; layer norm of x with gradients of the first three)."""
+    shapes = (rows, width), (width,), (width,), (rows, width)
+    leaves = [ops.leaf(i, Size(s), dtype) for i, s in enumerate(shapes)]
+    x, weight, bias, g = (ops.variable(n, i) for i, n in enumerate(leaves))
+    y = layer_norm(x, 1, weight, bias)
+    grads = pullback({y: g}, [x, weight, bias])
+    return leaves, [y, *(grads[n] for n in (x, weight, bias))]
+
+
+def kernels(program: Program) -> list[Kernel]:
+    return [s.kernel for s in program.steps if isinstance(s.kernel, Kernel)]
+
+
+def test_statistics_are_kept() -> None:
+    _, roots = norm(16384, 4096, dt.bfloat16)
+    target = gpu("sm_90")
+    rows, columns, _ = kernels(compile_graph(lower_graph(roots), target))
+    assert [b.size for b in rows.outputs if b.dtype is dt.float32] == [16384, 16384]
+    used = {v.op for v in columns.values if isinstance(v, Apply)}
+    assert not used & {ops.rsqrt, ops.div}
+    assert [v.buffer.size for v in columns.values if isinstance(v, Load)].count(16384) == 2
+    compiled = compile_offline(columns, "sm_90", default_schedule(columns, target))
+    ptx = compiled.asm["ptx"]
+    assert not any(op in ptx for op in ("sqrt.", "div.rn", "div.full"))
+    assert compiled.spills == 0
+
+
+def test_statistics_are_read_by_rows() -> None:
+    """The part of the rows that a program folds is one number, so what rows have in common is one
+    line of a tile."""
+    _, roots = norm(4096, 1024, dt.bfloat16)
+    target = gpu("sm_90")
+    _, columns, _ = kernels(compile_graph(lower_graph(roots), target))
+    text = emit(columns, default_schedule(columns, target)).body
+    assert "o = pid // (n_p // BLOCK_P)" in text and "p_ok" not in text
+
+
+def test_rows_that_are_stored_on_the_way_are_read_once() -> None:
+    """The sum of a sum's terms: what is stored doesn't wait for the fold beside it."""
+    x, y = (ops.leaf(i, Size((32768, 512)), dt.bfloat16) for i in range(2))
+    both = ops.add(x, y)
+    target = gpu("sm_90")
+    program = compile_graph(lower_graph([both, ops.sum(both, (0,))]), target)
+    kernel = kernels(program)[0]
+    assert len(kernel.outputs) == 2
+    schedule = default_schedule(kernel, target)
+    assert schedule.looped and passes(kernel) == 1
+    assert emit(kernel, schedule).body.count("for start in range") == 1
+
+
+@pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16], ids=str)
+def test_values(dtype: DType) -> None:
+    leaves, roots = norm(512, 128, dtype)
+    rng = np.random.default_rng(0)
+    values = {n: rng.standard_normal(n.shape).astype(np.float32).astype(dtype.np) for n in leaves}
+    target = replace(INTERPRET, columns=64, parallel=32, long_row=1 << 12)
+    device = InterpretDevice(lambda kernel, _: default_schedule(kernel, gpu("sm_90")))
+    found, program = compute(roots, values, target, device)
+    assert len(kernels(program)) == 3
+    x, weight, bias, g = (values[n].astype(np.float64) for n in leaves)
+    mean, std = x.mean(1, keepdims=True), np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    normal, h = (x - mean) / std, g * weight
+    dx = (h - h.mean(1, keepdims=True) - normal * (h * normal).mean(1, keepdims=True)) / std
+    expected = [normal * weight + bias, dx, (g * normal).sum(0), g.sum(0)]
+    tolerance = 1e-5 if dtype is dt.float32 else 1e-2
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.astype(float), b, rtol=0, atol=tolerance * np.abs(b).max())
