@@ -72,8 +72,15 @@ class Replay:
 
     def __init__(self, device: Cuda, launches: Sequence[Bound]):
         self.device, self.launches = device, launches
-        self._slots = sorted({s for _, used, _ in launches for s in used})
-        self._numbers = sorted({n for _, _, numbers in launches for n in numbers})
+        by_slot: dict[int, list[int]] = {}  # the launches that use each slot, and each number
+        by_number: dict[int, list[int]] = {}
+        for i, (_, used, numbers) in enumerate(launches):
+            for s in used:
+                by_slot.setdefault(s, []).append(i)
+            for n in numbers:
+                by_number.setdefault(n, []).append(i)
+        self._slots, self._numbers = list(by_slot), list(by_number)
+        self._users = [*by_slot.values(), *by_number.values()]
         self._runs = 0
         self._refused = False  # by the driver
         self._graphs: dict[int, Graph] = {}  # by stream: runs of one graph never overlap
@@ -101,22 +108,20 @@ class Replay:
 
     def _set(self, stream: int, slots: list[Any], scalars: Sequence[Any]) -> Graph:
         """The graph for these buffers and numbers: a new one, or the last one updated."""
-        pointers = [slots[i].pointer for i in self._slots]
-        numbers = [repr(scalars[n]) for n in self._numbers]  # as text: a NaN equals itself
+        state: list[Any] = [slots[i].pointer for i in self._slots]
+        if self._numbers:
+            state += [repr(scalars[n]) for n in self._numbers]  # as text: a NaN equals itself
         graph = self._graphs.get(stream)
         if graph is None:
             graph = Graph(self.device, self._calls(range(len(self.launches)), slots, scalars))
             self._graphs[stream] = graph
-        elif pointers != graph.pointers or numbers != graph.numbers:
-            changed = {s for s, a, b in zip(self._slots, pointers, graph.pointers) if a != b}
-            fresh = {n for n, a, b in zip(self._numbers, numbers, graph.numbers) if a != b}
-            touched = [
-                i
-                for i, (_, used, taken) in enumerate(self.launches)
-                if not (changed.isdisjoint(used) and fresh.isdisjoint(taken))
-            ]
-            graph.update(self._calls(touched, slots, scalars))
-        graph.pointers, graph.numbers = pointers, numbers
+        elif state != graph.state:
+            touched: set[int] = set()
+            for users, new, old in zip(self._users, state, graph.state, strict=True):
+                if new != old:
+                    touched.update(users)
+            graph.update(self._calls(sorted(touched), slots, scalars))
+        graph.state = state
         return graph
 
     def _directly(self, slots: list[Any], scalars: Sequence[Any]) -> int:
@@ -140,10 +145,9 @@ class Replay:
 
 
 class Graph:
-    """Kernel calls as an executable graph. pointers, numbers: its current parameters."""
+    """Kernel calls as an executable graph. state: the addresses and numbers that they have now."""
 
-    pointers: Sequence[int] = ()
-    numbers: Sequence[str] = ()
+    state: Sequence[int | str] = ()
 
     def __init__(self, device: Cuda, made: Iterator[tuple[int, Call]]):
         self.device, self.driver = device, device.driver

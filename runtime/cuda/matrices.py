@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..offline import TensorMap
-from .driver import Driver
+from .driver import Driver, Pointer
 
 SIZE = ALIGNMENT = 128  # bytes; the driver asks for an alignment of 64
 _RANK = 2
@@ -24,6 +24,10 @@ second word of a map. With it the hardware may read beyond the end of a smaller 
 lie apart or overlap. CUTLASS (since 4.3.4) and Triton clear the bit."""
 
 
+def _pointer(kind: Any, *numbers: int) -> Any:
+    return ctypes.cast((kind * len(numbers))(*numbers), ctypes.POINTER(kind))
+
+
 def encoder(
     driver: Driver, how: TensorMap, rows: int, columns: int, stride: int
 ) -> Callable[[int], bytes]:
@@ -32,19 +36,23 @@ def encoder(
     memory = (ctypes.c_ubyte * (SIZE + ALIGNMENT))()
     start = ctypes.addressof(memory) + -ctypes.addressof(memory) % ALIGNMENT
     words = (ctypes.c_uint64 * (SIZE // 8)).from_address(start)
-    # Sizes and strides are given from the innermost dimension outwards.
-    sizes = (ctypes.c_uint64 * _RANK)(columns, rows)
-    strides = (ctypes.c_uint64 * (_RANK - 1))(stride * how.size)
-    box = (ctypes.c_uint32 * _RANK)(*reversed(how.box))
-    steps = (ctypes.c_uint32 * _RANK)(1, 1)
+    # The arguments are C's already: ctypes would take microseconds to make them for each call.
+    place = Pointer()
+    arguments = (
+        *(ctypes.c_void_p(start), ctypes.c_int(how.element), ctypes.c_uint(_RANK), place),
+        # Sizes and strides are given from the innermost dimension outwards.
+        _pointer(ctypes.c_uint64, columns, rows),
+        _pointer(ctypes.c_uint64, stride * how.size),
+        _pointer(ctypes.c_uint32, *reversed(how.box)),
+        _pointer(ctypes.c_uint32, 1, 1),
+        *(ctypes.c_int(each) for each in (_NONE, how.swizzle, _L2_128B, _NONE)),
+    )
     last = ((rows - 1) * stride + columns - 1) * how.size
     repairs = last + 1 < _SMALL and driver.number("cuDriverGetVersion") <= _REPAIRED
 
     def encode(pointer: int, memory: Any = memory) -> bytes:  # `words` lie in `memory`
-        driver.cuTensorMapEncodeTiled(
-            *(start, how.element, _RANK, pointer, sizes, strides, box, steps),
-            *(_NONE, how.swizzle, _L2_128B, _NONE),
-        )
+        place.value = pointer
+        driver.cuTensorMapEncodeTiled(*arguments)
         if repairs:
             words[1] &= ~_FAULT
         return bytes(words)
