@@ -2,7 +2,9 @@
 
 Found by compiling: the largest tiles whose scores, operands and sums stay in registers, also with a
 causal mask, and as many stages as copies need to be under way during products, where shared memory
-holds them. `bench/attention_tiles.py` measures others on a card. Rows are (width, (own, walked, warps, stages) of each of the three passes). With a fifth number a
+holds them. `bench/attention_tiles.py` measures others on a card.
+
+Rows are (width, (own, walked, warps, stages) of each of the three passes). With a fifth number a
 pass reads through descriptors, and a thread has at most so many registers (0: as many as the
 compiler wants).
 """

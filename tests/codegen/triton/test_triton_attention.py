@@ -222,7 +222,9 @@ def test_tiles_that_end_within_a_head_are_loaded(torch: Any, name: str) -> None:
 @pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])
 def test_loads_are_under_way_during_products(which: int) -> None:
     """A loop begins with a wait for its own step's loads, not for those of the next one."""
-    waits = re.findall(r"cp.async.wait_group\s+(\w+)", built_for("sm_90", 128, True, which).asm["ptx"])
+    waits = re.findall(
+        r"cp.async.wait_group\s+(\w+)", built_for("sm_90", 128, True, which).asm["ptx"]
+    )
     assert waits[0] in ("2", "4")
 
 
