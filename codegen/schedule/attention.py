@@ -49,7 +49,7 @@ _FULL: tuple[tuple[int, Passes], ...] = (
 )
 """Float32, without tensor cores."""
 _DRAWING: dict[tuple[str, int], Passes] = {
-    ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 3), (64, 16, 8, 3)),
+    ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 3), (64, 16, 8, 2)),
 }
 _CAUSAL: dict[tuple[str, int], Passes] = {
     ("sm_90", 256): ((128, 64, 8, 2), (128, 32, 8, 3), (64, 16, 8, 3)),
