@@ -28,8 +28,8 @@ PASSES = ("forward", "forward, logsumexp", "query gradient", "key and value grad
 PRODUCTS = dict(zip(PASSES, (2, 2, 3, 4)))
 """Products of a score's operands that each pass makes."""
 COLUMNS = (
-    "shape", "pass", "own", "walked", "warps", "stages", "maps", "most", "registers", "KB", "resident",
-    "predicted us", "us", "tflops", "default",
+    "shape", "pass", "own", "walked", "warps", "stages", "maps", "most", "registers", "KB",
+    "resident", "predicted us", "us", "tflops", "default",
 )  # fmt: skip
 FLUSHED = 256 << 20
 """Bytes written to flush the cache."""

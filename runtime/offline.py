@@ -42,8 +42,8 @@ class Request:
     num_warps: int
     num_stages: int
     contracts: bool
-    registers: int
     target: str
+    registers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def request(emitted: Emitted, target: str) -> Request:
         num_warps=emitted.num_warps,
         num_stages=emitted.num_stages,
         contracts=emitted.contracts,
-        registers=emitted.registers,
         target=target,
+        registers=emitted.registers,
     )
 
 

@@ -2,7 +2,9 @@
 
 Found by compiling: the largest tiles whose scores, operands and sums stay in registers, also with a
 causal mask, and as many stages as copies need to be under way during products, where shared memory
-holds them. `bench/attention_tiles.py` measures others on a card. Rows are (width, (own, walked, warps, stages) of each of the three passes). With a fifth number a
+holds them. `bench/attention_tiles.py` measures others on a card.
+
+Rows are (width, (own, walked, warps, stages) of each of the three passes). With a fifth number a
 pass reads through descriptors, and a thread has at most so many registers (0: as many as the
 compiler wants).
 """
@@ -47,13 +49,16 @@ _FULL: tuple[tuple[int, Passes], ...] = (
 )
 """Float32, without tensor cores."""
 _DRAWING: dict[tuple[str, int], Passes] = {
-    ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 3), (64, 16, 8, 3)),
+    ("sm_90", 256): ((128, 64, 8, 2), (64, 16, 8, 3), (64, 16, 8, 2)),
 }
 _CAUSAL: dict[tuple[str, int], Passes] = {
     ("sm_90", 256): ((128, 64, 8, 2), (128, 32, 8, 3), (64, 16, 8, 3)),
 }
+_SPANS: dict[tuple[str, int], Passes] = {
+    ("sm_90", 128): ((128, 64, 8, 3), (128, 64, 8, 3), (128, 64, 8, 3)),
+}
 """Half types, by chip and width. A head of this width leaves too few registers for larger scores
-beside the words of random numbers, or beside a mask."""
+beside the words of random numbers, beside a mask, or beside a range of keys for each query."""
 
 
 def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
@@ -80,7 +85,15 @@ def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:
     half = parts.products.input_dtype.itemsize == 2
     table = _HALF[target.chip.name] if half else _FULL
     most, passes = next(row for row in table if width <= row[0])
-    crowded = _DRAWING if kernel.draws else _CAUSAL if parts.causal is not None else {}
+    crowded = (
+        _DRAWING
+        if kernel.draws
+        else _CAUSAL
+        if parts.causal is not None
+        else _SPANS
+        if parts.span is not None
+        else {}
+    )
     if half:
         passes = crowded.get((target.chip.name, most), passes)
     which = 0 if parts.total is not None else 2 if parts.walked is parts.query else 1

@@ -250,16 +250,16 @@ class Writer:
     def scores(self, walk: Walk) -> Ref:
         """The masked scores, of which `unit` is log(2), for which the hardware has an exponential.
 
-        A mask hides what is not scaled yet, so that a factor takes no instruction of its own.
+        A mask hides what is not scaled yet, so that a factor takes no instruction of its own. A
+        gradient's causal mask hides no scores but `weights`.
         """
         parts, scope = self.parts, walk.scores
         tiles = scope.tile_names([self.own, self.walked])
         text = f"{self.products(walk, parts.products, parts.inner)}{times(self.factor)}"
         scores = scope.cache[id(parts.products), ()] = scope.assign("s", text, tiles)
         if parts.causal is not None:
-            if walk.hides:
-                key, query = ("m", "n") if self.by_key else ("n", "m")
-                text = f'tl.where({query} >= {key}, {scores.text}, -float("inf"))'
+            if walk.hides and parts.total is not None:
+                text = f'tl.where(m >= n, {scores.text}, -float("inf"))'
                 scores = scope.assign("s", text, tiles)
             scope.cache[id(parts.causal), ()] = scores
         if self.span is not None:
@@ -278,7 +278,13 @@ class Writer:
     def weights(self, walk: Walk, scores: Ref, shift: str) -> Ref:
         """exp(scores - shift), where the shift is in units of log(2)."""
         text = f"tl.exp2({scores.text}{times(self.unit)} - {shift})"
-        return walk.scores.assign("p", text, scores.tiles)
+        weights = walk.scores.assign("p", text, scores.tiles)
+        if self.parts.causal is None or self.parts.total is not None or not walk.hides:
+            return weights
+        # A gradient hides weights: compilers move a choice of scores behind the fused operation,
+        # which then is none.
+        test = "n >= m" if self.by_key else "m >= n"
+        return walk.scores.assign("p", f"tl.where({test}, {weights.text}, 0)", scores.tiles)
 
     def weighted(self, walk: Walk, value: Value) -> str:
         """A tile made of scores as the left operand of a contraction."""
