@@ -17,6 +17,8 @@ _MANY = 1 << 21
 """Elements of a map that fills a GPU with twice as much work for a thread."""
 _LIGHT = 16
 """The most arithmetic of such a map: the registers of more would leave fewer threads."""
+_HELD = 32
+"""Elements of short columns that a thread loads."""
 _BUSY = 16
 """Warps that keep a multiprocessor busy."""
 _THREADS, _UNALIGNED = 1024, 640
@@ -67,6 +69,9 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
         block = max(1, min(power_of_two(rows), 1024 // whole))
         return Schedule(block=block, block_r=whole, num_warps=max(1, block * whole // 256))
     if _runs_along_parallel(kernel):
+        short = _short_columns(kernel, target)
+        if short is not None:
+            return short
         # Columns: neighbouring threads take neighbouring columns.
         block = min(power_of_two(rows), 64)
         loads = len(_loads_of_rows(kernel))
@@ -82,6 +87,20 @@ def rows_schedule(kernel: Kernel, target: Target) -> Schedule:
     warps = _warps(kernel, target)
     step = STEP * min(warps, 16) // 8  # with 1,024 threads each has fewer registers
     return Schedule(block=1, block_r=step, looped=True, num_warps=warps)
+
+
+def _short_columns(kernel: Kernel, target: Target) -> Schedule | None:
+    """A schedule in which each thread folds some whole columns by itself, such as the sums of the
+    parts of a product; None if they are too long, or too few to keep the machine busy."""
+    loads, whole = _loads_of_rows(kernel), power_of_two(points(kernel.reduction))
+    vector = 16 // max(v.buffer.dtype.itemsize for v in loads)
+    if vector * whole * len(loads) > _HELD:
+        return None
+    for warps in (4, 2, 1):
+        block = warps * target.chip.warp * vector
+        if points(kernel.parallel) >= 4 * target.chip.multiprocessors * block:
+            return Schedule(block=block, block_r=whole, num_warps=warps)
+    return None
 
 
 def _warps(kernel: Kernel, target: Target) -> int:

@@ -51,7 +51,8 @@ def sides(kernel: Kernel) -> Sides | None:
     least = points(axes) // SHARED
     loads = (v for v in kernel.values if isinstance(v, Load))
     large = [v for v in loads if points(analysis.axes(v)) >= least]
-    near = [a for a in store if abs(kernel.stores[0].offset.coefficient(a)) < LEAST]
+    near = [a for a in store[1:] if abs(kernel.stores[0].offset.coefficient(a)) < LEAST]
+    near.append(store[0])
     turned = [run for v in large if _is_turned(v, run := _run(v.offset), near)]
     if not turned:
         return None

@@ -80,6 +80,16 @@ def test_rows_that_are_stored_on_the_way_are_read_once() -> None:
     assert emit(kernel, schedule).body.count("for start in range") == 1
 
 
+def test_short_columns_are_folded_in_threads() -> None:
+    """The parts of a product are added without shuffles and barriers."""
+    x = ops.leaf(0, Size((4, 768, 3072)), dt.float32)
+    target = gpu("sm_90")
+    (kernel,) = kernels(compile_graph(lower_graph([ops.sum(x, (0,))]), target))
+    ptx = compile_offline(kernel, "sm_90", default_schedule(kernel, target)).asm["ptx"]
+    assert ptx.count("ld.global.v4.b32") == 4 and "st.global.v4.b32" in ptx
+    assert "shfl" not in ptx and "bar.sync" not in ptx
+
+
 @pytest.mark.parametrize("dtype", [dt.float32, dt.bfloat16], ids=str)
 def test_values(dtype: DType) -> None:
     leaves, roots = norm(512, 128, dtype)

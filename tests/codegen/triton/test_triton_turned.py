@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import triton_kernels as tk
 from launching import compute
+from triton_launches import launch
 
-from tilewright.codegen.kernel import Kernel
+from tilewright.codegen.kernel import Kernel, Store
+from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule, default_schedule, sides
 from tilewright.codegen.target import INTERPRET, gpu
@@ -139,6 +142,20 @@ def test_maps_in_the_order_of_their_stores(made: Made, shapes: tuple[tuple[int, 
     kernel = kernel_of(made, *shapes)
     assert sides(kernel) is None
     assert not default_schedule(kernel, gpu("sm_90")).turned
+
+
+def test_stores_in_steps() -> None:
+    """A write into every 32nd place has no neighbours."""
+    a, b = Axis("p0", 32), Axis("p1", 64)
+    x, y = tk.array("x", (64, 32)), tk.array("y", (32, 64, 32))
+    value = tk.load(x, tk.at((64, 32), b, a))
+    kernel = Kernel("copy", (a, b), (), (Store(y, tk.at((32, 64, 32), a, b, 0), value),))
+    found = sides(kernel)
+    assert found is not None and (found.down, found.across) == ((a,), (b,))
+    device = InterpretDevice(lambda kernel, target: Schedule(block=16, turned=16))
+    out = launch(device, kernel)
+    expected = out["x"].reshape(64, 32).T
+    np.testing.assert_array_equal(out["y"].reshape(32, 64, 32)[:, :, 0], expected)
 
 
 def test_axes_outside_of_rectangles_are_numbers_of_a_program() -> None:
