@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
+import subprocess
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +14,14 @@ import pytest
 import triton_kernels as tk
 
 from tilewright.codegen.chip import CHIPS
-from tilewright.codegen.kernel import Dot, Kernel, Store
+from tilewright.codegen.kernel import Apply, Constant, Dot, Kernel, Store
 from tilewright.codegen.kernel.index import Axis
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
 from tilewright.ir.dtype import DType
+from tilewright.ir.op import REGISTRY
 from tilewright.runtime.interpret import InterpretDevice, modules
 from tilewright.runtime.offline import TARGETS, Compiled, compile_many, compile_offline, request
 
@@ -183,6 +188,50 @@ def test_tiles_of_products(target: str, size: tuple[int, int], dtype: DType) -> 
 def test_convolutions_on_tensor_cores(size: tuple[int, int, int, int]) -> None:
     found = compile_offline(tk.conv(*size, dtype=dt.bfloat16), "sm_90")
     assert "wgmma.mma_async" in found.asm["ptx"] and found.spills == 0
+
+
+def instructions(found: Compiled) -> list[str]:
+    """The machine's instructions, but those that fill up the last line."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        Path(file.name).write_bytes(found.binary)
+        text = subprocess.run(
+            [str(tool), "-sass", file.name], capture_output=True, text=True, check=True
+        ).stdout
+    return [i for i in re.findall(r"/\*[0-9a-f]{4,}\*/\s+(.*?);", text) if i != "NOP"]
+
+
+# Instructions for an element, its load and store in bfloat16 included.
+FEW = {"sigmoid": 16, "expm1": 22, "tanh": 26, "erf": 31, "log1p": 40}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_functions_of_activations_are_short(name: str) -> None:
+    """A kernel for bfloat16 that takes more than some 30 instructions for an element computes
+    longer than it moves memory. A call is a branch, which keeps the elements apart."""
+    kernel = tk.elementwise(name, 1 << 20, [dt.bfloat16], dt.bfloat16)
+    found = instructions(compile_offline(kernel, "sm_90", Schedule(block=1024)))
+    assert len(found) <= FEW[name] * 1024 // 128
+    assert not any("CALL" in each for each in found)
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf", "sigmoid"])
+def test_activations_behind_a_product_spill_nothing(name: str) -> None:
+    """In large tiles."""
+    kernel = tk.matmul(8192, 4096, 1024, dt.bfloat16)
+    (store,) = kernel.stores
+    x = store.value
+    half = Apply(REGISTRY["mul"], (x, Constant(0.5, dt.float32)), dt.float32)
+    one = Constant(1.0, dt.float32)
+    gate = Apply(REGISTRY[name], (half,), dt.float32)
+    y = Apply(REGISTRY["mul"], (half, Apply(REGISTRY["add"], (gate, one), dt.float32)), dt.float32)
+    kernel = replace(kernel, stores=(replace(store, value=y),))
+    schedule = default_schedule(kernel, gpu("sm_90"))
+    assert schedule.block_m * schedule.block_n == 128 * 256
+    found = compile_offline(kernel, "sm_90", schedule)
+    assert found.spills == 0 and found.registers < 224
 
 
 def test_tensor_descriptors() -> None:
