@@ -208,6 +208,18 @@ def tw_sign(x):
 
 
 @triton.jit
+def tw_shift_left(a, b):
+    inside = (b >= 0) & (b < a.dtype.primitive_bitwidth)  # by others a shift is undefined
+    return tl.where(inside, a << tl.where(inside, b, 0), 0)
+
+
+@triton.jit
+def tw_shift_right(a, b):
+    inside = (b >= 0) & (b < a.dtype.primitive_bitwidth)
+    return tl.where(inside, a >> tl.where(inside, b, 0), 0 - (a < 0).to(a.dtype))
+
+
+@triton.jit
 def tw_invert(x):
     if x.dtype == tl.int1:
         out = x == 0

@@ -228,6 +228,8 @@ def tw_pow_wide(a, b):
 @triton.jit
 def tw_pow_int(a, b):
     """By squaring; a negative exponent gives 0 unless |a| is 1."""
+    a += 0 * b  # of the same shape, as the loop goes on with them
+    b += 0 * a
     base = a
     left = tl.where(b < 0, 0, b)
     out = base * 0 + 1

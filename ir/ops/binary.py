@@ -248,5 +248,5 @@ minimum = _arithmetic(
 bitwise_and = _bitwise("bitwise_and", "{0} & {1}", "{0} & {1}", commutative=True, onnx="BitwiseAnd")
 bitwise_or = _bitwise("bitwise_or", "{0} | {1}", "{0} | {1}", commutative=True, onnx="BitwiseOr")
 bitwise_xor = _bitwise("bitwise_xor", "{0} ^ {1}", "{0} ^ {1}", commutative=True, onnx="BitwiseXor")
-shift_left = _bitwise("shift_left", "{0} << {1}", "{0} << {1}")
-shift_right = _bitwise("shift_right", "{0} >> {1}", "{0} >> {1}")
+shift_left = _bitwise("shift_left", "{0} << {1}", "tw_shift_left({0}, {1})")
+shift_right = _bitwise("shift_right", "{0} >> {1}", "tw_shift_right({0}, {1})")

@@ -16,12 +16,16 @@ import triton_kernels as tk
 from tilewright.codegen.chip import CHIPS
 from tilewright.codegen.kernel import Apply, Constant, Dot, Kernel, Store
 from tilewright.codegen.kernel.index import Axis
+from tilewright.codegen.program import compile_graph
 from tilewright.codegen.schedule import Schedule, default_schedule
 from tilewright.codegen.target import gpu
 from tilewright.codegen.triton import emit
 from tilewright.ir import dtype as dt
+from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.op import REGISTRY
+from tilewright.ir.passes.pipeline import lower_graph
+from tilewright.ir.shape import Size
 from tilewright.runtime.interpret import InterpretDevice, modules
 from tilewright.runtime.offline import TARGETS, Compiled, compile_many, compile_offline, request
 
@@ -244,3 +248,14 @@ def test_tensor_descriptors() -> None:
     assert found.spills == 0 and found.shared <= CHIPS["sm_90"].shared_each
     assert emit(kernel, schedule).grid == 132
     assert "descriptor" not in emit(kernel, schedule).unaligned().body
+
+
+@pytest.mark.parametrize("name", ["pow", "shift_left", "shift_right", "floor_divide", "maximum"])
+@pytest.mark.parametrize("dtype", [dt.int64, dt.uint8], ids=str)
+def test_a_number_and_numbers(name: str, dtype: DType) -> None:
+    """One operand is a scalar to Triton; its interpreter doesn't mind where its compiler does."""
+    x, y = ops.leaf(0, Size((1000,)), dtype), ops.leaf(1, Size(()), dtype)
+    op = getattr(ops, name)
+    program = compile_graph(lower_graph([op(x, y), op(y, x)]), gpu("sm_90"))
+    for step in program.steps:
+        assert compile_offline(step.kernel, "sm_90").binary[:4] == b"\x7fELF"
