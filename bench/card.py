@@ -76,10 +76,10 @@ def sample(result: Any) -> Any:
 
 
 def errors(results: list[Any], expected: list[np.ndarray]) -> float:
-    """The largest difference, in units of the largest element of each result. Both are samples."""
+    """The largest difference, in units of the largest element of each result."""
     worst = 0.0
     for a, b in zip(results, expected, strict=True):
-        array = np.asarray(a.double().numpy())
+        array = np.asarray(a.detach().cpu().double().numpy())
         scale = max(float(np.abs(b).max(initial=0)), 1e-30)
         worst = max(worst, float(np.abs(array - b).max(initial=0)) / scale)
         if np.isnan(array).any():

@@ -185,7 +185,9 @@ def predict(
     # meanwhile.
     rounds = 1 if schedule.persistent else -(-shape.programs // places)
     waits = 2 + (shape.steps if needed.exponentials and schedule.num_stages < chip.stages else 0)
-    seconds = takes[bound] + rounds * waits * LATENCY / min(resident, busiest)
+    # A product of few tiles was measured: places that stay empty hide nothing.
+    hiding = resident if needed.dtype is None else min(resident, busiest)
+    seconds = takes[bound] + rounds * waits * LATENCY / hiding
     if needed.exponentials:
         # A warp group computes weights between its products; products of other groups hide part of
         # it.

@@ -280,8 +280,10 @@ def _device_function(function: Callable[..., np.ndarray]) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         first, *rest = np.broadcast_arrays(*(_numbers(a.handle) for a in args))
-        out = function(first.astype(np.float64), *rest)
-        return _tensor(out.astype(first.dtype), args[0].dtype)
+        out = function(first.astype(np.float64), *rest).astype(first.dtype)
+        if not any(a.type.is_block() for a in args):
+            out = out.reshape(())
+        return _tensor(out, args[0].dtype)
 
     return call
 

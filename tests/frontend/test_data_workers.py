@@ -10,22 +10,10 @@ import time
 
 import numpy as np
 import pytest
+from squares import Squares
 
 import tilewright as tw
-from tilewright.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
-
-
-class Squares(Dataset):
-    def __init__(self, count=20, slow=()):
-        self.count, self.slow = count, slow
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, i):
-        if i in self.slow:
-            time.sleep(0.2)
-        return tw.tensor([float(i)]) * 2, i * i
+from tilewright.utils.data import DataLoader, IterableDataset, get_worker_info
 
 
 class Shards(IterableDataset):
