@@ -184,7 +184,7 @@ class Plan:
                 i, k = self.result_places[root]
                 segment = self.segments[i]
                 slot = segment.donors.get((k, leaf))
-                if slot is None and not self._is_read_behind(-1, leaf):
+                if slot is None and root not in self._twins and not self._is_read_behind(-1, leaf):
                     whole = segment.results[k][1:] == (None, False)
                     slot = segment.takers.get(k) if whole else None
                 if slot is not None and not self._is_read_behind(i, leaf):

@@ -31,7 +31,7 @@ def as_one_call(segment: Segment) -> Callable[..., list[Any] | None] | None:
     launches (or its only one) and no other work remains. It returns None if a launch fails; the
     caller then makes each launch by itself."""
     run, count = segment.runs.get(0, _NO_RUN)
-    if run is None and len(segment.launches) == 1 and not _is_external(segment):
+    if run is None and len(segment.launches) == 1 and _may_repeat(segment):
         run, count = _alone(*segment.launches[0]), 1
     if run is None or count < len(segment.launches) or not segment.plain:
         return None
@@ -66,12 +66,13 @@ def as_one_call(segment: Segment) -> Callable[..., list[Any] | None] | None:
     return whole
 
 
-def _is_external(segment: Segment) -> bool:
-    """Whether it has a kernel of the user, which must not run again if it fails: it may change what
-    it reads."""
+def _may_repeat(segment: Segment) -> bool:
+    """Whether a launch that failed may be made again: no kernel of the user, which may change what
+    it reads, and no launch that waits, since that raises errors of earlier ones, once."""
     from tilewright.codegen.lower.external import External
 
-    return any(isinstance(step.kernel, External) for step in segment.program.steps)
+    external = any(isinstance(step.kernel, External) for step in segment.program.steps)
+    return not external and not any(getattr(each[0], "waits", False) for each in segment.launches)
 
 
 def _alone(launch: Launch, used: Sequence[int], numbers: Sequence[int]) -> Run:

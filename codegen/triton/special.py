@@ -194,7 +194,10 @@ def tw_acos(x):
 @triton.jit
 def tw_pow(a, b):
     if a.dtype == tl.float32:
-        out = libdevice.pow(a, b)
+        # libdevice takes subnormal numbers for 0, whose powers may well be normal.
+        tiny = tl.abs(a) < 1.1754943508222875e-38
+        scaled = libdevice.pow(tl.where(tiny, a * 4294967296.0, a), b)
+        out = tl.where(tiny, scaled * tl.exp2(-32.0 * b), scaled)
     elif a.dtype == tl.float64:
         out = tw_pow_wide(a, b)
     else:

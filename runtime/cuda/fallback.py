@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class HostLaunch:
-    """A launch in a GPU's plan that the host computes."""
+    """A launch in a GPU's plan that the host computes. It waits for earlier work, and so may raise
+    what that has to say."""
+
+    waits = True
 
     def __init__(self, device: Cuda, kernel: Kernel | Bundle):
         self.device = device

@@ -163,6 +163,7 @@ class Launcher:
                     self._values[at] = self.words.pointer
                 self.constants.append(memory)
         self._values += [0, 0]
+        self.waits = device.blocking
         # The addresses in the block, if nothing else in it changes from launch to launch. A loop
         # finds its memory at the same ones.
         self._packed: list[int] | None = None

@@ -138,6 +138,9 @@ class Pool:
         pointer = None
         if self.limit is None or self.allocated + size <= self.limit:
             pointer = self._again(size) or self._allocated(size)
+            if pointer is None and self.kept:  # in blocks of other sizes
+                self._release()
+                pointer = self._allocated(size)
         if pointer is None:
             pointer = self._after_trimming(size)
         if pointer is None:

@@ -28,8 +28,11 @@ def forward(writer: Writer, total: Reduce) -> None:
         add = walk.block.add
         add(f"above = tl.maximum(top, tl.max({scores.text}, axis=1, keep_dims=True))")
         # A row that has seen nothing yet: exp(-inf - 0) is 0.
-        add(f'shift = tl.where(above == -float("inf"), 0, above{unit})')
-        add(f"faded = tl.exp2(top{unit} - shift)")
+        add('safe = tl.where(above == -float("inf"), 0, above)')
+        add(f"shift = safe{unit}")
+        # The difference comes first: where the maximum stays, this must be exactly 1, and it isn't
+        # if a fused operation rounds only one of the two products.
+        add(f"faded = tl.exp2((top - safe){unit})")
         weights = writer.weights(walk, scores, "shift")
         add(f"weight = weight * faded + tl.sum({weights.text}, axis=1, keep_dims=True)")
         add("top = above")

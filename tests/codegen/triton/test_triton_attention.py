@@ -244,3 +244,10 @@ def test_a_factor_of_scores_takes_no_operation() -> None:
         text = emit(kernel, Schedule()).body
         assert re.search(r"s_\d = tl.dot\(.*\)\n", text) and "= tl.dot(" in text
         assert re.search(r"tl.exp2\(s_\d \* 0\.18\d* - ", text)
+
+
+def test_what_is_summed_fades_by_the_difference_of_maxima() -> None:
+    """Of the scaled maxima a fused operation would round only one, and early keys would fade with
+    each block though the maximum stays."""
+    text = emit(passes(64, True)[0], Schedule()).body
+    assert "faded = tl.exp2((top - safe)" in text

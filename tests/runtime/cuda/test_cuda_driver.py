@@ -216,6 +216,24 @@ def test_work_is_cut_by_the_multiprocessors_of_the_card() -> None:
             assert (x * 2).sum().item() == 999000
 
 
+def test_a_launch_on_the_host_loses_no_error_of_an_earlier_one(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w = (tilewright.ones(n, device="cuda") for n in (100, 7))
+    at = tilewright.tensor([1, 500], device="cuda")
+    tilewright.cuda.synchronize()
+    y = x[at]
+    tilewright.cuda.Event().record()
+
+    def none(kernel, schedule):
+        raise NotImplementedError("no form")
+
+    monkeypatch.setattr(device, "emit", none)
+    with pytest.raises(IndexError, match="500 is out of bounds"):
+        assert (w * 3).tolist() == [3.0] * 7
+        y.tolist()
+
+
 def test_a_kernel_without_a_form_in_triton_runs_on_the_host(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
