@@ -73,11 +73,10 @@ from .settings.precision import (
     set_float32_matmul_precision,
     set_half_rounding,
 )
+from .torch_version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .types import DeviceLike
-
-__version__ = "0.1.0"
 
 dtype = _DType
 half, float, double, short, int, long = float16, float32, float64, int16, int32, int64

@@ -56,7 +56,7 @@ LATER = {
 # Modules of torch that a program may name. Other modules beside them are private.
 MODULES = frozenset(
     "accelerator amp aot autograd backends compiler cuda inspection library linalg nn onnx optim "
-    "random return_types serialization testing types utils version _tensor".split()
+    "random return_types serialization testing torch_version types utils version _tensor".split()
 )
 
 # Functions that are methods written in the class.

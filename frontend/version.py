@@ -1,12 +1,14 @@
-"""torch.version: the version of the framework, and of CUDA."""
+"""torch.version: the version of PyTorch that is the specification, our own, and CUDA's."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import __version__ as __version__
+from .torch_version import __version__ as __version__
 
+tilewright = "0.1.0"
 hip = xpu = None
+git_version: str | None = None
 debug = False
 
 

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tilewright.runtime.files import is_plain
 
+from .as_torch import as_torch
 from .errors import user_errors
 from .tune import tune
 
@@ -30,6 +31,7 @@ app = typer.Typer(
 
 
 app.add_typer(tune, name="tune")
+app.add_typer(as_torch, name="as-torch")
 
 
 class Stage(str, enum.Enum):
@@ -56,9 +58,9 @@ def _version(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        from .. import __version__
+        from ..version import tilewright
 
-        print(f"tilewright {__version__}")
+        print(f"tilewright {tilewright}")
         raise typer.Exit()
 
 

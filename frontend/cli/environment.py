@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.runtime import cache, devices
 
-from .. import __version__
+from ..version import tilewright
 
 REQUIRED = ("numpy", "ml_dtypes", "networkx", "tqdm", "rich", "typer")
 EXTRAS = {
@@ -24,7 +24,7 @@ def environment() -> dict[str, Any]:
     """Versions, devices, extras and caches, as plain data."""
     entries, size = _cache_size(cache.directory())
     return {
-        "tilewright": __version__,
+        "tilewright": tilewright,
         "python": platform.python_version(),
         "executable": sys.executable,
         "platform": platform.platform(),

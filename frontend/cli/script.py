@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
+from ..as_torch.distribution import torch_means_tilewright
 from ..recording.threads import gives_way
 from .errors import fail
-from .torch_names import torch_means_tilewright
 
 
 def script_file(path: Path) -> Path:

@@ -13,10 +13,10 @@ from typing import Any
 from tilewright.ir.dtype import float32, named
 
 from .. import nn
+from ..as_torch.distribution import torch_means_tilewright
 from ..devices import default
 from ..functions import creation, sampling
 from .errors import fail, user_errors
-from .torch_names import torch_means_tilewright
 
 
 def find_object(text: str) -> Any:

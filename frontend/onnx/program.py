@@ -232,12 +232,12 @@ def _model(
         ],
     )
     opsets = [helper.make_opsetid("", exporter.opset)]
-    from .. import __version__
+    from ..version import tilewright
 
     return helper.make_model(
         graph,
         producer_name="tilewright",
-        producer_version=__version__,
+        producer_version=tilewright,
         opset_imports=opsets,
         ir_version=helper.find_min_ir_version_for(opsets),
     )

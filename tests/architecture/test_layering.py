@@ -242,7 +242,7 @@ ROOMS = {
         tiers
     """,
     "frontend": """
-        devices recording return_types
+        devices recording return_types torch_version
         functions settings types
         autograd backends exchange inspection linalg random replay testing
         _tensor aot library
@@ -250,6 +250,7 @@ ROOMS = {
         compiler optim publish serialization tuning
         __init__ cuda utils
         accelerator onnx version
+        as_torch
         cli
         __main__
     """,

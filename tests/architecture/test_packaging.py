@@ -69,10 +69,10 @@ def test_torch_is_no_dependency(project: dict[str, Any]) -> None:
 
 
 def test_version_is_one(project: dict[str, Any]) -> None:
-    import tilewright
+    from tilewright.version import tilewright as own
 
     version = project["project"]["version"]
-    assert tilewright.__version__ == version
+    assert own == version
     try:
         installed = importlib.metadata.version("tilewright")
     except importlib.metadata.PackageNotFoundError:

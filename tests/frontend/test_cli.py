@@ -301,7 +301,7 @@ def test_env() -> None:
     result = invoke("env", "--json")
     assert result.exit_code == 0
     found = json.loads(result.stdout)
-    assert found["tilewright"] == tw.__version__
+    assert found["tilewright"] == tw.version.tilewright
     assert found["packages"]["numpy"] and set(found["extras"]) == {"gpu", "onnx", "cpu"}
     assert "cpu" in found["devices"]
     assert found["cache"]["folder"].startswith(os.environ["XDG_CACHE_HOME"])
@@ -310,7 +310,7 @@ def test_env() -> None:
 
 
 def test_version_and_help() -> None:
-    assert invoke("--version").stdout == f"tilewright {tw.__version__}\n"
+    assert invoke("--version").stdout == f"tilewright {tw.version.tilewright}\n"
     for command in ("run", "explain", "export", "env"):
         assert command in invoke("--help").stdout
         assert invoke(command, "--help").exit_code == 0

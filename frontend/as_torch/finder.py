@@ -1,4 +1,7 @@
-"""Imports of `torch` and its modules, such as `torch.nn`, as tilewright's."""
+"""Imports of `torch` and its modules, such as `torch.nn`, as tilewright's.
+
+A module has one copy under both names: `torch.nn` is `tilewright.nn`.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ import importlib
 import importlib.abc
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
 
@@ -25,21 +27,30 @@ class TorchFinder(importlib.abc.MetaPathFinder):
             return None
         name = f"{OURS}.{rest}" if rest else OURS
         try:
-            found = importlib.util.find_spec(name)
-        except ModuleNotFoundError:
+            found = importlib.util.find_spec(name) if is_public(rest) else None
+        except ModuleNotFoundError:  # below what is no package
             found = None
-        if found is None and not _is_import(sys._getframe(1)):
+        if found is not None:
+            return ModuleSpec(fullname, _Alias(name), origin=found.origin, is_package=True)
+        if not _is_import(sys._getframe(1)):
             return None
-        if found is None or not _is_public(rest):
-            raise ModuleNotFoundError(
-                f"No module named {fullname!r}: tilewright, which stands in for torch here, "
-                "doesn't have it",
-                name=fullname,
-            )
-        return ModuleSpec(fullname, _Alias(name), is_package=True)
+        raise ModuleNotFoundError(
+            f"No module named {fullname!r}: tilewright, which stands in for torch here, "
+            "doesn't have it",
+            name=fullname,
+        )
 
 
-def _is_public(rest: str) -> bool:
+def install() -> ModuleType:
+    """Make `torch` mean tilewright in this process from now on. Returns the module."""
+    if not any(isinstance(finder, TorchFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, TorchFinder())
+    ours = importlib.import_module(OURS)
+    sys.modules["torch"] = ours
+    return ours
+
+
+def is_public(rest: str) -> bool:
     """Whether a module below torch is for programs to name: our own rooms are not."""
     from ..publish import MODULES
 
@@ -66,17 +77,3 @@ class _Alias(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__.update(self.attributes)
-
-
-@contextmanager
-def torch_means_tilewright() -> Iterator[None]:
-    """Make `torch` mean tilewright inside the block. Modules imported there stay in sys.modules."""
-    already = sys.modules.get("torch")
-    if already is not None and not already.__name__.startswith(OURS):
-        raise RuntimeError("PyTorch itself is already imported in this process")
-    finder = TorchFinder()
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)

@@ -1,0 +1,128 @@
+"""`import torch` that gives tilewright: the distribution, the finder, the version."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import tilewright as tw
+from tilewright.as_torch import distribution
+from tilewright.torch_version import TorchVersion
+
+ASKED = """
+import importlib.metadata, importlib.util, subprocess, sys
+
+assert importlib.util.find_spec("torch") is not None
+version = importlib.metadata.version("torch")
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+import tilewright, tilewright.utils.data
+
+assert torch is tilewright and sys.modules["torch.nn"] is tilewright.nn is nn
+assert DataLoader is tilewright.utils.data.DataLoader and nn.__spec__.name == "tilewright.nn"
+assert torch.__version__ == version
+assert importlib.util.find_spec("torch.missing") is None
+for name in ("torch.missing", "torch.recording", "torch.version.x"):
+    try:
+        __import__(name)
+    except ModuleNotFoundError as error:
+        assert error.name == name and "tilewright" in str(error), error
+    else:
+        raise AssertionError(name)
+if len(sys.argv) == 1:
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+    print("all", version)
+"""
+
+WORKERS = """
+import sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Squares(Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, i):
+        return torch.tensor(i * i), type(self).__module__, torch.__version__
+
+if __name__ == "__main__":
+    for how in sys.argv[1:]:
+        loader = DataLoader(Squares(), 3, num_workers=1, multiprocessing_context=how)
+        print(how, [x.tolist() for x, _, _ in loader])
+"""
+
+
+def test_an_installed_distribution_comes_and_goes(tmp_path: Path, run_python) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    assert distribution.install(site) == distribution.install(site) == site
+    found = distribution.installed(site)
+    assert found is not None and found.version == distribution.VERSION
+    assert all(file.locate().is_file() for file in found.files or ())
+    script = tmp_path / "asks.py"
+    script.write_text(ASKED)
+    path = os.pathsep.join(filter(None, [str(site), str(Path(tw.__file__).parents[1])]))
+    code = "import runpy, sys; sys.argv[0] = sys.argv.pop(); runpy.run_path(sys.argv[0])"
+    printed = run_python(code, str(script), env={"PYTHONPATH": path})
+    assert printed == f"all {distribution.VERSION}\n"
+    assert (site / "torch" / "__pycache__").exists() or sys.dont_write_bytecode
+    assert distribution.uninstall(site) == site
+    assert not list(site.iterdir()) and distribution.installed(site) is None
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    with pytest.raises(distribution.Refused, match="no torch"):
+        distribution.uninstall(tmp_path)
+    info = tmp_path / "torch-2.12.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.12.0\n")
+    (info / "INSTALLER").write_text("pip\n")
+    for refused in (distribution.install, distribution.uninstall):
+        with pytest.raises(distribution.Refused, match=r"PyTorch 2\.12\.0"):
+            refused(tmp_path)
+    (info / "METADATA").unlink()
+    (info / "INSTALLER").unlink()
+    info.rmdir()
+    (tmp_path / "torch").mkdir()
+    with pytest.raises(distribution.Refused, match="already"):
+        distribution.install(tmp_path)
+
+
+def test_a_program_that_is_run_has_it_in_its_children(tmp_path: Path, run_python) -> None:
+    asks, works = tmp_path / "asks.py", tmp_path / "works.py"
+    asks.write_text(ASKED)
+    works.write_text(WORKERS)
+    code = "from tilewright.cli import main; main()"
+    assert run_python(code, "run", str(asks)) == f"all {distribution.VERSION}\n"
+    assert run_python(code, "run", str(works), "spawn", "forkserver") == (
+        "spawn [[0, 1, 4], [9, 16, 25]]\nforkserver [[0, 1, 4], [9, 16, 25]]\n"
+    )
+
+
+VERSIONS = (
+    "1.13.1 2.0 2.9.1+cu121 2.13 2.13.0 2.13.0a0 2.13.0.dev20260101 2.13.0rc1 2.13.1 3".split()
+)
+
+
+@pytest.mark.parametrize("other", VERSIONS)
+def test_versions_compare_as_versions(other: str) -> None:
+    packaging = pytest.importorskip("packaging.version")
+    own, theirs = packaging.Version(tw.__version__), packaging.Version(other)
+    for operator in ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"):
+        wanted = getattr(own, operator)(theirs)
+        for form in (other, TorchVersion(other), theirs):
+            assert getattr(tw.__version__, operator)(form) == wanted, (operator, form)
+
+
+def test_a_version_is_a_string_and_compares_with_numbers() -> None:
+    version = tw.__version__
+    assert isinstance(version, str) and version.split(".")[:2] == ["2", "13"]
+    assert version >= (2, 13) and version < (2, 14) and version > "2.9" and version != "2.13"
+    assert {version: 1}["2.13.0+tilewright"] == 1
+    assert importlib.util.find_spec("tilewright.torch_version") is not None
