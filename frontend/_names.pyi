@@ -40,6 +40,7 @@ from . import random as random
 from . import return_types as return_types
 from . import serialization as serialization
 from . import testing as testing
+from . import torch_version as torch_version
 from . import types as types
 from . import utils as utils
 from . import version as version
