@@ -68,7 +68,7 @@ def is_ours(found: metadata.Distribution) -> bool:
 
 
 def place(found: metadata.Distribution) -> Path:
-    return Path(os.fspath(found.locate_file("")))
+    return Path(str(found.locate_file("")))
 
 
 def install(site: Path | None = None) -> Path:
@@ -104,7 +104,7 @@ def uninstall(site: Path | None = None) -> Path:
     for path in sorted((folder / "torch" / "__pycache__").glob("__init__.*.pyc")):
         path.unlink()
     for file in found.files or ():
-        Path(os.fspath(file.locate())).unlink(missing_ok=True)
+        Path(str(file.locate())).unlink(missing_ok=True)
     for name in folders:
         if (folder / name).is_dir():
             (folder / name).rmdir()

@@ -243,13 +243,13 @@ ROOMS = {
     """,
     "frontend": """
         devices recording return_types torch_version
-        functions settings types
+        functions settings types version
         autograd backends exchange inspection linalg random replay testing
         _tensor aot library
         amp nn
         compiler optim publish serialization tuning
         __init__ cuda utils
-        accelerator onnx version
+        accelerator onnx
         as_torch
         cli
         __main__
