@@ -27,7 +27,6 @@ import hashlib
 import os
 import shutil
 import stat
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -89,12 +88,10 @@ def _is_mine(found: os.stat_result) -> bool:
 
 @functools.cache
 def _instead(wanted: Path, reason: str) -> Path:
-    if debug.level():
-        print(
-            f"tilewright: the cache directory {wanted} isn't used, since {reason}: entries are "
-            "made for this process alone",
-            file=sys.stderr,
-        )
+    debug.say(
+        f"the cache directory {wanted} isn't used, since {reason}: entries are made for this "
+        "process alone"
+    )
     return private_folder()
 
 

@@ -20,6 +20,12 @@ def level() -> int:
     return int(text) if text.isdigit() else int(bool(text))
 
 
+def say(sentence: str) -> None:
+    """Print a sentence on the work, if TW_DEBUG is set."""
+    if level():
+        print(f"tilewright: {sentence}", file=sys.stderr)
+
+
 def compiled(plan: Plan) -> None:
     """Report a new plan."""
     verbosity = level()

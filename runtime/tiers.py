@@ -8,7 +8,6 @@ counts and never looks at a clock, so the results of a program depend on the pro
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -106,8 +105,7 @@ class Baseline:
         except Exception as error:
             # An op refuses a value, or there is no memory. The plan knows which results remain.
             self.due = True
-            if debug.level():
-                print(f"tilewright: compiled, as an op failed: {error!r}", file=sys.stderr)
+            debug.say(f"compiled, as an op failed: {error!r}")
             return compiled_for(self.recorded, self.fallible).run(buffers, scalars)
 
 
@@ -151,15 +149,10 @@ def _begun(roots: tuple[Node, ...], fallible: tuple[Node, ...]) -> Baseline | No
     try:
         made = Baseline(roots, fallible)
     except CannotRun as reason:
-        if debug.level():
-            print(f"tilewright: compiled at once: {reason}", file=sys.stderr)
+        debug.say(f"compiled at once: {reason}")
         return None
-    if debug.level():
-        print(
-            f"tilewright: {len(roots)} results op by op: "
-            + (f"compiled after {made.patience} runs" if made.patience else "compiled at once"),
-            file=sys.stderr,
-        )
+    when = f"after {made.patience} runs" if made.patience else "at once"
+    debug.say(f"{len(roots)} results op by op: compiled {when}")
     if not made.due:
         _plans[roots, fallible] = made
     return made

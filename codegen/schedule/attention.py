@@ -5,9 +5,8 @@ causal mask, and as many stages as copies need to be under way during products, 
 holds them. `bench/attention_tiles.py` measures others on a card; on an H100 those of sm_90 are
 within 8% of the best.
 
-Rows are (width, (own, walked, warps, stages) of each of the three passes). With a fifth number a
-pass reads through descriptors, and a thread has at most so many registers (0: as many as the
-compiler wants).
+Rows are (width, (own, walked, warps, stages) of each of the three passes). Reading through
+descriptors is left to the tuner.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..kernel.attention import Roles, roles
 from ..target import Target
 from .schedule import Schedule, fit, head_block
 
-Tiles = tuple[int, ...]
+Tiles = tuple[int, int, int, int]
 Passes = tuple[Tiles, Tiles, Tiles]
 
 # Forward, gradient of queries, gradient of keys and values.
@@ -69,13 +68,11 @@ def attention_schedule(kernel: Kernel, target: Target) -> Schedule:
     own = parts.key if parts.walked is parts.query else parts.query
     if target.large_programs:
         return Schedule(block_m=fit(own.extent, 256), block_n=fit(parts.walked.extent, 256))
-    rows, walked, warps, stages, *more = _tiles(kernel, parts, target)
+    rows, walked, warps, stages = _tiles(kernel, parts, target)
     return Schedule(
         block_m=fit(own.extent, rows),
         block_n=fit(parts.walked.extent, walked),
-        descriptors=bool(more),
         tf32=target.tf32,
-        registers=more[0] if more and _is_light(kernel, parts) else 0,
         num_warps=warps,
         num_stages=stages,
     )
@@ -86,24 +83,19 @@ def _tiles(kernel: Kernel, parts: Roles, target: Target) -> Tiles:
     half = parts.products.input_dtype.itemsize == 2
     table = _HALF[target.chip.name] if half else _FULL
     most, passes = next(row for row in table if width <= row[0])
-    crowded = (
-        _DRAWING
-        if kernel.draws
-        else _CAUSAL
-        if parts.causal is not None
-        else _SPANS
-        if parts.span is not None
-        else {}
-    )
     if half:
-        passes = crowded.get((target.chip.name, most), passes)
+        passes = _crowded(kernel, parts).get((target.chip.name, most), passes)
     which = 0 if parts.total is not None else 2 if parts.walked is parts.query else 1
-    own, walked, *more = passes[which]
+    own, walked, warps, stages = passes[which]
     if kernel.draws and walked > ((64, walked, 32)[which] if half else 16):
         walked //= 2  # Philox's words take registers beside the scores
-    return own, walked, *more
+    return own, walked, warps, stages
 
 
-def _is_light(kernel: Kernel, parts: Roles) -> bool:
-    """Whether scores are made of products alone: masks and dropout take registers of their own."""
-    return not kernel.draws and (parts.scores is parts.products or parts.scores is parts.causal)
+def _crowded(kernel: Kernel, parts: Roles) -> dict[tuple[str, int], Passes]:
+    """The tiles of what takes registers beside the scores."""
+    if kernel.draws:
+        return _DRAWING
+    if parts.causal is not None:
+        return _CAUSAL
+    return _SPANS if parts.span is not None else {}

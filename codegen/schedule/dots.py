@@ -250,7 +250,7 @@ def _fitting(
     fitting = [
         t for t in tiles if least <= t[0] <= fit(sizes[0], t[0]) and t[1] <= fit(sizes[1], t[1])
     ]
-    for m, n, k, warps, stages in fitting or tiles[-1:]:
+    for m, n, k, warps, stages in fitting or [min(tiles, key=lambda t: t[0] * t[1])]:
         block_k = fit(sizes[2], k)
         yield Schedule(
             block_m=m,

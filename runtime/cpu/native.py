@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import platform
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +94,7 @@ class LlvmDevice(HostDevice):
             return launch.emitted(kernel, schedule)
         except CannotLower as reason:
             self.fallbacks[kernel.name] = str(reason)
-            if debug.level():
-                print(f"tilewright: {kernel.name} runs on NumPy: {reason}", file=sys.stderr)
+            debug.say(f"{kernel.name} runs on NumPy: {reason}")
             return None
 
     def _check(self, kernel: Kernel | Bundle, schedule: Schedule) -> None:
@@ -208,6 +206,5 @@ def make(choice: str) -> Any:
         return LlvmDevice(force=choice == "llvm")
     if choice == "llvm":
         raise RuntimeError(f"TW_CPU=llvm: {reason}")
-    if debug.level():
-        print(f"tilewright: cpu runs on NumPy: {reason}", file=sys.stderr)
+    debug.say(f"cpu runs on NumPy: {reason}")
     return NumpyDevice()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import operator
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +49,7 @@ class NumpyDevice(HostDevice):
     def bind(self, emitted: Triton) -> Launch:
         from ..interpret.launch import bind
 
-        if debug.level():
-            print(f"tilewright: {emitted.name} runs in Triton's interpreter", file=sys.stderr)
+        debug.say(f"{emitted.name} runs in Triton's interpreter")
         return bind(emitted)
 
     def source(self, kernel: Kernel | Bundle) -> str:

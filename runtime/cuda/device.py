@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -270,8 +269,7 @@ class Cuda(Device):
             return suited(emit(kernel, schedule), self.kernels.target)
         except NotImplementedError as reason:
             self.fallbacks[kernel.name] = str(reason)
-            if debug.level():
-                print(f"tilewright: {kernel.name} runs on the host: {reason}", file=sys.stderr)
+            debug.say(f"{kernel.name} runs on the host: {reason}")
             return None
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:

@@ -100,8 +100,8 @@ class Replay:
             # Nothing was launched. A graph that is only partly set is not used again.
             self._graphs.pop(stream, None)
             self._refused = isinstance(reason, driver.CudaError)
-            if self._refused and debug.level():
-                print(f"tilewright: launches are not made a graph: {reason}", file=sys.stderr)
+            if self._refused:
+                debug.say(f"launches are not made a graph: {reason}")
             return self._directly(slots, scalars)
         graph.launch()
         return len(self.launches)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -251,8 +250,7 @@ class Launcher:
         these matrices."""
         assert self._make_unaligned is not None
         name = self.emitted.name
-        if debug.level():
-            print(f"tilewright: {name} reads without tensor maps: {reason}", file=sys.stderr)
+        debug.say(f"{name} reads without tensor maps: {reason}")
         self._refused = True
         self.device.refused[name] = str(reason)
         if self._unaligned is None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tilewright import codegen
 from tilewright.codegen.llvm.machine import Machine
 
-from .. import cache, files
+from .. import cache, debug, files
 from . import host
 
 FILE = Path(__file__).parent / "x86_64-linux.pack"
@@ -86,9 +86,18 @@ def _content() -> Any:
     try:
         line, _, code = FILE.read_bytes().partition(b"\n")
         said = json.loads(line)
-        return (said, code) if said["sources"] == _sources() else None
+        if said["sources"] == _sources():
+            return said, code
+        state = "was made from other sources"
+    except FileNotFoundError:
+        state = "is not there"
     except (OSError, ValueError, LookupError, TypeError):
-        return None
+        state = "cannot be read"
+    debug.say(
+        f"the pack of native code {state}, so first calls compile "
+        "(`python tools/make_pack.py` makes it)"
+    )
+    return None
 
 
 def _sources() -> str:

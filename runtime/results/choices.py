@@ -7,7 +7,6 @@ measurements have no effect.
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable
@@ -81,8 +80,8 @@ def table(device: str, versions: str) -> Table:
         from . import portable
 
         found = [r for r in portable.read(file) if r.key.device == device]
-        if not found and debug.level():
-            print(f"tilewright: {file} has no schedules for {device}", file=sys.stderr)
+        if not found:
+            debug.say(f"{file} has no schedules for {device}")
         return Table(found, f"pinned by {os.path.basename(file)}")
     import sqlite3
 

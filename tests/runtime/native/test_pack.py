@@ -76,6 +76,20 @@ def test_a_wrong_file_is_no_pack(own: Path, monkeypatch: Any, tmp_path: Path) ->
     assert pack.image("exp float32") is None
 
 
+def test_a_stale_pack_is_said(
+    own: Path, monkeypatch: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """First steps take ten times as long without a pack, so TW_DEBUG says that there is none."""
+    stale = tmp_path / "stale.pack"
+    stale.write_bytes(own.read_bytes().replace(b'"sources": "', b'"sources": "0'))
+    monkeypatch.setenv("TW_DEBUG", "1")
+    for file, state in ((stale, "other sources"), (tmp_path / "missing.pack", "is not there")):
+        monkeypatch.setattr(pack, "FILE", file)
+        pack._content.cache_clear()
+        assert pack.image("exp float32") is None
+        assert state in capsys.readouterr().err
+
+
 def test_a_first_call_compiles_nothing(run_python: Any, own: Path) -> None:
     """With a pack, neither LLVM's optimizer nor the compiler's modules are needed."""
     code = """
