@@ -93,7 +93,8 @@ class Baseline:
         scalars: Sequence[Any],
         donated: Sequence[tuple[int, int]] = (),
     ) -> list[Any]:
-        """The buffers of the roots, in memory of their own: `donated` isn't used."""
+        """The buffers of the roots, in memory of their own or, where parts of a tensor are
+        written, in that of a leaf that `donated` names."""
         self.runs += 1
         self.due = self._is_due()
         try:
@@ -101,7 +102,7 @@ class Baseline:
             if program is None:
                 program = self.program = Program(self.recorded, self.fallible)
                 _hold(program)
-            return program.run(buffers, scalars)
+            return program.run(buffers, scalars, donated)
         except Exception as error:
             # An op refuses a value, or there is no memory. The plan knows which results remain.
             self.due = True

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from tilewright.ir import ops
 from tilewright.ir.node import Node, grad_mode, intern, reachable
 from tilewright.ir.op import Kind
-from tilewright.ir.passes.simplify import splat
+from tilewright.ir.passes.writes import Write, write_of
 
 from ..kernel import index as ix
 from ..kernel.index import Axis
@@ -28,7 +28,7 @@ from ..target import Target
 def write_in_place(roots: Sequence[Node], target: Target, inner: Sequence[Node] = ()) -> list[Node]:
     """`roots`, then `inner`, with chains of writes done in place where that costs less."""
     nodes = reachable(roots)
-    writes = {n for n in nodes if _is_write(n)}
+    writes = {n for n in nodes if _slice_write(n) is not None}
     if not writes:
         return [*roots, *inner]
     readers = Counter(o for n in nodes for o in n.operands)
@@ -56,21 +56,6 @@ def write_in_place(roots: Sequence[Node], target: Target, inner: Sequence[Node] 
     return [done.get(n, n) for n in (*roots, *inner)]
 
 
-def _is_write(node: Node) -> bool:
-    """Whether a node is a choice between elements of a slice and another tensor of its shape."""
-    if node.op is not ops.where or node.operands[2].shape != node.shape:
-        return False
-    inside = node.operands[0]
-    return (
-        inside.op is ops.pad_op
-        and inside.shape == node.shape
-        and min((*inside.attrs[0], *inside.attrs[1])) >= 0
-        and bool(splat(inside.operands[0]))
-        and splat(inside.operands[1]) is not None
-        and not splat(inside.operands[1])
-    )
-
-
 def _gains(chain: Sequence[Node], readers: Counter[Node], target: Target) -> bool:
     """Whether writes in place cost less than choices.
 
@@ -87,17 +72,18 @@ def _gains(chain: Sequence[Node], readers: Counter[Node], target: Target) -> boo
     return apart < together
 
 
+def _slice_write(node: Node) -> Write | None:
+    """The write that `node` is, if it is one to a slice of its whole tensor."""
+    write = write_of(node)
+    is_slice = write is not None and len(write.steps) == 1 and write.steps[0][0] is ops.slice_op
+    return write if is_slice else None
+
+
 def _written(node: Node, operands: Sequence[Node]) -> Node:
-    inside, value, base = operands
-    part = inside.operands[0]
-    low, _, interior = inside.attrs
-    if value.op is inside.op and value.attrs == inside.attrs:
-        new = value.operands[0]
-    else:
-        stops = (a + max((n - 1) * (i + 1) + 1, 0) for n, a, i in zip(part.shape, low, interior))
-        new = ops.slice_(value, low, tuple(stops), [i + 1 for i in interior])
-    steps = tuple(i + 1 for i in interior)
-    return intern(overwrite, (base, new), (low, steps), loc=node.loc)
+    write = _slice_write(intern(node.op, operands, node.attrs, loc=node.loc))
+    assert write is not None, "its operands were rebuilt, not replaced"
+    low, _, steps = write.steps[0][1]
+    return intern(overwrite, (write.base, write.value), (low, steps), loc=node.loc)
 
 
 MOST_READINGS = 64

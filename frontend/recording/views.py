@@ -282,13 +282,17 @@ SPLIT_WITH_SIZES = _Slice("split_with_sizes", multiple=True)
 UNBIND = _Squeeze("unbind", multiple=True)
 
 
+Links = tuple[tuple[View, tuple[Any, ...]], ...]
+"""Views with their attrs, from the base outwards."""
+
+
 class Chain:
     """Views of views of a base: `view` with `attrs` of `parent`, a chain or the base's shape.
 
     `chained` makes equal chains one object as a rule, so they compare by identity and cache their
     properties.
 
-    links: (view, attrs) from the base outwards. layout: in a contiguous base; None if strides can't
+    links: each view with its attrs. layout: in a contiguous base; None if strides can't
         express it. size: the shape, where the layout is known.
     only_detaches: whether it shows every element in the place where the base has it. detaches:
         whether a detach() is among its links, is_data: `.data`.
@@ -315,7 +319,7 @@ class Chain:
 
     base: Size
     layout: Layout | None
-    links: tuple[tuple[View, tuple[Any, ...]], ...]
+    links: Links
     size: Size | None
     repeats: bool
     multiple: View | None
@@ -375,18 +379,36 @@ def write(base: Node, chain: Chain | None, value: Node) -> Node:
     """`base` with the part that the chain shows replaced by `value`."""
     if chain is not None and chain.repeats:
         return _write_places(base, chain, value)
-    links = chain.links if chain is not None else ()
+    links = _joined(chain.links) if chain is not None else ()
     stages = [base]
-    for view, attrs in links:
+    for view, attrs in links[:-1]:
         stages.append(view.node(stages[-1], *attrs))
-    inside: Node | None = None
-    for (view, attrs), stage, seen in zip(
-        reversed(links), reversed(stages[:-1]), reversed(stages[1:]), strict=True
-    ):
+    inside, seen = None, base
+    for (view, attrs), stage in zip(reversed(links), reversed(stages), strict=True):
         if inside is not None and not view.moves:
             value, inside = ops.where(inside, value, seen), None
         value, inside = view.put(stage, value, inside, *attrs)
+        seen = stage
     return value if inside is None else ops.where(inside, value, base)
+
+
+def _joined(links: Links) -> Links:
+    """Links in which no slice follows a slice."""
+    joined: list[tuple[View, tuple[Any, ...]]] = []
+    for view, attrs in links:
+        if isinstance(view, _Slice) and joined and isinstance(joined[-1][0], _Slice):
+            attrs = _slice_of_slice(joined.pop()[1], attrs)
+        joined.append((view, attrs))
+    return tuple(joined)
+
+
+def _slice_of_slice(outer: tuple[Any, ...], inner: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The starts, stops and steps of a slice that is taken of another one."""
+    starts = tuple([a + s * b for a, s, b in zip(outer[0], outer[2], inner[0])])
+    steps = tuple([s * t for s, t in zip(outer[2], inner[2])])
+    sizes = [max(0, -(-(b - a) // s)) for a, b, s in zip(*inner)]
+    stops = tuple([a + max((n - 1) * s + 1, 0) for a, n, s in zip(starts, sizes, steps)])
+    return starts, stops, steps
 
 
 def _write_places(base: Node, chain: Chain, value: Node) -> Node:

@@ -41,7 +41,7 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 def constant(value: Any, dtype: DType, device: str | None = None) -> Node:
     """A 0-d node holding `value`; kept by its bits, so -0.0 is not 0.0 and NaN is itself."""
     kind = value.__class__
-    if kind is float or kind is int:
+    if kind is float or kind is int or kind is bool:
         key = (kind, value or repr(value), dtype)  # 0.0 equals -0.0
         bits = _known_bits.get(key)
         if bits is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Container, Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ from tilewright.ir.ops.generate import constant, constant_value
 from tilewright.ir.ops.marker import MARKERS
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
+from tilewright.ir.passes.writes import Write, write_of
 
 from . import composites, convolutions
 from .forms import Form, form_of
+from .writes import Overwrite
 
 Step = tuple[Form, tuple[int, ...], int, tuple[int, ...]]
 """A form, the slots of its operands, the slot of its result, and the slots that nothing reads
@@ -67,21 +70,25 @@ class Program:
         self._shared: dict[Any, int] = {}
         self._bytes = 0
         self._ops: list[Op] = []
+        self._writes = False
         self._add((*fallible, *roots))
         self.structure = hash(tuple(self._ops))
         self.results = [self._slots[n] for n in roots]
+        if self._writes:
+            self._drop_unread({self._slots[n] for n in fallible})
+            self._views = {slot for node, slot in self._slots.items() if _is_view(node)}
         self.mean_bytes = self._bytes / max(len(self.steps), 1)
-        if self._bytes > _FREED_FROM:
+        if self._writes or self._bytes > _FREED_FROM:
             self._free()
         del self._slots, self._shared, self._ops
 
     def _add(self, roots: Sequence[Node]) -> None:
         """Add what `roots` need, operands first. A node that stands for another one (a marker, a
         composite) shares its slot."""
-        slots, steps, met = self._slots, self.steps, self._ops
+        slots, steps, met, where = self._slots, self.steps, self._ops, ops.where
         for node in _in_order(roots, slots):
             ready = node.instruction.memo.get("baseline")
-            if ready is None:
+            if ready is None or node.op is where:
                 slots[node] = self._first(node)
                 continue
             met.append(node.op)
@@ -116,6 +123,10 @@ class Program:
     def _computed(self, node: Node) -> int:
         op, memo = node.op, node.instruction.memo
         self._ops.append(op)
+        if op is ops.where and node.operands[0].op.kind is Kind.MOVEMENT:
+            write = write_of(node)
+            if write is not None:
+                return self._written(write)
         operands = [self._slots[o] for o in node.operands]
         if op.kind is Kind.ATTENTION and _scores(node) > _MOST_SCORES:
             raise CannotRun("the scores of attention take too much memory")
@@ -136,6 +147,13 @@ class Program:
         self._bytes += _size(node)
         memo["baseline"] = form, _size(node)
         return self._step(form, operands)
+
+    def _written(self, write: Write) -> int:
+        """The slot of a tensor whose part is written."""
+        self._writes = True
+        self._bytes += _size(write.value)
+        operands = [self._inner(write.base), self._inner(write.value)]
+        return self._step(Overwrite(write), operands)
 
     def _staged(self, parts: composites.Parts, operands: Sequence[int]) -> int:
         """The slot of a record that shares stages with others."""
@@ -160,8 +178,19 @@ class Program:
         self.steps.append((form, tuple(operands), slot, ()))
         return slot
 
+    def _drop_unread(self, wanted: set[int]) -> None:
+        """Drop steps that neither the results nor the slots `wanted` need: the masks of writes."""
+        wanted.update(self.results)
+        kept = []
+        for step in reversed(self.steps):
+            if step[2] in wanted:
+                wanted.update(step[1])
+                kept.append(step)
+        self.steps = kept[::-1]
+
     def _free(self) -> None:
-        """Note after which step a slot isn't read any more."""
+        """Note after which step a slot isn't read any more. A write whose old tensor isn't read
+        afterwards may happen in its memory."""
         seen = set(self.results)
         for i in range(len(self.steps) - 1, -1, -1):
             form, operands, slot, _ = self.steps[i]
@@ -169,13 +198,52 @@ class Program:
             if dead:
                 seen.update(dead)
                 self.steps[i] = form, operands, slot, tuple(dead)
+            if type(form) is Overwrite:
+                form.is_last = operands[0] in dead
 
-    def run(self, buffers: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
-        """The values of the roots, each in contiguous memory of its own."""
-        with np.errstate(all="ignore"):
-            found = self.compute(buffers, numbers)
-        taken = {id(_memory(buffers[number])) for _, number in self.leaves}
+    def run(
+        self,
+        buffers: Sequence[Any],
+        numbers: Sequence[Any],
+        donated: Sequence[tuple[int, int]] = (),
+    ) -> list[Any]:
+        """The values of the roots, each in contiguous memory of its own.
+
+        donated: (root, leaf) for leaves that nobody reads again once the root has its value. If the
+        root is the leaf with parts written, and nothing can fail after the first write, the leaf's
+        memory becomes the root's.
+        """
+        given = [(n, w) for root, n in donated if (w := self._in_place(root, n))] if donated else []
+        for number, writes in given:
+            spare = getrefcount(buffers[number]) - 1
+            for each in writes:
+                each.spare = spare
+        try:
+            with np.errstate(all="ignore"):
+                found = self.compute(buffers, numbers)
+        finally:
+            for _, writes in given:
+                for each in writes:
+                    each.spare = 0
+        own = {number for number, _ in given}
+        taken = {id(_memory(buffers[number])) for _, number in self.leaves if number not in own}
         return [_owned(value, taken) for value in found]
+
+    def _in_place(self, root: int, number: int) -> list[Overwrite]:
+        """The writes that make a root from a leaf, if they may happen in the leaf's memory."""
+        if not self._writes:
+            return []
+        leaf = next((slot for slot, n in self.leaves if n == number), None)
+        slot, chain = self.results[root], []
+        for form, operands, made, _ in reversed(self.steps):
+            if made == slot and type(form) is Overwrite and form.is_last:
+                chain.append(form)
+                slot = operands[0]
+                if slot == leaf:
+                    return chain
+            elif type(form) is not Overwrite and made not in self._views:
+                return []  # it might fail
+        return []
 
     def compute(self, buffers: Sequence[Any], numbers: Sequence[Any] = ()) -> list[Any]:
         """The values of the roots. They may be views of each other and of `buffers`."""
@@ -203,6 +271,14 @@ def _form(node: Node) -> Form:
     if kind in _COMPUTED or (kind is Kind.COMPOSITE and op.numpy is not None):
         return form_of(node)
     raise CannotRun(f"{op.name} needs a compiled plan")
+
+
+def _is_view(node: Node) -> bool:
+    """Whether a form returns a view of its operand, so that it needs no memory."""
+    if node.op is ops.reshape_op:
+        before, after = [[n for n in x.shape if n != 1] for x in (node.operands[0], node)]
+        return before == after
+    return node.op is ops.slice_op or node.op is ops.permute_op
 
 
 def _size(node: Node) -> int:
