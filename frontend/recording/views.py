@@ -380,6 +380,8 @@ def write(base: Node, chain: Chain | None, value: Node) -> Node:
     if chain is not None and chain.repeats:
         return _write_places(base, chain, value)
     links = _joined(chain.links) if chain is not None else ()
+    if not links:
+        return value
     stages = [base]
     for view, attrs in links[:-1]:
         stages.append(view.node(stages[-1], *attrs))
