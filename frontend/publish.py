@@ -14,6 +14,7 @@ from ._tensor import Tensor
 from .functions import (  # noqa: F401  (importing them declares their ops)
     composed,
     conversions,
+    copies,
     data_sized,
     elementwise,
     indexing,

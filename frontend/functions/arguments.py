@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +16,7 @@ from tilewright.ir.node import Node
 
 from .. import recording
 from ..recording import Handle
-from .promotion import (
-    can_cast,
-)
-
-if TYPE_CHECKING:
-    from .._tensor import Tensor
+from .promotion import can_cast
 
 
 def truth(x: Node) -> Node:
@@ -58,16 +54,45 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
     return recording.wrap(found)
 
 
-def into(out: Tensor | None, result: Any) -> Any:
-    """Write `result` into `out` if one was given. Returns the value that the call returns."""
+def into(out: Any, result: Any, cast: bool = True) -> Any:
+    """Write `result` into `out` if one was given. Returns the value that the call returns.
+
+    Several results are written to as many tensors. cast: whether `out` may have another dtype.
+    """
     if out is None:
         return result
+    if isinstance(result, tuple):
+        if not isinstance(out, (tuple, list)) or len(out) != len(result):
+            raise TypeError(
+                f"argument 'out' must be a tuple of {len(result)} Tensors{at_user_line()}"
+            )
+        written = [into(each, part) for each, part in zip(out, result)]
+        return type(result)(*written) if hasattr(result, "_fields") else tuple(written)
+    if not isinstance(out, Handle):
+        raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}{at_user_line()}")
+    if result.requires_grad or (out.requires_grad and recording.is_grad_enabled()):
+        raise RuntimeError(
+            "functions with out=... arguments don't support automatic differentiation, but one of "
+            f"the arguments requires grad.{at_user_line()}"
+        )
+    if not cast and result.dtype is not out.dtype:
+        raise RuntimeError(
+            f"Expected out tensor to have dtype {result.dtype}, but got {out.dtype} instead"
+            f"{at_user_line()}"
+        )
     if not can_cast(result.dtype, out.dtype):
         raise RuntimeError(
             f"result type {result.dtype} can't be cast to the desired output type "
             f"{out.dtype}{at_user_line()}"
         )
     if out.shape != result.shape:
+        if out.numel():
+            warnings.warn(
+                "An output with one or more elements was resized since it had shape "
+                f"{list(out.shape)}, which does not match the required output shape "
+                f"{list(result.shape)}. This behavior is deprecated{at_user_line()}",
+                stacklevel=3,
+            )
         out.resize_(result.shape)  # ends the epoch: nodes from before are invalid then
     return recording.assign(out, recording.resolve(result))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
@@ -136,13 +137,13 @@ def rsub(input: Tensor, other: Number | Tensor, *, alpha: float = 1) -> Tensor:
 
 
 @public("clamp_min", in_place=True, in_place_function=True)
-def clamp_min(input: Tensor, min: Number | Tensor) -> Tensor:
-    return input.clamp(min=min)
+def clamp_min(input: Tensor, min: Number | Tensor, *, out: Tensor | None = None) -> Tensor:
+    return into(out, input.clamp(min=min))
 
 
 @public("clamp_max", in_place=True, in_place_function=True)
-def clamp_max(input: Tensor, max: Number | Tensor) -> Tensor:
-    return input.clamp(max=max)
+def clamp_max(input: Tensor, max: Number | Tensor, *, out: Tensor | None = None) -> Tensor:
+    return into(out, input.clamp(max=max))
 
 
 def _polygamma_of(self: Tensor, n: int) -> Tensor:
@@ -150,11 +151,11 @@ def _polygamma_of(self: Tensor, n: int) -> Tensor:
 
 
 @public("polygamma", method=_polygamma_of, unexportable=without_operator(ops.zeta))
-def polygamma(n: int, input: Tensor) -> Tensor:
+def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The n-th derivative of digamma."""
     if n < 0:
         raise RuntimeError(f"polygamma(n, x) does not support negative n.{at_user_line()}")
-    return record(_polygamma, input, int(n))
+    return into(out, record(_polygamma, input, int(n)))
 
 
 @builder("polygamma")
@@ -198,10 +199,10 @@ def _frexp(x: Node) -> tuple[Node, Node]:
 
 
 @public("frexp", _frexp)
-def frexp(input: Tensor) -> Parts:
+def frexp(input: Tensor, *, out: Sequence[Tensor] | None = None) -> Parts:
     """(mantissa, exponent) such that input = mantissa * 2**exponent and 0.5 <= |mantissa| < 1.
 
     The exponent is int32. Zeros, infinities and NaN are their own mantissa, with exponent 0. Only
     the mantissa has a gradient.
     """
-    return return_types.frexp(*record(_frexp, input))
+    return into(out, return_types.frexp(*record(_frexp, input)))

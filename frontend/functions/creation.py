@@ -23,7 +23,7 @@ from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, SharedMemory, record_fallible
 from ..recording.builders import builder
-from .arguments import sizes
+from .arguments import into, sizes
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -227,6 +227,11 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0) -
 # ---- from shapes -----------------------------------------------------------------------------
 
 
+def _written(out: Tensor | None, dtype: DType | None) -> DType | None:
+    """The dtype of a result that is written to `out`."""
+    return out.dtype if dtype is None and out is not None else dtype
+
+
 def _full(value: Node, shape: tuple[int, ...]) -> Node:
     return ops.expand(value, shape)
 
@@ -268,7 +273,9 @@ def full(
     size: int | Sequence[int],
     fill_value: Number | Tensor,
     *,
+    out: Tensor | None = None,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -276,39 +283,56 @@ def full(
     """A tensor of shape `size` filled with one value."""
     if isinstance(fill_value, Handle):
         fill_value = fill_value.item()
-    return filled(sizes((size,)), fill_value, dtype, device, requires_grad, pin_memory, full)
+    return into(
+        out,
+        filled(
+            sizes((size,)),
+            fill_value,
+            _written(out, dtype),
+            device,
+            requires_grad,
+            pin_memory,
+            full,
+        ),
+    )
 
 
 def zeros(
     *args: int | Sequence[int],
     size: Sequence[int] | None = None,
+    out: Tensor | None = None,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
     """Zeros of shape `size`."""
-    dtype = recording.named_dtype(dtype)
-    return filled(sizes(args, size), 0, dtype, device, requires_grad, pin_memory)
+    dtype = recording.named_dtype(_written(out, dtype))
+    return into(out, filled(sizes(args, size), 0, dtype, device, requires_grad, pin_memory))
 
 
 def ones(
     *args: int | Sequence[int],
     size: Sequence[int] | None = None,
+    out: Tensor | None = None,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
     """Ones of shape `size`."""
-    dtype = recording.named_dtype(dtype)
-    return filled(sizes(args, size), 1, dtype, device, requires_grad, pin_memory)
+    dtype = recording.named_dtype(_written(out, dtype))
+    return into(out, filled(sizes(args, size), 1, dtype, device, requires_grad, pin_memory))
 
 
 def empty(
     *args: int | Sequence[int],
     size: Sequence[int] | None = None,
+    out: Tensor | None = None,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     memory_format: str | None = None,
@@ -319,9 +343,9 @@ def empty(
     They read as zeros, so that runs are reproducible. Only a kernel of the user's gets memory that
     nothing was written to.
     """
-    node = _filled(sizes(args, size), 0, recording.named_dtype(dtype), device)
+    node = _filled(sizes(args, size), 0, recording.named_dtype(_written(out, dtype)), device)
     t = recording.wrap(ops.empty(node))
-    return finished(t, requires_grad, pin_memory)
+    return into(out, finished(t, requires_grad, pin_memory))
 
 
 def _like(value: Any) -> Any:
@@ -400,7 +424,9 @@ def arange(
     end: Number | Tensor | None = None,
     step: Number | Tensor = 1,
     *,
+    out: Tensor | None = None,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
@@ -421,10 +447,13 @@ def arange(
         raise RuntimeError(
             f"upper bound and lower bound inconsistent with step sign{at_user_line()}"
         )
+    dtype = _written(out, dtype)
     if dtype is None:
         ints = all(isinstance(v, int) for v in values)
         dtype = dtypes.int64 if ints else recording.default_dtype()
     dtype = recording.named_dtype(dtype)
+    if not dtype.is_floating_point:  # the count is that of the numbers as they are written
+        start, end, step = int(start), int(end), int(step) or 1
     count = max(0, math.ceil((end - start) / step))
     where = device_module.resolve(device)
     key = (arange, start, step, count, dtype, where)
@@ -433,7 +462,7 @@ def arange(
         first, by = ops.constant(start, dtype, where), ops.constant(step, dtype, where)
         node = recording.remember(key, _arange(first, by, count))
     t = recording.wrap(node)
-    return finished(t, requires_grad, pin_memory)
+    return into(out, finished(t, requires_grad, pin_memory))
 
 
 def _count(name: str, what: str, given: Any) -> int:
@@ -443,22 +472,48 @@ def _count(name: str, what: str, given: Any) -> int:
     return count
 
 
+def _number(name: str, what: str, given: Any) -> float:
+    if isinstance(given, Handle):
+        if given.dim():  # type: ignore[attr-defined]
+            raise RuntimeError(
+                f"{name} only supports 0-dimensional start and end tensors, but got {what} with "
+                f"{given.dim()} dimension(s).{at_user_line()}"  # type: ignore[attr-defined]
+            )
+        return float(given.item())  # type: ignore[attr-defined]
+    return float(given)
+
+
+def _spaced(start: float, end: float, steps: int, dtype: DType) -> np.ndarray:
+    """`steps` numbers evenly spaced. Those of whole numbers are spaced between whole ends, and by a
+    float32, as PyTorch has it: they are about to be truncated."""
+    if dtype.is_floating_point:
+        return np.linspace(start, end, steps, dtype=np.float64)
+    first, last, at = int(start), int(end), np.arange(steps, dtype=np.float32)
+    step = np.float32(last - first) / np.float32(max(steps - 1, 1))
+    return np.where(at < max(steps // 2, 1), first + step * at, last - step * (steps - 1 - at))
+
+
 def linspace(
     start: Number | Tensor,
     end: Number | Tensor,
     steps: int,
     *,
+    out: Tensor | None = None,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
     """`steps` numbers evenly spaced from `start` to `end`, both included."""
-    dtype = recording.named_dtype(dtype)
+    dtype = recording.named_dtype(_written(out, dtype))
     steps = _count("linspace", "steps", steps)
-    line = np.linspace(float(start), float(end), steps, dtype=np.float64).astype(dtype.np)
+    line = _spaced(
+        _number("linspace", "start", start), _number("linspace", "end", end), steps, dtype
+    )
+    line = line.astype(dtype.np)
     t = _upload(line, dtype, device_module.resolve(device))
-    return finished(t, requires_grad, pin_memory)
+    return into(out, finished(t, requires_grad, pin_memory))
 
 
 def logspace(
@@ -467,33 +522,40 @@ def logspace(
     steps: int,
     base: float = 10.0,
     *,
+    out: Tensor | None = None,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
     """`steps` numbers from base^start to base^end, whose logarithms are evenly spaced."""
-    dtype = recording.named_dtype(dtype)
+    dtype = recording.named_dtype(_written(out, dtype))
     steps = _count("logspace", "steps", steps)
-    line = np.logspace(start, end, steps, base=base).astype(dtype.np)
+    first, last = _number("logspace", "start", start), _number("logspace", "end", end)
+    exponents = _spaced(first, last, steps, dtype)
+    with np.errstate(invalid="ignore", over="ignore"):
+        line = np.power(float(base), exponents).astype(dtype.np)
     t = _upload(line, dtype, device_module.resolve(device))
-    return finished(t, requires_grad, pin_memory)
+    return into(out, finished(t, requires_grad, pin_memory))
 
 
 def eye(
     n: int,
     m: int | None = None,
     *,
+    out: Tensor | None = None,
     dtype: DType | None = None,
+    layout: Any = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
     """The identity matrix of n rows and m columns."""
-    dtype = recording.named_dtype(dtype)
+    dtype = recording.named_dtype(_written(out, dtype))
     n, m = _count("eye", "n", n), None if m is None else _count("eye", "m", m)
     t = _upload(np.eye(n, m, dtype=dtype.np), dtype, device_module.resolve(device))
-    return finished(t, requires_grad, pin_memory)
+    return into(out, finished(t, requires_grad, pin_memory))
 
 
 def scalar_tensor(

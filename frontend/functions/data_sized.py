@@ -16,6 +16,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
 from . import joining, shapes
+from .arguments import into
 from .call import public
 from .creation import arange, beside, ones, zeros
 from .searching import searchsorted
@@ -66,13 +67,13 @@ def nonzero(input: Tensor, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ..
 
 
 @public("nonzero")
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
+def nonzero(input: Tensor, *, as_tuple: bool = False, out: Any = None) -> Any:
     """Positions of the nonzero elements, one a row; or one tensor for each dimension."""
     shape = input.shape or (1,)
     if _is_read(input):
         table = _nonzero(np.atleast_1d(input.detach()._array()))
         if not as_tuple:
-            return beside(table[:, : input.dim()], input)
+            return into(out, beside(table[:, : input.dim()], input))
         found = [beside(line, input) for line in table.T]
     else:
         at, found = places(shapes.reshape(input.detach() != 0, -1)), []
@@ -80,10 +81,10 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
             found.insert(0, at % max(size, 1))
             at = at // max(size, 1)
     if as_tuple:
-        return tuple(found)
+        return into(out, tuple(found))
     if input.dim() == 0:
-        return zeros(found[0].numel(), 0, dtype=dtypes.int64, device=input.device)
-    return joining.stack(found, -1)
+        return into(out, zeros(found[0].numel(), 0, dtype=dtypes.int64, device=input.device))
+    return into(out, joining.stack(found, -1))
 
 
 def _nonzero(array: np.ndarray) -> np.ndarray:

@@ -426,9 +426,11 @@ def _like(a: Node, b: Node) -> tuple[int, ...]:
 
 
 @public("lerp", in_place=True)
-def lerp(input: Tensor, end: Tensor, weight: Number | Tensor) -> Tensor:
+def lerp(
+    input: Tensor, end: Tensor, weight: Number | Tensor, *, out: Tensor | None = None
+) -> Tensor:
     """input + weight * (end - input)."""
-    return record(_lerp, input, end, as_handle(weight, input, wide=True))
+    return into(out, record(_lerp, input, end, as_handle(weight, input, wide=True)))
 
 
 @builder("lerp")
@@ -439,9 +441,11 @@ def _lerp(a: Node, b: Node, weight: Node) -> Node:
 
 
 @public("addcmul", in_place=True)
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+def addcmul(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None
+) -> Tensor:
     """input + value * tensor1 * tensor2."""
-    return record(_addcmul, input, tensor1, tensor2, as_handle(value, input, wide=True))
+    return into(out, record(_addcmul, input, tensor1, tensor2, as_handle(value, input, wide=True)))
 
 
 @builder("addcmul")
@@ -456,14 +460,16 @@ def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
 
 
 @public("addcdiv", in_place=True)
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+def addcdiv(
+    input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None
+) -> Tensor:
     """input + value * tensor1 / tensor2."""
     if not (tensor1.dtype.is_floating_point or tensor2.dtype.is_floating_point):
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported; convert the tensors to floats"
             f"{at_user_line()}"
         )
-    return record(_addcdiv, input, tensor1, tensor2, as_handle(value, input, wide=True))
+    return into(out, record(_addcdiv, input, tensor1, tensor2, as_handle(value, input, wide=True)))
 
 
 @builder("addcdiv")
@@ -473,17 +479,22 @@ def _addcdiv(x: Node, a: Node, b: Node, value: Node) -> Node:
 
 @public("nan_to_num", in_place=True, in_place_function=True)
 def nan_to_num(
-    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+    input: Tensor,
+    nan: float = 0.0,
+    posinf: float | None = None,
+    neginf: float | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """NaN and infinities replaced by finite numbers (by default 0 and the largest finite ones)."""
     if not input.dtype.is_floating_point:
-        return input.clone()
+        return into(out, input.clone())
     import ml_dtypes
 
     largest = float(ml_dtypes.finfo(input.dtype.np).max)
     high = as_handle(largest if posinf is None else float(posinf), input)
     low = as_handle(-largest if neginf is None else float(neginf), input)
-    return record(_nan_to_num, input, as_handle(float(nan), input), high, low)
+    return into(out, record(_nan_to_num, input, as_handle(float(nan), input), high, low))
 
 
 @builder("nan_to_num")
@@ -501,12 +512,18 @@ def isclose(
     input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """|input - other| <= atol + rtol * |other|, elementwise."""
+    if rtol < 0 or atol < 0:
+        raise RuntimeError(
+            f"rtol and atol must be greater than or equal to zero, but got {rtol} and {atol}"
+            f"{at_user_line()}"
+        )
     return record(_isclose, input, other, float(rtol), float(atol), bool(equal_nan))
 
 
 @builder("isclose")
 def _isclose(a: Node, b: Node, rtol: float, atol: float, equal_nan: bool) -> Node:
-    a, b = promoted(a, b)
+    if a.dtype is not b.dtype:
+        raise RuntimeError(f"{a.dtype} did not match {b.dtype}{at_user_line()}")
     equal = ops.eq(a, b)
     if equal_nan and a.dtype.is_floating_point:
         equal = ops.bitwise_or(equal, ops.bitwise_and(ops.isnan(a), ops.isnan(b)))

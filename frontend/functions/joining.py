@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,25 +95,56 @@ def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None)
 
 
 @public("hstack", method=False)
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    parts = [atleast_1d(x) for x in tensors]
-    return cat(parts, 0 if parts[0].dim() == 1 else 1)
+def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    parts = [_line(x) for x in _several("hstack", tensors)]
+    return into(out, cat(parts, 0 if not parts or parts[0].dim() == 1 else 1))
 
 
 @public("vstack", method=False, aliases=("row_stack",))
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    return cat([atleast_2d(x) for x in tensors], 0)
+def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    return into(out, cat([_plane(x) for x in _several("vstack", tensors)], 0))
+
+
+def _each(function: Callable[[Any], Any], tensors: tuple[Any, ...]) -> Any:
+    """The function of a tensor; of several or of a list of tensors, a tuple."""
+    if len(tensors) == 1:
+        (only,) = tensors
+        if isinstance(only, Handle):
+            return function(only)
+        tensors = tuple(only)
+    return tuple([function(each) for each in tensors])
 
 
 @public("atleast_1d", method=False)
-def atleast_1d(x: Tensor) -> Tensor:
-    return reshape(x, 1) if x.dim() == 0 else x
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
+    """Tensors with at least 1 dimension: one, or a tuple of several."""
+    return _each(_line, tensors)
 
 
 @public("atleast_2d", method=False)
-def atleast_2d(x: Tensor) -> Tensor:
-    x = atleast_1d(x)
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
+    """Tensors with at least 2 dimensions: vectors become rows."""
+    return _each(_plane, tensors)
+
+
+@public("atleast_3d", method=False)
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
+    """Tensors with at least 3 dimensions: vectors become rows, matrices get a last dimension."""
+    return _each(_volume, tensors)
+
+
+def _line(x: Any) -> Any:
+    return x if x.dim() else reshape(x, 1)
+
+
+def _plane(x: Any) -> Any:
+    x = _line(x)
     return unsqueeze(x, 0) if x.dim() == 1 else x
+
+
+def _volume(x: Any) -> Any:
+    x = _plane(x)
+    return unsqueeze(x, -1) if x.dim() == 2 else x
 
 
 def _flip(x: Node, dims: tuple[int, ...]) -> Node:
@@ -135,11 +166,15 @@ def flip(
 
 @public("fliplr")
 def fliplr(input: Tensor) -> Tensor:
+    if input.dim() < 2:
+        raise RuntimeError(f"Input must be >= 2-d.{at_user_line()}")
     return flip(input, 1)
 
 
 @public("flipud")
 def flipud(input: Tensor) -> Tensor:
+    if input.dim() < 1:
+        raise RuntimeError(f"Input must be >= 1-d.{at_user_line()}")
     return flip(input, 0)
 
 
@@ -224,15 +259,15 @@ _tril, _triu = _triangle(True), _triangle(False)
 
 
 @public("tril", _tril, in_place=True)
-def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The lower triangle of the last two dimensions; zero elsewhere."""
-    return record(_tril, input, int(diagonal))
+    return into(out, record(_tril, input, int(diagonal)))
 
 
 @public("triu", _triu, in_place=True)
-def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The upper triangle of the last two dimensions; zero elsewhere."""
-    return record(_triu, input, int(diagonal))
+    return into(out, record(_triu, input, int(diagonal)))
 
 
 def _diag(x: Node, offset: int) -> Node:
@@ -244,9 +279,9 @@ def _diag(x: Node, offset: int) -> Node:
 
 
 @public("diag", _diag)
-def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0, *, out: Tensor | None = None) -> Tensor:
     """A vector as a diagonal matrix, or the diagonal of a matrix."""
-    return record(_diag, input, int(diagonal))
+    return into(out, record(_diag, input, int(diagonal)))
 
 
 @public("meshgrid", method=False)
@@ -300,20 +335,14 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     return input[tensor(places)]
 
 
-@public("atleast_3d", method=False)
-def atleast_3d(x: Tensor) -> Tensor:
-    x = atleast_2d(x)
-    return unsqueeze(x, -1) if x.dim() == 2 else x
-
-
 @public("dstack", method=False)
-def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    return cat([atleast_3d(x) for x in tensors], 2)
+def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    return into(out, cat([_volume(x) for x in _several("dstack", tensors)], 2))
 
 
 @public("column_stack", method=False)
-def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    return hstack([reshape(x, -1, 1) if x.dim() <= 1 else x for x in tensors])
+def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
+    return into(out, hstack([reshape(x, -1, 1) if x.dim() <= 1 else x for x in tensors]))
 
 
 @public("hsplit")
@@ -352,7 +381,7 @@ def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices along a diagonal, zeros elsewhere."""
     from .creation import zeros
 
-    blocks = [atleast_2d(x) for x in tensors]
+    blocks = [_plane(x) for x in tensors]
     width = sum(b.shape[1] for b in blocks)
     rows, left = [], 0
     for b in blocks:
@@ -467,12 +496,14 @@ def slice_scatter(
     start: int | None = None,
     end: int | None = None,
     step: int = 1,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A copy with a slice of `dim` replaced by `src`."""
-    out = input.clone()
+    copy = input.clone()
     key = (slice(None),) * (dim % input.dim())
-    out[(*key, slice(start, end, step))] = src
-    return out
+    copy[(*key, slice(start, end, step))] = src
+    return into(out, copy)
 
 
 @public("diagonal_scatter")

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import int64
+from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import broadcast
@@ -133,23 +133,23 @@ def _batches(a: Any, b: Any) -> None:
 
 
 @public("mv", _mv, casts={"cuda": LOWER}, gradient="MvBackward0")
-def mv(input: Tensor, vec: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     _ranks("mv", input, vec, 2, 1)
-    return record(_mv, input, vec)
+    return into(out, record(_mv, input, vec))
 
 
 @public("dot", _dot, casts={"cuda": WIDEST}, gradient="DotBackward0")
-def dot(input: Tensor, other: Tensor) -> Tensor:
+def dot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors."""
     _ranks("dot", input, other, 1, 1)
-    return record(_dot, input, other)
+    return into(out, record(_dot, input, other))
 
 
 @public("outer", aliases=("ger",))
-def outer(input: Tensor, vec2: Tensor) -> Tensor:
+def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The outer product of two vectors."""
     _ranks("outer", input, vec2, 1, 1)
-    return input.unsqueeze(1) * vec2
+    return into(out, input.unsqueeze(1) * vec2)
 
 
 def _with_addend(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
@@ -172,34 +172,56 @@ _addbmm = _with_addend("addbmm", ops.addbmm)
 
 
 def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
+    if not c.dtype.is_floating_point:  # PyTorch truncates the factors of whole numbers
+        beta, alpha = (bool(f) if c.dtype is bool_ else int(f) for f in (beta, alpha))
     factors = (f if f in (0, 1) else as_handle(f, c, wide=True) for f in (beta, alpha))
     return record(build, c, a, b, *factors)
 
 
 @public("addmm", _addmm, in_place=True, casts=LOWER_BEFORE)
 def addmm(
-    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor,
+    mat1: Tensor,
+    mat2: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """beta * input + alpha * mat1 @ mat2."""
     input, mat1, mat2 = lowered(_addmm, input, mat1, mat2)
     _ranks("mm", mat1, mat2, 2, 2)
-    return _added(_addmm, input, mat1, mat2, beta, alpha)
+    return into(out, _added(_addmm, input, mat1, mat2, beta, alpha))
 
 
 @public("baddbmm", _baddbmm, in_place=True, casts=LOWER_BEFORE)
 def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     input, batch1, batch2 = lowered(_baddbmm, input, batch1, batch2)
     _batches(batch1, batch2)
-    return _added(_baddbmm, input, batch1, batch2, beta, alpha)
+    return into(out, _added(_baddbmm, input, batch1, batch2, beta, alpha))
 
 
 @public("addmv", _addmv, in_place=True, casts={"cuda": LOWER_BEFORE}, in_place_function=True)
-def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addmv(
+    input: Tensor,
+    mat: Tensor,
+    vec: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
+) -> Tensor:
     input, mat, vec = lowered(_addmv, input, mat, vec)
     _ranks("mv", mat, vec, 2, 1)
-    return _added(_addmv, input, mat, vec, beta, alpha)
+    return into(out, _added(_addmv, input, mat, vec, beta, alpha))
 
 
 def _einsum(*args: Any) -> Node:
@@ -366,7 +388,13 @@ def _tensordot(a: Node, b: Node, equation: str) -> Node:
 
 
 @public("tensordot", _tensordot, method=False, casts={"cuda": WIDEST})
-def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2) -> Tensor:
+def tensordot(
+    a: Tensor,
+    b: Tensor,
+    dims: int | Sequence[Sequence[int]] | Tensor = 2,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Sum of products over the given dimensions of `a` and `b`."""
     first: Any
     second: Any
@@ -379,19 +407,19 @@ def tensordot(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor
     t = list(letters[a.dim() : a.dim() + b.dim()])
     for i, j in zip(first, second, strict=True):
         t[j % b.dim()] = s[i % a.dim()]
-    out = [c for c in s if c not in t] + [c for c in t if c not in s]
-    return record(_tensordot, a, b, f"{''.join(s)},{''.join(t)}->{''.join(out)}")
+    kept = [c for c in s if c not in t] + [c for c in t if c not in s]
+    return into(out, record(_tensordot, a, b, f"{''.join(s)},{''.join(t)}->{''.join(kept)}"))
 
 
 # ---- matrices made of others -----------------------------------------------------------------
 
 
 @public("inner")
-def inner(input: Tensor, other: Tensor) -> Tensor:
+def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Sums of products over the last dimensions."""
     if not input.dim() or not other.dim():
-        return input * other
-    return tensordot(input, other, ([-1], [-1]))
+        return into(out, input * other)
+    return into(out, tensordot(input, other, ([-1], [-1])))
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
@@ -410,7 +438,7 @@ def trace(input: Tensor) -> Tensor:
 
 
 @public("kron")
-def kron(input: Tensor, other: Tensor) -> Tensor:
+def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker's product: each element of `input` times all of `other`."""
     rank = max(input.dim(), other.dim())
     a = input.reshape((1,) * (rank - input.dim()) + tuple(input.shape))
@@ -418,11 +446,13 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     wide = a.reshape([s for n in a.shape for s in (n, 1)]) * b.reshape(
         [s for n in b.shape for s in (1, n)]
     )
-    return wide.reshape([m * n for m, n in zip(a.shape, b.shape, strict=True)])
+    return into(out, wide.reshape([m * n for m, n in zip(a.shape, b.shape, strict=True)]))
 
 
 @public("cross")
-def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+def cross(
+    input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """The vector product along `dim`, by default the first dimension of size 3."""
     shape = broadcast(input.shape, other.shape)
     if dim is None:
@@ -434,7 +464,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         )
     axis = dim % len(shape)
     a, b = input.expand(shape), other.expand(shape)
-    return a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis)
+    return into(out, a.roll(-1, axis) * b.roll(-2, axis) - a.roll(-2, axis) * b.roll(-1, axis))
 
 
 @public("cdist", method=False)
@@ -460,26 +490,40 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
 
 @public("vdot")
-def vdot(input: Tensor, other: Tensor) -> Tensor:
-    return dot(input, other)
+def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
+    return into(out, dot(input, other))
 
 
 @public("addr", _addr, in_place=True, casts={"cuda": LOWER_BEFORE})
-def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addr(
+    input: Tensor,
+    vec1: Tensor,
+    vec2: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
+) -> Tensor:
     """beta * input + alpha * vec1 vec2^T."""
     input, vec1, vec2 = lowered(_addr, input, vec1, vec2)
     _ranks("outer", vec1, vec2, 1, 1)
-    return _added(_addr, input, vec1, vec2, beta, alpha)
+    return into(out, _added(_addr, input, vec1, vec2, beta, alpha))
 
 
 @public("addbmm", _addbmm, in_place=True, casts=LOWER_BEFORE)
 def addbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+    input: Tensor,
+    batch1: Tensor,
+    batch2: Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
 ) -> Tensor:
     """beta * input + alpha * (the sum of a batch of products)."""
     input, batch1, batch2 = lowered(_addbmm, input, batch1, batch2)
     _batches(batch1, batch2)
-    return _added(_addbmm, input, batch1, batch2, beta, alpha)
+    return into(out, _added(_addbmm, input, batch1, batch2, beta, alpha))
 
 
 @public("chain_matmul", method=False)

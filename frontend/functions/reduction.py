@@ -100,12 +100,13 @@ def prod(
     keepdim: bool = False,
     *,
     dtype: DType | None = None,
+    out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
     """Product over `dim` (all by default). Integers and bools are multiplied as int64."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return record(_prod, input, _hashable(dim), bool(keepdim), dtype)
+    return into(out, record(_prod, input, _hashable(dim), bool(keepdim), dtype))
 
 
 def _mean(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
@@ -171,12 +172,13 @@ def var(
     keepdim: bool = False,
     *,
     correction: float | None = None,
+    out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
     """Variance over `dim`, divided by N - correction (1 by default)."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return _spread(input, dim, unbiased, correction, keepdim, False)
+    return into(out, _spread(input, dim, unbiased, correction, keepdim, False))
 
 
 @public("std")
@@ -187,12 +189,13 @@ def std(
     keepdim: bool = False,
     *,
     correction: float | None = None,
+    out: Tensor | None = None,
     **named: Any,
 ) -> Tensor:
     """Standard deviation over `dim`: the root of `var`."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return _spread(input, dim, unbiased, correction, keepdim, True)
+    return into(out, _spread(input, dim, unbiased, correction, keepdim, True))
 
 
 @public("var_mean", method=False)
@@ -204,6 +207,8 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
+    if isinstance(dim, bool):  # var_mean(x, unbiased)
+        dim, unbiased = None, dim
     return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -216,6 +221,8 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:
+    if isinstance(dim, bool):  # std_mean(x, unbiased)
+        dim, unbiased = None, dim
     return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
 
 
@@ -230,19 +237,27 @@ def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
 
 
 @public("amax", _amax)
-def amax(input: Tensor, dim: Dim = (), keepdim: bool = False, **named: Any) -> Tensor:
+def amax(
+    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None, **named: Any
+) -> Tensor:
     """Largest element over `dim`; ties share the gradient evenly."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return record(_amax, input, _hashable(dim), bool(keepdim))
+    if dim is None or dim == ():
+        _some("amax", input)
+    return into(out, record(_amax, input, _hashable(dim), bool(keepdim)))
 
 
 @public("amin", _amin)
-def amin(input: Tensor, dim: Dim = (), keepdim: bool = False, **named: Any) -> Tensor:
+def amin(
+    input: Tensor, dim: Dim = (), keepdim: bool = False, *, out: Tensor | None = None, **named: Any
+) -> Tensor:
     """Smallest element over `dim`; ties share the gradient evenly."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return record(_amin, input, _hashable(dim), bool(keepdim))
+    if dim is None or dim == ():
+        _some("amin", input)
+    return into(out, record(_amin, input, _hashable(dim), bool(keepdim)))
 
 
 def _arg(op: Any) -> Any:
@@ -261,19 +276,37 @@ _argmax, _argmin = _arg(ops.argmax), _arg(ops.argmin)
 
 
 @public("argmax", _argmax)
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, **named: Any) -> Tensor:
+def argmax(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
+    **named: Any,
+) -> Tensor:
     """Position of the first largest element, along `dim` or in the flattened input."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
+    return into(
+        out, record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
+    )
 
 
 @public("argmin", _argmin)
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, **named: Any) -> Tensor:
+def argmin(
+    input: Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
+    **named: Any,
+) -> Tensor:
     """Position of the first smallest element, along `dim` or in the flattened input."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
+    return into(
+        out, record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
+    )
 
 
 def _extremum_along(arg: Any) -> Any:
@@ -323,16 +356,19 @@ def max(
     keepdim: bool = False,
     *,
     other: Tensor | None = None,
+    out: Any = None,
     **named: Any,
 ) -> Any:
     """max(x): the largest element. max(x, dim): (values, indices). max(x, y): elementwise."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
-        return maximum(input, dim if other is None else other)  # type: ignore[arg-type]
+        return into(out, maximum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
-        return record(_amax, _some("max", input), None, False)
-    return return_types.max(*record(_max_along, input, operator.index(dim), bool(keepdim)))
+        return into(out, record(_amax, _some("max", input), None, False))
+    return into(
+        out, return_types.max(*record(_max_along, input, operator.index(dim), bool(keepdim)))
+    )
 
 
 @overload
@@ -358,23 +394,35 @@ def min(
     keepdim: bool = False,
     *,
     other: Tensor | None = None,
+    out: Any = None,
     **named: Any,
 ) -> Any:
     """min(x): the smallest element. min(x, dim): (values, indices). min(x, y): elementwise."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
-        return minimum(input, dim if other is None else other)  # type: ignore[arg-type]
+        return into(out, minimum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
-        return record(_amin, _some("min", input), None, False)
-    return return_types.min(*record(_min_along, input, operator.index(dim), bool(keepdim)))
+        return into(out, record(_amin, _some("min", input), None, False))
+    return into(
+        out, return_types.min(*record(_min_along, input, operator.index(dim), bool(keepdim)))
+    )
 
 
 @public("aminmax")
-def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Bounds:
-    return return_types.aminmax(
-        amin(input, () if dim is None else dim, keepdim),
-        amax(input, () if dim is None else dim, keepdim),
+def aminmax(
+    input: Tensor,
+    *,
+    dim: int | None = None,
+    keepdim: bool = False,
+    out: Sequence[Tensor] | None = None,
+) -> Bounds:
+    return into(
+        out,
+        return_types.aminmax(
+            amin(input, () if dim is None else dim, keepdim),
+            amax(input, () if dim is None else dim, keepdim),
+        ),
     )
 
 
@@ -391,19 +439,33 @@ _any, _all = _truth_over(ops.any), _truth_over(ops.all)
 
 
 @public("any", _any)
-def any(input: Tensor, dim: Dim = None, keepdim: bool = False, **named: Any) -> Tensor:
+def any(
+    input: Tensor,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
+    **named: Any,
+) -> Tensor:
     """Whether some element over `dim` is nonzero."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return record(_any, input, _hashable(dim), bool(keepdim))
+    return into(out, record(_any, input, _hashable(dim), bool(keepdim)))
 
 
 @public("all", _all)
-def all(input: Tensor, dim: Dim = None, keepdim: bool = False, **named: Any) -> Tensor:
+def all(
+    input: Tensor,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
+    **named: Any,
+) -> Tensor:
     """Whether every element over `dim` is nonzero."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return record(_all, input, _hashable(dim), bool(keepdim))
+    return into(out, record(_all, input, _hashable(dim), bool(keepdim)))
 
 
 def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
@@ -413,11 +475,13 @@ def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
 
 
 @public("logsumexp", _logsumexp, casts=ON_A_GPU)
-def logsumexp(input: Tensor, dim: Dim, keepdim: bool = False, **named: Any) -> Tensor:
+def logsumexp(
+    input: Tensor, dim: Dim, keepdim: bool = False, *, out: Tensor | None = None, **named: Any
+) -> Tensor:
     """log(sum(exp(input))) over `dim`, without overflow."""
     if named:
         dim, keepdim = _numpys(named, dim, keepdim)
-    return record(_logsumexp, input, _hashable(dim), bool(keepdim))
+    return into(out, record(_logsumexp, input, _hashable(dim), bool(keepdim)))
 
 
 def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
@@ -446,11 +510,16 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
 
 @public("norm", _norm, casts=ON_A_GPU, gradient="LinalgVectorNormBackward0")
 def norm(
-    input: Tensor, p: float | str | None = "fro", dim: Dim = None, keepdim: bool = False
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The p-norm of the elements over `dim`; 'fro' is 2."""
     power = 2.0 if p in ("fro", None) else float(p)
-    return record(_norm, input, power, _hashable(dim), bool(keepdim))
+    return into(out, record(_norm, input, power, _hashable(dim), bool(keepdim)))
 
 
 @public("count_nonzero")
@@ -461,15 +530,25 @@ def count_nonzero(input: Tensor, dim: Dim = None) -> Tensor:
 
 @public("nansum")
 def nansum(
-    input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None
+    input: Tensor,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Sum over `dim` that takes NaN for zero."""
-    return sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype)
+    return into(out, sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype))
 
 
 @public("nanmean")
 def nanmean(
-    input: Tensor, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None
+    input: Tensor,
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Mean of the elements that aren't NaN."""
     if not input.dtype.is_floating_point:
@@ -478,7 +557,7 @@ def nanmean(
             f"{at_user_line()}"
         )
     count = sum(~input.isnan(), dim, keepdim)
-    return nansum(input, dim, keepdim, dtype=dtype) / count
+    return into(out, nansum(input, dim, keepdim, dtype=dtype) / count)
 
 
 @public("dist")
@@ -495,19 +574,70 @@ def cov(
     fweights: Tensor | None = None,
     aweights: Tensor | None = None,
 ) -> Tensor:
-    """The covariance matrix of variables in rows, observed in columns."""
-    if fweights is not None or aweights is not None:
-        raise NotImplementedError(f"cov: weights are not implemented{at_user_line()}")
-    x = input.reshape(1, -1) if input.dim() < 2 else input
-    x = x if x.dtype.is_floating_point else x.float()
-    centered = x - x.mean(1, keepdim=True)
-    freedom = x.shape[1] - correction
-    return (centered @ centered.t() / (freedom if freedom > 0 else 0)).squeeze()
+    """The covariance matrix of variables in rows, observed in columns.
+
+    fweights: how often each observation was made, integers. aweights: the weight of each
+    observation, floats. Both are 1-d.
+    """
+    if input.dim() > 2:
+        raise RuntimeError(
+            "cov(): expected input to have two or fewer dimensions but got an input with "
+            f"{input.dim()} dimensions{at_user_line()}"
+        )
+    x: Any = input.reshape(1, -1) if input.dim() < 2 else input
+    if not x.dtype.is_floating_point:
+        x = x * 1.0
+    weight: Any = None
+    for name, given, floats in (("fweights", fweights, False), ("aweights", aweights, True)):
+        if given is None:
+            continue
+        _check_weights(name, given, x.shape[1], floats)
+        weight = given if weight is None else weight * given
+    if weight is None:
+        total: Any = x.shape[1]
+        centered = x - x.mean(1, keepdim=True)
+        weighted = centered
+        freedom: Any = total - correction
+        freedom = freedom if freedom > 0 else 0
+    else:
+        total = weight.sum()
+        centered = x - (x * weight).sum(1, keepdim=True) / total
+        weighted = centered * weight
+        # By reliability weights the correction counts in proportion to their squares.
+        taken = (weight * aweights).sum() / total if aweights is not None else 1
+        freedom = (total - correction * taken).clamp(min=0)
+    return (weighted @ centered.t() / freedom).squeeze()
+
+
+def _check_weights(name: str, weights: Any, count: int, floats: bool) -> None:
+    if weights.dim() > 1:
+        raise RuntimeError(
+            f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
+            f"{weights.dim()} dimensions{at_user_line()}"
+        )
+    if weights.dtype.is_floating_point is not floats:
+        kind = "floating point" if floats else "integral"
+        raise RuntimeError(
+            f"cov(): expected {name} to have {kind} dtype but got {name} with {weights.dtype} "
+            f"dtype{at_user_line()}"
+        )
+    if weights.numel() != count:
+        raise RuntimeError(
+            f"cov(): expected {name} to have the same numel as there are observations in the "
+            f"input but got {weights.numel()} != {count}{at_user_line()}"
+        )
+    if weights.numel() and bool((weights < 0).any().item()):
+        raise RuntimeError(f"cov(): {name} cannot be negative{at_user_line()}")
 
 
 @public("corrcoef")
 def corrcoef(input: Tensor) -> Tensor:
     """The matrix of correlations of variables in rows, observed in columns."""
+    if input.dim() > 2:
+        raise RuntimeError(
+            "corrcoef(): expected input to have two or fewer dimensions but got an input with "
+            f"{input.dim()} dimensions{at_user_line()}"
+        )
     c = cov(input)
     if c.dim() == 0:
         return c / c

@@ -19,7 +19,8 @@ from tilewright.ir.node import Node
 from .. import devices as device_module
 from .. import recording
 from ..recording import Handle, record
-from .arguments import sizes
+from ..recording.builders import builder
+from .arguments import into, sizes
 from .call import public
 from .creation import finished
 from .generator import (
@@ -88,6 +89,7 @@ def rand(
     *args: int | Sequence[int],
     size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
+    out: Tensor | None = None,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
@@ -97,8 +99,11 @@ def rand(
     """Uniform numbers in [0, 1), of shape `size`."""
     shape, dtype = _size("rand", args, size), _float_dtype("rand", dtype)
     where = device_module.resolve(device)
-    return finished(
-        record(ops.uniform, *draw(generator, where), shape, dtype), requires_grad, pin_memory
+    return into(
+        out,
+        finished(
+            record(ops.uniform, *draw(generator, where), shape, dtype), requires_grad, pin_memory
+        ),
     )
 
 
@@ -107,6 +112,7 @@ def randn(
     *args: int | Sequence[int],
     size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
+    out: Tensor | None = None,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
@@ -116,8 +122,13 @@ def randn(
     """Standard normal numbers, of shape `size`."""
     shape, dtype = _size("randn", args, size), _float_dtype("randn", dtype)
     where = device_module.resolve(device)
-    return finished(
-        record(ops.normal, *two_draws(generator, where), shape, dtype), requires_grad, pin_memory
+    return into(
+        out,
+        finished(
+            record(ops.normal, *two_draws(generator, where), shape, dtype),
+            requires_grad,
+            pin_memory,
+        ),
     )
 
 
@@ -128,6 +139,7 @@ def randint(
     high: int | None = None,
     size: int | Sequence[int] | None = None,
     generator: Generator | None = None,
+    out: Tensor | None = None,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
@@ -158,7 +170,7 @@ def randint(
     t = record(
         ops.randint, seed_, offset, low, high, shape, recording.named_dtype(dtype, dtypes.int64)
     )
-    return finished(t, requires_grad, pin_memory)
+    return into(out, finished(t, requires_grad, pin_memory))
 
 
 def _randperm(seed: Node, offset: Node, n: int, dtype: DType) -> Node:
@@ -170,6 +182,7 @@ def randperm(
     n: int,
     *,
     generator: Generator | None = None,
+    out: Tensor | None = None,
     dtype: DType | None = None,
     device: DeviceLike | None = None,
     requires_grad: bool = False,
@@ -179,10 +192,13 @@ def randperm(
     if n < 0:
         raise RuntimeError(f"n must be non-negative, got {n}{at_user_line()}")
     seed_, offset = draw(generator, device_module.resolve(device))
-    return finished(
-        record(_randperm, seed_, offset, int(n), recording.named_dtype(dtype, dtypes.int64)),
-        requires_grad,
-        pin_memory,
+    return into(
+        out,
+        finished(
+            record(_randperm, seed_, offset, int(n), recording.named_dtype(dtype, dtypes.int64)),
+            requires_grad,
+            pin_memory,
+        ),
     )
 
 
@@ -242,8 +258,6 @@ def bernoulli(
     out: Tensor | None = None,
 ) -> Tensor:
     """1 with the probability in each element of `input` (or `p` everywhere), else 0."""
-    from .arguments import into
-
     shape, dtype, where = input._meta()
     seed_, offset = draw(generator, where)
     if p is None:
@@ -276,14 +290,13 @@ def normal(
     device: DeviceLike | None = None,
     requires_grad: bool = False,
     out: Tensor | None = None,
+    **_: Any,
 ) -> Tensor:
     """Normal numbers of the given means and standard deviations, tensors or numbers.
 
     The result has shape `size`, or the shape to which the tensors broadcast.
     """
     from tilewright.ir.shape import broadcast
-
-    from .arguments import into
 
     tensors: list[Any] = [v for v in (mean, std) if isinstance(v, Handle)]
     if isinstance(std, (int, float)) and std < 0:
@@ -353,8 +366,6 @@ def multinomial(
     out: Tensor | None = None,
 ) -> Tensor:
     """`num_samples` class indices drawn from each row of weights (which need not sum to one)."""
-    from .arguments import into
-
     if input.dim() not in (1, 2) or not input.dtype.is_floating_point:
         raise RuntimeError(
             "multinomial: expected weights in a float tensor of 1 or 2 dimensions, got "
@@ -474,43 +485,65 @@ def bernoulli_(
     return self
 
 
-def _transformed(name: str, transform: Callable[..., Node]) -> Callable[..., Any]:
-    """An in-place method that fills with `transform` of uniform numbers in [0, 1)."""
+def _transformed(name: str, transform: Callable[..., Node]) -> Callable[..., Node]:
+    """A builder of `transform` of uniform numbers in [0, 1)."""
 
+    @builder(name)
     def build(seed: Node, offset: Node, *args: Any) -> Node:
         shape, dtype, *parameters = args
         wide = dtypes.accumulator(dtype) if dtype.is_floating_point else dtypes.float32
         return to(transform(ops.uniform(seed, offset, shape, wide), *parameters), dtype)
 
-    def method(self: Tensor, *parameters: float, generator: Generator | None = None) -> Tensor:
-        return _fill(self, build, generator, *map(float, parameters or (1.0,)))
-
-    method.__name__, method.__doc__ = name, transform.__doc__
-    return method
+    return build
 
 
-def _exponential(u: Node, rate: float) -> Node:
-    """Fill with exponential numbers of the given rate (lambd)."""
-    return -ops.log1p(-u) / rate
+def _check_positive(name: str, what: str, value: float) -> None:
+    if not value > 0:
+        raise RuntimeError(f"{name} expects {what} > 0.0, but found {what}={value}{at_user_line()}")
 
 
-def _geometric(u: Node, p: float) -> Node:
-    """Fill with geometric numbers: counts of trials of probability p up to the first success."""
+_exponential = _transformed("exponential_", lambda u, rate: -ops.log1p(-u) / rate)
+
+
+@public("exponential_", function=False)
+def exponential_(self: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Fill with exponential numbers of the rate `lambd`."""
+    _require_float("exponential_", self)
+    _check_positive("exponential_", "lambda", lambd)
+    return _fill(self, _exponential, generator, float(lambd))
+
+
+def _trials(u: Node, p: float) -> Node:
     if p >= 1:
         return ops.full_like(u, 1)
     # u = 0 would give 0 trials.
     return ops.maximum(ops.ceil(ops.log1p(-u) / math.log1p(-p)), ops.full_like(u, 1))
 
 
-def _cauchy(u: Node, *parameters: float) -> Node:
+_geometric = _transformed("geometric_", _trials)
+
+
+@public("geometric_", function=False)
+def geometric_(self: Tensor, p: float, *, generator: Generator | None = None) -> Tensor:
+    """Fill with geometric numbers: counts of trials of probability p up to the first success."""
+    if not 0 < p < 1:
+        raise RuntimeError(f"geometric_ expects p to be in (0, 1), but got p={p}{at_user_line()}")
+    return _fill(self, _geometric, generator, float(p))
+
+
+_cauchy = _transformed(
+    "cauchy_", lambda u, median, sigma: ops.tan((u - 0.5) * math.pi) * sigma + median
+)
+
+
+@public("cauchy_", function=False)
+def cauchy_(
+    self: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     """Fill with Cauchy numbers of the given median and scale."""
-    median, sigma = parameters if len(parameters) == 2 else (0.0, 1.0)
-    return ops.tan((u - 0.5) * math.pi) * sigma + median
-
-
-exponential_ = public("exponential_", function=False)(_transformed("exponential_", _exponential))
-geometric_ = public("geometric_", function=False)(_transformed("geometric_", _geometric))
-cauchy_ = public("cauchy_", function=False)(_transformed("cauchy_", _cauchy))
+    _require_float("cauchy_", self)
+    _check_positive("cauchy_", "sigma", sigma)
+    return _fill(self, _cauchy, generator, float(median), float(sigma))
 
 
 @public("log_normal_", function=False)
@@ -518,5 +551,6 @@ def log_normal_(
     self: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
 ) -> Tensor:
     """Fill with exp of normal numbers of the given mean and standard deviation."""
+    _check_positive("log_normal_", "std", std)
     with recording.grad_mode(False):
         return normal_(self, mean, std, generator=generator).exp_()

@@ -14,7 +14,7 @@ from tilewright.ir.node import Node
 
 from ..recording import Handle, record
 from . import joining, shapes
-from .arguments import as_handle
+from .arguments import as_handle, into
 from .call import public
 from .creation import beside, ones, zeros
 from .promotion import promoted, to
@@ -53,7 +53,9 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
 
 
 @public("histc")
-def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+def histc(
+    input: Tensor, bins: int = 100, min: float = 0, max: float = 0, *, out: Tensor | None = None
+) -> Tensor:
     """Counts of elements in `bins` equal bins from `min` to `max`, or over the data if these are
     equal."""
     if bins <= 0:
@@ -75,7 +77,9 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     # One more bin, for elements outside all others.
     place = place.masked_fill(~((x >= low) & (x <= high)), bins)
     counts = zeros(bins + 1, dtype=dtypes.int64, device=input.device)
-    return counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins].to(input.dtype)
+    return into(
+        out, counts.scatter_add(0, place, counts.new_ones(place.shape))[:bins].to(input.dtype)
+    )
 
 
 def _insertion(lines: Node, values: Node, right: bool, kind: dtypes.DType) -> Node:
@@ -92,6 +96,7 @@ def searchsorted(
     right: bool = False,
     side: str | None = None,
     sorter: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Positions at which values would be inserted in the sorted last dimension."""
     if sorter is not None and sorter.shape != sorted_sequence.shape:
@@ -108,15 +113,20 @@ def searchsorted(
         )
     kind = dtypes.int32 if out_int32 else dtypes.int64
     values = as_handle(input, lines).detach()
-    return record(_insertion, lines.detach(), values, right or side == "right", kind)
+    return into(out, record(_insertion, lines.detach(), values, right or side == "right", kind))
 
 
 @public("bucketize", method=False)
 def bucketize(
-    input: Number | Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+    input: Number | Tensor,
+    boundaries: Tensor,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The bucket of each element between sorted `boundaries`."""
-    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+    return into(out, searchsorted(boundaries, input, out_int32=out_int32, right=right))
 
 
 def _isin(x: Node, tests: Node, invert: bool) -> Node:
@@ -134,7 +144,10 @@ def isin(
     *,
     assume_unique: bool = False,
     invert: bool = False,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Whether each element is among `test_elements`."""
     like = elements if isinstance(elements, Handle) else test_elements
-    return record(_isin, as_handle(elements, like), as_handle(test_elements, like), bool(invert))
+    return into(
+        out, record(_isin, as_handle(elements, like), as_handle(test_elements, like), bool(invert))
+    )

@@ -322,7 +322,7 @@ def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Te
     return view(input, views.DIAGONAL, int(offset), a, b)
 
 
-@public("as_strided")
+@public("as_strided", in_place=becoming, in_place_function=True)
 @cached_view
 def as_strided(
     input: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
@@ -445,6 +445,6 @@ def _sum_to(x: Node, shape: tuple[int, ...]) -> Node:
         raise RuntimeError(
             f"size {{{list(shape)}}} is not expandable to size {{{list(x.shape)}}}.{at_user_line()}"
         )
-    if x.shape != shape and not x.dtype.is_floating_point:
+    if (x.shape != shape or not shape) and not x.dtype.is_floating_point:
         x = ops.cast(x, int64)
     return ops.sum_to(x, shape)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from tilewright.ir import dtype as dtypes
@@ -78,17 +79,17 @@ _cummax, _cummin = _running(ops.cummax_index), _running(ops.cummin_index)
 @public(
     "cummax", _cummax, unexportable=without_operator(REGISTRY["cummax"], REGISTRY["cummax_index"])
 )
-def cummax(input: Tensor, dim: int) -> Indexed:
+def cummax(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> Indexed:
     """The largest element so far along `dim`, and its position."""
-    return return_types.cummax(*record(_cummax, input, operator.index(dim)))
+    return into(out, return_types.cummax(*record(_cummax, input, operator.index(dim))))
 
 
 @public(
     "cummin", _cummin, unexportable=without_operator(REGISTRY["cummin"], REGISTRY["cummin_index"])
 )
-def cummin(input: Tensor, dim: int) -> Indexed:
+def cummin(input: Tensor, dim: int, *, out: Sequence[Tensor] | None = None) -> Indexed:
     """The smallest element so far along `dim`, and its position."""
-    return return_types.cummin(*record(_cummin, input, operator.index(dim)))
+    return into(out, return_types.cummin(*record(_cummin, input, operator.index(dim))))
 
 
 def _logcumsumexp(x: Node, dim: int) -> Node:
@@ -96,9 +97,9 @@ def _logcumsumexp(x: Node, dim: int) -> Node:
 
 
 @public("logcumsumexp", _logcumsumexp, unexportable=without_operator(REGISTRY["logcumsumexp"]))
-def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+def logcumsumexp(input: Tensor, dim: int, *, out: Tensor | None = None) -> Tensor:
     """log of the running sums of exp; no term is lost beside a larger one that comes later."""
-    return record(_logcumsumexp, input, operator.index(dim))
+    return into(out, record(_logcumsumexp, input, operator.index(dim)))
 
 
 @public("diff")
@@ -108,10 +109,16 @@ def diff(
     dim: int = -1,
     prepend: Tensor | None = None,
     append: Tensor | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The n-th differences of neighbours along `dim`."""
     if not input.dim():
         raise RuntimeError(f"diff expects input to be at least one-dimensional{at_user_line()}")
+    if n < 0:
+        raise RuntimeError(f"order must be non-negative but got {n}{at_user_line()}")
+    if not n:
+        return into(out, input.clone())
     parts = [p for p in (prepend, input, append) if p is not None]
     x = joining.cat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):
@@ -121,7 +128,7 @@ def diff(
             x.narrow(dim, 0, max(size - 1, 0)),
         )
         x = high ^ low if x.dtype is dtypes.bool_ else high - low
-    return x
+    return into(out, x)
 
 
 # ---- sorting ---------------------------------------------------------------------------------
@@ -139,21 +146,37 @@ def _sort(x: Node, dim: int, descending: bool) -> tuple[Node, Node]:
 
 
 @public("sort", _sort)
-def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Indexed:
+def sort(
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = False,
+    *,
+    out: Sequence[Tensor] | None = None,
+) -> Indexed:
     """The elements along `dim` in order, and the positions they had. Equal elements keep their
     order."""
-    return return_types.sort(*record(_sort, input, operator.index(dim), bool(descending)))
+    return into(
+        out, return_types.sort(*record(_sort, input, operator.index(dim), bool(descending)))
+    )
 
 
 @public("argsort")
-def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+def argsort(
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    stable: bool = False,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """The positions that sort the elements along `dim`."""
-    return record(_sort, input, operator.index(dim), bool(descending))[1]
+    return into(out, record(_sort, input, operator.index(dim), bool(descending))[1])
 
 
 @public("msort")
-def msort(input: Tensor) -> Tensor:
-    return sort(input, 0).values
+def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    return into(out, sort(input, 0).values)
 
 
 def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
@@ -169,11 +192,20 @@ def _topk(x: Node, k: int, dim: int, largest: bool) -> tuple[Node, Node]:
 
 @public("topk", _topk)
 def topk(
-    input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: Sequence[Tensor] | None = None,
 ) -> Indexed:
     """The k largest (or smallest) elements along `dim`, in order, and their positions."""
-    return return_types.topk(
-        *record(_topk, input, operator.index(k), operator.index(dim), bool(largest))
+    return into(
+        out,
+        return_types.topk(
+            *record(_topk, input, operator.index(k), operator.index(dim), bool(largest))
+        ),
     )
 
 
@@ -197,10 +229,20 @@ def _dropped(values: Node, index: Node, axis: int, keepdim: bool) -> tuple[Node,
 
 
 @public("kthvalue", _kthvalue)
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Indexed:
+def kthvalue(
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    keepdim: bool = False,
+    *,
+    out: Sequence[Tensor] | None = None,
+) -> Indexed:
     """The k-th smallest element along `dim`, counted from 1, and its position."""
-    return return_types.kthvalue(
-        *record(_kthvalue, input, operator.index(k), operator.index(dim), bool(keepdim))
+    return into(
+        out,
+        return_types.kthvalue(
+            *record(_kthvalue, input, operator.index(k), operator.index(dim), bool(keepdim))
+        ),
     )
 
 
@@ -242,12 +284,14 @@ def median(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
 
 
 @public("median", _median)
-def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """The lower median of all elements; or along `dim`, with its position. NaN if any element is
     NaN."""
     if dim is None:
-        return record(_median, input, None, False, False)[0]
-    return return_types.median(*record(_median, input, operator.index(dim), bool(keepdim), False))
+        return into(out, record(_median, input, None, False, False)[0])
+    return into(
+        out, return_types.median(*record(_median, input, operator.index(dim), bool(keepdim), False))
+    )
 
 
 @overload
@@ -259,11 +303,16 @@ def nanmedian(input: Tensor, dim: int, keepdim: bool = False) -> Indexed: ...
 
 
 @public("nanmedian")
-def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Any = None
+) -> Any:
     """The `median` of the elements that aren't NaN."""
     if dim is None:
-        return record(_median, input, None, False, True)[0]
-    return return_types.nanmedian(*record(_median, input, operator.index(dim), bool(keepdim), True))
+        return into(out, record(_median, input, None, False, True)[0])
+    return into(
+        out,
+        return_types.nanmedian(*record(_median, input, operator.index(dim), bool(keepdim), True)),
+    )
 
 
 def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
@@ -289,9 +338,11 @@ def _mode(x: Node, dim: int, keepdim: bool) -> tuple[Node, Node]:
 
 
 @public("mode", _mode)
-def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Indexed:
+def mode(
+    input: Tensor, dim: int = -1, keepdim: bool = False, *, out: Sequence[Tensor] | None = None
+) -> Indexed:
     """The smallest of the most frequent elements along `dim`, and its last position."""
-    return return_types.mode(*record(_mode, input, operator.index(dim), bool(keepdim)))
+    return into(out, return_types.mode(*record(_mode, input, operator.index(dim), bool(keepdim))))
 
 
 @public("quantile")
@@ -302,29 +353,66 @@ def quantile(
     keepdim: bool = False,
     *,
     interpolation: str = "linear",
+    out: Tensor | None = None,
 ) -> Tensor:
-    """The q-quantiles of all elements, or along `dim`; several for a 1-d q come first."""
+    """The q-quantiles of all elements, or along `dim`; several for a 1-d q come first.
+
+    interpolation: 'linear', 'lower', 'higher', 'nearest' or 'midpoint', between the two nearest
+        elements. NaN if any element is NaN.
+    """
+    return into(out, _quantile("quantile", input, q, dim, keepdim, interpolation))
+
+
+@public("nanquantile")
+def nanquantile(
+    input: Tensor,
+    q: float | Tensor,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+    out: Tensor | None = None,
+) -> Tensor:
+    """The `quantile` of the elements that aren't NaN."""
+    return into(out, _quantile("nanquantile", input, q, dim, keepdim, interpolation))
+
+
+def _quantile(name: str, input: Any, q: Any, dim: Any, keepdim: bool, interpolation: str) -> Any:
     if interpolation not in ("linear", "lower", "higher", "nearest", "midpoint"):
-        raise RuntimeError(f"quantile(): unknown interpolation {interpolation!r}{at_user_line()}")
+        raise RuntimeError(
+            f"{name}() interpolation must be one of linear, lower, higher, midpoint or nearest, "
+            f"but got {interpolation}{at_user_line()}"
+        )
     if input.dtype not in (dtypes.float32, dtypes.float64):
         raise RuntimeError(
-            f"quantile() input tensor must be either float or double dtype{at_user_line()}"
+            f"{name}() input tensor must be either float or double dtype{at_user_line()}"
         )
     if not input.numel():
-        raise RuntimeError(f"quantile() input tensor must be non-empty{at_user_line()}")
+        raise RuntimeError(f"{name}() input tensor must be non-empty{at_user_line()}")
     if not isinstance(q, (Handle, int, float)):
         raise TypeError(
-            f"quantile(): argument 'q' must be a float or a Tensor, not {type(q).__name__}"
+            f"{name}(): argument 'q' must be a float or a Tensor, not {type(q).__name__}"
             f"{at_user_line()}"
         )
     if not isinstance(q, Handle) and not 0 <= q <= 1:
-        raise RuntimeError(f"quantile() q must be in the range [0, 1] but got {q}{at_user_line()}")
-    shape = input.shape
-    x = input.reshape(-1) if dim is None else input
-    axis = normalize_axis(0 if dim is None else dim, x.dim())
-    fractions = q if isinstance(q, Handle) else as_handle(float(q), input)
-    ranks = fractions.to(input.dtype).reshape(-1) * (x.shape[axis] - 1)
-    values = sort(x, axis).values
+        raise RuntimeError(f"{name}() q must be in the range [0, 1] but got {q}{at_user_line()}")
+    fractions: Any = q if isinstance(q, Handle) else as_handle(float(q), input)
+    if fractions.dim() > 1:
+        raise RuntimeError(f"{name}() q must be a scalar or 1D tensor{at_user_line()}")
+    if fractions.dtype is not input.dtype:
+        raise RuntimeError(
+            f"{name}() q tensor must be same dtype as the input tensor{at_user_line()}"
+        )
+    axis = None if dim is None else normalize_axis(dim, input.dim())
+    shape = tuple(input.shape)
+    # The elements lie along the last dimension.
+    lines = input.reshape(1, -1)
+    if axis is not None and shape:
+        lines = input.movedim(axis, -1).reshape(-1, shape[axis])
+    missing = lines.isnan()
+    skips = name == "nanquantile"
+    last = lines.shape[1] - 1 - missing.sum(1) if skips else lines.new_full([1], lines.shape[1] - 1)
+    ranks = fractions.reshape(-1, 1) * last.clamp(min=0).to(input.dtype)
     low, high = ranks.floor(), ranks.ceil()
     if interpolation == "lower":
         high = low
@@ -332,18 +420,18 @@ def quantile(
         low = high
     elif interpolation == "nearest":
         low = high = ranks.round()
-    below = values.index_select(axis, low.long()).movedim(axis, 0)
-    above = values.index_select(axis, high.long()).movedim(axis, 0)
-    weight = (ranks - low).reshape(-1, *(1,) * (x.dim() - 1))
+    weight = (ranks - low).t()
     if interpolation == "midpoint":
-        weight = (weight > 0) * 0.5
-    out = below + (above - below) * weight
-    out = out.masked_fill(x.isnan().any(axis), float("nan"))
+        weight = (weight > 0).to(input.dtype) * 0.5
+    # NaN are sorted to the end.
+    values, many = sort(lines, 1)[0], (lines.shape[0], fractions.numel())
+    below = values.gather(1, low.t().long().expand(many))
+    above = values.gather(1, high.t().long().expand(many))
+    result = below + (above - below) * weight
+    if not skips:
+        result = result.masked_fill(missing.any(1, keepdim=True), math.nan)
+    rest = () if axis is None else (*shape[:axis], *shape[axis + 1 :])
     if keepdim:
-        kept = (
-            [1] * len(shape)
-            if dim is None
-            else [1 if i == axis else s for i, s in enumerate(shape)]
-        )
-        out = out.reshape(-1, *kept)
-    return out if fractions.dim() else out.squeeze(0)
+        rest = tuple(1 if axis in (None, i) else n for i, n in enumerate(shape))
+    result = result.t().reshape(-1, *rest)
+    return result if fractions.dim() else result[0]

@@ -16,11 +16,11 @@ from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Size, broadcast
-from .binary import bitwise_and, bitwise_or, le, lt, minimum, ne
+from .binary import bitwise_and, bitwise_or, eq, le, lt, minimum, ne
 from .generate import iota
 from .movement import expand, positions_along, reshape, slice_axis
 from .ternary import where
-from .unary import cast, zeros_like
+from .unary import cast, full_like, zeros_like
 
 MODES = ("set", "add", "mul", "max", "min")
 
@@ -119,7 +119,30 @@ def _scatter_vjp(
             gather(g, *indices, axis),
             *none,
         )
-    raise NotImplementedError(f"scatter with mode {mode!r} has no derivative{at_user_line()}")
+    whole = gather(out, *indices, axis)
+    if mode in ("max", "min"):
+        # All that equal the extremum share its cotangent evenly.
+        mine, theirs = (cast(eq(*pair), g.dtype) for pair in ((base, out), (values, whole)))
+        share = g / scatter(mine, theirs, *indices, axis, "add")
+        return mine * share, theirs * gather(share, *indices, axis), *none
+    # The product of the other factors: by division, unless a factor is zero.
+    zeros = [eq(factor, zeros_like(factor)) for factor in (base, values)]
+    first, factors = (where(z, full_like(f, 1), f) for z, f in zip(zeros, (base, values)))
+    product = g * scatter(first, factors, *indices, axis, "mul")
+    count = scatter(*(cast(z, g.dtype) for z in zeros), *indices, axis, "add")
+    theirs, many = gather(product, *indices, axis), gather(count, *indices, axis)
+    return (
+        _others(product, count, zeros[0], first),
+        _others(theirs, many, zeros[1], factors),
+        *none,
+    )
+
+
+def _others(product: Node, count: Node, is_zero: Node, factor: Node) -> Node:
+    """The product of all factors but one, from that of the factors that aren't zero. `count` of
+    them are."""
+    others = count - cast(is_zero, count.dtype)
+    return where(others > 0, zeros_like(product), product / factor)
 
 
 scatter = Op(

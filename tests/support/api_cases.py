@@ -541,6 +541,14 @@ ELSEWHERE: dict[str, str] = dict.fromkeys(
     "uniform_ normal_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_".split(),
     "frontend/functions/test_generators.py",
 )
+# PyTorch has sample inputs for these.
+ELSEWHERE |= dict.fromkeys(
+    "alias_copy as_strided_copy as_strided_scatter detach_copy diagonal_copy expand_copy "
+    "index_reduce nanquantile narrow_copy permute_copy put select_copy slice_copy split_copy "
+    "split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy "
+    "unsqueeze_copy view_copy".split(),
+    "frontend/functions/test_op_db.py",
+)
 
 
 def every_case() -> Iterator[Case]:

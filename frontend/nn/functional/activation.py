@@ -13,6 +13,7 @@ from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
+from ...functions.arguments import into
 from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
@@ -196,13 +197,14 @@ def softmax(
     dim: int | None = None,
     _stacklevel: int | DType | None = 3,
     dtype: DType | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`; with `dtype` the input is cast first."""
     if not isinstance(_stacklevel, int):  # softmax(x, dim, dtype), as torch.softmax has it
         dtype = _stacklevel
-    return record(
-        _softmax, input, dim if dim is not None else _implicit("softmax", input, dim), dtype
-    )
+    at = dim if dim is not None else _implicit("softmax", input, dim)
+    return into(out, record(_softmax, input, at, dtype))
 
 
 def softmin(
@@ -221,12 +223,14 @@ def log_softmax(
     dim: int | None = None,
     _stacklevel: int | DType | None = 3,
     dtype: DType | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """log(softmax(x))."""
     if not isinstance(_stacklevel, int):
         dtype = _stacklevel
     at = dim if dim is not None else _implicit("log_softmax", input, dim)
-    return record(_log_softmax, input, at, dtype)
+    return into(out, record(_log_softmax, input, at, dtype))
 
 
 def gumbel_softmax(
