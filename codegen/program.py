@@ -12,6 +12,7 @@ from tilewright.ir.node import Node, format_location, intern, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.external import outcomes, updated
 from tilewright.ir.ops.generate import scalar
+from tilewright.ir.ops.host import results_of
 from tilewright.ir.passes.pipeline import lower_graph
 
 from .fusion import Group, Partition
@@ -21,6 +22,7 @@ from .kernel import Bundle, Kernel, Load, Scalar
 from .kernel.canonical import Note
 from .legalize import legalize
 from .lower.external import External, launch_of
+from .lower.host import Routine, routine_of
 from .ops import initial
 from .target import Target
 
@@ -33,7 +35,7 @@ class Step:
     cost: the cost in fusion's model, in bytes that could be moved in its time.
     """
 
-    kernel: Kernel | Bundle | Loop | External
+    kernel: Kernel | Bundle | Loop | External | Routine
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
     nodes: tuple[Node, ...] = ()
@@ -64,7 +66,7 @@ class Loop:
         return ()
 
     @property
-    def kernels(self) -> tuple[Kernel | Bundle | External, ...]:
+    def kernels(self) -> tuple[Kernel | Bundle | External | Routine, ...]:
         """The kernels of one step, including those of loops in it."""
         return launched(self.body)
 
@@ -99,9 +101,9 @@ class Program:
     report: tuple[str, ...] = field(default=())
 
 
-def launched(program: Program) -> tuple[Kernel | Bundle | External, ...]:
+def launched(program: Program) -> tuple[Kernel | Bundle | External | Routine, ...]:
     """The kernels of a program in the order of launch; those of a loop's step count once."""
-    found: list[Kernel | Bundle | External] = []
+    found: list[Kernel | Bundle | External | Routine] = []
     for step in program.steps:
         found += step.kernel.kernels if isinstance(step.kernel, Loop) else (step.kernel,)
     return tuple(found)
@@ -199,6 +201,8 @@ class _Assembly:
             return self._loop(group.anchors[0])
         if group.kind == "external":
             return self._external(group.anchors[0])
+        if group.kind == "host":
+            return self._host(group.anchors[0])
         notes = notes_of(group.nodes)
         kernel, buffers = group.template.canonical(_name(group), notes)
         node_of = {group.form.buffer(n): n for n in (*group.outputs, *group.form.loaded)}
@@ -233,6 +237,11 @@ class _Assembly:
         outputs = tuple(self._slot(each) for each in outcomes(node))
         read = [o for i, o in enumerate(node.operands[:tensors]) if i not in written]
         return Step(launch_of(node), outputs, tuple(self._slot(memory(o)) for o in read))
+
+    def _host(self, node: Node) -> Step:
+        # All results, also those that nothing reads.
+        outputs = tuple(self._slot(each) for each in results_of(node))
+        return Step(routine_of(node), outputs, tuple(self._slot(memory(o)) for o in node.operands))
 
     def _scalars(self, steps: Sequence[Step], nodes: Sequence[Node]) -> tuple[Node, ...]:
         used = {s.slot for step in steps for s in step.kernel.scalars}

@@ -8,22 +8,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class LinAlgError(RuntimeError):
+    """A matrix has no factors, no inverse or no solution of the kind that was asked for."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """The class of an error, and its text in terms of {index}, {axis} and {size}.
 
     wraps: whether the user's negative positions count from the end.
+    batched: whether a failing index means element {batch} of a batch: index + axis * batch.
     """
 
     error: type[Exception]
     text: str
     wraps: bool = False
+    batched: bool = False
 
     def at(self, index: int, axis: int, size: int, line: str) -> Exception:
         """The error for an `index` outside of 0 <= index < size; `line` is the user's."""
         if self.wraps and index < 0:
             index -= size
-        text = self.text.format(index=index, axis=axis, size=size)
+        batch = 0
+        if self.batched:
+            batch, index = divmod(index, axis)
+        text = self.text.format(index=index, axis=axis, size=size, batch=batch)
         return self.error(f"{text} ({line})" if line else text)
 
 
@@ -58,3 +67,40 @@ FAILURES = {
     "poisson": Failure(RuntimeError, "invalid Poisson rate, expected rate to be non-negative"),
 }
 """The failures by name."""
+
+_SINGULAR = (
+    "The diagonal element {index} is zero, the inversion could not be completed because the input "
+    "matrix is singular."
+)
+_INDEFINITE = (
+    "The factorization could not be completed because the input is not positive-definite (the "
+    "leading minor of order {index} is not positive-definite)."
+)
+_MATRIX = {
+    "linalg.cholesky": _INDEFINITE,
+    "cholesky": _INDEFINITE,
+    "linalg.inv": _SINGULAR,
+    "cholesky_inverse": _SINGULAR,
+    "torch.linalg.solve": "The solver failed because the input matrix is singular.",
+    "linalg.svd": "The algorithm failed to converge because the input matrix contained non-finite "
+    "values.",
+    "torch.linalg.lstsq": "The least squares solution could not be computed because the input "
+    "matrix does not have full rank (error code: {index}).",
+}
+for _name, _text in _MATRIX.items():
+    FAILURES[_name] = Failure(LinAlgError, f"{_name}: {_text}")
+    FAILURES[f"{_name} in a batch"] = Failure(
+        LinAlgError, f"{_name}: (Batch element {{batch}}): {_text}", batched=True
+    )
+
+_ZERO_PIVOT = (
+    "U[{index},{index}] is zero and using it on lu_solve would result in a division by zero. If "
+    "you still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
+    "linalg.lu_factor_ex(A, pivot)"
+)
+FAILURES["lu_factor"] = Failure(RuntimeError, f"torch.linalg.lu_factor: {_ZERO_PIVOT}")
+FAILURES["lu_factor in a batch"] = Failure(
+    RuntimeError,
+    f"torch.linalg.lu_factor: (Batch element {{batch}}): {_ZERO_PIVOT}",
+    batched=True,
+)

@@ -38,6 +38,7 @@ class Kind(enum.Enum):
     ATTENTION = "attention"  # contractions around a softmax; decomposed without a template
     LOOP = "loop"  # one step for each place of a leading axis, from the states of the step before
     EXTERNAL = "external"  # a kernel that the user wrote, over whole tensors in memory
+    HOST = "host"  # a routine of a library, over whole tensors in host memory
     COMPOSITE = "composite"  # a function over primitives, decomposed when compiled
     TRANSFER = "transfer"  # the same value on another device
     MARKER = "marker"  # an identity that means something to autograd only
@@ -89,6 +90,8 @@ class Op:
     decompose(*operands, *attrs) -> Node, for composites, attention, products in groups, and loops,
         whose derivative may be that of this graph.
     step(*operands, *attrs) -> nodes, for loops: one step; see `ir/loop.py`.
+    routine(*arrays, *attrs) -> arrays, for host ops: all results; see `ir/ops/host.py`.
+    results: the number of them.
     domain: the open interval from which float test inputs are drawn, for each operand alike.
     cost: arithmetic per output element, in units of one add.
     error: the largest error of an elementwise op, in units of the last place: 0 if the result has
@@ -120,6 +123,8 @@ class Op:
     onnx: str | Callable[..., Any] | None = None
     decompose: Callable[..., Node] | None = None
     step: Callable[..., tuple[Node, ...]] | None = None
+    routine: Callable[..., tuple[Any, ...]] | None = None
+    results: int = 1
     domain: tuple[float, float] = (-3.0, 3.0)
     cost: int = 1
     error: float = 0.5

@@ -14,6 +14,7 @@ from tilewright.ir.dtype import DType
 
 if TYPE_CHECKING:
     from tilewright.codegen.kernel import Bundle, Kernel
+    from tilewright.codegen.lower.host import Routine
     from tilewright.codegen.target import Target
     from tilewright.codegen.triton import Emitted
 
@@ -128,6 +129,10 @@ class Device(abc.ABC):
     def bind(self, emitted: Emitted) -> Launch:
         """The launch of a kernel that the user wrote in Triton."""
         raise NotImplementedError(f"{self.name} runs no kernels that are written in Triton")
+
+    def call(self, routine: Routine) -> Launch:
+        """The launch of a library's routine."""
+        raise NotImplementedError(f"{self.name} runs no routines of the host: {routine.name}")
 
     def runs(self, launches: Sequence[Bound]) -> dict[int, tuple[Run, int]]:
         """Sequences of launches that one call can make: place of the first -> (run, how many)."""

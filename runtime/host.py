@@ -12,10 +12,10 @@ import numpy as np
 
 from tilewright.ir.dtype import DType, from_numpy
 
-from .device import Arrival, Device
+from .device import Arrival, Device, Launch
 
 if TYPE_CHECKING:
-    pass
+    from tilewright.codegen.lower.host import Routine
 
 _RECYCLED_BYTES = 1 << 16
 """Bytes from which buffers are recycled: fresh pages cost more than writing to them."""
@@ -95,6 +95,9 @@ class HostDevice(Device):
     def from_numpy(self, array: np.ndarray) -> np.ndarray:
         dtype = from_numpy(array.dtype).np
         return copy_of(array) if array.dtype == dtype else array.astype(dtype, order="C")
+
+    def call(self, routine: Routine) -> Launch:
+        return routine
 
     def copied(self, buffer: Any, source: Device) -> np.ndarray:
         array = source.to_numpy(buffer)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.lower.external import External
+from tilewright.codegen.lower.host import Routine
 from tilewright.codegen.program import Loop, Program
 from tilewright.ir.loop import order
 
@@ -26,15 +27,22 @@ _made: WeakKeyDictionary[Device, WeakKeyDictionary[Kernel | Bundle | External, L
 def launches_of(device: Device, program: Program) -> list[Launch]:
     """The launch of each step of a program. Steps with the same kernel share its launch."""
     made = _made.setdefault(device, WeakKeyDictionary())
-    kernels = [s.kernel for s in program.steps if not isinstance(s.kernel, Loop)]
+    kernels = [s.kernel for s in program.steps if not isinstance(s.kernel, (Loop, Routine))]
     missing = [k for k in dict.fromkeys(kernels) if k not in made]
     ours = [k for k in missing if not isinstance(k, External)]
     made.update(zip(ours, device.compile_all(ours), strict=True))
     made.update((k, _bound(device, k.emitted)) for k in missing if isinstance(k, External))
-    return [
-        BoundLoop(device, s.kernel) if isinstance(s.kernel, Loop) else made[s.kernel]
-        for s in program.steps
-    ]
+    return [_launch(device, s.kernel, made) for s in program.steps]
+
+
+def _launch(
+    device: Device,
+    kernel: Kernel | Bundle | Loop | External | Routine,
+    made: Mapping[Kernel | Bundle | External, Launch],
+) -> Launch:
+    if isinstance(kernel, Loop):
+        return BoundLoop(device, kernel)
+    return device.call(kernel) if isinstance(kernel, Routine) else made[kernel]
 
 
 def _bound(device: Device, emitted: Emitted) -> Launch:

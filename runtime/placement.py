@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from tilewright.codegen.kernel import Apply, Buffer, Bundle, Kernel, Load, data_values
 from tilewright.codegen.kernel.index import Index
 from tilewright.codegen.lower.external import External
+from tilewright.codegen.lower.host import Routine
 from tilewright.codegen.program import Loop, Program, Step
 
 ALIGNMENT = 256
@@ -112,16 +113,17 @@ def _first_safe(program: Program) -> int:
     """The first step from which on nothing can fail."""
     found = 0
     for at, step in enumerate(program.steps, 1):
-        external = isinstance(step.kernel, External)  # the user's code may do what it likes
-        if external or any(_may_fail(k) for k in _members(step.kernel)):
+        # The user's code may do what it likes, and a library's routine may lack memory.
+        foreign = isinstance(step.kernel, (External, Routine))
+        if foreign or any(_may_fail(k) for k in _members(step.kernel)):
             found = at
     return found
 
 
 def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int, ...]]]:
     """Each kernel of a launch with the slots of its outputs and inputs. Loops give none, as their
-    steps read the results of other steps; neither do users' kernels."""
-    if isinstance(step.kernel, (Loop, External)):
+    steps read the results of other steps; neither do users' kernels and routines."""
+    if isinstance(step.kernel, (Loop, External, Routine)):
         return
     output, input_ = 0, 0
     for kernel in _members(step.kernel):
@@ -134,9 +136,9 @@ def _by_member(step: Step) -> Iterator[tuple[Kernel, tuple[int, ...], tuple[int,
         output, input_ = output + outputs, input_ + inputs
 
 
-def _members(kernel: Kernel | Bundle | Loop | External) -> tuple[Kernel, ...]:
+def _members(kernel: Kernel | Bundle | Loop | External | Routine) -> tuple[Kernel, ...]:
     """The generated kernels of a launch."""
-    if isinstance(kernel, External):
+    if isinstance(kernel, (External, Routine)):
         return ()
     if isinstance(kernel, Loop):
         return tuple(m for k in kernel.kernels for m in _members(k))

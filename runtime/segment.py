@@ -14,6 +14,7 @@ from .device import Bound, Device, Run
 if TYPE_CHECKING:
     from tilewright.codegen.kernel import Bundle, Kernel
     from tilewright.codegen.lower.external import External
+    from tilewright.codegen.lower.host import Routine
     from tilewright.codegen.program import Program
 
 
@@ -54,10 +55,13 @@ class Segment:
     def plain(self) -> bool:
         return not any(copied or shape is not None for _, shape, copied in self.results)
 
-    def source(self, kernel: Kernel | Bundle | External) -> str:
+    def source(self, kernel: Kernel | Bundle | External | Routine) -> str:
         """The text of one of its kernels, generated or written by the user."""
         from tilewright.codegen.lower.external import External
+        from tilewright.codegen.lower.host import Routine
 
         if isinstance(kernel, External):
             return kernel.emitted.source
+        if isinstance(kernel, Routine):
+            return f"# {kernel}\n"
         return self.device.source(kernel)

@@ -127,8 +127,8 @@ class _Cutter:
     def _require(self, node: Node) -> None:
         """Adds the anchors that `node` requires."""
         kind = node.op.kind
-        if kind is Kind.LOOP:
-            # Its steps have kernels of their own, which read memory and nothing else.
+        if kind in (Kind.LOOP, Kind.HOST):
+            # What computes it reads memory and nothing else.
             self.anchors.add(node)
             self.anchors.update({memory(o) for o in node.operands} - self.leaves)
         elif kind is Kind.EXTERNAL:

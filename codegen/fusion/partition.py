@@ -80,8 +80,8 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """map, row (folds and scans), dot, update, sort or tiled (attention); loop and external,
-        which have no kernel of their own."""
+        """map, row (folds and scans), dot, update, sort or tiled (attention); loop, external and
+        host, which have no kernel of their own."""
         return self.template.kind
 
     @property
@@ -130,14 +130,14 @@ class Partition:
 
     def _together(self, anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
         """The groups to begin with. Anchors share one if they are records of one attention, which
-        share its tiles; or results of one launch of the user's; or a fold or contraction and the
+        share its tiles; or results of one launch of the user's, or of one routine; or a fold or contraction and the
         sum it is part of. Any other anchor is alone."""
         groups: dict[Hashable, list[Node]] = {}
         for anchor in anchors:
             base = attention_base(anchor)
             key = anchor if base is None else self._attention(base)
-            if anchor.op is external:
-                key = anchor.operands, anchor.attrs[:-1]
+            if anchor.op is external or anchor.op.kind is Kind.HOST:
+                key = anchor.op, anchor.operands, anchor.attrs[:-1]
             if adds_sum(anchor):
                 added = max(filter(is_sum, anchor.operands), key=lambda n: n.seq)
                 if added in groups and self.readers[added] == [anchor]:
@@ -178,7 +178,7 @@ class Partition:
         """A kernel for the anchors of a form."""
         anchors, outputs, source = form.anchors, form.outputs, form.source
         last, rounds = anchors[-1], self.target.rounds_halves
-        if last.op.kind in (Kind.LOOP, Kind.EXTERNAL):
+        if last.op.kind in (Kind.LOOP, Kind.EXTERNAL, Kind.HOST):
             lowering = Lowering(Domain(tuple(last.shape)), source)
             lowering.nodes[last] = None
             return self._made(last.op.kind.value, Kernel("", (), (), ()), lowering, form)
@@ -333,7 +333,7 @@ class Partition:
         pairs = [(group, other) for other in dict.fromkeys(near)]
         pairs += (p for p in pairwise(readers) if self._is_small(p[0]) and _alike(*p))
         for a, b in pairs:
-            stays = {"update", "sort", "tiled", "loop", "external"} & {a.kind, b.kind}
+            stays = {"update", "sort", "tiled", "loop", "external", "host"} & {a.kind, b.kind}
             if stays or a.is_state is not state_only or b.is_state is not state_only:
                 continue
             later = a.before >> b.index & 1

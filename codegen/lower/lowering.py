@@ -538,6 +538,7 @@ _RULES: dict[Kind, Callable[[Lowering, Node, Place], Value | Rule]] = {
     Kind.ATTENTION: Lowering._in_memory_only,
     Kind.LOOP: Lowering._in_memory_only,
     Kind.EXTERNAL: Lowering._in_memory_only,
+    Kind.HOST: Lowering._in_memory_only,
 }
 
 _IDENTITY: dict[Fold, int] = {Fold.SUM: 0, Fold.PROD: 1, Fold.ALL: True, Fold.ANY: False}

@@ -19,6 +19,7 @@ from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.kernel.mlir_printer import print_kernel
 from tilewright.codegen.kernel.structure import describe
 from tilewright.codegen.lower.external import External
+from tilewright.codegen.lower.host import Routine
 from tilewright.codegen.program import Program, compile_graph, launched
 from tilewright.ir.location import at_user_line
 from tilewright.ir.mlir import print_graph
@@ -129,14 +130,18 @@ class PlanReport:
             if isinstance(kernel, External):
                 found.append(kernel.registered.origin or "default")
                 continue
-            choice = segment.device.choice(kernel) if target is None else None
+            generated = target is None and not isinstance(kernel, Routine)
+            choice = segment.device.choice(kernel) if generated else None
             found.append("default" if choice is None else choice.text)
         return found
 
     def mlir(self, target: str | None = None) -> list[Source]:
         """The kernel IR of each launch as MLIR, dialect twk."""
         return [
-            Source(_name(k), f"// {_described(k)}" if isinstance(k, External) else print_kernel(k))
+            Source(
+                _name(k),
+                f"// {_described(k)}" if isinstance(k, (External, Routine)) else print_kernel(k),
+            )
             for _, k in self._kernels(target)
         ]
 
@@ -154,10 +159,12 @@ class PlanReport:
         kernels are left out."""
         from tilewright.codegen.target import gpu
 
-        kernels = [k for _, k in self._kernels(target) if not isinstance(k, External)]
+        kernels = [k for _, k in self._kernels(target) if not isinstance(k, (External, Routine))]
         return cost_table(kernels, gpu(target))
 
-    def _kernels(self, target: str | None) -> Iterator[tuple[Segment, Kernel | Bundle | External]]:
+    def _kernels(
+        self, target: str | None
+    ) -> Iterator[tuple[Segment, Kernel | Bundle | External | Routine]]:
         for segment, program in self.programs(target):
             for kernel in launched(program):
                 yield segment, kernel
@@ -316,7 +323,9 @@ def check_target(target: str) -> str:
     return target
 
 
-def _described(kernel: Kernel | Bundle | External) -> str:
+def _described(kernel: Kernel | Bundle | External | Routine) -> str:
+    if isinstance(kernel, Routine):
+        return str(kernel)
     if isinstance(kernel, External):
         passed = ", ".join(f"{a.name}: {a.type}" for a in kernel.emitted.arguments)
         return f"external {kernel.name}({passed}) over {kernel.emitted.programs}"
@@ -327,14 +336,16 @@ def members(kernel: Kernel | Bundle) -> tuple[Kernel, ...]:
     return kernel.members if isinstance(kernel, Bundle) else (kernel,)
 
 
-def _name(kernel: Kernel | Bundle | External) -> str:
-    if isinstance(kernel, External):
+def _name(kernel: Kernel | Bundle | External | Routine) -> str:
+    if isinstance(kernel, (External, Routine)):
         return kernel.name
     first, *more = members(kernel)
     return f"{first.name}_and_{len(more)}_more" if more else first.name
 
 
-def _triton(kernel: Kernel | Bundle | External, target: str) -> str:
+def _triton(kernel: Kernel | Bundle | External | Routine, target: str) -> str:
+    if isinstance(kernel, Routine):
+        return f"# {kernel}, on the host\n"
     if isinstance(kernel, External):
         return kernel.emitted.source
     from tilewright.codegen.schedule import default_schedule

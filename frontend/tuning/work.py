@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.kernel.structure import identity
 from tilewright.codegen.lower.external import Autotuned, External
+from tilewright.codegen.lower.host import Routine
 from tilewright.codegen.program import Loop, Program, compile_graph
 from tilewright.codegen.schedule import work as needed
 from tilewright.codegen.target import gpu
@@ -109,7 +110,7 @@ def _kernels(program: Program) -> Iterator[tuple[Kernel | Bundle | Autotuned, in
         elif isinstance(step.kernel, Loop):
             for kernel, count in _kernels(step.kernel.body):
                 yield kernel, count * step.kernel.count
-        else:
+        elif not isinstance(step.kernel, Routine):
             yield step.kernel, 1
 
 

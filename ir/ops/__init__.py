@@ -79,6 +79,18 @@ from .contraction import (
     product,
 )
 from .external import external
+from .factors import (
+    cholesky,
+    eigh,
+    eigvalsh,
+    geqrf,
+    lu,
+    matrix_exp,
+    permutation,
+    qr,
+    svd,
+    svdvals,
+)
 from .gather import (
     gather,
     insertion,
@@ -96,6 +108,7 @@ from .generate import (
     scalar,
 )
 from .grouped import grouped_matmul, grouped_mm, grouped_weight_grad
+from .host import back, called, on_host, results_of
 from .linear import (
     addbmm,
     addmm,
@@ -128,6 +141,18 @@ from .marker import (
     overwritten,
     variable,
     with_value,
+)
+from .matrices import (
+    adjoint,
+    by_column,
+    by_matrix,
+    by_row,
+    identity,
+    kept,
+    lower,
+    on_diagonal,
+    succeeded,
+    upper,
 )
 from .movement import (
     cat,
@@ -226,6 +251,15 @@ from .scan import (
 from .select import (
     first_max,
     first_min,
+)
+from .solving import (
+    cofactors,
+    det,
+    inv,
+    slogdet,
+    solve,
+    solve_triangular,
+    triangular_op,
 )
 from .strided import (
     diagonal,

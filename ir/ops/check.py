@@ -179,10 +179,15 @@ def _computed_whole(roots: Sequence[Node]) -> set[Node]:
     return whole
 
 
+_READING_ALL = (
+    Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.CHECK, Kind.TRANSFER, Kind.HOST,
+)  # fmt: skip
+
+
 def _read_whole(node: Node) -> Sequence[Node]:
     """The operands whose every element a node reads."""
     op, operands = node.op, node.operands
-    if op.kind in (Kind.ELEMENTWISE, Kind.REDUCE, Kind.SCAN, Kind.CHECK, Kind.TRANSFER):
+    if op.kind in _READING_ALL:
         return operands
     if op.whole:
         return operands

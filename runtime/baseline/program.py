@@ -134,6 +134,8 @@ class Program:
         if wider is not None:
             return self._inner(wider)
         parts, form = memo.get("parts"), None
+        if parts is None and op.kind is Kind.HOST:
+            parts = memo["parts"] = _routine(node)
         if parts is None and op.decompose is not None:
             form = composites.form_of(node)
             if form is None:
@@ -279,6 +281,19 @@ def _is_view(node: Node) -> bool:
         before, after = [[n for n in x.shape if n != 1] for x in (node.operands[0], node)]
         return before == after
     return node.op is ops.slice_op or node.op is ops.permute_op
+
+
+def _routine(node: Node) -> composites.Parts:
+    """The parts of a result of a library's routine, which is called once for all its results."""
+    op, (*attrs, index) = node.op, node.attrs
+    function = op.routine
+    assert function is not None
+
+    def call(*arrays: Any) -> Any:
+        return function(*map(np.asarray, arrays), *attrs)
+
+    places = tuple(range(len(node.operands)))
+    return [((op, tuple(attrs)), places, call)], lambda *values: values[-1][index]
 
 
 def _size(node: Node) -> int:

@@ -22,6 +22,7 @@ import numpy as np
 from tilewright.codegen.kernel import Bundle, Kernel
 from tilewright.codegen.kernel.index import Check
 from tilewright.codegen.lower.external import External
+from tilewright.codegen.lower.host import Routine
 from tilewright.codegen.program import Loop, Program, Slot, Step, launched
 from tilewright.codegen.schedule import Defaults, Schedule, default_schedule
 from tilewright.codegen.target import gpu
@@ -99,12 +100,17 @@ def pack(
             "the program reads numbers that the host draws for each run, such as the seed of a "
             "random op: call model.eval(), or make it a function of tensors"
         )
-    kernels = list(dict.fromkeys(launched(program)))
+    kernels = []
+    for kernel in dict.fromkeys(launched(program)):
+        if isinstance(kernel, Routine):
+            raise PackError(f"the host computes {kernel.name}, which a GPU alone has no kernel for")
+        kernels.append(kernel)
     looped = {
         k
         for step in program.steps
         if isinstance(step.kernel, Loop)
         for k in launched(step.kernel.body)
+        if not isinstance(k, Routine)
     }
     made = _compiled(kernels, looped, schedule, target)
     rest = [e.unaligned() for k, (e, _) in made.items() if k in looped]

@@ -1,0 +1,227 @@
+"""Functions of batches of matrices, by NumPy's LAPACK.
+
+NumPy raises an error if one matrix of a batch has no result. Here that matrix has NaN for its
+result, and a number other than 0 in `info`, as in LAPACK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import elimination
+
+
+def cholesky(a: Any) -> tuple[Any, Any]:
+    """(lower L with L Lᴴ = a, info) of the lower triangles. info: the order of the first leading
+    minor that is not positive-definite."""
+    return _each(np.linalg.cholesky, _first_minor, a)
+
+
+def _first_minor(a: Any) -> int:
+    low, high = 0, len(a)  # the minor of order `low` is positive-definite, that of `high` is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            np.linalg.cholesky(a[:middle, :middle])
+            low = middle
+        except np.linalg.LinAlgError:
+            high = middle
+    return high
+
+
+def solve(a: Any, b: Any) -> tuple[Any, Any]:
+    """(x with a @ x = b, info). info: the first pivot that is zero."""
+    return _each(np.linalg.solve, _zero_pivot, a, b)
+
+
+def inv(a: Any) -> tuple[Any, Any]:
+    """(the inverse, info). info: the first pivot that is zero."""
+    return _each(np.linalg.inv, _zero_pivot, a)
+
+
+def _zero_pivot(a: Any, *_: Any) -> int:
+    return int(elimination.lu(a)[2]) or len(a)
+
+
+def _each(function: Callable[..., Any], fault: Callable[..., int], *arrays: Any) -> Any:
+    """(function(*arrays), info): one by one if a matrix of the batch has no result."""
+    batch = arrays[0].shape[:-2]
+    info = np.zeros(batch, np.int32)
+    try:
+        return np.ascontiguousarray(function(*arrays)), info
+    except np.linalg.LinAlgError:
+        out = np.full(arrays[-1].shape, np.nan, arrays[0].dtype)
+        for place in np.ndindex(batch):
+            matrices = [x[place] for x in arrays]
+            try:
+                out[place] = function(*matrices)
+            except np.linalg.LinAlgError:
+                info[place] = fault(*matrices)
+        return out, info
+
+
+def det(a: Any) -> tuple[Any]:
+    """The determinants: the products of the pivots, so those of small integers are integers."""
+    packed, pivots, _ = elimination.lu(a)
+    n = a.shape[-1]
+    exchanges = (pivots != np.arange(1, n + 1)).sum(-1)
+    product = np.diagonal(packed, 0, -2, -1).prod(-1)
+    return (np.where(exchanges % 2, -product, product).astype(a.dtype),)
+
+
+def slogdet(a: Any) -> tuple[Any, Any]:
+    sign, logarithm = np.linalg.slogdet(a)
+    return np.asarray(sign), np.asarray(logarithm)
+
+
+def cofactors(a: Any) -> tuple[Any]:
+    """det(a) a⁻ᵀ, also where a is singular: by singular values, each the product of the others."""
+    out, info = inv(a)
+    scale = det(a)[0]
+    out = np.swapaxes(out, -2, -1) * scale[..., None, None]
+    lost = (info != 0) | ~np.isfinite(out).all((-2, -1))
+    for place in np.argwhere(lost):
+        out[tuple(place)] = _cofactors(a[tuple(place)])
+    return (np.ascontiguousarray(out),)
+
+
+def _cofactors(a: Any) -> Any:
+    if not np.isfinite(a).all():
+        return np.full_like(a, np.nan)
+    u, s, vh = np.linalg.svd(a)
+    ones = np.ones(1, s.dtype)
+    before = np.concatenate([ones, np.cumprod(s)[:-1]])
+    after = np.concatenate([np.cumprod(s[::-1])[:-1][::-1], ones])
+    turn = np.linalg.det(u) * np.linalg.det(vh)
+    return ((u.conj() * (before * after)) @ vh.conj()) * turn
+
+
+def qr(a: Any, complete: bool) -> tuple[Any, Any]:
+    q, r = np.linalg.qr(a, "complete" if complete else "reduced")
+    return np.ascontiguousarray(q), np.ascontiguousarray(r)
+
+
+def geqrf(a: Any) -> tuple[Any, Any]:
+    """The reflectors of a QR decomposition, below R, and their factors."""
+    h, tau = np.linalg.qr(a, "raw")
+    return np.ascontiguousarray(np.swapaxes(h, -2, -1)), np.ascontiguousarray(tau)
+
+
+def eigh(a: Any) -> tuple[Any, Any]:
+    """Eigenvalues, in order, and eigenvectors, by the lower triangles. NaN if there are none."""
+    return _finite(np.linalg.eigh, a, (a.shape[:-1], _real(a)), (a.shape, a.dtype))
+
+
+def eigvalsh(a: Any) -> tuple[Any]:
+    found: tuple[Any] = _finite(
+        lambda x: (np.linalg.eigvalsh(x),), a, (a.shape[:-1], _real(a))
+    )
+    return found
+
+
+def svd(a: Any, full: bool) -> tuple[Any, Any, Any, Any]:
+    """(U, S, Vᴴ, info). info: 1 if the algorithm didn't converge, 2 if not all of `a` is finite."""
+    *batch, m, n = a.shape
+    k = min(m, n)
+    parts = _finite(
+        lambda x: np.linalg.svd(x, full),
+        a,
+        ((*batch, m, m if full else k), a.dtype),
+        ((*batch, k), _real(a)),
+        ((*batch, n if full else k, n), a.dtype),
+    )
+    return (*parts, _missing(a, parts[1]))
+
+
+def svdvals(a: Any) -> tuple[Any, Any]:
+    *batch, m, n = a.shape
+    (s,) = _finite(
+        lambda x: (np.linalg.svd(x, compute_uv=False),), a, ((*batch, min(m, n)), _real(a))
+    )
+    return s, _missing(a, s)
+
+
+def _missing(a: Any, s: Any) -> Any:
+    lost = np.isnan(s).any(-1)
+    bad = ~np.isfinite(a).all((-2, -1))
+    return np.where(bad, 2, np.where(lost, 1, 0)).astype(np.int32)
+
+
+def _real(a: Any) -> Any:
+    return a.real.dtype
+
+
+def _finite(function: Callable[..., Any], a: Any, *types: Any) -> Any:
+    """function(a), with NaN for the matrices that have no result. types: of the results."""
+    batch = a.shape[:-2]
+    if np.isfinite(a).all():
+        try:
+            return tuple(np.ascontiguousarray(each) for each in function(a))
+        except np.linalg.LinAlgError:
+            pass
+    out = tuple(np.full(shape, np.nan, dtype) for shape, dtype in types)
+    for place in np.ndindex(batch):
+        if np.isfinite(a[place]).all():
+            try:
+                for whole, part in zip(out, function(a[place]), strict=True):
+                    whole[place] = part
+            except np.linalg.LinAlgError:
+                pass
+    return out
+
+
+# ---- the exponential -------------------------------------------------------------------------
+
+_PADE = {
+    7: ((17297280, 8648640, 1995840, 277200, 25200, 1512, 56, 1), 3.925724783138660),
+    13: (
+        (
+            64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800,
+            129060195264000, 10559470521600, 670442572800, 33522128640, 1323241920, 40840800,
+            960960, 16380, 182, 1,
+        ),
+        5.371920351148152,
+    ),
+}  # fmt: skip
+"""Degree -> the coefficients, and the largest norm without scaling (Higham, "The scaling and
+squaring method for the matrix exponential revisited", 2005): for float32 and for float64."""
+
+
+def matrix_exp(a: Any) -> tuple[Any]:
+    """The exponentials, by Padé approximants of scaled matrices that are squared again."""
+    shape, n = a.shape, a.shape[-1]
+    a = a.reshape(-1, n, n)
+    single = a.real.dtype == np.float32
+    coefficients, limit = _PADE[7 if single else 13]
+    norm = np.abs(a).sum(1).max(1)
+    usable = np.isfinite(norm)
+    a = np.where(usable[:, None, None], a, 0)
+    with np.errstate(divide="ignore"):
+        times = np.ceil(np.log2(np.where(usable, norm, 0) / limit))
+    times = np.maximum(times, 0).astype(np.int64)
+    scale = np.exp2(-times.astype(np.float64)).astype(a.real.dtype)
+    a = a * scale[:, None, None]
+    odd, even = _odd_and_even(a, coefficients)
+    out = np.linalg.solve(even - odd, even + odd)
+    for done in range(int(times.max(initial=0))):
+        rest = times > done
+        out[rest] = out[rest] @ out[rest]
+    out[~usable] = np.nan
+    return (out.reshape(shape),)
+
+
+def _odd_and_even(a: Any, coefficients: tuple[int, ...]) -> tuple[Any, Any]:
+    """The terms of odd and of even degree of the polynomial in `a`."""
+    power = square = a @ a
+    identity = np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    first = coefficients[0]  # so the exponential of zero is exactly the identity
+    even, odd = identity, coefficients[1] / first * identity
+    for degree in range(2, len(coefficients), 2):
+        even = even + coefficients[degree] / first * power
+        odd = odd + coefficients[degree + 1] / first * power
+        if degree + 2 < len(coefficients):
+            power = power @ square
+    return a @ odd, even

@@ -1,0 +1,83 @@
+"""Routines of the host's libraries (LAPACK), as nodes.
+
+A routine reads whole tensors and gives several results at once. A node is one of them: its last
+attr, `index`, tells which. The nodes of one call have the same operands and other attrs, so a
+program makes the call once (`results_of`).
+
+Operands are on the host, or nowhere. `on_host` brings them there from another device, and `back`
+takes a result to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..node import Node, grad_mode
+from ..op import Aval, Kind, Op
+from .transfer import copy_to
+
+HOST = "cpu"
+
+
+def routine(
+    name: str,
+    types: Callable[..., tuple[Aval, ...]],
+    function: Callable[..., tuple[Any, ...]],
+    results: int,
+    params: tuple[str, ...] = (),
+    vjp: Callable[..., Any] | None = None,
+) -> Op:
+    """The record of a routine.
+
+    types(*operands, *attrs): the shape and dtype of each result. function(*arrays, *attrs): the
+    results, as contiguous arrays of these types; no error for values, which is a result of its own.
+    vjp(g, out, *operands, *attrs, index): the cotangents of the operands by that of one result.
+    """
+
+    def infer(*args: Any) -> Aval:
+        *given, index = args
+        return types(*given)[index]
+
+    def numpy(*args: Any) -> Any:
+        *given, index = args
+        return function(*given)[index]
+
+    return Op(
+        name,
+        Kind.HOST,
+        infer,
+        params=(*params, "index"),
+        vjp=vjp,
+        numpy=numpy,
+        routine=function,
+        results=results,
+    )
+
+
+def results_of(node: Node) -> tuple[Node, ...]:
+    """The nodes of all results of the call that `node` is a result of."""
+    *attrs, index = node.attrs
+    with grad_mode(node.instruction.recorded[0]):
+        return tuple(
+            node if i == index else node.op(*node.operands, *attrs, i)
+            for i in range(node.op.results)
+        )
+
+
+def called(op: Op, *args: Any) -> tuple[Node, ...]:
+    """All results of a routine."""
+    return tuple(op(*args, i) for i in range(op.results))
+
+
+def on_host(operands: Sequence[Node]) -> tuple[tuple[Node, ...], str | None]:
+    """The operands on the host, and the device that they were on."""
+    device = next((o.device for o in operands if o.device not in (None, HOST)), None)
+    if device is None:
+        return tuple(operands), None
+    return tuple([o if o.device is None else copy_to(o, HOST) for o in operands]), device
+
+
+def back(results: Sequence[Node], device: str | None) -> tuple[Node, ...]:
+    """Results of the host on the device that their operands were on."""
+    return tuple(results) if device is None else tuple([copy_to(r, device) for r in results])

@@ -1,0 +1,108 @@
+"""Linear equations, inverses and determinants.
+
+`info` is 0 where a matrix is not singular. Otherwise it is the first pivot that is zero, counted
+from 1, and the result is NaN.
+"""
+
+from __future__ import annotations
+
+from ..dtype import int32
+from ..node import Node
+from ..numeric import elimination, matrices
+from ..op import Aval, Cotangents
+from ..shape import Size
+from .contraction import matmul
+from .host import called, routine
+from .matrices import adjoint, by_matrix, lower, upper
+from .movement import transpose
+from .reduce import sum
+
+
+def _with_info(x: Node, *_: Node) -> tuple[Aval, ...]:
+    return (x.shape, x.dtype), (Size(x.shape[:-2]), int32)
+
+
+def _solve_vjp(g: Node, out: Node, a: Node, b: Node, index: int) -> Cotangents:
+    """Giles, "An extended collection of matrix derivative results", 2008, 2.3.1."""
+    of_b, _ = called(solve, adjoint(a), g)
+    return -matmul(of_b, adjoint(out)), of_b
+
+
+solve = routine(
+    "solve", lambda a, b: _with_info(b), matrices.solve, 2, vjp=_solve_vjp
+)
+"""(x, info): a @ x = b, for a[..., n, n] and b[..., n, k] of one batch."""
+
+
+def _inv_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
+    """Giles 2008, 2.2.3."""
+    turned = adjoint(out)
+    return (-matmul(matmul(turned, g), turned),)
+
+
+inv = routine("inv", _with_info, matrices.inv, 2, vjp=_inv_vjp)
+"""(the inverse, info)."""
+
+
+def _triangular_vjp(
+    g: Node, out: Node, a: Node, b: Node, is_upper: bool, unit: bool, index: int
+) -> Cotangents:
+    of_b = solve_triangular(adjoint(a), g, not is_upper, unit)
+    of_a = -matmul(of_b, adjoint(out))
+    offset = 1 if unit else 0
+    return upper(of_a, offset) if is_upper else lower(of_a, -offset), of_b
+
+
+triangular_op = routine(
+    "solve_triangular",
+    lambda a, b, is_upper, unit: ((b.shape, b.dtype),),
+    lambda a, b, is_upper, unit: (elimination.solve_triangular(a, b, is_upper, unit),),
+    1,
+    ("is_upper", "unit"),
+    _triangular_vjp,
+)
+
+
+def solve_triangular(a: Node, b: Node, is_upper: bool, unit: bool) -> Node:
+    """x with a @ x = b, for a[..., n, n] of which one triangle is read, and b[..., n, k] of the
+    same batch. unit: whether the diagonal counts as 1."""
+    return triangular_op(a, b, is_upper, unit, 0)
+
+
+def _det_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
+    """Jacobi's formula."""
+    (found,) = called(cofactors, a)
+    return (by_matrix(g) * found,)
+
+
+det = routine("det", lambda a: ((Size(a.shape[:-2]), a.dtype),), matrices.det, 1, vjp=_det_vjp)
+"""The determinant."""
+
+
+def _cofactors_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
+    """The derivative of det(a) a⁻ᵀ. It is not finite where `a` is singular."""
+    turned = transpose(called(inv, a)[0])
+    axes = (a.rank - 2, a.rank - 1)
+    return (turned * sum(g * out, axes) - matmul(matmul(turned, transpose(g)), out),)
+
+
+cofactors = routine(
+    "cofactors", lambda a: ((a.shape, a.dtype),), matrices.cofactors, 1, vjp=_cofactors_vjp
+)
+"""det(a) a⁻ᵀ, also where `a` is singular."""
+
+
+def _slogdet_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
+    if index == 0:  # the sign of a real determinant
+        return (None,)
+    return (by_matrix(g) * adjoint(called(inv, a)[0]),)
+
+
+slogdet = routine(
+    "slogdet",
+    lambda a: ((Size(a.shape[:-2]), a.dtype), (Size(a.shape[:-2]), a.dtype)),
+    matrices.slogdet,
+    2,
+    vjp=_slogdet_vjp,
+)
+"""(the sign of the determinant, the logarithm of its magnitude)."""
