@@ -44,6 +44,12 @@ LATER = {
         "uniform_ normal_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ bernoulli "
         "multinomial",
     ),
+    "linalg.root": Later(
+        "cholesky cholesky_inverse cholesky_solve inverse pinverse det logdet slogdet matrix_exp "
+        "qr svd geqrf orgqr ormqr lu lu_solve lu_unpack triangular_solve",
+        "cholesky cholesky_inverse cholesky_solve inverse pinverse det logdet slogdet matrix_exp "
+        "qr svd geqrf orgqr ormqr lu lu_solve triangular_solve",
+    ),
     "nn.functional": Later(
         "softmax log_softmax dropout alpha_dropout conv1d conv2d conv3d conv_transpose1d "
         "conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d "

@@ -130,8 +130,8 @@ class Partition:
 
     def _together(self, anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
         """The groups to begin with. Anchors share one if they are records of one attention, which
-        share its tiles; or results of one launch of the user's, or of one routine; or a fold or contraction and the
-        sum it is part of. Any other anchor is alone."""
+        share its tiles; or results of one launch of the user's, or of one routine; or a fold or
+        contraction and the sum it is part of. Any other anchor is alone."""
         groups: dict[Hashable, list[Node]] = {}
         for anchor in anchors:
             base = attention_base(anchor)

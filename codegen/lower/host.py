@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from tilewright.ir.dtype import DType
 from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 from tilewright.ir.ops.host import results_of
@@ -20,14 +21,15 @@ from ..kernel import Scalar
 class Routine:
     """A library's routine in the place of a kernel.
 
-    attrs: those of its nodes, without the index of a result. inputs, outputs: the shapes of its
-    operands and results; buffers may have others, with the elements in the same order.
+    attrs: those of its nodes, without the index of a result. inputs, outputs: the types of its
+    operands and results. Buffers may have other shapes, with the elements in the same order, and
+    are None where there are no elements.
     """
 
     op: Op
     attrs: tuple[Any, ...]
-    inputs: tuple[tuple[int, ...], ...]
-    outputs: tuple[tuple[int, ...], ...]
+    inputs: tuple[tuple[tuple[int, ...], DType], ...]
+    outputs: tuple[tuple[tuple[int, ...], DType], ...]
 
     @property
     def name(self) -> str:
@@ -39,18 +41,23 @@ class Routine:
         return ()
 
     def __str__(self) -> str:
-        given = ", ".join(map(str, (*self.inputs, *self.attrs)))
-        return f"routine {self.name}({given}) -> {', '.join(map(str, self.outputs))}"
+        types = [[f"{d.short}{list(s)}" for s, d in each] for each in (self.inputs, self.outputs)]
+        given = ", ".join([*types[0], *map(str, self.attrs)])
+        return f"routine {self.name}({given}) -> {', '.join(types[1])}"
 
     def __call__(self, buffers: Sequence[Any], scalars: Sequence[Any]) -> None:
         """Fill the buffers of the results, which stand before those of the operands."""
         count = len(self.outputs)
-        arrays = [b.reshape(s) for b, s in zip(buffers[count:], self.inputs, strict=True)]
+        arrays = [
+            np.empty(shape, dtype.np) if 0 in shape else buffer.reshape(shape)
+            for buffer, (shape, dtype) in zip(buffers[count:], self.inputs, strict=True)
+        ]
         assert self.op.routine is not None
         with np.errstate(all="ignore"):
             results = self.op.routine(*arrays, *self.attrs)
         for buffer, result in zip(buffers[:count], results, strict=True):
-            np.copyto(buffer, result.reshape(buffer.shape))
+            if result.size:
+                np.copyto(buffer, result.reshape(buffer.shape))
 
 
 _made: WeakValueDictionary[Any, Routine] = WeakValueDictionary()
@@ -58,11 +65,11 @@ _made: WeakValueDictionary[Any, Routine] = WeakValueDictionary()
 
 def routine_of(node: Node) -> Routine:
     """The routine that computes a node, one object for all calls alike."""
-    inputs = tuple([tuple(o.shape) for o in node.operands])
+    inputs = tuple([(tuple(o.shape), o.dtype) for o in node.operands])
     attrs = node.attrs[:-1]
     key = node.op, attrs, inputs
     found = _made.get(key)
     if found is None:
-        outputs = tuple([tuple(each.shape) for each in results_of(node)])
+        outputs = tuple([(tuple(each.shape), each.dtype) for each in results_of(node)])
         found = _made[key] = Routine(node.op, attrs, inputs, outputs)
     return found

@@ -601,11 +601,11 @@ def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
 
 @public("matrix_power")
 def matrix_power(input: Tensor, n: int) -> Tensor:
-    """The product of n copies of a square matrix."""
+    """The product of n copies of a square matrix; for n < 0 of copies of its inverse."""
     if n < 0:
-        raise NotImplementedError(
-            f"matrix_power: negative exponents are not implemented{at_user_line()}"
-        )
+        from ..linalg.solving import inv
+
+        return matrix_power(inv(input), -n)
     if n == 0:
         from .creation import eye
 

@@ -130,8 +130,10 @@ class PlanReport:
             if isinstance(kernel, External):
                 found.append(kernel.registered.origin or "default")
                 continue
-            generated = target is None and not isinstance(kernel, Routine)
-            choice = segment.device.choice(kernel) if generated else None
+            if target is not None or isinstance(kernel, Routine):
+                found.append("default")
+                continue
+            choice = segment.device.choice(kernel)
             found.append("default" if choice is None else choice.text)
         return found
 

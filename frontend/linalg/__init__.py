@@ -1,18 +1,78 @@
-"""torch.linalg: linear algebra."""
+"""torch.linalg: linear algebra.
+
+LAPACK computes on the host, wherever the operands are. The formulas around it, gradients among
+them, are part of the graph.
+"""
 
 from __future__ import annotations
 
-from ..functions.products import cross, diagonal, matmul, matrix_power, multi_dot, vander
+from tilewright.ir.failure import LinAlgError
+
+from ..functions.products import diagonal, matmul, multi_dot
+from .decompositions import (
+    cholesky,
+    cholesky_ex,
+    eigh,
+    eigvalsh,
+    householder_product,
+    qr,
+    svd,
+    svdvals,
+)
+from .elimination import lu, lu_factor, lu_factor_ex, lu_solve
+from .least_squares import cond, lstsq, matrix_rank
 from .norms import matrix_norm, norm, vector_norm
+from .powers import cross, matrix_exp, matrix_power, vander
+from .solving import (
+    det,
+    inv,
+    inv_ex,
+    pinv,
+    slogdet,
+    solve,
+    solve_ex,
+    solve_triangular,
+    tensorinv,
+    tensorsolve,
+    vecdot,
+)
 
 __all__ = [
+    "LinAlgError",
+    "cholesky",
+    "cholesky_ex",
+    "cond",
     "cross",
+    "det",
     "diagonal",
+    "eigh",
+    "eigvalsh",
+    "householder_product",
+    "inv",
+    "inv_ex",
+    "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_factor_ex",
+    "lu_solve",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
+    "matrix_rank",
     "multi_dot",
     "norm",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_ex",
+    "solve_triangular",
+    "svd",
+    "svdvals",
+    "tensorinv",
+    "tensorsolve",
     "vander",
+    "vecdot",
     "vector_norm",
 ]

@@ -11,6 +11,7 @@ from tilewright.ir.shape import normalize_axis
 
 from ..functions import reduction
 from ..functions.arguments import into
+from .decompositions import svdvals
 
 if TYPE_CHECKING:
     from tilewright.ir.dtype import DType
@@ -57,7 +58,7 @@ def matrix_norm(
     """The norm of matrices whose rows and columns lie along the two dimensions `dim`.
 
     ord: 'fro'; 1 or -1, the largest or smallest sum of magnitudes in a column; inf or -inf, the
-    same in a row. NotImplementedError for the norms of singular values ('nuc', 2, -2).
+    same in a row; 'nuc', the sum of the singular values; 2 or -2, the largest or smallest one.
     """
     _check(A, dtype, "matrix_norm")
     if ord not in ("fro", "nuc", 1, -1, 2, -2, math.inf, -math.inf):
@@ -76,10 +77,12 @@ def matrix_norm(
     if ord == "fro":
         return into(out, reduction.norm(x, 2.0, (row, column), keepdim))
     if ord in ("nuc", 2, -2):
-        raise NotImplementedError(
-            f"linalg.matrix_norm: ord={ord!r} needs singular values, which are not implemented: "
-            f"expected 'fro', 1, -1, inf or -inf{at_user_line()}"
-        )
+        s = svdvals(x.movedim((row, column), (-2, -1)))
+        found = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
+        if keepdim:
+            for axis in sorted((row, column)):
+                found = found.unsqueeze(axis)
+        return into(out, found)
     assert not isinstance(ord, str)
     within, over = (row, column) if abs(ord) == 1 else (column, row)
     sums = x.abs().sum(within, keepdim=True)

@@ -216,7 +216,13 @@ def record_into(inplace: bool, build: Callable[..., Any], input: Any, *args: Any
 
 def record_fallible(build: Callable[..., Any], *args: Any) -> Any:
     """As `record`, for a call that can fail on the values of its operands."""
-    return wrap(fallible_node_of(build, *args))
+    result = node_of(build, *args)
+    if type(result) is tuple:
+        for each in result:
+            epoch.add_check(each)
+        return tuple(wrap_all(result))
+    epoch.add_check(result)
+    return wrap(result)
 
 
 def fallible_node_of(build: Callable[..., Any], *args: Any) -> Node:

@@ -14,7 +14,7 @@ import numpy as np
 from . import elimination
 
 
-def cholesky(a: Any) -> tuple[Any, Any]:
+def cholesky(a: Any) -> Any:
     """(lower L with L Lᴴ = a, info) of the lower triangles. info: the order of the first leading
     minor that is not positive-definite."""
     return _each(np.linalg.cholesky, _first_minor, a)
@@ -32,12 +32,12 @@ def _first_minor(a: Any) -> int:
     return high
 
 
-def solve(a: Any, b: Any) -> tuple[Any, Any]:
+def solve(a: Any, b: Any) -> Any:
     """(x with a @ x = b, info). info: the first pivot that is zero."""
     return _each(np.linalg.solve, _zero_pivot, a, b)
 
 
-def inv(a: Any) -> tuple[Any, Any]:
+def inv(a: Any) -> Any:
     """(the inverse, info). info: the first pivot that is zero."""
     return _each(np.linalg.inv, _zero_pivot, a)
 
@@ -110,16 +110,13 @@ def geqrf(a: Any) -> tuple[Any, Any]:
     return np.ascontiguousarray(np.swapaxes(h, -2, -1)), np.ascontiguousarray(tau)
 
 
-def eigh(a: Any) -> tuple[Any, Any]:
+def eigh(a: Any) -> Any:
     """Eigenvalues, in order, and eigenvectors, by the lower triangles. NaN if there are none."""
     return _finite(np.linalg.eigh, a, (a.shape[:-1], _real(a)), (a.shape, a.dtype))
 
 
-def eigvalsh(a: Any) -> tuple[Any]:
-    found: tuple[Any] = _finite(
-        lambda x: (np.linalg.eigvalsh(x),), a, (a.shape[:-1], _real(a))
-    )
-    return found
+def eigvalsh(a: Any) -> Any:
+    return _finite(lambda x: (np.linalg.eigvalsh(x),), a, (a.shape[:-1], _real(a)))
 
 
 def svd(a: Any, full: bool) -> tuple[Any, Any, Any, Any]:

@@ -109,6 +109,7 @@ from .generate import (
 )
 from .grouped import grouped_matmul, grouped_mm, grouped_weight_grad
 from .host import back, called, on_host, results_of
+from .inverse import cut, inverted, pinv
 from .linear import (
     addbmm,
     addmm,

@@ -6,8 +6,6 @@ results are NaN.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..dtype import DType, int32, int64
 from ..location import at_user_line
 from ..node import Node
@@ -140,9 +138,7 @@ def _lu_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
     if m > n:
         # X U⁻ᴴ = (U⁻¹ Xᴴ)ᴴ
         tail = _narrow(out, -2, k, m)
-        rest = adjoint(
-            solve_triangular(upper(square), adjoint(_narrow(g, -2, k, m)), True, False)
-        )
+        rest = adjoint(solve_triangular(upper(square), adjoint(_narrow(g, -2, k, m)), True, False))
         above = above - matmul(adjoint(tail), _narrow(g, -2, k, m))
     elif n > m:
         tail = _narrow(out, -1, k, n)
@@ -201,9 +197,7 @@ eigh = routine(
 )
 """(eigenvalues in ascending order, eigenvectors) of the lower triangle of a symmetric matrix."""
 
-eigvalsh = routine(
-    "eigvalsh", lambda a: ((Size(a.shape[:-1]), _real(a)),), matrices.eigvalsh, 1
-)
+eigvalsh = routine("eigvalsh", lambda a: ((Size(a.shape[:-1]), _real(a)),), matrices.eigvalsh, 1)
 """The eigenvalues alone, without a gradient."""
 
 
@@ -282,4 +276,3 @@ matrix_exp = routine(
     "matrix_exp", lambda a: ((a.shape, a.dtype),), matrices.matrix_exp, 1, vjp=_exp_vjp
 )
 """The exponential of a square matrix."""
-

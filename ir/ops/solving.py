@@ -28,9 +28,7 @@ def _solve_vjp(g: Node, out: Node, a: Node, b: Node, index: int) -> Cotangents:
     return -matmul(of_b, adjoint(out)), of_b
 
 
-solve = routine(
-    "solve", lambda a, b: _with_info(b), matrices.solve, 2, vjp=_solve_vjp
-)
+solve = routine("solve", lambda a, b: _with_info(b), matrices.solve, 2, vjp=_solve_vjp)
 """(x, info): a @ x = b, for a[..., n, n] and b[..., n, k] of one batch."""
 
 

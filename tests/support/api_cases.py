@@ -368,6 +368,93 @@ PRODUCTS: tuple[Case, ...] = (
     ("trapezoid", lambda m, x: m.trapezoid(x, dx=0.5), ((3, 4),)),
 )
 
+
+def _square(m: Any, x: Any) -> Any:
+    """A positive-definite matrix."""
+    return x @ x.mT + m.eye(x.shape[-2], dtype=x.dtype) * 9
+
+
+_SQUARE = (3, 5)
+MATRICES: tuple[Case, ...] = (
+    ("cholesky", lambda m, x: m.linalg.cholesky(_square(m, x)), (_SQUARE,)),
+    ("torch.cholesky upper", lambda m, x: _square(m, x).cholesky(True), ((2, *_SQUARE),)),
+    ("cholesky indefinite", lambda m, x: m.linalg.cholesky(-_square(m, x)), (_SQUARE,)),
+    ("cholesky_ex", lambda m, x: m.linalg.cholesky_ex(_square(m, x)), ((2, *_SQUARE),)),
+    ("cholesky of a vector", lambda m, x: m.linalg.cholesky(x), ((3,),)),
+    ("cholesky wide", lambda m, x: m.linalg.cholesky(x), ((2, 3),)),
+    ("cholesky empty", lambda m, x: m.linalg.cholesky(x), ((2, 0, 0),)),
+    ("cholesky_inverse", lambda m, x: m.cholesky_inverse(_square(m, x)), (_SQUARE,)),
+    ("cholesky_solve", lambda m, x, y: m.cholesky_solve(y, _square(m, x)), (_SQUARE, (3, 2))),
+    ("inverse", lambda m, x: m.inverse(_square(m, x)), ((2, *_SQUARE),)),
+    ("inverse singular", lambda m, x: m.linalg.inv(x * 0), ((2, 3, 3),)),
+    ("inverse wide", lambda m, x: m.linalg.inv(x), ((2, 3),)),
+    ("inverse of none", lambda m, x: m.linalg.inv(x), ((0, 3, 3),)),
+    ("inv_ex", lambda m, x: m.linalg.inv_ex(_square(m, x)), ((2, *_SQUARE),)),
+    ("pinverse", lambda m, x: m.pinverse(_square(m, x)), (_SQUARE,)),
+    ("pinv empty", lambda m, x: m.linalg.pinv(x), ((2, 0, 3),)),
+    ("solve", lambda m, x, y: m.linalg.solve(_square(m, x), y), (_SQUARE, (3, 2))),
+    ("solve vectors", lambda m, x, y: m.linalg.solve(_square(m, x), y), ((2, *_SQUARE), (2, 3))),
+    ("solve misfit", lambda m, x, y: m.linalg.solve(_square(m, x), y), (_SQUARE, (2, 2))),
+    ("solve singular", lambda m, x, y: m.linalg.solve(x * 0, y), ((3, 3), (3, 1))),
+    ("solve of none", lambda m, x, y: m.linalg.solve(x, y), ((0, 0), (0, 2))),
+    (
+        "solve_triangular",
+        lambda m, x, y: m.linalg.solve_triangular(_square(m, x), y, upper=True),
+        (_SQUARE, (3, 2)),
+    ),
+    (
+        "triangular_solve",
+        lambda m, x, y: m.triangular_solve(y, _square(m, x), transpose=True),
+        (_SQUARE, (3, 2)),
+    ),
+    ("det", lambda m, x: m.det(_square(m, x)), ((2, *_SQUARE),)),
+    ("det of none", lambda m, x: m.det(x), ((2, 0, 0),)),
+    ("det wide", lambda m, x: m.det(x), ((2, 3),)),
+    ("logdet", lambda m, x: m.logdet(_square(m, x)), (_SQUARE,)),
+    ("slogdet", lambda m, x: m.slogdet(-_square(m, x)), ((2, *_SQUARE),)),
+    ("slogdet singular", lambda m, x: m.linalg.slogdet(x * 0), ((2, 3, 3),)),
+    ("slogdet of none", lambda m, x: m.linalg.slogdet(x), ((0, 0),)),
+    ("matrix_exp", lambda m, x: m.matrix_exp(_square(m, x) / 40), ((2, *_SQUARE),)),
+    ("matrix_exp of none", lambda m, x: m.linalg.matrix_exp(x), ((0, 0),)),
+    ("matrix_power -2", lambda m, x: m.matrix_power(_square(m, x), -2), (_SQUARE,)),
+    ("qr", lambda m, x: m.qr(_square(m, x)), ((2, *_SQUARE),)),
+    ("qr of none", lambda m, x: m.linalg.qr(x), ((2, 0),)),
+    ("qr complete of none", lambda m, x: m.linalg.qr(x, "complete"), ((2, 0),)),
+    ("qr r", lambda m, x: m.linalg.qr(_square(m, x), "r"), (_SQUARE,)),
+    ("qr mode", lambda m, x: m.linalg.qr(x, "full"), ((2, 2),)),
+    ("svd", lambda m, x: m.svd(_square(m, x))[1], ((2, *_SQUARE),)),
+    ("svd of none", lambda m, x: m.linalg.svd(x), ((2, 3, 0),)),
+    ("svd reduced of none", lambda m, x: m.linalg.svd(x, False), ((0, 3, 2),)),
+    ("svd without vectors", lambda m, x: m.svd(_square(m, x), compute_uv=False), (_SQUARE,)),
+    ("svdvals", lambda m, x: m.linalg.svdvals(_square(m, x)), (_SQUARE,)),
+    ("eigvalsh", lambda m, x: m.linalg.eigvalsh(_square(m, x), "U"), (_SQUARE,)),
+    ("eigh UPLO", lambda m, x: m.linalg.eigh(x, "X"), ((2, 2),)),
+    ("geqrf", lambda m, x: m.geqrf(_square(m, x)), (_SQUARE,)),
+    ("orgqr", lambda m, x: m.orgqr(*m.geqrf(_square(m, x))), (_SQUARE,)),
+    ("ormqr", lambda m, x: m.ormqr(*m.geqrf(_square(m, x)), _square(m, x)), (_SQUARE,)),
+    ("lu", lambda m, x: m.lu(_square(m, x)), ((2, *_SQUARE),)),
+    ("linalg.lu", lambda m, x: m.linalg.lu(_square(m, x)), ((2, *_SQUARE),)),
+    ("lu of none", lambda m, x: m.linalg.lu(x), ((2, 0),)),
+    ("lu_factor singular", lambda m, x: m.linalg.lu_factor(x * 0), ((3, 3),)),
+    ("lu_factor_ex", lambda m, x: m.linalg.lu_factor_ex(x * 0), ((2, 3, 3),)),
+    (
+        "lu_solve",
+        lambda m, x, y: m.lu_solve(y, *m.linalg.lu_factor(_square(m, x))),
+        (_SQUARE, (3, 2)),
+    ),
+    ("lu_unpack", lambda m, x: m.lu_unpack(*m.lu(_square(m, x))), (_SQUARE,)),
+    ("matrix_rank", lambda m, x: m.linalg.matrix_rank(_square(m, x)), ((2, *_SQUARE),)),
+    ("matrix_rank of none", lambda m, x: m.linalg.matrix_rank(x), ((2, 0, 3),)),
+    ("cond", lambda m, x: m.linalg.cond(_square(m, x), 1), (_SQUARE,)),
+    ("cond of none", lambda m, x: m.linalg.cond(x), ((2, 0, 3),)),
+    ("nuclear norm", lambda m, x: m.linalg.matrix_norm(_square(m, x), "nuc"), (_SQUARE,)),
+    ("lstsq", lambda m, x, y: m.linalg.lstsq(_square(m, x), y)[0], (_SQUARE, (3, 2))),
+    ("lstsq misfit", lambda m, x, y: m.linalg.lstsq(x, y)[0], (_SQUARE, (2, 2))),
+    ("vecdot", lambda m, x, y: m.linalg.vecdot(x, y), ((2, 3), (3,))),
+    ("linalg.vander", lambda m, x: m.linalg.vander(x, N=3), ((2, 3),)),
+    ("linalg.cross", lambda m, x, y: m.linalg.cross(x, y), ((3, 3), (3, 3))),
+)
+
 INDEXING: tuple[Case, ...] = (
     ("list", lambda m, x: x[[0, 2]], ((3, 4),)),
     ("tensor", lambda m, x: x[m.tensor([0, -1, 0])], ((3, 4),)),
@@ -553,7 +640,7 @@ ELSEWHERE |= dict.fromkeys(
 
 def every_case() -> Iterator[Case]:
     for table in (
-        REDUCTIONS, VIEWS, COPIES, PRODUCTS, INDEXING, WRITES, ANSWERS, CONVERSIONS, LAYERS
+        REDUCTIONS, VIEWS, COPIES, PRODUCTS, MATRICES, INDEXING, WRITES, ANSWERS, CONVERSIONS, LAYERS
     ):  # fmt: skip
         yield from table
     for name in UNARY:

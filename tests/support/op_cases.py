@@ -350,6 +350,106 @@ CONTRACTED = [
     ),
 ]
 
+
+def whole(*shape: int) -> np.ndarray:
+    """Matrices far from singular, with distinct singular values."""
+    m, n = shape[-2:]
+    return real(*shape, low=-1, high=1) + 2 * np.eye(m, n) * np.arange(1, n + 1)
+
+
+def definite(*shape: int) -> np.ndarray:
+    a = real(*shape, low=-1, high=1)
+    return a @ np.swapaxes(a, -2, -1) + np.diag(np.arange(1.0, shape[-1] + 1))
+
+
+def size(op: Any) -> Callable[..., Node]:
+    return lambda *args: ops.abs(op(*args))
+
+
+def symmetric(op: Any, *rest: Any) -> Callable[..., Node]:
+    """A routine of the symmetric part of a matrix."""
+    return lambda a: op((a + ops.adjoint(a)) * 0.5, *rest)
+
+
+def L(name: str, *args: Any, part: int | None = None, **kwargs: Any) -> Callable[..., Any]:
+    """A function of torch.linalg; `part`: of its results."""
+
+    def call(t: Any, *xs: Any) -> Any:
+        found = getattr(t.linalg, name)(*xs, *args, **kwargs)
+        if name in ("eigh", "svd"):  # the signs of vectors are anybody's choice
+            return found[part].abs()
+        return found if part is None else found[part]
+
+    return call
+
+
+def of_symmetric(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda t, a: f(t, (a + a.mT) / 2)
+
+
+MATRICES = [
+    case("cholesky", symmetric(ops.cholesky, 0), of_symmetric(L("cholesky")), definite(2, 3, 3)),
+    case("inv", lambda a: ops.inv(a, 0), L("inv"), whole(2, 3, 3)),
+    case("solve", lambda a, b: ops.solve(a, b, 0), L("solve"), whole(2, 3, 3), real(2, 3, 2)),
+    case("det", lambda a: ops.det(a, 0), L("det"), whole(2, 3, 3)),
+    case(
+        "cofactors",
+        lambda a: ops.cofactors(a, 0),
+        lambda t, a: t.linalg.det(a)[:, None, None] * t.linalg.inv(a).mT,
+        whole(2, 3, 3),
+    ),
+    case("slogdet", lambda a: ops.slogdet(a, 1), L("slogdet", part=1), whole(2, 3, 3)),
+    case("slogdet sign", lambda a: ops.slogdet(a, 0), L("slogdet", part=0), whole(2, 3, 3)),
+    case("matrix_exp", lambda a: ops.matrix_exp(a, 0), L("matrix_exp"), real(2, 3, 3, high=1)),
+    *(
+        case(
+            f"solve_triangular {up} {unit}",
+            lambda a, b, up=up, unit=unit: ops.solve_triangular(a, b, up, unit),
+            L("solve_triangular", upper=up, unitriangular=unit),
+            *(whole(2, 3, 3), real(2, 3, 2)),
+        )
+        for up in (False, True)
+        for unit in (False, True)
+    ),
+    *(
+        case(f"qr {i} {shape}", lambda a, i=i: ops.qr(a, False, i), L("qr", part=i), whole(*shape))
+        for i in (0, 1)
+        for shape in ((3, 3), (2, 4, 3), (2, 4))
+    ),
+    *(
+        case(f"lu {shape}", lambda a: ops.lu(a, 0), L("lu_factor", part=0), whole(*shape))
+        for shape in ((3, 3), (2, 4, 3), (2, 4))
+    ),
+    *(
+        case(
+            f"eigh {i}",
+            symmetric(size(ops.eigh), i),
+            of_symmetric(L("eigh", part=i)),
+            definite(2, 3, 3),
+        )
+        for i in (0, 1)
+    ),
+    *(
+        case(
+            f"svd {i} {full} {shape}",
+            lambda a, i=i, full=full: size(ops.svd)(a, full, i),
+            L("svd", full, part=i),
+            whole(*shape),
+        )
+        for i, full in ((0, False), (1, True), (2, False))
+        for shape in ((3, 3), (4, 3), (2, 2, 4))
+    ),
+    *(
+        case(
+            f"pinv {shape}",
+            lambda a: ops.pinv(a, ops.constant(0.0, a.dtype), ops.constant(1e-7, a.dtype), False),
+            L("pinv", rtol=1e-7),
+            whole(*shape),
+        )
+        for shape in ((3, 2), (2, 3, 4))
+    ),
+]
+
 ENDS = np.array([2, 2, 6], np.int32)  # of groups among 7
 
 
@@ -557,5 +657,13 @@ RECURRENT = [
         *(real(3, 2, 4), real(3, 2, 4), real(3, 2, 4), real(2, 4), real(4, 4)),
     ),
 ]
-COMPOSED = [*ACTIVATIONS, *NORMALIZED, *CONTRACTED[3:], *GROUPED, *POOLED, *LOSSES, *RECURRENT]
-CASES = [*elementwise_cases(), *REDUCED, *MOVED, *CONTRACTED[:3], ZETA, *COMPOSED]
+COMPOSED = [
+    *ACTIVATIONS,
+    *NORMALIZED,
+    *CONTRACTED[3:],
+    *GROUPED,
+    *POOLED,
+    *LOSSES,
+    *RECURRENT,
+]
+CASES = [*elementwise_cases(), *REDUCED, *MOVED, *CONTRACTED[:3], ZETA, *COMPOSED, *MATRICES]

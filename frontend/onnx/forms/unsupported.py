@@ -4,6 +4,7 @@ declare, and those that no public op is made of alone."""
 from __future__ import annotations
 
 from tilewright.ir import ops
+from tilewright.ir.op import REGISTRY, Kind
 
 from ...functions.call import DECLARED
 from ..exporter import UNSUPPORTED
@@ -22,5 +23,8 @@ UNSUPPORTED.update(
         ops.conv_weight_grad_wide: _TRAINING,
     }
 )
+for _record in REGISTRY.values():
+    if _record.kind is Kind.HOST:
+        UNSUPPORTED[_record] = "ONNX has no operators of linear algebra"
 for _op in DECLARED.values():
     UNSUPPORTED.update(_op.unexportable or {})

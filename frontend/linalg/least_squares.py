@@ -1,0 +1,213 @@
+"""Least squares, ranks and condition numbers, as in torch.linalg."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from .. import return_types
+from ..functions.arguments import into
+from ..recording import record_fallible
+from ..recording.builders import builder
+from .calling import all_into, by_host, kind_name, need_same_dtype
+from .decompositions import checked_svdvals
+from .norms import matrix_norm
+from .solving import tolerance, tolerances
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._tensor import Tensor
+
+DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
+
+
+def _need_double(x: Any) -> None:
+    if not x.dtype.is_floating_point or x.dtype.itemsize < 4:
+        raise RuntimeError(
+            "This function doesn't handle types other than float and double: got "
+            f"{x.dtype}{at_user_line()}"
+        )
+
+
+# ---- least squares ---------------------------------------------------------------------------
+
+
+@builder("linalg_lstsq")
+def _lstsq(a: Node, b: Node, rcond: Node | float) -> tuple[Node, Node, Node]:
+    """(solution, rank, singular values): A⁺ B, by the singular values of A above the cut."""
+    name = "torch.linalg.lstsq"
+    if a.rank < 2:
+        raise RuntimeError(f"{name}: input must have at least 2 dimensions.{at_user_line()}")
+    if b.rank < 1:
+        raise RuntimeError(f"{name}: other must have at least 1 dimension.{at_user_line()}")
+    if not 0 <= a.rank - b.rank <= 1:
+        raise RuntimeError(
+            f"{name}: input.dim() must be greater or equal to other.dim() and (input.dim() - "
+            f"other.dim()) <= 1{at_user_line()}"
+        )
+    vector = a.rank - 1 == b.rank and b.shape[:-1] == a.shape[:-2]
+    right = ops.by_row(b) if vector else b
+    if right.rank < 2 or a.shape[-2] != right.shape[-2]:
+        dim = "-1" if vector else "-2"
+        raise RuntimeError(f"{name}: input.size(-2) should match other.size({dim}){at_user_line()}")
+    if a.dtype is not b.dtype:
+        raise RuntimeError(
+            f"{name}: Expected input and other to have the same dtype, but got input's dtype "
+            f"{kind_name(a)} and other's dtype {kind_name(b)}{at_user_line()}"
+        )
+    _need_double(a)
+    need_same_dtype(name, a, b, "input and other")
+    s, info = by_host(ops.svdvals, a)
+    s = ops.kept(s, ops.succeeded(info, 2, "linalg.svd"))
+    zero = ops.constant(0.0, a.dtype)
+    if 0 in a.shape:
+        pseudo = ops.transpose(a)
+        rank = ops.expand(ops.constant(0, dtypes.int64), a.shape[:-2])
+    else:
+        rtol = tolerance(rcond, a)
+        pseudo = ops.pinv(a, zero, rtol, False)
+        rank = _count(s, zero, rtol)
+    found = ops.matmul(pseudo, right)
+    return ops.squeeze(found, (found.rank - 1,)) if vector else found, rank, s
+
+
+def _count(s: Node, atol: Node, rtol: Node) -> Node:
+    above = ops.gt(s, ops.cut(s, atol, rtol))
+    axis = s.rank - 1
+    return ops.squeeze(ops.sum(ops.cast(above, dtypes.int64), (axis,)), (axis,))
+
+
+@builder("linalg_lstsq_full_rank")
+def _of_full_rank(solution: Node, rank: Node, size: int) -> Node:
+    lost = ops.where(rank < size, rank + 1, ops.zeros_like(rank))
+    fine = ops.succeeded(lost, size, "torch.linalg.lstsq")
+    return ops.kept(solution, fine)
+
+
+def lstsq(
+    A: Tensor,
+    B: Tensor,
+    rcond: float | None = None,
+    *,
+    driver: str | None = None,
+    out: Sequence[Tensor] | None = None,
+) -> return_types.LeastSquares:
+    """The X of least norm that minimizes the norm of A X - B. A: [*, m, n]; B: [*, m, k] or [*, m].
+
+    residuals: the squared norms of the columns of A X - B, if m > n and every matrix has rank n;
+        none for the driver 'gelsy'.
+    rank: of each matrix, none for 'gels'. singular_values: for 'gelsd' and 'gelss'.
+    rcond: singular values of at most rcond times the largest count as zero; max(m, n) times the
+        dtype's eps by default.
+    driver: 'gelsy' by default. All are computed by singular values; 'gels' raises LinAlgError for a
+        matrix that doesn't have full rank.
+    """
+    chosen = "gelsy" if driver is None else driver
+    if chosen not in DRIVERS:
+        raise RuntimeError(
+            "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss)"
+            f"{at_user_line()}"
+        )
+    if rcond is None and A.dim() >= 2:
+        rcond = tolerances(A, None, None, A.shape[-2:])[1]  # type: ignore[assignment]
+    elif rcond is not None and rcond < 0:
+        rcond = tolerances(A, None, None, (1,))[1]  # type: ignore[assignment]
+    solution, rank, values = record_fallible(_lstsq, A, B, rcond)
+    m, n = A.shape[-2:]
+    none = solution.new_empty(0)
+    if chosen == "gels":
+        solution = record_fallible(_of_full_rank, solution, rank, min(m, n))
+        is_full, rank = True, none.to(dtypes.int64)
+    else:
+        is_full = m > n and chosen != "gelsy" and bool((rank == n).all())
+    residuals = none
+    if m > n and is_full:
+        right = B.unsqueeze(-1) if solution.dim() < A.dim() else B
+        found = solution.unsqueeze(-1) if solution.dim() < A.dim() else solution
+        residuals = (A @ found - right).square().sum(-2)
+    results = return_types.linalg_lstsq(
+        solution, residuals, rank, values if chosen in ("gelsd", "gelss") else none
+    )
+    return all_into(out, results)
+
+
+# ---- rank and condition ----------------------------------------------------------------------
+
+
+@builder("linalg_matrix_rank")
+def _matrix_rank(a: Node, atol: Node | float, rtol: Node | float, hermitian: bool) -> Node:
+    if 0 in a.shape[-2:]:
+        return ops.expand(ops.constant(0, dtypes.int64, a.device), a.shape[:-2])
+    if hermitian:
+        s = ops.abs(by_host(ops.eigvalsh, a)[0])
+    else:
+        s = checked_svdvals(a)
+    return _count(s, tolerance(atol, a), tolerance(rtol, a))
+
+
+def matrix_rank(
+    A: Tensor,
+    tol: float | Tensor | None = None,
+    hermitian: bool = False,
+    *,
+    atol: float | Tensor | None = None,
+    rtol: float | Tensor | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """int64: the number of singular values above max(atol, rtol times the largest). A: [*, m, n].
+
+    rtol: max(m, n) times the dtype's eps by default, 0 if atol is given. tol: the older name of
+    atol. hermitian: A is Hermitian, and eigenvalues take the place of singular values.
+    """
+    _need_double(A)
+    if A.dim() < 2:
+        raise RuntimeError(
+            "torch.linalg.matrix_rank: The input tensor input must have at least 2 dimensions."
+            f"{at_user_line()}"
+        )
+    if hermitian and A.shape[-1] != A.shape[-2]:
+        raise RuntimeError(
+            "linalg.matrix_rank: A must be batches of square matrices, but they are "
+            f"{A.shape[-2]} by {A.shape[-1]} matrices{at_user_line()}"
+        )
+    if tol is not None:
+        atol, rtol = tol, 0.0
+    low, relative = tolerances(A, atol, rtol, A.shape[-2:])
+    return into(out, record_fallible(_matrix_rank, A.detach(), low, relative, bool(hermitian)))
+
+
+def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) -> Tensor:
+    """The condition number norm(A, p) norm(A⁻¹, p), by singular values for p = 2, -2 and None.
+
+    p: also 'fro', 'nuc', inf, -inf, 1, -1, for square matrices; inf if such a matrix is singular.
+    """
+    if A.dim() < 2:
+        raise RuntimeError(
+            f"linalg.cond: The input tensor must have at least 2 dimensions.{at_user_line()}"
+        )
+    if p not in (None, 2, -2, 1, -1, math.inf, -math.inf, "fro", "nuc"):
+        raise RuntimeError(f"linalg.cond got an invalid norm type: {p}{at_user_line()}")
+    if 0 in A.shape[-2:]:
+        return into(out, A.new_zeros(A.shape[:-2]))
+    if p in (None, 2, -2):
+        s = record_fallible(checked_svdvals, A)
+        first, last = s[..., 0], s[..., -1]
+        return into(out, last / first if p == -2 else first / last)
+    if A.shape[-1] != A.shape[-2]:
+        raise RuntimeError(
+            f"linalg.cond(ord={p}): A must be batches of square matrices, but they are "
+            f"{A.shape[-2]} by {A.shape[-1]} matrices{at_user_line()}"
+        )
+    from .solving import inv_ex
+
+    inverse, info = inv_ex(A)
+    assert p is not None
+    usable = inverse.masked_fill((info != 0)[..., None, None], 0.0)
+    found = matrix_norm(A, p) * matrix_norm(usable, p)
+    return into(out, found.masked_fill(info != 0, math.inf))

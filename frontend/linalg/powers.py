@@ -1,0 +1,75 @@
+"""Powers and exponentials of matrices, products of vectors, as in torch.linalg."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.dtype import NARROW
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ..functions import products
+from ..functions.arguments import into
+from ..recording import record
+from ..recording.builders import builder
+from .calling import by_host, need_float, need_square
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
+
+@builder("linalg_matrix_exp")
+def _matrix_exp(a: Node) -> Node:
+    need_square("linalg.matrix_exp", a)
+    need_float("linalg.matrix_exp", a)
+    if a.dtype in NARROW:
+        (found,) = by_host(ops.matrix_exp, ops.cast(a, dtypes.float32))
+        return ops.cast(found, a.dtype)
+    return by_host(ops.matrix_exp, a)[0]
+
+
+def matrix_exp(A: Tensor) -> Tensor:
+    """The exponential of a square matrix, A⁰ / 0! + A¹ / 1! + …: [*, n, n].
+
+    Computed by Padé approximants (Higham, "The scaling and squaring method for the matrix
+    exponential revisited", 2005), in float32 for half types. Gradient: Najfeld and Havel, 1995.
+    """
+    return record(_matrix_exp, A)
+
+
+def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """The product of n copies of a square matrix; for n < 0 of copies of its inverse."""
+    return into(out, products.matrix_power(A, n))
+
+
+def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+    """The powers 0, 1, …, N - 1 of the elements of a vector, in columns: [*, n, N]. N is n by
+    default."""
+    if N is not None and N <= 1:
+        raise RuntimeError(f"N must be greater than 1.{at_user_line()}")
+    if x.dtype in NARROW:
+        raise RuntimeError(
+            "linalg.vander supports floating point, complex, and integer tensors, but got "
+            f"{x.dtype}{at_user_line()}"
+        )
+    from ..functions.creation import arange
+
+    count = x.shape[-1] if N is None else N
+    wide = x if x.dtype.is_floating_point else x.long()
+    return wide.unsqueeze(-1) ** arange(count, device=x.device)
+
+
+def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
+    """The cross product of vectors of 3 elements along `dim`, with broadcasting."""
+    if input.dim() != other.dim():
+        raise RuntimeError(
+            f"linalg.cross: inputs must have the same number of dimensions.{at_user_line()}"
+        )
+    if input.shape[dim] != 3 or other.shape[dim] != 3:
+        raise RuntimeError(
+            f"linalg.cross: inputs dimension {dim} must have length 3. Got {input.shape[dim]} and "
+            f"{other.shape[dim]}{at_user_line()}"
+        )
+    return into(out, products.cross(input, other, dim))

@@ -1,0 +1,70 @@
+"""The pseudo-inverse."""
+
+from __future__ import annotations
+
+from ..node import Node
+from ..op import Aval
+from ..shape import Size
+from .binary import gt, maximum
+from .composite import composite
+from .contraction import matmul
+from .factors import eigh, svd
+from .host import back, called, on_host
+from .matrices import adjoint, by_column, kept, succeeded
+from .movement import unsqueeze
+from .reduce import max
+from .ternary import where
+from .unary import abs, full_like, zeros_like
+
+
+def _infer(a: Node, atol: Node, rtol: Node, hermitian: bool) -> Aval:
+    return Size((*a.shape[:-2], a.shape[-1], a.shape[-2])), a.dtype
+
+
+def _pinv(a: Node, atol: Node, rtol: Node, hermitian: bool) -> Node:
+    (inner,), device = on_host((a,))
+    if hermitian:
+        values, v = back(called(eigh, inner), device)
+        uh = adjoint(v)
+    else:
+        u, values, vh, info = back(called(svd, inner, False), device)
+        fine = succeeded(info, 2, "linalg.svd")
+        values, v, uh = kept(values, fine), adjoint(vh), adjoint(u)
+    return matmul(v * by_column(inverted(values, atol, rtol)), uh)
+
+
+def inverted(values: Node, atol: Node, rtol: Node) -> Node:
+    """1 / values, and 0 where a value is at most max(atol, rtol times the largest)."""
+    size = abs(values)
+    is_kept = gt(size, cut(size, atol, rtol))
+    one = full_like(values, 1)
+    return where(is_kept, one / where(is_kept, values, one), zeros_like(values))
+
+
+def cut(size: Node, atol: Node, rtol: Node) -> Node:
+    """The largest size that counts as zero, of size 1 in the last dimension."""
+    largest = max(size, (size.rank - 1,))
+    return maximum(_column(atol), _column(rtol) * largest)
+
+
+def _column(tolerance: Node) -> Node:
+    return unsqueeze(tolerance, tolerance.rank) if tolerance.rank else tolerance
+
+
+def _pinv_vjp(
+    g: Node, out: Node, a: Node, atol: Node, rtol: Node, hermitian: bool
+) -> tuple[Node | None, ...]:
+    """Golub and Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares
+    problems whose variables separate", 1973, for a rank that doesn't change."""
+    p, ph, gh = out, adjoint(out), adjoint(g)
+    first = matmul(matmul(ph, g), ph)
+    gp = matmul(gh, matmul(p, ph))
+    second = gp - matmul(a, matmul(p, gp))
+    pg = matmul(matmul(ph, p), gh)
+    third = pg - matmul(matmul(pg, p), a)
+    return second + third - first, None, None
+
+
+pinv = composite("pinv", _infer, _pinv, vjp=_pinv_vjp, params=("hermitian",))
+"""The pseudo-inverse of a[..., m, n]. Singular values of at most max(atol, rtol times the largest)
+count as zero."""
