@@ -599,28 +599,6 @@ def _cheapest_cuts(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
     return cuts
 
 
-@public("matrix_power")
-def matrix_power(input: Tensor, n: int) -> Tensor:
-    """The product of n copies of a square matrix; for n < 0 of copies of its inverse."""
-    if n < 0:
-        from ..linalg.solving import inv
-
-        return matrix_power(inv(input), -n)
-    if n == 0:
-        from .creation import eye
-
-        return eye(input.shape[-1], dtype=input.dtype).expand(input.shape).clone()
-    out = None
-    square = input
-    while n:
-        if n % 2:
-            out = square if out is None else matmul(out, square)
-        n //= 2
-        if n:
-            square = matmul(square, square)
-    return input.clone() if out is None or out is input else out
-
-
 @public("vander", method=False)
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     """The powers of a vector's elements, in columns."""

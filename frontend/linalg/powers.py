@@ -12,9 +12,11 @@ from tilewright.ir.node import Node
 
 from ..functions import products
 from ..functions.arguments import into
+from ..functions.creation import arange, eye
 from ..recording import record
 from ..recording.builders import builder
 from .calling import by_host, need_float, need_square
+from .solving import inv
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -40,8 +42,28 @@ def matrix_exp(A: Tensor) -> Tensor:
 
 
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """The product of n copies of a square matrix; for n < 0 of copies of its inverse."""
-    return into(out, products.matrix_power(A, n))
+    """The product of n copies of a square matrix: [*, n, n]; for n < 0 of copies of its inverse."""
+    if A.dim() < 2 or A.shape[-1] != A.shape[-2]:
+        raise RuntimeError(
+            "linalg.matrix_power: A must be batches of square matrices, got shape "
+            f"{tuple(A.shape)}{at_user_line()}"
+        )
+    return into(out, _power(inv(A), -n) if n < 0 else _power(A, n))
+
+
+def _power(square: Tensor, n: int) -> Tensor:
+    if n == 0:
+        one = eye(square.shape[-1], dtype=square.dtype, device=square.device)
+        return one.expand(square.shape).clone()
+    found = None
+    while n:
+        if n % 2:
+            found = square if found is None else products.matmul(found, square)
+        n //= 2
+        if n:
+            square = products.matmul(square, square)
+    assert found is not None
+    return found.clone() if found is square else found
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
@@ -54,8 +76,6 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
             "linalg.vander supports floating point, complex, and integer tensors, but got "
             f"{x.dtype}{at_user_line()}"
         )
-    from ..functions.creation import arange
-
     count = x.shape[-1] if N is None else N
     wide = x if x.dtype.is_floating_point else x.long()
     return wide.unsqueeze(-1) ** arange(count, device=x.device)

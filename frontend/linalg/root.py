@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .._tensor import Tensor
+    from ..return_types import PLU, QR, Reflectors, SignedLog, Substituted, TurnedSVD
 
 
 def _no_form(*routines: Op) -> dict[Op, str]:
@@ -128,7 +129,7 @@ def logdet(input: Tensor) -> Tensor:
 
 
 @public("slogdet", unexportable=_no_form(ops.slogdet))
-def slogdet(input: Tensor, *, out: Sequence[Tensor] | None = None) -> return_types.SignedLog:
+def slogdet(input: Tensor, *, out: Sequence[Tensor] | None = None) -> SignedLog:
     """The determinant's sign and the logarithm of its size; see torch.linalg.slogdet."""
     return all_into(out, return_types.slogdet(*solving.slogdet(input)))
 
@@ -139,11 +140,17 @@ def matrix_exp(input: Tensor) -> Tensor:
     return powers.matrix_exp(input)
 
 
+@public("matrix_power")
+def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
+    """The product of n copies of a square matrix; for n < 0 of copies of its inverse."""
+    return powers.matrix_power(input, n, out=out)
+
+
 # ---- orthogonal factors ----------------------------------------------------------------------
 
 
 @public("qr", unexportable=_no_form(ops.qr))
-def qr(input: Tensor, some: bool = True, *, out: Sequence[Tensor] | None = None) -> return_types.QR:
+def qr(input: Tensor, some: bool = True, *, out: Sequence[Tensor] | None = None) -> QR:
     """(Q, R), complete if not `some`; see torch.linalg.qr."""
     found = decompositions.qr(input, "reduced" if some else "complete")
     return all_into(out, return_types.qr(*found))
@@ -156,7 +163,7 @@ def svd(
     compute_uv: bool = True,
     *,
     out: Sequence[Tensor] | None = None,
-) -> return_types.TurnedSVD:
+) -> TurnedSVD:
     """(U, S, V), with V in the place of the Vᴴ of torch.linalg.svd. Without `compute_uv` U and V
     are zero."""
     if compute_uv:
@@ -176,7 +183,7 @@ def _geqrf(a: Node) -> tuple[Node, ...]:
 
 
 @public("geqrf", _geqrf, unexportable=_no_form(ops.geqrf))
-def geqrf(input: Tensor, *, out: Sequence[Tensor] | None = None) -> return_types.Reflectors:
+def geqrf(input: Tensor, *, out: Sequence[Tensor] | None = None) -> Reflectors:
     """LAPACK's form of a QR decomposition: R, the reflectors below it, and their factors."""
     return all_into(out, return_types.geqrf(*record(_geqrf, input)))
 
@@ -234,7 +241,7 @@ def lu_unpack(
     unpack_pivots: bool = True,
     *,
     out: Sequence[Tensor] | None = None,
-) -> return_types.PLU:
+) -> PLU:
     """(P, L, U) of the compact form of `lu`. Parts that aren't unpacked are empty."""
     return elimination.lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots, out=out)
 
@@ -260,7 +267,7 @@ def triangular_solve(
     unitriangular: bool = False,
     *,
     out: Sequence[Tensor] | None = None,
-) -> return_types.Substituted:
+) -> Substituted:
     """X with A X = b for a triangular A, and a copy of A; see torch.linalg.solve_triangular."""
     found = record(_triangular_solve, b, A, bool(upper), bool(transpose), bool(unitriangular))
     return all_into(out, return_types.triangular_solve(*found))

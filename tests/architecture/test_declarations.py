@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
 import pickle
@@ -196,6 +197,8 @@ def test_every_builder_that_a_case_calls_is_declared(monkeypatch: pytest.MonkeyP
             call(tw, *tensors)
         except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError):
             continue
+    with contextlib.suppress(RuntimeError, IndexError):
+        recording.flush()  # what the calls raise when they run
     nameless = {b for b in seen if isinstance(b, types.FunctionType) and builders.facts(b) is None}
     assert not nameless
 

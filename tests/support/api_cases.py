@@ -640,7 +640,8 @@ ELSEWHERE |= dict.fromkeys(
 
 def every_case() -> Iterator[Case]:
     for table in (
-        REDUCTIONS, VIEWS, COPIES, PRODUCTS, MATRICES, INDEXING, WRITES, ANSWERS, CONVERSIONS, LAYERS
+        REDUCTIONS, VIEWS, COPIES, PRODUCTS, MATRICES, INDEXING, WRITES, ANSWERS, CONVERSIONS,
+        LAYERS,
     ):  # fmt: skip
         yield from table
     for name in UNARY:
