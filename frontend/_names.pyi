@@ -40,6 +40,8 @@ from . import optim as optim
 from . import random as random
 from . import return_types as return_types
 from . import serialization as serialization
+from . import signal as signal
+from . import special as special
 from . import testing as testing
 from . import torch_version as torch_version
 from . import types as types
@@ -125,6 +127,7 @@ from .functions.elementwise import asinh as _is_arcsinh
 from .functions.elementwise import asinh as asinh
 from .functions.elementwise import atan as _is_arctan
 from .functions.elementwise import atan as atan
+from .functions.elementwise import atan2 as _is_arctan2
 from .functions.elementwise import atan2 as atan2
 from .functions.elementwise import atanh as _is_arctanh
 from .functions.elementwise import atanh as atanh
@@ -383,6 +386,8 @@ from .functions.sorting import nanquantile as nanquantile
 from .functions.sorting import quantile as quantile
 from .functions.sorting import sort as sort
 from .functions.sorting import topk as topk
+from .functions.special import i0 as i0
+from .functions.special import mvlgamma as mvlgamma
 from .functions.typed import set_default_tensor_type as set_default_tensor_type
 from .inspection.explanation import explain as explain
 from .nn.functional.activation import celu as celu
@@ -515,6 +520,7 @@ def fix_(input: Tensor) -> Tensor: ...
 def floor_(input: Tensor) -> Tensor: ...
 def frac_(input: Tensor) -> Tensor: ...
 def geqrf(input: Tensor) -> Reflectors: ...
+def i0_(input: Tensor) -> Tensor: ...
 def index_put_(
     input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: _bool = False
 ) -> Tensor: ...
@@ -595,6 +601,7 @@ arccosh = _is_arccosh
 arcsin = _is_arcsin
 arcsinh = _is_arcsinh
 arctan = _is_arctan
+arctan2 = _is_arctan2
 arctanh = _is_arctanh
 batch_norm = _is_batch_norm
 clip = _is_clip

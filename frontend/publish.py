@@ -26,6 +26,7 @@ from .functions import (  # noqa: F401  (importing them declares their ops)
     searching,
     shapes,
     sorting,
+    special,
 )
 from .functions.call import DECLARED, Declaration
 
@@ -63,7 +64,8 @@ LATER = {
 # Modules of torch that a program may name. Other modules beside them are private.
 MODULES = frozenset(
     "accelerator amp aot autograd backends compiler cuda inspection library linalg nn onnx optim "
-    "random return_types serialization testing torch_version types utils version _tensor".split()
+    "random return_types serialization signal special testing torch_version types utils version "
+    "_tensor".split()
 )
 
 # Functions that are methods written in the class.

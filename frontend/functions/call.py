@@ -160,16 +160,7 @@ def unary(
     builder(name, casts=casts, gradient=gradient)(build)
     method = recording.unary(build, name, _doc(name, build))
     write = overwriting(name, method) if in_place else None
-
-    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-        if not isinstance(input, Handle):
-            raise TypeError(
-                f"{name}(): argument 'input' (position 1) must be Tensor, not "
-                f"{type(input).__name__}{at_user_line()}"
-            )
-        return into(out, record(build, input))
-
-    _name(function, name, build)
+    function = of_one(name, build)
     _declare(
         Declaration(
             name,
@@ -209,8 +200,46 @@ def binary(
     """
     builder(name, casts=casts, gradient=gradient, floats=floats, widens=widens)(build)
     method = recording.binary(build, name, numbers=numbers, doc=_doc(name, build))
-    swapped = recording.binary(build, name, swapped=True)
     write = recording.in_place_binary(build, overwriting(name, method)) if in_place else None
+    function = of_two(name, build, method, numbers)
+    _declare(
+        Declaration(
+            name,
+            function,
+            method,
+            write,
+            write if in_place_function else None,
+            arithmetic(operator, build)
+            if operator
+            else comparison(compares, build)
+            if compares
+            else None,
+            aliases,
+            operands=2,
+            builders=(build,),
+        )
+    )
+    return function
+
+
+def of_one(name: str, build: Function) -> Unary:
+    """The function of a tensor that records `build`."""
+
+    def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+        if not isinstance(input, Handle):
+            raise TypeError(
+                f"{name}(): argument 'input' (position 1) must be Tensor, not "
+                f"{type(input).__name__}{at_user_line()}"
+            )
+        return into(out, record(build, input))
+
+    _name(function, name, build)
+    return function
+
+
+def of_two(name: str, build: Function, method: Function, numbers: bool = True) -> Binary:
+    """The function of two tensors, made of their method. numbers: whether one may be a number."""
+    swapped = recording.binary(build, name, swapped=True)
 
     def function(
         input: Number | Tensor, other: Number | Tensor, *, out: Tensor | None = None
@@ -229,23 +258,6 @@ def binary(
         return into(out, result)
 
     _name(function, name, build)
-    _declare(
-        Declaration(
-            name,
-            function,
-            method,
-            write,
-            write if in_place_function else None,
-            arithmetic(operator, build)
-            if operator
-            else comparison(compares, build)
-            if compares
-            else None,
-            aliases,
-            operands=2,
-            builders=(build,),
-        )
-    )
     return function
 
 

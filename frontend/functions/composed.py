@@ -39,10 +39,7 @@ def _logaddexp2(a: Node, b: Node) -> Node:
 
 
 def _xlogy(a: Node, b: Node) -> Node:
-    a, b = promoted(floating(a), floating(b))
-    product = a * ops.log(b)
-    zero = ops.bitwise_and(ops.eq(a, _full(0, a)), ops.logical_not(ops.isnan(b)))
-    return ops.where(zero, _full(0, product), product)
+    return ops.xlogy(*promoted(floating(a), floating(b)))
 
 
 def _sinc(x: Node) -> Node:
@@ -150,7 +147,7 @@ def _polygamma_of(self: Tensor, n: int) -> Tensor:
     return polygamma(n, self)
 
 
-@public("polygamma", method=_polygamma_of, unexportable=without_operator(ops.zeta))
+@public("polygamma", method=_polygamma_of, in_place=True, unexportable=without_operator(ops.zeta))
 def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The n-th derivative of digamma."""
     if n < 0:

@@ -247,7 +247,12 @@ remainder = binary("remainder", promoting(ops.remainder), operator="mod")
 fmod = binary("fmod", promoting(ops.fmod))
 pow = binary("pow", _pow, operator="pow", casts=ON_A_GPU, gradient=_of_power)
 atan2 = binary(
-    "atan2", promoting_float(ops.atan2), numbers=False, casts={"cuda": WIDEST}, floats=True
+    "atan2",
+    promoting_float(ops.atan2),
+    numbers=False,
+    aliases=("arctan2",),
+    casts={"cuda": WIDEST},
+    floats=True,
 )
 copysign = binary("copysign", promoting_float(ops.copysign), floats=True)
 maximum = binary("maximum", promoting(ops.maximum), numbers=False, in_place=False)

@@ -36,6 +36,21 @@ from .attention import (
     safe_softmax,
     scaled_dot_product_attention,
 )
+from .bessel import (
+    airy_ai,
+    i0,
+    i0e,
+    i1,
+    i1e,
+    j0,
+    j1,
+    k0,
+    k0e,
+    k1,
+    k1e,
+    y0,
+    y1,
+)
 from .binary import (
     add,
     atan2,
@@ -179,6 +194,15 @@ from .movement import (
     unsqueeze,
     windows,
     windows_op,
+)
+from .normal import (
+    entr,
+    erfcx,
+    log_ndtr,
+    ndtr,
+    ndtri,
+    xlog1py,
+    xlogy,
 )
 from .normalization import (
     batch_mean,

@@ -244,10 +244,10 @@ ROOMS = {
     "frontend": """
         devices recording return_types torch_version
         functions settings types version
-        autograd backends exchange inspection linalg random replay testing
+        autograd backends exchange inspection linalg random replay signal testing
         _tensor aot library
         amp nn
-        compiler optim publish serialization tuning
+        compiler optim publish serialization special tuning
         __init__ cuda utils
         accelerator onnx
         as_torch

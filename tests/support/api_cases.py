@@ -574,6 +574,41 @@ LAYERS: tuple[Case, ...] = (
     ("hinge_embedding_loss", lambda m, x, y: m.hinge_embedding_loss(x, y.sign()), ((4,), (4,))),
 )
 
+SPECIAL: tuple[Case, ...] = (
+    ("mvlgamma", lambda m, x: m.mvlgamma(x.abs() + 3, 2), ((2, 3),)),
+    ("mvlgamma method", lambda m, x: (x.abs() + 3).mvlgamma(3), ((2, 3),)),
+    ("mvlgamma of 0", lambda m, x: m.mvlgamma(x, 0), ((2, 3),)),
+    *(
+        (name, lambda m, x, name=name: getattr(m.special, name)(x), ((2, 3),))
+        for name in (
+            "bessel_j0 bessel_j1 bessel_y0 bessel_y1 digamma entr erf erfc erfcx erfinv "
+            "exp2 expit expm1 gammaln i0 i0e i1 i1e log1p log_ndtr logit modified_bessel_i0 "
+            "modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 ndtr ndtri psi "
+            "scaled_modified_bessel_k0 scaled_modified_bessel_k1 sinc spherical_bessel_j0"
+        ).split()
+    ),
+    *(
+        (name, lambda m, x, y, name=name: getattr(m.special, name)(x, y), ((2, 3), (3,)))
+        for name in ("xlog1py", "xlogy", "zeta")
+    ),
+    *(
+        (f"{name} number", lambda m, x, name=name: getattr(m.special, name)(x, 2), ((2, 3),))
+        for name in ("xlog1py", "xlogy", "zeta")
+    ),
+    *(
+        (f"number {name}", lambda m, x, name=name: getattr(m.special, name)(2, x), ((2, 3),))
+        for name in ("xlog1py", "xlogy", "zeta", "polygamma")
+    ),
+    # PyTorch's own Ai has an error of 1e-7 below zero, in float64 too.
+    ("airy_ai", lambda m, x: m.special.airy_ai(x.float()), ((2, 3),)),
+    ("multigammaln", lambda m, x: m.special.multigammaln(x.abs() + 3, 2), ((2, 3),)),
+    ("polygamma out", lambda m, x: m.polygamma(1, x, out=m.zeros(2, 3)), ((2, 3),)),
+    ("round decimals", lambda m, x: m.special.round(x.float(), decimals=1), ((2, 3),)),
+    ("softmax", lambda m, x: m.special.softmax(x, 1), ((2, 3),)),
+    ("log_softmax", lambda m, x: m.special.log_softmax(x, 0), ((2, 3),)),
+    ("logsumexp", lambda m, x: m.special.logsumexp(x, (0, 1)), ((2, 3),)),
+)
+
 WRITES: tuple[Case, ...] = tuple(
     (name, lambda m, x, y, write=write: write(x, y, m) or x, shapes)
     for name, write, shapes in (
@@ -641,7 +676,7 @@ ELSEWHERE |= dict.fromkeys(
 def every_case() -> Iterator[Case]:
     for table in (
         REDUCTIONS, VIEWS, COPIES, PRODUCTS, MATRICES, INDEXING, WRITES, ANSWERS, CONVERSIONS,
-        LAYERS,
+        LAYERS, SPECIAL,
     ):  # fmt: skip
         yield from table
     for name in UNARY:

@@ -585,6 +585,27 @@ LOSSES = [
     case("scores 1-d", ops.cross_entropy, F("cross_entropy"), real(5), np.array(2)),
 ]
 
+SPECIAL = [
+    case(
+        name,
+        getattr(ops, name),
+        lambda t, *xs, name=name: getattr(t.special, name)(*xs),
+        *(real(4, 5, low=low, high=high) for _ in range(count)),
+    )
+    for name, low, high, count in (
+        ("i0", -12, 12, 1),
+        ("i0e", -12, 12, 1),
+        ("i1", -12, 12, 1),
+        ("i1e", -12, 12, 1),
+        ("erfcx", -2, 12, 1),
+        ("log_ndtr", -8, 4, 1),
+        ("ndtr", -4, 4, 1),
+        ("ndtri", 0.01, 0.99, 1),
+        ("entr", 0.1, 4, 1),
+        ("xlogy", 0.1, 4, 2),
+        ("xlog1py", 0.1, 4, 2),
+    )
+]
 ZETA = case(
     "polygamma",
     lambda x: ops.polygamma(2, x),
@@ -665,5 +686,6 @@ COMPOSED = [
     *POOLED,
     *LOSSES,
     *RECURRENT,
+    *SPECIAL,
 ]
 CASES = [*elementwise_cases(), *REDUCED, *MOVED, *CONTRACTED[:3], ZETA, *COMPOSED, *MATRICES]

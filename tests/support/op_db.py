@@ -94,6 +94,7 @@ _ARGUMENTS: dict[str, Callable[..., Any]] = {
     "einsum": lambda operands, equation: tw.einsum(equation, *operands),
     "where": lambda x, where, other, **named: tw.where(where, x, other, **named),
     "polygamma": lambda x, n, **named: tw.polygamma(n, x, **named),
+    "special.polygamma": lambda x, n, **named: tw.polygamma(n, x, **named),
 }
 
 

@@ -19,6 +19,7 @@ from api_cases import (
     VIEWS,
     WRITES,
 )
+from api_cases import SPECIAL as SPECIAL_CASES
 from oracle import DTYPES, FLOATS, agree, array_of, compare, make, sample
 
 import tilewright as tw
@@ -33,6 +34,7 @@ NAMES = {
     "INDEXING": INDEXING,
     "WRITES": WRITES,
     "LAYERS": LAYERS,
+    "SPECIAL": SPECIAL_CASES,
 }
 
 
@@ -167,6 +169,11 @@ def test_answers(torch: Any, call: Any, shapes: Any) -> None:
 @cases(CONVERSIONS)
 def test_conversions(torch: Any, call: Any, shapes: Any) -> None:
     over_dtypes(torch, lambda m, x: call(m, x.abs()), shapes)
+
+
+@cases(SPECIAL_CASES)
+def test_special_functions(torch: Any, call: Any, shapes: Any) -> None:
+    over_dtypes(torch, call, shapes)
 
 
 @cases(LAYERS)

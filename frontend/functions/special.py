@@ -1,0 +1,129 @@
+"""The special functions: those that are names of torch, and the builders of torch.special's own.
+
+PyTorch gives most of torch.special's own functions no derivative: their results are detached. Some
+of them refuse half types.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+from tilewright.ir.ops.composite import as_dtype, to_accumulator
+
+from .. import recording
+from ..recording import record
+from ..recording.builders import builder
+from .arguments import into
+from .call import of_one, of_two, public, unary, without_operator
+from .promotion import on_float, promoting_float
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
+Build = Callable[..., Node]
+
+
+# ---- names of torch --------------------------------------------------------------------------
+
+i0 = unary("i0", on_float(ops.i0))
+
+
+def _mvlgamma(input: Tensor, p: int) -> Tensor:
+    if input.dtype is dtypes.bool_:
+        raise RuntimeError(
+            f"mvlgamma: The input tensor may not be a boolean tensor{at_user_line()}"
+        )
+    if p < 1:
+        raise RuntimeError(
+            f"mvlgamma: p has to be greater than or equal to 1, got {p}{at_user_line()}"
+        )
+    return record(_multivariate, input, int(p))
+
+
+@builder("mvlgamma")
+def _multivariate(x: Node, p: int) -> Node:
+    dtype = x.dtype if x.dtype.is_floating_point else recording.default_dtype()
+    x = ops.cast(x, dtype) if x.dtype is not dtype else x
+    wide = to_accumulator(x)
+    total = ops.full_like(wide, math.log(math.pi) * p * (p - 1) / 4)
+    for j in range(p):
+        total = total + ops.lgamma(wide - j / 2)
+    return as_dtype(total, dtype)
+
+
+@public("mvlgamma", _multivariate, in_place=True, unexportable=without_operator(ops.lgamma))
+def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension p, elementwise.
+
+    log(pi) p (p - 1) / 4 plus the sum of lgamma(input - j / 2) over j < p.
+    """
+    return into(out, _mvlgamma(input, p))
+
+
+# ---- torch.special's own ---------------------------------------------------------------------
+
+
+def refusing_halves(name: str, build: Build) -> Build:
+    """`build`, which raises NotImplementedError for half types, as PyTorch does."""
+
+    def refusing(*operands: Node) -> Node:
+        for x in operands:
+            if x.dtype in dtypes.HALVES:
+                raise NotImplementedError(
+                    f'"{name}" not implemented for {x.dtype}: compute it in a wider dtype, as of '
+                    f"x.float(), and convert the result{at_user_line()}"
+                )
+        return build(*operands)
+
+    return refusing
+
+
+def constant_in(build: Build) -> Build:
+    """`build` without a derivative: its result requires no gradient."""
+    return lambda *operands: ops.detach(build(*operands))
+
+
+def _named(function: Any) -> Any:
+    function.__module__ = "tilewright.special"  # where pickle finds it
+    return function
+
+
+def own(name: str, op: Build, *, halves: bool = False, derivative: bool = False) -> Any:
+    """The function of torch.special that applies `op` to one tensor."""
+    build = on_float(op)
+    build = build if halves else refusing_halves(name, build)
+    build = build if derivative else constant_in(build)
+    builder(f"special_{name}", gradient=_gradient(name))(build)
+    return _named(of_one(name, build))
+
+
+def own_of_two(name: str, op: Build, *, halves: bool = False, derivative: bool = False) -> Any:
+    """The function of torch.special that applies `op` to two tensors, or a tensor and a number."""
+    build = promoting_float(op)
+    build = build if halves else refusing_halves(name, build)
+    build = build if derivative else constant_in(build)
+    builder(f"special_{name}", gradient=_gradient(name), floats=True)(build)
+    return _named(of_two(name, build, recording.binary(build, name)))
+
+
+def _gradient(name: str) -> str:
+    """PyTorch's name for the gradient's node: SpecialI0EBackward0, with a capital after a digit."""
+    words = "".join(
+        c.upper() if i == 0 or name[i - 1].isdigit() or name[i - 1] == "_" else c
+        for i, c in enumerate(name)
+    )
+    return f"Special{words.replace('_', '')}Backward0"
+
+
+def sinc_of_radians(x: Node) -> Node:
+    wide = as_dtype(x, dtypes.float64)
+    zero, far = ops.eq(wide, ops.full_like(wide, 0)), ops.isinf(wide)
+    safe = ops.where(ops.bitwise_or(zero, far), ops.full_like(wide, 1), wide)
+    inside = ops.where(zero, ops.full_like(wide, 1), ops.sin(safe) / safe)
+    return as_dtype(ops.where(far, ops.full_like(wide, 0), inside), x.dtype)

@@ -1,0 +1,7 @@
+"""torch.signal: signal processing."""
+
+from __future__ import annotations
+
+from . import windows
+
+__all__ = ["windows"]
