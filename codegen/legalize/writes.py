@@ -45,7 +45,7 @@ def write_in_place(roots: Sequence[Node], target: Target, inner: Sequence[Node] 
     done: dict[Node, Node] = {}
     with grad_mode(False):
         for node in nodes:
-            operands = tuple(done[o] for o in node.operands)
+            operands = tuple([done[o] for o in node.operands])
             if node in chosen:
                 done[node] = _written(node, operands)
             elif operands != node.operands:
@@ -79,7 +79,7 @@ def _slice_write(node: Node) -> Write | None:
     return write if is_slice else None
 
 
-def _written(node: Node, operands: Sequence[Node]) -> Node:
+def _written(node: Node, operands: tuple[Node, ...]) -> Node:
     write = _slice_write(intern(node.op, operands, node.attrs, loc=node.loc))
     assert write is not None, "its operands were rebuilt, not replaced"
     low, _, steps = write.steps[0][1]
