@@ -77,7 +77,7 @@ class Tensor(Methods):
         out: Any = object.__new__(cls)
         storage = recording.storage_of(self)
         out._storage, out._chain, out._aval = storage, self._chain, self._meta()
-        out._root, out._writes = self._root, self._writes
+        out._root, out._leaf, out._writes = self._root, self._leaf, self._writes
         return out
 
     @property

@@ -332,9 +332,12 @@ class _Pass:
         for history, g in batch.items():
             root = news[history.node]
             seeds[root] = seeds[root] + g if root in seeds else g
-        self._through(
-            seeds, {news[n]: t for n, t in inner.items()}, {news[n]: hooks[n] for n in hooked}
-        )
+        watched = {news[n]: hooks[n] for n in hooked}
+        if self.create_graph:  # a later pass goes through the new nodes, too
+            for node, each in watched.items():
+                known = recording.hooked.setdefault(node, [])
+                known.extend(h for h in each if not any(h is k for k in known))
+        self._through(seeds, {news[n]: t for n, t in inner.items()}, watched)
 
 
 def _revive(

@@ -53,7 +53,7 @@ def become(t: Any, seen: Any) -> Any:
             f"{at_user_line()}"
         )
     t._storage, t._chain, t._node, t._aval = seen._storage, seen._chain, seen._node, seen._meta()
-    t._root, t._writes = seen._root, seen._writes
+    t._root, t._leaf, t._writes = seen._root, seen._leaf, seen._writes
     if t._node is not None:
         t._storage._views.append(t)
     return t

@@ -37,7 +37,7 @@ from .builders import facts, name_of
 from .building import built
 from .epoch import Handle, clock, handles, mutated, resolve, storage_of
 from .flushing import end_step, flush
-from .roots import Root, source_of
+from .roots import Root, join, source_of
 from .writes import assign
 
 if TYPE_CHECKING:
@@ -577,7 +577,7 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     if kind.detaches:
         v._root = Root(len(v._chain.links))
     elif t._root is not None:
-        v._root = t._root
+        join(v, t)
     v._writes = (v._root or storage)._writes
     if len(handles) > LIMIT:
         _overfull()
@@ -609,7 +609,7 @@ def _unread_view(t: Any, chain: views.Chain) -> Any:
     if chain.view.detaches:
         v._root = Root(len(chain.links))
     elif t._root is not None:
-        v._root = t._root
+        join(v, t)
     v._writes = (v._root or v._storage)._writes
     _, dtype, device = t._aval
     v._aval = (chain.size, dtype, device)  # type: ignore[assignment]
@@ -714,7 +714,7 @@ def view_again(source: Any, found: tuple[Node, views.Chain | None, bool]) -> Any
     v._storage = storage
     v._chain = chain
     if source._root is not None:
-        v._root = source._root
+        join(v, source)
     v._writes = (v._root or storage)._writes
     v._node = node
     storage._views.append(v)

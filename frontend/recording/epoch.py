@@ -68,6 +68,7 @@ class Handle(State):
     _writes: the count of writes of its root or storage when it was made.
     _past: (epoch, node) of a view that required a gradient at the end of its last epoch.
     _root: the root of its history; None if it has its storage's history.
+    _leaf: the tensor that collects the gradient of this view, if that isn't its storage's owner.
     """
 
     _storage: Storage | None = None
@@ -75,6 +76,7 @@ class Handle(State):
     _writes = 0
     _past: tuple[int, Node] | None = None
     _root: Root | None = None
+    _leaf: Handle | None = None
     _grad: Handle | None = None
     _hooks: dict[int, Callable[..., Any]] | None = None
     _post_hooks: dict[int, Callable[..., Any]] | None = None
@@ -266,7 +268,7 @@ def _keep_alone(t: Any, storage: Storage) -> None:
     t._buffer, t._aval = storage._buffer, storage._aval
     t._changes, t._shared = storage._changes, storage._shared
     t._history = storage._history if t._chain is None else None
-    t._storage = t._chain = t._root = None
+    t._storage = t._chain = t._root = t._leaf = None
 
 
 def _view_node(t: Any, storage: Storage, base: Node) -> Node:
@@ -414,8 +416,10 @@ def set_requires_grad(t: Any, enabled: bool) -> None:
     elif t._chain is not None:
         depth = len(t._chain.links)
         if t._root is None or t._root.depth != depth:
-            t._root = Root(depth)
+            t._root, t._leaf = Root(depth), None
         t._root.leaf = weakref.ref(t) if enabled else None
+    if len(states) == 2 and storage._node is not None:
+        resolve(t)  # a view was written to, so the storage alone has the node
     old = t._node
     if old is None:
         return

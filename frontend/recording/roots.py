@@ -39,6 +39,14 @@ class Root:
         return leaf if leaf is not None and leaf._requires_grad else None
 
 
+def join(v: Any, t: Any) -> None:
+    """Give `v`, a view of `t`, the root of `t`. The leaf that collects its gradient lives as long
+    as it does: the root itself has a weak reference, since the leaf refers to the root."""
+    root = v._root = t._root
+    if root.leaf is not None:
+        v._leaf = t if t._leaf is None else t._leaf
+
+
 def source_of(t: Any) -> Handle | None:
     """The tensor whose history the view `t` takes from its root, or None."""
     root = t._root

@@ -565,3 +565,26 @@ def test_a_gradient_after_the_value_was_read(name: str) -> None:
         found.append((shown, x.grad.cpu().numpy()))
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize("read", [0, 1, 2])
+@pytest.mark.parametrize("own", [False, True])
+def test_hooks_see_second_derivatives(read: int, own: bool) -> None:
+    """Also where the first pass goes through a tensor that an earlier epoch computed."""
+    oracle = pytest.importorskip("torch")
+
+    def gradient(torch: Any) -> Any:
+        w = torch.tensor([[0.3, 0.2], [-0.4, 0.5]], requires_grad=True)
+        x = torch.tensor([[1.0, 2.0], [3.0, -1.0]])
+        h = (x @ w).tanh()
+        h.register_hook(lambda g: g * 0.5)
+        loss = h.sum() * 0.1
+        if read:
+            loss.item()
+        (g,) = torch.autograd.grad(loss, [w], create_graph=True)
+        if read > 1:
+            g.sum().item()
+        (g.pow(2).sum() + (loss if own else 0)).backward()
+        return w.grad.tolist()
+
+    np.testing.assert_allclose(gradient(tw), gradient(oracle), rtol=1e-5)

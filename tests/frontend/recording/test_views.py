@@ -488,3 +488,31 @@ def test_random_programs_one_op_at_a_time(torch: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(recording.calls, "_usual_limit", 0)
     for seed in range(1000, 1016):
         Program(seed, tw, torch).run()
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_view_keeps_the_leaf_that_it_is_a_view_of(flushed: bool) -> None:
+    """Also where that leaf shares the memory of another tensor and the program forgets it."""
+    base = tw.ones(2, 3).requires_grad_()
+    leaf = base.detach().requires_grad_()
+    view, again = leaf.t(), leaf.t().t()
+    seen = []
+    leaf.register_hook(lambda g: seen.append(g.tolist()))
+    del leaf
+    if flushed:
+        recording.flush()
+    assert again.requires_grad and not again.is_leaf and view.requires_grad
+    (again * 2 + view.t()).sum().backward()
+    assert base.grad is None and seen == [[[3, 3, 3]] * 2]
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_detach_after_a_write_through_a_view(flushed: bool) -> None:
+    x = tw.ones(3, 4).requires_grad_()
+    y = x * 2
+    y.t()[0].sub_(0.5)
+    if flushed:
+        recording.flush()
+    y.detach_()
+    assert not y.requires_grad and y.is_leaf and not (y * 2).requires_grad
+    assert not y.view(4, 3).requires_grad and y.tolist() == [[1.5, 2, 2, 2]] * 3
