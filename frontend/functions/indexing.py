@@ -24,7 +24,7 @@ from .arguments import as_handle, into, truth
 from .call import public
 from .creation import from_buffer
 from .data_sized import nonzero, repeated
-from .parts import select, slice_dim
+from .parts import bounds, part, select, slice_dim
 from .promotion import (
     promoted,
     to,
@@ -77,8 +77,18 @@ def _plain(key: tuple[Any, ...]) -> list[Any] | None:
 
 @cached_view
 def _viewed(t: Any, *parts: Any) -> Any:
-    base, _ = _basic(t, tuple([slice(*p) if type(p) is tuple else p for p in parts]))
+    base = _by_parts(t, parts)
     return shapes.alias(t) if base is t else base
+
+
+def _by_parts(t: Any, parts: Sequence[Any]) -> Any:
+    """The view by the parts of a plain key."""
+    many = parts.count(Ellipsis)
+    rest = t.dim() - len(parts) + many
+    if None in parts or rest < 0 or many > 1:
+        return _basic(t, tuple([slice(*p) if type(p) is tuple else p for p in parts]))[0]
+    at = parts.index(Ellipsis) if many else len(parts)
+    return part(t, (*parts[:at], *[(None, None, None)] * rest, *parts[at + 1 :]))
 
 
 def setitem(t: Tensor, key: Any, value: Any) -> None:
@@ -88,7 +98,8 @@ def setitem(t: Tensor, key: Any, value: Any) -> None:
             f"can't assign a {type(value).__name__} to a {t.type()}; make a tensor of it"
             f"{at_user_line()}"
         )
-    base, advanced = _basic(t, key)
+    plain = _plain(key) if type(key) is tuple else None
+    base, advanced = _basic(t, key) if plain is None else (_by_parts(t, plain), [])
     if not advanced:
         value = as_handle(value, t)
         assign(base, recording.node_of(_fit, value, tuple(base.shape), base.dtype))
@@ -193,17 +204,15 @@ def _consumes(part: Any) -> int:
 
 
 def _slice(t: Any, axis: int, part: slice) -> Any:
-    if part.step is not None and part.step <= 0:
-        raise ValueError(f"step must be greater than zero{at_user_line()}")
     size = t.shape[axis]
-    bounds = [
+    said = [
         b if b is None or type(b) is int else b.__index__()
         for b in (part.start, part.stop, part.step)
     ]
-    start, stop, step = slice(*bounds).indices(size)
+    start, stop, step = bounds((said[0], said[1], said[2]), size)
     if start == 0 and stop >= size and step == 1:
         return t
-    return slice_dim(t, axis, start, max(start, stop), step)
+    return slice_dim(t, axis, start, stop, step)
 
 
 def _prepare(

@@ -68,8 +68,55 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
 
 
 def _row(t: Any, kind: views.View, axis: int, at: int) -> Any:
-    row = slice_dim(t, axis, at, at + 1)
-    return view(row, kind, (*t.shape[:axis], *t.shape[axis + 1 :]), (axis,))
+    shape = t.shape
+    rank = len(shape)
+    starts, stops, steps = [0] * rank, list(shape), (1,) * rank
+    starts[axis], stops[axis] = at, at + 1
+    kept = (*range(axis), *range(axis + 1, rank))
+    return view(t, kind, tuple(starts), tuple(stops), steps, kept)
+
+
+Bounds = tuple[int | None, int | None, int | None]
+
+
+def part(t: Any, key: Sequence[int | Bounds]) -> Any:
+    """The view that drops a dimension for each int, and takes a slice (start, stop, step) of each
+    other one; `t` itself if that is all of it. The key has an entry for each dimension."""
+    shape = t.shape
+    starts, stops, steps, kept = [], [], [], []
+    for axis, (each, size) in enumerate(zip(key, shape, strict=True)):
+        if type(each) is int:
+            if not -size <= each < size:
+                raise IndexError(
+                    f"index {each} is out of bounds for dimension {axis} with size {size}"
+                    f"{at_user_line()}"
+                )
+            start = stop = each % size
+            stop, step = stop + 1, 1
+        else:
+            start, stop, step = bounds(each, size)
+            kept.append(axis)
+        starts.append(start)
+        stops.append(stop)
+        steps.append(step)
+    place = tuple(starts), tuple(stops), tuple(steps)
+    if len(kept) < len(shape):
+        last = key[-1]
+        kind = views.SELECT if type(last) is int or last == _ALL else views.PART
+        return view(t, kind, *place, tuple(kept))
+    is_whole = not any(starts) and stops == list(shape) and max(steps, default=1) == 1
+    return t if is_whole else view(t, views.SLICE, *place)
+
+
+_ALL: Bounds = (None, None, None)
+
+
+def bounds(part: Bounds, size: int) -> tuple[int, int, int]:
+    """The start, stop and step of a slice of a dimension of `size`."""
+    if part[2] is not None and part[2] <= 0:
+        raise ValueError(f"step must be greater than zero{at_user_line()}")
+    start, stop, step = slice(*part).indices(size)
+    return start, max(start, stop), step
 
 
 @public("unbind")

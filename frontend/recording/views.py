@@ -168,6 +168,29 @@ class _Slice(View):
         return ops.pad(value, starts, high, interior), inside
 
 
+class _Part(_Slice):
+    """A slice of which only the dimensions `kept` remain; the others have size 1."""
+
+    def node(self, x: Node, starts: Any, stops: Any, steps: Any, kept: Any) -> Node:
+        part = ops.slice_(x, starts, stops, steps)
+        return ops.reshape(part, [part.shape[i] for i in kept])
+
+    def layout(self, source: Layout, starts: Any, stops: Any, steps: Any, kept: Any) -> Layout:
+        sizes, strides, offset = super().layout(source, starts, stops, steps)
+        return tuple([sizes[i] for i in kept]), tuple([strides[i] for i in kept]), offset
+
+    def put(
+        self, x: Node, value: Node, inside: Node | None, starts: Any, stops: Any, steps: Any,
+        kept: Any = (),
+    ) -> tuple[Node, Node | None]:  # fmt: skip
+        sizes = [1] * x.rank
+        for axis, size in zip(kept, value.shape, strict=True):
+            sizes[axis] = size
+        if inside is not None:
+            inside = ops.reshape(inside, sizes)
+        return super().put(x, ops.reshape(value, sizes), inside, starts, stops, steps)
+
+
 class _Expand(View):
     name = "expand"
 
@@ -273,13 +296,14 @@ NO_GRAD = _Detach("no_grad")  # precedes a view that is taken without grad mode
 DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
 # The same views under the names of PyTorch's functions.
 VIEW = _Reshape("view")
-SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Squeeze("select"), _Unsqueeze("unsqueeze")
+SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Part("select"), _Unsqueeze("unsqueeze")
 UNFOLD = WINDOWS
 ALIAS = _Alias("alias")
 TRANSPOSE, T = _Permute("transpose"), _Permute("t")
 SPLIT = _Slice("split", multiple=True)
 SPLIT_WITH_SIZES = _Slice("split_with_sizes", multiple=True)
-UNBIND = _Squeeze("unbind", multiple=True)
+UNBIND = _Part("unbind", multiple=True)
+PART = _Part("slice")
 
 
 Links = tuple[tuple[View, tuple[Any, ...]], ...]
@@ -398,8 +422,8 @@ def _joined(links: Links) -> Links:
     """Links in which no slice follows a slice."""
     joined: list[tuple[View, tuple[Any, ...]]] = []
     for view, attrs in links:
-        if isinstance(view, _Slice) and joined and isinstance(joined[-1][0], _Slice):
-            attrs = _slice_of_slice(joined.pop()[1], attrs)
+        if isinstance(view, _Slice) and joined and type(joined[-1][0]) is _Slice:
+            attrs = (*_slice_of_slice(joined.pop()[1], attrs), *attrs[3:])
         joined.append((view, attrs))
     return tuple(joined)
 
@@ -408,7 +432,7 @@ def _slice_of_slice(outer: tuple[Any, ...], inner: tuple[Any, ...]) -> tuple[Any
     """The starts, stops and steps of a slice that is taken of another one."""
     starts = tuple([a + s * b for a, s, b in zip(outer[0], outer[2], inner[0])])
     steps = tuple([s * t for s, t in zip(outer[2], inner[2])])
-    sizes = [max(0, -(-(b - a) // s)) for a, b, s in zip(*inner)]
+    sizes = [max(0, -(-(b - a) // s)) for a, b, s in zip(*inner[:3])]
     stops = tuple([a + max((n - 1) * s + 1, 0) for a, n, s in zip(starts, sizes, steps)])
     return starts, stops, steps
 

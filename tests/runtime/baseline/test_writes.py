@@ -63,7 +63,7 @@ def test_the_part_is_found_through_views() -> None:
     inner = chain(
         x,
         (views.SLICE, *slices((4, 6, 5), d0=(2, 3, 1))),
-        (views.SELECT, (6, 5), (0,)),
+        (views.SELECT, *slices((1, 6, 5)), (1, 2)),
         (views.T, (1, 0)),
         (views.SLICE, *slices((5, 6), d0=(1, 5, 2), d1=(0, 3, 1))),
     )
