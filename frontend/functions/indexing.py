@@ -24,7 +24,7 @@ from .arguments import as_handle, into, truth
 from .call import public
 from .creation import from_buffer
 from .data_sized import nonzero, repeated
-from .parts import bounds, part, select, slice_dim
+from .parts import bounds, part_of, select, slice_dim
 from .promotion import (
     promoted,
     to,
@@ -88,7 +88,7 @@ def _by_parts(t: Any, parts: Sequence[Any]) -> Any:
     if None in parts or rest < 0 or many > 1:
         return _basic(t, tuple([slice(*p) if type(p) is tuple else p for p in parts]))[0]
     at = parts.index(Ellipsis) if many else len(parts)
-    return part(t, (*parts[:at], *[(None, None, None)] * rest, *parts[at + 1 :]))
+    return part_of(t, (*parts[:at], *[(None, None, None)] * rest, *parts[at + 1 :]))
 
 
 def setitem(t: Tensor, key: Any, value: Any) -> None:

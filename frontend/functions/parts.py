@@ -79,13 +79,13 @@ def _row(t: Any, kind: views.View, axis: int, at: int) -> Any:
 Bounds = tuple[int | None, int | None, int | None]
 
 
-def part(t: Any, key: Sequence[int | Bounds]) -> Any:
+def part_of(t: Any, key: Sequence[int | Bounds]) -> Any:
     """The view that drops a dimension for each int, and takes a slice (start, stop, step) of each
     other one; `t` itself if that is all of it. The key has an entry for each dimension."""
     shape = t.shape
     starts, stops, steps, kept = [], [], [], []
     for axis, (each, size) in enumerate(zip(key, shape, strict=True)):
-        if type(each) is int:
+        if isinstance(each, int):
             if not -size <= each < size:
                 raise IndexError(
                     f"index {each} is out of bounds for dimension {axis} with size {size}"
@@ -102,7 +102,7 @@ def part(t: Any, key: Sequence[int | Bounds]) -> Any:
     place = tuple(starts), tuple(stops), tuple(steps)
     if len(kept) < len(shape):
         last = key[-1]
-        kind = views.SELECT if type(last) is int or last == _ALL else views.PART
+        kind = views.SELECT if type(last) is int or last == _ALL else views.SLICE
         return view(t, kind, *place, tuple(kept))
     is_whole = not any(starts) and stops == list(shape) and max(steps, default=1) == 1
     return t if is_whole else view(t, views.SLICE, *place)

@@ -130,29 +130,46 @@ class _Permute(View):
 
 
 class _Slice(View):
+    """A slice. kept: the dimensions that remain of it, where others of size 1 are dropped."""
+
     moves = True
 
     def __init__(self, name: str = "slice", multiple: bool = False):
         self.name, self.multiple = name, multiple
 
-    def node(self, x: Node, starts: Any, stops: Any, steps: Any) -> Node:
-        return ops.slice_(x, starts, stops, steps)
+    def node(self, x: Node, starts: Any, stops: Any, steps: Any, kept: Any = None) -> Node:
+        part = ops.slice_(x, starts, stops, steps)
+        return part if kept is None else ops.reshape(part, [part.shape[i] for i in kept])
 
-    def layout(self, source: Layout, starts: Any, stops: Any, steps: Any) -> Layout:
+    def layout(
+        self, source: Layout, starts: Any, stops: Any, steps: Any, kept: Any = None
+    ) -> Layout:
         _, strides, offset = source
-        sizes = tuple(
-            max(0, -(-(b - a) // s)) for a, b, s in zip(starts, stops, steps, strict=True)
-        )
-        moved = tuple(t * s for t, s in zip(strides, steps, strict=True))
-        return sizes, moved, offset + sum(t * a for t, a in zip(strides, starts, strict=True))
+        axes = range(len(strides)) if kept is None else kept
+        sizes = tuple([max(0, -(-(stops[i] - starts[i]) // steps[i])) for i in axes])
+        offset += sum([t * a for t, a in zip(strides, starts, strict=True)])
+        return sizes, tuple([strides[i] * steps[i] for i in axes]), offset
 
     def write(self, x: Node, value: Node, *attrs: Any) -> Node:
         value, inside = self.put(x, value, None, *attrs)
         return value if inside is None else ops.where(inside, value, x)
 
     def put(
-        self, x: Node, value: Node, inside: Node | None, starts: Any, stops: Any, steps: Any
+        self,
+        x: Node,
+        value: Node,
+        inside: Node | None,
+        starts: Any,
+        stops: Any,
+        steps: Any,
+        kept: Any = None,
     ) -> tuple[Node, Node | None]:
+        if kept is not None:
+            sizes = [1] * x.rank
+            for axis, size in zip(kept, value.shape, strict=True):
+                sizes[axis] = size
+            value = ops.reshape(value, sizes)
+            inside = None if inside is None else ops.reshape(inside, sizes)
         if value.shape == x.shape:
             return value, inside
         if 0 in value.shape:
@@ -166,29 +183,6 @@ class _Slice(View):
             inside = ops.expand(ops.constant(True, bool_), value.shape)
         inside = ops.pad(inside, starts, high, interior, ops.constant(False, bool_))
         return ops.pad(value, starts, high, interior), inside
-
-
-class _Part(_Slice):
-    """A slice of which only the dimensions `kept` remain; the others have size 1."""
-
-    def node(self, x: Node, starts: Any, stops: Any, steps: Any, kept: Any) -> Node:
-        part = ops.slice_(x, starts, stops, steps)
-        return ops.reshape(part, [part.shape[i] for i in kept])
-
-    def layout(self, source: Layout, starts: Any, stops: Any, steps: Any, kept: Any) -> Layout:
-        sizes, strides, offset = super().layout(source, starts, stops, steps)
-        return tuple([sizes[i] for i in kept]), tuple([strides[i] for i in kept]), offset
-
-    def put(
-        self, x: Node, value: Node, inside: Node | None, starts: Any, stops: Any, steps: Any,
-        kept: Any = (),
-    ) -> tuple[Node, Node | None]:  # fmt: skip
-        sizes = [1] * x.rank
-        for axis, size in zip(kept, value.shape, strict=True):
-            sizes[axis] = size
-        if inside is not None:
-            inside = ops.reshape(inside, sizes)
-        return super().put(x, ops.reshape(value, sizes), inside, starts, stops, steps)
 
 
 class _Expand(View):
@@ -296,14 +290,13 @@ NO_GRAD = _Detach("no_grad")  # precedes a view that is taken without grad mode
 DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
 # The same views under the names of PyTorch's functions.
 VIEW = _Reshape("view")
-SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Part("select"), _Unsqueeze("unsqueeze")
+SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Slice("select"), _Unsqueeze("unsqueeze")
 UNFOLD = WINDOWS
 ALIAS = _Alias("alias")
 TRANSPOSE, T = _Permute("transpose"), _Permute("t")
 SPLIT = _Slice("split", multiple=True)
 SPLIT_WITH_SIZES = _Slice("split_with_sizes", multiple=True)
-UNBIND = _Part("unbind", multiple=True)
-PART = _Part("slice")
+UNBIND = _Slice("unbind", multiple=True)
 
 
 Links = tuple[tuple[View, tuple[Any, ...]], ...]
@@ -419,11 +412,13 @@ def write(base: Node, chain: Chain | None, value: Node) -> Node:
 
 
 def _joined(links: Links) -> Links:
-    """Links in which no slice follows a slice."""
+    """Links in which no slice follows a slice of the same dimensions."""
     joined: list[tuple[View, tuple[Any, ...]]] = []
     for view, attrs in links:
-        if isinstance(view, _Slice) and joined and type(joined[-1][0]) is _Slice:
-            attrs = (*_slice_of_slice(joined.pop()[1], attrs), *attrs[3:])
+        outer = joined[-1][1] if joined and isinstance(joined[-1][0], _Slice) else ()
+        if isinstance(view, _Slice) and len(outer) == 3:  # all its dimensions remain
+            attrs = (*_slice_of_slice(outer, attrs), *attrs[3:])
+            joined.pop()
         joined.append((view, attrs))
     return tuple(joined)
 
