@@ -61,6 +61,22 @@ from .functions.creation import (
     zeros,
     zeros_like,
 )
+from .layouts import (
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    jagged,
+    layout,
+    legacy_contiguous_format,
+    memory_format,
+    preserve_format,
+    sparse_bsc,
+    sparse_bsr,
+    sparse_coo,
+    sparse_csc,
+    sparse_csr,
+    strided,
+)
 from .publish import *  # noqa: F403  (its __all__ lists the declared ops)
 from .publish import LATE as _LATE
 from .publish import MODULES as _SUBMODULES
@@ -83,6 +99,27 @@ half, float, double, short, int, long = float16, float32, float64, int16, int32,
 
 _LAZY = {
     "compile": "compiler",
+    "Future": "futures",
+    "ScriptModule": "jit",
+    "ScriptFunction": "jit",
+    "TypedStorage": "storage",
+    "UntypedStorage": "storage",
+    "fork": "jit",
+    "wait": "jit",
+    "get_autocast_cpu_dtype": "amp.older",
+    "get_autocast_gpu_dtype": "amp.older",
+    "is_autocast_cpu_enabled": "amp.older",
+    **dict.fromkeys(
+        ["_assert", "_check", "is_storage", "typename", "SymBool", "SymFloat", "SymInt"], "naming"
+    ),
+    "sym_float": "naming",
+    "sym_int": "naming",
+    "sym_ite": "naming",
+    "sym_max": "naming",
+    "sym_min": "naming",
+    "sym_not": "naming",
+    "Stream": "cuda",
+    "Event": "cuda",
     **dict.fromkeys(
         [
             "FloatTensor",
@@ -189,12 +226,6 @@ inf, nan, pi, e = (
     2.718281828459045,
 )
 newaxis = None
-strided, contiguous_format, preserve_format, channels_last = (
-    "torch.strided",
-    "torch.contiguous_format",
-    "torch.preserve_format",
-    "torch.channels_last",
-)
 
 if _os.environ.get("TW_TUNE"):
     from .tuning import online as _online

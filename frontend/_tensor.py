@@ -17,10 +17,10 @@ from tilewright.ir.shape import Size
 from tilewright.runtime import devices
 
 from . import devices as device_module
-from . import recording
+from . import layouts, recording
 from .autograd.grad_fn import GradFn
 from .devices import device as Device
-from .exchange import arrays, copies
+from .exchange import arrays, copies, storages
 from .exchange.mirror import Mirror
 from .exchange.pinning import is_pinned, pinned
 from .functions import arguments, conversions, creation, indexing, parts, shapes
@@ -294,6 +294,14 @@ class Tensor(Methods):
     def is_cuda(self) -> bool:
         return self.device.type == "cuda"
 
+    # What no tensor is here.
+    is_sparse = is_sparse_csr = is_quantized = is_nested = is_mkldnn = False
+    is_meta = is_mps = is_xpu = is_mtia = is_hpu = is_xla = is_vulkan = is_ipu = is_maia = False
+
+    @property
+    def layout(self) -> layouts.layout:
+        return layouts.strided
+
     @property
     def T(self) -> Tensor:
         return shapes.permute(self, range(self.dim() - 1, -1, -1))
@@ -531,6 +539,27 @@ class Tensor(Methods):
     def is_pinned(self, device: DeviceLike | None = None) -> bool:
         """Whether its value is in memory from `pin_memory`."""
         return is_pinned(self)
+
+    def data_ptr(self) -> int:
+        """The address of its first element. A value that is only recorded is computed first."""
+        return storages.data_ptr(self)
+
+    def untyped_storage(self) -> storages.UntypedStorage:
+        """Its memory as bytes."""
+        return storages.untyped_storage(self)
+
+    def storage(self) -> storages.TypedStorage:
+        """Its memory as elements of its dtype."""
+        return storages.storage(self)
+
+    _typed_storage = storage
+
+    def share_memory_(self) -> Self:
+        """Move it to memory that processes share which are forked from this one."""
+        return storages.share_memory(self)
+
+    def is_shared(self) -> bool:
+        return storages.is_shared(self)
 
     def record_stream(self, stream: Any) -> None:
         """Do nothing: the runtime knows which streams use which memory."""

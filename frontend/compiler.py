@@ -27,14 +27,28 @@ error that says why. The first two calls of a signature are watched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
 from tilewright.runtime import tiers
 
 from .replay.compiled import Compiled, disable, reset
 
-__all__ = ["compile", "disable", "is_compiling", "reset"]
+__all__ = [
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "cudagraph_mark_step_begin",
+    "disable",
+    "is_compiling",
+    "is_dynamo_compiling",
+    "is_exporting",
+    "list_backends",
+    "reset",
+    "set_stance",
+    "substitute_in_graph",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -113,3 +127,43 @@ def compile(
 def is_compiling() -> bool:
     """False: a compiled function runs as any other."""
     return False
+
+
+def is_dynamo_compiling() -> bool:
+    """False: a compiled function runs as any other."""
+    return False
+
+
+def is_exporting() -> bool:
+    """False: what is exported runs as any other."""
+    return False
+
+
+def allow_in_graph(fn: F) -> F:
+    """The function itself: each call is recorded anyway."""
+    return fn
+
+
+def assume_constant_result(fn: F) -> F:
+    """The function itself: a call is replayed only where its result is the same."""
+    return fn
+
+
+def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[F], F]:
+    """A decorator that gives the function back: no code is traced that it could replace."""
+    return lambda fn: fn
+
+
+def cudagraph_mark_step_begin() -> None:
+    """Plans own their memory: a step needs no mark."""
+
+
+def list_backends(exclude_tags: Any = ()) -> list[str]:
+    """The one compiler there is, by PyTorch's default name."""
+    return ["inductor"]
+
+
+@contextmanager
+def set_stance(stance: str = "default", **options: Any) -> Iterator[None]:
+    """There is one way to call a compiled function."""
+    yield

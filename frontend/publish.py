@@ -63,9 +63,10 @@ LATER = {
 
 # Modules of torch that a program may name. Other modules beside them are private.
 MODULES = frozenset(
-    "accelerator amp aot autograd backends compiler cuda inspection library linalg nn onnx optim "
-    "random return_types serialization signal special testing torch_version types utils version "
-    "_tensor".split()
+    "__config__ _C _custom_ops _dynamo _tensor _utils accelerator amp aot autograd backends "
+    "compiler cpu cuda distributed futures fx hub inspection jit library linalg mps mtia "
+    "multiprocessing nn onnx ops optim overrides profiler random return_types serialization "
+    "signal special storage testing torch_version types utils version xpu".split()
 )
 
 # Functions that are methods written in the class.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import anomaly, functional, graph
+from . import anomaly, functional, graph, profiler
 from . import modes as grad_mode
 from .anomaly import detect_anomaly, set_detect_anomaly
 from .api import backward, grad
@@ -30,6 +30,7 @@ __all__ = [
     "is_grad_enabled",
     "no_grad",
     "once_differentiable",
+    "profiler",
     "set_detect_anomaly",
     "set_grad_enabled",
 ]

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
 from ..recording import Handle
+from .grad_fn import GradFn
 from .hooks import RemovableHandle, at_end, register
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
-__all__ = ["increment_version", "register_multi_grad_hook"]
+__all__ = [
+    "Node",
+    "disable_saved_tensors_hooks",
+    "increment_version",
+    "register_multi_grad_hook",
+    "save_on_cpu",
+    "saved_tensors_hooks",
+]
+
+Node = GradFn
 
 
 class _Handles(RemovableHandle):
@@ -64,3 +75,32 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     """Count a write in place to a tensor, or to each of several, that was made unseen."""
     for t in (tensor,) if isinstance(tensor, Handle) else tensor:
         (t._storage or t)._changes += 1
+
+
+class saved_tensors_hooks:
+    """Refused: calls are recorded and save nothing. A graph's plan decides what a backward pass
+    reads."""
+
+    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]):
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+
+    def __enter__(self) -> None:
+        raise NotImplementedError(
+            "autograd.graph.saved_tensors_hooks: calls are recorded and save no tensors. "
+            f"torch.utils.checkpoint saves memory{at_user_line()}"
+        )
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+@contextmanager
+def save_on_cpu(pin_memory: bool = False, device_type: str = "cuda") -> Iterator[None]:
+    """A block like any other: what its backward pass reads stays on its device."""
+    yield
+
+
+@contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """A block like any other: there are no such hooks."""
+    yield

@@ -15,6 +15,11 @@ from ..recording import Handle
 _defined: dict[str, CustomOpDef] = {}
 
 
+def defined(name: str) -> CustomOpDef | None:
+    """The op of a full name, `namespace::name`, if it is defined."""
+    return _defined.get(name)
+
+
 class CustomOpDef:
     """An op of the user's, called like the function that it was made of.
 
@@ -341,7 +346,9 @@ def register_autograd(
 
 
 def register_fake(op: str | CustomOpDef, func: Callable[..., Any] | None = None, /) -> Any:
-    """See `CustomOpDef.register_fake`; a decorator without `func`."""
+    """See `CustomOpDef.register_fake`; a decorator without `func`. An op may be defined later."""
+    if isinstance(op, str) and op not in _defined:
+        return func if func is not None else lambda function: function
     found = _named(op)
     return found.register_fake if func is None else found.register_fake(func)
 

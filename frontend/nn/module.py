@@ -418,7 +418,8 @@ class Module(State):
         return self._apply(lambda t: t.cuda(device))
 
     def share_memory(self: T) -> T:
-        return self
+        """Move parameters and buffers to memory that processes share which are forked from this."""
+        return self._apply(lambda t: t.share_memory_())
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Nothing to do: every step is compiled."""

@@ -1,5 +1,7 @@
 """torch.utils."""
 
-from . import data
+from . import _pytree as _pytree
+from . import checkpoint as checkpoint
+from . import data, dlpack, hooks
 
-__all__ = ["data"]
+__all__ = ["checkpoint", "data", "dlpack", "hooks"]

@@ -242,13 +242,14 @@ ROOMS = {
         tiers
     """,
     "frontend": """
-        devices recording return_types torch_version
-        functions settings types version
-        autograd backends exchange inspection linalg random replay signal testing
-        _tensor aot library
-        amp nn
-        compiler optim publish serialization special tuning
-        __init__ cuda utils
+        devices layouts recording return_types torch_version
+        distributed foreign functions futures multiprocessing settings types version
+        __config__ _utils autograd backends exchange inspection linalg random replay signal testing
+        _tensor aot library mps mtia naming profiler storage xpu
+        _custom_ops amp nn ops overrides
+        _C compiler cpu fx jit optim publish serialization special tuning
+        __init__ _dynamo cuda hub
+        utils
         accelerator onnx
         as_torch
         cli

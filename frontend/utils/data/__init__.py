@@ -1,5 +1,6 @@
 """torch.utils.data: datasets, samplers, and the loader that makes batches of them."""
 
+from . import dataloader as dataloader
 from .collate import default_collate, default_convert
 from .dataset import (
     ChainDataset,

@@ -1,0 +1,97 @@
+"""torch._C: those names of PyTorch's compiled part that packages touch."""
+
+from __future__ import annotations
+
+import enum
+from contextlib import nullcontext
+from typing import Any
+
+from .autograd.modes import is_grad_enabled as _grad_enabled
+from .devices import device as _device
+from .functions.generator import Generator
+from .overrides import _disabled_torch_function_impl
+
+__all__ = ["Generator", "_disabled_torch_function_impl"]
+
+DisableTorchFunction = DisableTorchFunctionSubclass = nullcontext
+
+
+class DispatchKey(enum.Flag):
+    """Layers of PyTorch's dispatcher that packages name. There is no dispatcher here."""
+
+    CPU, CUDA, Meta, CompositeImplicitAutograd, CompositeExplicitAutograd = 1, 2, 4, 8, 16
+    Autograd, AutogradCPU, AutogradCUDA, ADInplaceOrView = 32, 64, 128, 256
+    AutocastCPU, AutocastCUDA, AutocastXPU = 512, 1024, 2048
+
+
+def DispatchKeySet(key: DispatchKey) -> DispatchKey:
+    """A set of one layer; `|` joins sets."""
+    return key
+
+
+class _ExcludeDispatchKeyGuard(nullcontext[None]):
+    """A block without some layers: they aren't there anyway."""
+
+    def __init__(self, keys: DispatchKey):
+        super().__init__()
+
+
+def _log_api_usage_once(event: str) -> None:
+    """Nothing is reported."""
+
+
+def _get_tracing_state() -> None:
+    """None: nothing is traced."""
+
+
+def _is_tracing() -> bool:
+    return False
+
+
+def _is_grad_enabled() -> bool:
+    return _grad_enabled()
+
+
+def _get_privateuse1_backend_name() -> str:
+    return "privateuseone"
+
+
+def _are_functorch_transforms_active() -> bool:
+    return False
+
+
+def _get_cudnn_enabled() -> bool:
+    return False
+
+
+# Switches of PyTorch's own fuser for TorchScript: there is none here.
+def _jit_switch(enabled: Any = None) -> bool:
+    return False
+
+
+_jit_set_profiling_executor = _jit_set_profiling_mode = _jit_switch
+_jit_override_can_fuse_on_gpu = _jit_override_can_fuse_on_cpu = _jit_switch
+_jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_switch
+_jit_can_fuse_on_gpu = _jit_can_fuse_on_cpu = _jit_switch
+
+
+class _nn:
+    @staticmethod
+    def _parse_to(*args: Any, **options: Any) -> tuple[Any, Any, bool, Any]:
+        """(device, dtype, non_blocking, memory_format) of the arguments of `to`."""
+        from tilewright.ir.dtype import DType
+
+        from .recording import Handle
+
+        place, dtype = options.get("device"), options.get("dtype")
+        flags = [a for a in args if isinstance(a, bool)]
+        for arg in args:
+            if isinstance(arg, Handle):
+                place, dtype = arg.device, arg.dtype
+            elif isinstance(arg, DType):
+                dtype = arg
+            elif arg is not None and not isinstance(arg, bool):
+                place = arg
+        non_blocking = bool(flags[0]) if flags else bool(options.get("non_blocking", False))
+        where = None if place is None else _device(place)
+        return where, dtype, non_blocking, options.get("memory_format")

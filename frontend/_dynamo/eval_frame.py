@@ -1,0 +1,5 @@
+"""torch._dynamo.eval_frame."""
+
+from ..nn.optimized import OptimizedModule
+
+__all__ = ["OptimizedModule"]

@@ -1,0 +1,291 @@
+"""Storages: the memory of tensors, by its address, its bytes, or its elements."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir.dtype import DType
+from tilewright.ir.location import at_user_line
+
+from .. import recording
+from ..devices import named
+from ..functions import creation, shapes
+from ..recording import epoch
+from . import arrays
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
+
+def data_ptr(t: Any) -> int:
+    """The address of the first element. Values that are only recorded are computed first."""
+    start = address(t)
+    return start and start + shapes.layout_of(t)[2] * t.element_size()
+
+
+def address(t: Any) -> int:
+    """The address of the memory that `t` looks at; 0 where there is none."""
+    arrays.array_of(t)
+    state = t if t._storage is None else t._storage
+    buffer = state._buffer
+    if state._node is not None or buffer is None or not state._aval[0].numel():
+        return 0
+    if isinstance(buffer, np.ndarray):
+        return int(buffer.__array_interface__["data"][0])
+    return int(getattr(buffer, "pointer", 0) or getattr(buffer, "address", 0) or id(buffer))
+
+
+def whole(t: Any) -> Any:
+    """The whole memory of `t`, as a tensor of one axis that shares it."""
+    out: Any = object.__new__(epoch.tensor_type)
+    storage = recording.storage_of(t)
+    node = storage._node
+    out._storage, out._writes = storage, storage._writes
+    out._aval = storage._aval if node is None else (node.shape, node.dtype, node.device or "cpu")
+    return out.detach().view(-1)
+
+
+def is_shared(t: Any) -> bool:
+    """Whether processes that are forked see writes; a GPU's memory always counts as shared."""
+    if t.is_cuda:
+        return True
+    arrays.array_of(t)
+    memory: Any = (t if t._storage is None else t._storage)._buffer
+    while memory is not None:
+        if isinstance(memory, mmap.mmap):
+            return True
+        memory = getattr(memory, "obj", None) or getattr(memory, "base", None)
+    return False
+
+
+def share_memory(t: Any) -> Any:
+    """Move `t` to memory that processes share which are forked from this one. To spawned processes
+    tensors go by value."""
+    if is_shared(t):
+        return t
+    source = arrays.array_of(t.detach())
+    memory = np.frombuffer(mmap.mmap(-1, max(source.nbytes, 1)), np.uint8, source.nbytes)
+    array = memory.view(source.dtype).reshape(source.shape)
+    array[...] = source
+    recording.set_data(t, _over(array, t.dtype).detach())
+    return t
+
+
+def _over(array: np.ndarray, dtype: DType) -> Any:
+    """A tensor whose writes go to this memory at once, as others see it."""
+    t = creation.from_buffer(array, dtype)
+    t._shared = recording.SharedMemory(keep=array)
+    return t
+
+
+class UntypedStorage:
+    """The memory of a tensor, as bytes."""
+
+    def __init__(self, *size: Any, device: Any = None, dtype: Any = None):
+        if len(size) == 1 and isinstance(size[0], epoch.tensor_type):
+            self._tensor: Any = size[0]
+            return
+        given = size[0] if size else 0
+        make = creation.tensor if isinstance(given, (list, tuple, bytes)) else creation.zeros
+        if isinstance(given, bytes):
+            given = list(given)
+        self._tensor = make(given, dtype=dtypes.uint8, device=device)
+
+    @classmethod
+    def from_file(cls, filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage:
+        """The bytes of a file. shared: writes go to it, and it gets `nbytes` if it is shorter."""
+        if shared:
+            with open(filename, "ab") as file:
+                if file.tell() < nbytes:
+                    file.truncate(nbytes)
+        mode: Any = "r+" if shared else "c"
+        array = (
+            np.memmap(filename, np.uint8, mode, shape=(nbytes,)) if nbytes else np.zeros(0, "u1")
+        )
+        return cls(_over(array, dtypes.uint8))
+
+    @property
+    def device(self) -> Any:
+        return named(self._tensor._meta()[2])
+
+    @property
+    def is_cuda(self) -> bool:
+        return bool(self._tensor.is_cuda)
+
+    is_sparse = False
+
+    def nbytes(self) -> int:
+        return int(whole(self._tensor).nbytes)
+
+    size = __len__ = nbytes
+
+    def element_size(self) -> int:
+        return 1
+
+    def data_ptr(self) -> int:
+        return address(self._tensor)
+
+    _cdata = property(lambda self: id(recording.storage_of(self._tensor)))
+
+    def untyped(self) -> UntypedStorage:
+        return self
+
+    def _bytes(self) -> np.ndarray:
+        """The bytes, as memory that is shared with NumPy."""
+        array: np.ndarray = arrays.export(whole(self._tensor)).view(np.uint8)
+        return array
+
+    def __getitem__(self, key: Any) -> Any:
+        found = self._bytes()[key]
+        if isinstance(key, slice):
+            return UntypedStorage(creation.tensor(found.copy()))
+        return int(found)
+
+    def __setitem__(self, key: Any, value: int) -> None:
+        self._bytes()[key] = value
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.tolist())
+
+    def tolist(self) -> list[int]:
+        return list(self._bytes().tolist())
+
+    def fill_(self, value: int) -> UntypedStorage:
+        self._bytes()[:] = value
+        return self
+
+    def copy_(self, source: Any, non_blocking: bool | None = None) -> UntypedStorage:
+        self._bytes()[:] = source.untyped()._bytes()
+        return self
+
+    def clone(self) -> UntypedStorage:
+        return UntypedStorage(whole(self._tensor).clone())
+
+    def cpu(self) -> UntypedStorage:
+        return UntypedStorage(self._tensor.cpu())
+
+    def cuda(self, device: Any = None, non_blocking: bool = False) -> UntypedStorage:
+        return UntypedStorage(self._tensor.cuda(device))
+
+    def is_pinned(self, device: Any = None) -> bool:
+        return bool(self._tensor.is_pinned())
+
+    def is_shared(self) -> bool:
+        return is_shared(self._tensor)
+
+    def share_memory_(self) -> UntypedStorage:
+        share_memory(self._tensor)
+        return self
+
+    def resizable(self) -> bool:
+        return False
+
+    def resize_(self, size: int) -> UntypedStorage:
+        if size != self.nbytes():
+            raise RuntimeError(
+                f"Trying to resize storage that is not resizable, from {self.nbytes()} to {size} "
+                f"bytes{at_user_line()}"
+            )
+        return self
+
+    def __repr__(self) -> str:
+        return f"[torch.storage.UntypedStorage(device={self.device}) of size {self.nbytes()}]"
+
+
+class TypedStorage:
+    """The memory of a tensor, as elements of its dtype. PyTorch's older form of a storage."""
+
+    def __init__(
+        self, *args: Any, wrap_storage: Any = None, dtype: Any = None, device: Any = None,
+        _internal: bool = False,
+    ):  # fmt: skip
+        if wrap_storage is None:
+            own: DType = dtype or recording.default_dtype()
+            given = args[0] if args else 0
+            make = creation.tensor if isinstance(given, (list, tuple)) else creation.zeros
+            wrap_storage = UntypedStorage(make(given, dtype=own, device=device))
+        self._untyped_storage: UntypedStorage = wrap_storage
+        self.dtype: DType = dtype or wrap_storage._tensor.dtype
+
+    @property
+    def device(self) -> Any:
+        return self._untyped_storage.device
+
+    @property
+    def is_cuda(self) -> bool:
+        return self._untyped_storage.is_cuda
+
+    is_sparse = False
+
+    def untyped(self) -> UntypedStorage:
+        return self._untyped_storage
+
+    def _elements(self) -> np.ndarray:
+        return self._untyped_storage._bytes().view(self.dtype.np)
+
+    def element_size(self) -> int:
+        return self.dtype.itemsize
+
+    def nbytes(self) -> int:
+        return self._untyped_storage.nbytes()
+
+    def size(self) -> int:
+        return self.nbytes() // self.dtype.itemsize
+
+    __len__ = _size = size
+
+    def data_ptr(self) -> int:
+        return self._untyped_storage.data_ptr()
+
+    _data_ptr = data_ptr
+
+    def __getitem__(self, key: int) -> Any:
+        if isinstance(key, slice):
+            raise RuntimeError("slices are only supported in UntypedStorage.__getitem__")
+        return self._elements()[key].item()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._elements()[key] = value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def tolist(self) -> list[Any]:
+        return list(self._elements().tolist())
+
+    def fill_(self, value: Any) -> TypedStorage:
+        self._elements()[:] = value
+        return self
+
+    def copy_(self, source: TypedStorage, non_blocking: bool | None = None) -> TypedStorage:
+        self._elements()[:] = source._elements()
+        return self
+
+    def clone(self) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped_storage.clone(), dtype=self.dtype)
+
+    def cpu(self) -> TypedStorage:
+        return TypedStorage(wrap_storage=self._untyped_storage.cpu(), dtype=self.dtype)
+
+    def is_shared(self) -> bool:
+        return self._untyped_storage.is_shared()
+
+    def share_memory_(self) -> TypedStorage:
+        self._untyped_storage.share_memory_()
+        return self
+
+    def __repr__(self) -> str:
+        return f"[torch.storage.TypedStorage(dtype={self.dtype}) of size {self.size()}]"
+
+
+def untyped_storage(t: Tensor) -> UntypedStorage:
+    return UntypedStorage(t)
+
+
+def storage(t: Tensor) -> TypedStorage:
+    return TypedStorage(wrap_storage=UntypedStorage(t), dtype=t.dtype)

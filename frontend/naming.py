@@ -1,0 +1,66 @@
+"""Small functions of torch about names, checks, and numbers that PyTorch may not know while it
+compiles. Here all numbers are Python's."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir.location import at_user_line
+
+from .exchange.storages import TypedStorage, UntypedStorage
+from .recording import Handle
+
+SymInt, SymFloat, SymBool = (type(name, (), {}) for name in ("SymInt", "SymFloat", "SymBool"))
+"""PyTorch's classes of unknown numbers; nothing is one of them."""
+
+
+def _assert(condition: Any, message: str) -> None:
+    """Raise an AssertionError unless the condition holds. Functions of torch.fx keep it."""
+    assert condition, message
+
+
+def _check(cond: Any, message: Callable[[], str] | None = None) -> None:
+    """Raise a RuntimeError unless the condition holds."""
+    if not cond:
+        raise RuntimeError((message() if message else "Expected cond to be True") + at_user_line())
+
+
+def typename(obj: Any, /) -> str:
+    """The full name of an object's class, or of a class."""
+    if isinstance(obj, Handle):
+        return str(obj.type())
+    kind = obj if hasattr(obj, "__qualname__") else type(obj)
+    module = getattr(kind, "__module__", "builtins")
+    name: str = kind.__qualname__
+    return name if module == "builtins" else f"{module}.{name}"
+
+
+def is_storage(obj: Any, /) -> bool:
+    return isinstance(obj, (TypedStorage, UntypedStorage))
+
+
+def sym_int(a: Any) -> int:
+    return math.trunc(a)
+
+
+def sym_float(a: Any) -> float:
+    return builtins.float(a)
+
+
+def sym_not(a: Any) -> bool:
+    return not a
+
+
+def sym_max(a: Any, b: Any) -> Any:
+    return max(a, b)
+
+
+def sym_min(a: Any, b: Any) -> Any:
+    return min(a, b)
+
+
+def sym_ite(b: Any, t: Any, f: Any) -> Any:
+    return t if b else f

@@ -1,0 +1,234 @@
+"""torch.nn.attention.flex_attention: attention whose scores a function changes, or masks.
+
+A score_mod(score, batch, head, query, key) and a mask_mod(batch, head, query, key) are called once,
+with tensors of positions that broadcast to all scores; PyTorch calls them for each score. What they
+record fuses with the rest. So they may index tensors, and may not branch on values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilewright.ir import dtype as dtypes
+from tilewright.ir.location import at_user_line
+
+from ...functions import creation
+
+if TYPE_CHECKING:
+    from ..._tensor import Tensor
+
+__all__ = [
+    "AuxOutput",
+    "AuxRequest",
+    "BlockMask",
+    "and_masks",
+    "create_block_mask",
+    "create_mask",
+    "flex_attention",
+    "noop_mask",
+    "or_masks",
+]
+
+_DEFAULT_SPARSE_BLOCK_SIZE = 128
+"""PyTorch's side of a block of a mask."""
+_Mod = Callable[..., Any]
+
+
+class AuxRequest(NamedTuple):
+    """What flex_attention is to return besides its result."""
+
+    lse: bool = False
+    max_scores: bool = False
+
+
+class AuxOutput(NamedTuple):
+    """The logarithms of the sums of exponentials and the largest scores, of shape (B, H, L)."""
+
+    lse: Tensor | None = None
+    max_scores: Tensor | None = None
+
+
+def noop_mask(batch: Any, head: Any, token_q: Any, token_kv: Any) -> Any:
+    """The mask that hides nothing."""
+    return token_q >= 0
+
+
+def and_masks(*mask_mods: _Mod) -> _Mod:
+    """The mask that shows what all of them show."""
+
+    def both(b: Any, h: Any, q: Any, kv: Any) -> Any:
+        result = noop_mask(b, h, q, kv)
+        for mod in mask_mods:
+            result = result & mod(b, h, q, kv)
+        return result
+
+    return both
+
+
+def or_masks(*mask_mods: _Mod) -> _Mod:
+    """The mask that shows what one of them shows."""
+
+    def either(b: Any, h: Any, q: Any, kv: Any) -> Any:
+        result = ~noop_mask(b, h, q, kv)
+        for mod in mask_mods:
+            result = result | mod(b, h, q, kv)
+        return result
+
+    return either
+
+
+def _places(sizes: tuple[int, ...], device: Any) -> list[Any]:
+    """The positions along each of four axes, shaped to broadcast."""
+    found = []
+    for axis, size in enumerate(sizes):
+        shape = [1] * len(sizes)
+        shape[axis] = size
+        found.append(creation.arange(size, dtype=dtypes.int64, device=device).view(*shape))
+    return found
+
+
+def create_mask(
+    mod_fn: _Mod,
+    B: int | None,
+    H: int | None,
+    Q_LEN: int,
+    KV_LEN: int,
+    device: Any = None,
+) -> Tensor:
+    """The values of a mask_mod, bool of shape (B, H, Q_LEN, KV_LEN); None stands for 1."""
+    sizes = (B or 1, H or 1, Q_LEN, KV_LEN)
+    found: Tensor = mod_fn(*_places(sizes, device)).expand(*sizes)
+    return found
+
+
+class BlockMask:
+    """A mask_mod with its sizes, and the blocks in which it shows anything.
+
+    shape: (B, H, Q_LEN, KV_LEN). BLOCK_SIZE: the sides of a block.
+    """
+
+    def __init__(
+        self, mask_mod: _Mod, shape: tuple[int, int, int, int], block: tuple[int, int], device: Any
+    ):
+        self.mask_mod, self.shape, self.BLOCK_SIZE, self._device = mask_mod, shape, block, device
+
+    @property
+    def seq_lengths(self) -> tuple[int, int]:
+        return self.shape[2:]
+
+    def _full_and_shown(self) -> tuple[Any, Any]:
+        """(whole blocks, blocks with anything), bool of shape (B, H, rows, columns)."""
+        import numpy as np
+
+        shown = create_mask(self.mask_mod, *self.shape, device=self._device).cpu().numpy()
+        (rows, columns), (q, kv) = self.BLOCK_SIZE, self.seq_lengths
+        pad = [(0, 0), (0, 0), (0, -q % rows), (0, -kv % columns)]
+        blocks = [*shown.shape[:2], -(-q // rows), rows, -(-kv // columns), columns]
+        some = np.pad(shown, pad).reshape(blocks).any((3, 5))
+        every = np.pad(shown, pad).reshape(blocks).all((3, 5))
+        return every, some
+
+    def to_dense(self) -> Tensor:
+        """1 for each block with anything, int32 of shape (B, H, rows, columns)."""
+        return creation.tensor(self._full_and_shown()[1], dtype=dtypes.int32, device=self._device)
+
+    def sparsity(self) -> float:
+        """The part of the blocks that is hidden, in percent."""
+        return 100 * (1 - float(self._full_and_shown()[1].mean()))
+
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    def to(self, device: Any) -> BlockMask:
+        return BlockMask(self.mask_mod, self.shape, self.BLOCK_SIZE, device)
+
+    def _adjust(self, new_q_len: int, new_kv_len: int) -> BlockMask:
+        """The same mask for other lengths."""
+        shape = (*self.shape[:2], new_q_len, new_kv_len)
+        return BlockMask(self.mask_mod, shape, self.BLOCK_SIZE, self._device)
+
+    def __repr__(self) -> str:
+        return f"BlockMask(shape={self.shape}, sparsity={self.sparsity():.2f}%)"
+
+
+def create_block_mask(
+    mask_mod: _Mod,
+    B: int | None,
+    H: int | None,
+    Q_LEN: int,
+    KV_LEN: int,
+    device: Any = None,
+    BLOCK_SIZE: int | tuple[int, int] = _DEFAULT_SPARSE_BLOCK_SIZE,
+    _compile: bool = False,
+    **options: Any,
+) -> BlockMask:
+    """The BlockMask of a mask_mod for these sizes; None stands for 1, which broadcasts."""
+    block = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
+    return BlockMask(mask_mod, (B or 1, H or 1, Q_LEN, KV_LEN), block, device)
+
+
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: _Mod | None = None,
+    block_mask: BlockMask | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: Any = None,
+    *,
+    return_aux: AuxRequest | None = None,
+) -> Any:
+    """softmax(score_mod(query @ keyᵀ · scale)) @ value, with hidden scores left out.
+
+    query: (B, Hq, L, E). key: (B, Hkv, S, E). value: (B, Hkv, S, Ev). Returns (B, Hq, L, Ev); a row
+    that sees nothing is 0. scale: 1 / √E by default. enable_gqa: each key head serves several query
+    heads. return_lse: also the logarithms of the sums of exponentials, of shape (B, Hq, L).
+    kernel_options choose among PyTorch's kernels, and change nothing.
+    """
+    if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
+        raise ValueError(
+            "Expected query, key, and value to be 4D tensors, but got "
+            f"{query.dim()}D, {key.dim()}D and {value.dim()}D.{at_user_line()}"
+        )
+    heads, groups = query.shape[1], key.shape[1]
+    if heads != groups:
+        if not enable_gqa or heads % groups:
+            raise ValueError(
+                f"Expect query and key/value to have the same number of heads but got Hq={heads} "
+                f"and Hkv={groups}. Try setting enable_gqa=True for GQA.{at_user_line()}"
+            )
+        key = key.repeat_interleave(heads // groups, 1)
+        value = value.repeat_interleave(heads // groups, 1)
+    sizes = (query.shape[0], heads, query.shape[2], key.shape[2])
+    if block_mask is not None and not (
+        all(m in (1, s) for m, s in zip(block_mask.shape[:2], sizes[:2], strict=True))
+        and block_mask.seq_lengths[0] >= sizes[2]
+        and block_mask.seq_lengths[1] >= sizes[3]
+    ):
+        raise ValueError(
+            f"block_mask was created for block_mask.shape={block_mask.shape} but got "
+            f"{sizes}. Create a mask for these sizes{at_user_line()}"
+        )
+    places = _places(sizes, query.device)
+    scores = (query.float() @ key.float().transpose(-1, -2)) * (
+        1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    )
+    if score_mod is not None:
+        scores = score_mod(scores, *places)
+    if block_mask is not None:
+        scores = scores.masked_fill(~block_mask.mask_mod(*places).expand(*sizes), -math.inf)
+    top = scores.detach().amax(-1, keepdim=True)
+    top = top.masked_fill(top == -math.inf, 0.0)
+    weights = (scores - top).exp()
+    total = weights.sum(-1, keepdim=True)
+    shares = weights / total.masked_fill(total == 0, 1.0)
+    out = (shares @ value.float()).to(query.dtype)
+    lse = (total.log() + top).squeeze(-1)
+    if return_aux is not None:
+        largest = scores.detach().amax(-1) if return_aux.max_scores else None
+        return out, AuxOutput(lse if return_aux.lse else None, largest)
+    return (out, lse) if return_lse else out

@@ -1,0 +1,142 @@
+"""torch.profiler: times of the blocks that a program names with `record_function`, by steps.
+
+There are no events of operators: calls are recorded and computed later, fused. `tilewright explain`
+shows the kernels.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .autograd import profiler as _blocks
+from .autograd.profiler import record_function
+
+__all__ = [
+    "ProfilerAction",
+    "ProfilerActivity",
+    "kineto_available",
+    "profile",
+    "record_function",
+    "schedule",
+    "supported_activities",
+    "tensorboard_trace_handler",
+]
+
+
+class ProfilerActivity(enum.Enum):
+    """What a profile may look at. Here it looks at the host's time."""
+
+    CPU = 0
+    XPU = 1
+    MTIA = 2
+    CUDA = 3
+    HPU = 4
+    PrivateUse1 = 5
+
+
+class ProfilerAction(enum.Enum):
+    """What a profile does in a step."""
+
+    NONE = 0
+    WARMUP = 1
+    RECORD = 2
+    RECORD_AND_SAVE = 3
+
+
+def supported_activities() -> set[ProfilerActivity]:
+    return {ProfilerActivity.CPU}
+
+
+def kineto_available() -> bool:
+    return False
+
+
+def schedule(
+    *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0, **options: Any
+) -> Callable[[int], ProfilerAction]:
+    """The action of each step: `wait` steps of nothing, `warmup` steps, `active` steps; again and
+    again, or `repeat` times, behind the first `skip_first` steps."""
+    if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
+        raise AssertionError("Invalid profiler schedule arguments.")
+    cycle = wait + warmup + active
+
+    def action(step: int) -> ProfilerAction:
+        step -= skip_first
+        if step < 0 or (repeat and step >= repeat * cycle):
+            return ProfilerAction.NONE
+        place = step % cycle
+        if place < wait:
+            return ProfilerAction.NONE
+        if place < wait + warmup:
+            return ProfilerAction.WARMUP
+        return ProfilerAction.RECORD_AND_SAVE if place == cycle - 1 else ProfilerAction.RECORD
+
+    return action
+
+
+def tensorboard_trace_handler(
+    dir_name: str, worker_name: str | None = None, use_gzip: bool = False
+) -> Callable[[profile], None]:
+    """A function for `on_trace_ready` that writes each trace to a file in a folder."""
+    os.makedirs(dir_name, exist_ok=True)
+    worker = worker_name or f"{socket.gethostname()}_{os.getpid()}"
+
+    def write(prof: profile) -> None:
+        path = os.path.join(dir_name, f"{worker}.{time.time_ns()}.pt.trace.json")
+        prof.export_chrome_trace(path)
+
+    return write
+
+
+class profile(_blocks.profile):
+    """Collects blocks by a schedule of steps, and calls on_trace_ready at the end of each cycle.
+
+    activities and the other options choose among PyTorch's collectors, of which there is one here.
+    """
+
+    def __init__(
+        self,
+        *,
+        activities: Iterable[ProfilerActivity] | None = None,
+        schedule: Callable[[int], ProfilerAction] | None = None,
+        on_trace_ready: Callable[[profile], Any] | None = None,
+        **options: Any,
+    ):
+        super().__init__()
+        self.schedule, self.on_trace_ready = schedule, on_trace_ready
+        self.step_num = 0
+
+    @property
+    def current_action(self) -> ProfilerAction:
+        return ProfilerAction.RECORD if self.schedule is None else self.schedule(self.step_num)
+
+    def _add(self, name: str, start: float, end: float) -> None:
+        if self.current_action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE):
+            super()._add(name, start, end)
+
+    def step(self) -> None:
+        """Tell that a step is over."""
+        if self.current_action is ProfilerAction.RECORD_AND_SAVE:
+            self._end_cycle()
+        self.step_num += 1
+
+    def _end_cycle(self) -> None:
+        if self.on_trace_ready is not None:
+            self.on_trace_ready(self)
+        self.function_events = _blocks.EventList()
+
+    def start(self) -> None:
+        self.__enter__()
+
+    def stop(self) -> None:
+        self.__exit__(None, None, None)
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__(*exc)
+        if self.schedule is None and self.on_trace_ready is not None:
+            self.on_trace_ready(self)

@@ -1,0 +1,5 @@
+"""torch.utils.hooks."""
+
+from ..autograd.hooks import RemovableHandle
+
+__all__ = ["RemovableHandle"]
