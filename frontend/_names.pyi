@@ -444,18 +444,23 @@ from .naming import typename as typename
 from .nn.functional.activation import celu as celu
 from .nn.functional.activation import log_softmax as log_softmax
 from .nn.functional.activation import prelu as prelu
+from .nn.functional.activation import rrelu as rrelu
+from .nn.functional.activation import rrelu_ as rrelu_
 from .nn.functional.activation import selu as selu
 from .nn.functional.activation import softmax as softmax
 from .nn.functional.activation import threshold as threshold
 from .nn.functional.conv import conv1d as conv1d
 from .nn.functional.conv import conv2d as conv2d
 from .nn.functional.conv import conv3d as conv3d
+from .nn.functional.conv import conv_tbc as conv_tbc
 from .nn.functional.conv import conv_transpose1d as conv_transpose1d
 from .nn.functional.conv import conv_transpose2d as conv_transpose2d
 from .nn.functional.conv import conv_transpose3d as conv_transpose3d
 from .nn.functional.conv import pixel_shuffle as pixel_shuffle
+from .nn.functional.ctc import ctc_loss as ctc_loss
 from .nn.functional.dropout import alpha_dropout as alpha_dropout
 from .nn.functional.dropout import dropout as dropout
+from .nn.functional.dropout import feature_alpha_dropout as feature_alpha_dropout
 from .nn.functional.grouped import _grouped_mm as _grouped_mm
 from .nn.functional.linear import bilinear as bilinear
 from .nn.functional.linear import cosine_similarity as cosine_similarity
@@ -469,8 +474,10 @@ from .nn.functional.normalization import rms_norm as rms_norm
 from .nn.functional.pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
 from .nn.functional.pooling import avg_pool1d as avg_pool1d
 from .nn.functional.pooling import max_pool1d as max_pool1d
+from .nn.functional.pooling import max_pool1d_with_indices as max_pool1d_with_indices
 from .nn.functional.pooling import max_pool2d as max_pool2d
 from .nn.functional.pooling import max_pool3d as max_pool3d
+from .nn.functional.resampling import native_channel_shuffle as native_channel_shuffle
 from .nn.functional.scaled import _scaled_mm as _scaled_mm
 from .random import Generator as Generator
 from .random import default_generator as default_generator
@@ -522,7 +529,7 @@ def absolute_(input: Tensor) -> Tensor: ...
 def acos_(input: Tensor) -> Tensor: ...
 def acosh_(input: Tensor) -> Tensor: ...
 def adaptive_max_pool1d(
-    input: Tensor, output_size: _int | Sequence[_int | None] | None
+    input: Tensor, output_size: _int | Sequence[_int | None] | None, return_indices: _bool = False
 ) -> tuple[Tensor, Tensor]: ...
 def addmv_(
     input: Tensor, mat: Tensor, vec: Tensor, *, beta: _float = 1, alpha: _float = 1

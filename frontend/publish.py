@@ -56,7 +56,8 @@ LATER = {
         "conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d "
         "adaptive_avg_pool1d adaptive_max_pool1d layer_norm group_norm batch_norm instance_norm "
         "rms_norm prelu celu selu threshold bilinear cosine_similarity pairwise_distance "
-        "pixel_shuffle hinge_embedding_loss",
+        "pixel_shuffle hinge_embedding_loss rrelu rrelu_ feature_alpha_dropout conv_tbc "
+        "native_channel_shuffle ctc_loss max_pool1d_with_indices",
         "softmax log_softmax prelu",
     ),
 }

@@ -47,6 +47,10 @@ FAILURES = {
     ),
     "division": Failure(RuntimeError, "ZeroDivisionError: integer division by zero"),
     "target": Failure(IndexError, "Target {index} is out of bounds."),
+    "unpool": Failure(
+        RuntimeError,
+        "Found an invalid max index: {index} (output volumes are of size {size})",
+    ),
     "class": Failure(RuntimeError, "target out of range: {index} of {size} classes"),
     "one-hot": Failure(
         RuntimeError,

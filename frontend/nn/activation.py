@@ -59,13 +59,16 @@ class ReLU(_Activation):
         super().__init__(inplace=inplace)
 
 
-class ReLU6(_Activation):
-    """x limited to [0, 6]."""
+class RReLU(_Activation):
+    """x above zero, a x below: a is drawn from [lower, upper) in training, else their mean."""
 
-    function = staticmethod(F.relu6)
+    function = staticmethod(F.rrelu)
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(inplace=inplace)
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
+        super().__init__(lower=lower, upper=upper, inplace=inplace)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rrelu(input, self.lower, self.upper, self.training, self.inplace)
 
 
 class GELU(_Activation):
@@ -165,6 +168,16 @@ class Hardtanh(_Activation):
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
+
+
+class ReLU6(Hardtanh):
+    """x limited to [0, 6]."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(0.0, 6.0, inplace)
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
 
 
 class Hardswish(_Activation):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import islice
@@ -21,6 +22,21 @@ def _place(index: Any, count: int) -> int:
     if not -count <= at < count:
         raise IndexError(f"index {at} is out of range")
     return at % count
+
+
+class Container(Module):
+    """Modules by name. Deprecated: Module does all of it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__()
+        warnings.warn(
+            "`nn.Container` is deprecated. All of its functionality is now implemented in "
+            "`nn.Module`. Subclass that instead.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        for name, module in kwargs.items():
+            self.add_module(name, module)
 
 
 class _Listed(Module):

@@ -24,26 +24,25 @@ if TYPE_CHECKING:
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Conv(Module):
-    """The base of convolutions: options, weight and bias. `dims` counts spatial dimensions."""
-
-    dims: int
-    transposed = False
+class _ConvNd(Module):
+    """The base of convolutions: options, weight and bias. All sizes are tuples with a number for
+    each spatial dimension."""
 
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size: int | Sequence[int],
-        stride: int | Sequence[int],
-        padding: str | int | Sequence[int],
-        dilation: int | Sequence[int],
-        output_padding: int | Sequence[int],
+        kernel_size: tuple[int, ...],
+        stride: tuple[int, ...],
+        padding: str | tuple[int, ...],
+        dilation: tuple[int, ...],
+        transposed: bool,
+        output_padding: tuple[int, ...],
         groups: int,
         bias: bool,
         padding_mode: str,
-        device: DeviceLike | None,
-        dtype: DType | None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         if groups <= 0:
@@ -56,34 +55,48 @@ class _Conv(Module):
             raise ValueError(
                 f"Invalid padding string {padding!r}, should be one of {{'valid', 'same'}}"
             )
+        if padding == "same" and any(s != 1 for s in stride):
+            raise ValueError("padding='same' is not supported for strided convolutions")
         if padding_mode not in _PADDING_MODES:
             raise ValueError(
                 f"padding_mode must be one of {set(_PADDING_MODES)}, "
                 f"but got padding_mode='{padding_mode}'"
             )
-        dims = self.dims
         self.in_channels = in_channels
         self.out_channels = out_channels
-        self.kernel_size = tuple_of(kernel_size, dims, "kernel_size")
-        self.stride = tuple_of(stride, dims, "stride")
-        self.padding = padding if isinstance(padding, str) else tuple_of(padding, dims, "padding")
-        self.dilation = tuple_of(dilation, dims, "dilation")
-        self.output_padding = tuple_of(output_padding, dims, "output_padding")
+        self.kernel_size = kernel_size
+        self.stride = stride
+        self.padding = padding
+        self.dilation = dilation
+        self.transposed = transposed
+        self.output_padding = output_padding
         self.groups = groups
         self.padding_mode = padding_mode
-        if padding == "same" and any(s != 1 for s in self.stride):
-            raise ValueError("padding='same' is not supported for strided convolutions")
         outer = (
             (in_channels, out_channels // groups)
-            if self.transposed
+            if transposed
             else (out_channels, in_channels // groups)
         )
-        self.weight = Parameter(empty(*outer, *self.kernel_size, device=device, dtype=dtype))
+        self.weight = Parameter(empty(*outer, *kernel_size, device=device, dtype=dtype))
         if bias:
             self.bias = Parameter(empty(out_channels, device=device, dtype=dtype))
         else:
             self.register_parameter("bias", None)
         self.reset_parameters()
+
+    @property
+    def _reversed_padding_repeated_twice(self) -> list[int]:
+        """The padding as F.pad wants it: last dimension first, before and after."""
+        out: list[int] = []
+        for axis in reversed(range(len(self.kernel_size))):
+            if self.padding == "same":
+                spread = self.dilation[axis] * (self.kernel_size[axis] - 1)
+                out += [spread // 2, spread - spread // 2]
+            elif self.padding == "valid":
+                out += [0, 0]
+            else:
+                out += [int(self.padding[axis])] * 2
+        return out
 
     def reset_parameters(self) -> None:
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
@@ -98,11 +111,12 @@ class _Conv(Module):
             f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
             f"stride={self.stride}"
         )
-        if self.padding != (0,) * self.dims:
+        dims = len(self.kernel_size)
+        if self.padding != (0,) * dims:
             text += f", padding={self.padding}"
-        if self.dilation != (1,) * self.dims:
+        if self.dilation != (1,) * dims:
             text += f", dilation={self.dilation}"
-        if self.output_padding != (0,) * self.dims:
+        if self.output_padding != (0,) * dims:
             text += f", output_padding={self.output_padding}"
         if self.groups != 1:
             text += f", groups={self.groups}"
@@ -113,7 +127,10 @@ class _Conv(Module):
         return text
 
 
-class _ConvNd(_Conv):
+class _Conv(_ConvNd):
+    """Conv1d to Conv3d: `dims` counts the spatial dimensions."""
+
+    dims: int
     function: Any
 
     def __init__(
@@ -130,35 +147,31 @@ class _ConvNd(_Conv):
         device: DeviceLike | None = None,
         dtype: DType | None = None,
     ) -> None:
+        dims = self.dims
         super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, 0, groups, bias,
-            padding_mode, device, dtype,
+            in_channels, out_channels,
+            tuple_of(kernel_size, dims, "kernel_size"),
+            tuple_of(stride, dims, "stride"),
+            padding if isinstance(padding, str) else tuple_of(padding, dims, "padding"),
+            tuple_of(dilation, dims, "dilation"),
+            False, (0,) * dims, groups, bias, padding_mode, device, dtype,
         )  # fmt: skip
 
     def forward(self, input: Tensor) -> Tensor:
+        return self._conv_forward(input, self.weight, self.bias)
+
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Apply the convolution with another weight and bias, as subclasses do."""
         padding: Any = self.padding
         if self.padding_mode != "zeros":
-            input = F.pad(input, self._sides(), self.padding_mode)
+            input = F.pad(input, self._reversed_padding_repeated_twice, self.padding_mode)
             padding = 0
         return type(self).function(
-            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+            input, weight, bias, self.stride, padding, self.dilation, self.groups
         )
 
-    def _sides(self) -> list[int]:
-        """The padding as F.pad wants it: last dimension first, before and after."""
-        out: list[int] = []
-        for axis in reversed(range(self.dims)):
-            if self.padding == "same":
-                spread = self.dilation[axis] * (self.kernel_size[axis] - 1)
-                out += [spread // 2, spread - spread // 2]
-            elif self.padding == "valid":
-                out += [0, 0]
-            else:
-                out += [int(self.padding[axis])] * 2
-        return out
 
-
-class Conv1d(_ConvNd):
+class Conv1d(_Conv):
     """Cross-correlation of x[n, in, l] (or [in, l]) with weight[out, in / groups, k], plus bias.
 
     Weight and bias are uniform within 1 / sqrt(in / groups * k) of zero.
@@ -168,7 +181,7 @@ class Conv1d(_ConvNd):
     function = staticmethod(F.conv1d)
 
 
-class Conv2d(_ConvNd):
+class Conv2d(_Conv):
     """Cross-correlation of x[n, in, h, w] (or [in, h, w]) with weight[out, in / groups, kh, kw],
     plus bias[out].
 
@@ -181,7 +194,7 @@ class Conv2d(_ConvNd):
     function = staticmethod(F.conv2d)
 
 
-class Conv3d(_ConvNd):
+class Conv3d(_Conv):
     """Cross-correlation of x[n, in, d, h, w] with weight[out, in / groups, kd, kh, kw], plus
     bias[out]."""
 
@@ -189,8 +202,10 @@ class Conv3d(_ConvNd):
     function = staticmethod(F.conv3d)
 
 
-class _ConvTranspose(_Conv):
-    transposed = True
+class _ConvTransposeNd(_ConvNd):
+    """ConvTranspose1d to ConvTranspose3d: `dims` counts the spatial dimensions."""
+
+    dims: int
     function: Any
 
     def __init__(
@@ -210,8 +225,14 @@ class _ConvTranspose(_Conv):
     ) -> None:
         if padding_mode != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        dims = self.dims
         super().__init__(
-            in_channels, out_channels, kernel_size, stride, padding, dilation, output_padding,
+            in_channels, out_channels,
+            tuple_of(kernel_size, dims, "kernel_size"),
+            tuple_of(stride, dims, "stride"),
+            tuple_of(padding, dims, "padding"),
+            tuple_of(dilation, dims, "dilation"),
+            True, tuple_of(output_padding, dims, "output_padding"),
             groups, bias, padding_mode, device, dtype,
         )  # fmt: skip
 
@@ -244,7 +265,7 @@ class _ConvTranspose(_Conv):
         return tuple(out)
 
 
-class ConvTranspose1d(_ConvTranspose):
+class ConvTranspose1d(_ConvTransposeNd):
     """The transposed convolution of x[n, in, l] with weight[in, out / groups, k], plus
     bias[out]."""
 
@@ -252,7 +273,7 @@ class ConvTranspose1d(_ConvTranspose):
     function = staticmethod(F.conv_transpose1d)
 
 
-class ConvTranspose2d(_ConvTranspose):
+class ConvTranspose2d(_ConvTransposeNd):
     """The transposed convolution of x[n, in, h, w] with weight[in, out / groups, kh, kw], plus
     bias[out]."""
 
@@ -260,7 +281,7 @@ class ConvTranspose2d(_ConvTranspose):
     function = staticmethod(F.conv_transpose2d)
 
 
-class ConvTranspose3d(_ConvTranspose):
+class ConvTranspose3d(_ConvTransposeNd):
     """The transposed convolution of x[n, in, d, h, w] with weight[in, out / groups, …], plus
     bias[out]."""
 

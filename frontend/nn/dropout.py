@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .._tensor import Tensor
 
 
-class _Dropout(Module):
+class _DropoutNd(Module):
     function: Any
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
@@ -28,31 +28,37 @@ class _Dropout(Module):
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout(_Dropout):
+class Dropout(_DropoutNd):
     """In training each element is zero with probability `p`, else x / (1 - p)."""
 
     function = staticmethod(F.dropout)
 
 
-class Dropout1d(_Dropout):
+class Dropout1d(_DropoutNd):
     """In training each channel of x[n, c, l] is zero with probability `p`, else x / (1 - p)."""
 
     function = staticmethod(F.dropout1d)
 
 
-class Dropout2d(_Dropout):
+class Dropout2d(_DropoutNd):
     """In training each channel of x[n, c, h, w] is zero with probability `p`, else x / (1 - p)."""
 
     function = staticmethod(F.dropout2d)
 
 
-class Dropout3d(_Dropout):
+class Dropout3d(_DropoutNd):
     """In training each channel of x[n, c, d, h, w] is zero with probability `p`."""
 
     function = staticmethod(F.dropout3d)
 
 
-class AlphaDropout(_Dropout):
+class AlphaDropout(_DropoutNd):
     """Dropout that keeps zero mean and unit variance, for selu networks."""
 
     function = staticmethod(F.alpha_dropout)
+
+
+class FeatureAlphaDropout(_DropoutNd):
+    """AlphaDropout of whole channels of x[n, c, …]."""
+
+    function = staticmethod(F.feature_alpha_dropout)

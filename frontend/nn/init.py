@@ -60,6 +60,13 @@ def _fans(tensor: Any) -> tuple[int, int]:
 _calculate_fan_in_and_fan_out = _fans
 
 
+def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
+    mode = mode.lower()
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
+    return _fans(tensor)[mode == "fan_out"]
+
+
 def uniform_(
     tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None
 ) -> Tensor:
@@ -161,10 +168,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | Non
 
 
 def _kaiming_std(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
-    mode = mode.lower()
-    if mode not in ("fan_in", "fan_out"):
-        raise ValueError(f"Mode {mode} not supported, please use one of ['fan_in', 'fan_out']")
-    fan = _fans(tensor)[mode == "fan_out"]
+    fan = _calculate_correct_fan(tensor, mode)
     return calculate_gain(nonlinearity, a) / math.sqrt(fan)
 
 
@@ -256,3 +260,4 @@ xavier_normal = _deprecated("xavier_normal", xavier_normal_)
 kaiming_uniform = _deprecated("kaiming_uniform", kaiming_uniform_)
 kaiming_normal = _deprecated("kaiming_normal", kaiming_normal_)
 orthogonal = _deprecated("orthogonal", orthogonal_)
+dirac, sparse = _deprecated("dirac", dirac_), _deprecated("sparse", sparse_)

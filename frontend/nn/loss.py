@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import functional as F
 from .functional.loss import _reduction
+from .linear import Linear
 from .module import Module
 
 if TYPE_CHECKING:
+    from tilewright.ir.dtype import DType
+
     from .._tensor import Tensor
+    from ..types import DeviceLike
 
 
 class _Loss(Module):
@@ -103,6 +109,59 @@ class CrossEntropyLoss(_WeightedLoss):
         )  # fmt: skip
 
 
+class LinearCrossEntropyLoss(_WeightedLoss):
+    """CrossEntropyLoss of a linear layer's scores, which are never held all at once; see
+    F.linear_cross_entropy.
+
+    out_features: positions for which the layer gives scores each; the target has them too.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        out_features: tuple[int, ...] = (),
+        bias: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        label_smoothing: float = 0.0,
+        options: Any = None,
+    ) -> None:
+        super().__init__(weight, reduction=reduction)
+        self.num_classes = num_classes
+        self.out_features = out_features
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+        self.options = options
+        count = num_classes * math.prod(out_features)
+        self.linear = Linear(in_features, count, bias=bias, device=device, dtype=dtype)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        weight: Any = self.linear.weight
+        bias: Any = self.linear.bias
+        if self.out_features:
+            shape = (self.num_classes, *self.out_features)
+            weight = weight.unflatten(0, shape)
+            bias = None if bias is None else bias.unflatten(0, shape)
+        return F.linear_cross_entropy(
+            input, weight, target, linear_bias=bias, weight=self.weight, reduction=self.reduction,
+            ignore_index=self.ignore_index, label_smoothing=self.label_smoothing,
+            options=self.options,
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.linear.in_features}, num_classes={self.num_classes}, "
+            f"out_features={self.out_features}, bias={self.linear.bias is not None}, "
+            f"reduction={self.reduction}, ignore_index={self.ignore_index}, "
+            f"label_smoothing={self.label_smoothing}, options={self.options}"
+        )
+
+
 class NLLLoss(_WeightedLoss):
     """-input[target] of log-probabilities input[n, c, …] or input[c], reduced."""
 
@@ -119,6 +178,49 @@ class NLLLoss(_WeightedLoss):
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.nll_loss(input, target, self.weight, None, self.ignore_index, None, self.reduction)
+
+
+class NLLLoss2d(NLLLoss):
+    """NLLLoss of images. Deprecated: NLLLoss does it."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+    ) -> None:
+        warnings.warn(
+            "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in "
+            "replacement and see https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more "
+            "details.",
+            FutureWarning,
+            stacklevel=2,
+        )
+        super().__init__(weight, size_average, ignore_index, reduce, reduction)
+
+
+class CTCLoss(_Loss):
+    """-log p(target) of log-probabilities [t, n, c], without an alignment; see F.ctc_loss."""
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction=reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(
+        self,
+        log_probs: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor | Sequence[int],
+        target_lengths: Tensor | Sequence[int],
+    ) -> Tensor:
+        return F.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction,
+            self.zero_infinity,
+        )  # fmt: skip
 
 
 class BCELoss(_WeightedLoss):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..types import DeviceLike
 
 
-class _ChannelNorm(Module):
+class _NormBase(Module):
     """Scale, shift and running statistics for each of num_features channels."""
 
     _version = 2
@@ -101,7 +101,7 @@ class _ChannelNorm(Module):
         )
 
 
-class _BatchNorm(_ChannelNorm):
+class _BatchNorm(_NormBase):
     """(x - mean) / sqrt(var + eps) of each channel, times weight plus bias.
 
     Training uses the moments of the batch, and moves the running statistics towards them by the
@@ -157,7 +157,54 @@ class BatchNorm3d(_BatchNorm):
     ranks = (5,)
 
 
-class _InstanceNorm(_ChannelNorm):
+class SyncBatchNorm(_BatchNorm):
+    """Batch norm of x[n, c, …] with the moments of all processes of a group. There is one process
+    here, so it is BatchNorm of any number of dimensions."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_group: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias
+        )
+        self.process_group = process_group
+
+    def _check_input_dim(self, input: Any) -> None:
+        if input.dim() < 2:
+            raise ValueError(
+                f"expected at least 2D input (got {input.dim()}D input){at_user_line()}"
+            )
+
+    @classmethod
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
+        """`module` with each batch norm in it replaced by a SyncBatchNorm of the same parameters
+        and statistics."""
+        made = module
+        if isinstance(module, _BatchNorm):
+            made = SyncBatchNorm(
+                module.num_features, module.eps, module.momentum, module.affine,
+                module.track_running_stats, process_group, bias=module.bias is not None,
+            )  # fmt: skip
+            made.weight, made.bias = module.weight, module.bias
+            made.running_mean, made.running_var = module.running_mean, module.running_var
+            made.num_batches_tracked = module.num_batches_tracked
+            made.training = module.training
+        for name, child in module.named_children():
+            made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
+        return made
+
+
+class _InstanceNorm(_NormBase):
     def __init__(
         self,
         num_features: int,
@@ -365,3 +412,10 @@ class LocalResponseNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(LocalResponseNorm):
+    """LocalResponseNorm of images x[n, c, h, w], as older models name it."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__(size, alpha, beta, k)

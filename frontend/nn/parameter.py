@@ -1,4 +1,4 @@
-"""Parameter: a tensor that a module trains."""
+"""Parameter: a tensor that a module trains. Those of lazy modules have no shape yet."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from tilewright.ir.location import at_user_line
+from tilewright.ir.shape import Size
 
 from .. import recording
 from .._tensor import Tensor, _copied
+from ..devices import device as Device
 from ..functions import creation
+from ..recording.epoch import Failed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from typing_extensions import Self
+
+    from tilewright.ir.dtype import DType
+
+    from ..types import DeviceLike
 
 
 class Parameter(Tensor):
@@ -96,3 +105,151 @@ class Buffer(Tensor):
         made = (creation.empty(0) if data is None else data).as_subclass(cls)
         made.persistent = persistent
         return made
+
+
+# ---- without a shape yet -----------------------------------------------------------------------
+
+_UNUSABLE = (
+    "Attempted to use an uninitialized parameter. This happens when you are using a `LazyModule` "
+    "or explicitly manipulating `torch.nn.parameter.UninitializedParameter` objects. When using "
+    "LazyModules Call `forward` with a dummy batch to initialize the parameters before calling "
+    "torch functions"
+)
+_SHAPELESS = (
+    "Can't access the shape of an uninitialized parameter or buffer. This error usually happens in "
+    "`load_state_dict` when trying to load an uninitialized parameter into an initialized one. "
+    "Call `forward` to initialize the parameters before accessing their attributes."
+)
+
+
+class UninitializedTensorMixin(Tensor):
+    """A tensor of known dtype and device, whose shape is known later.
+
+    It holds no value: an op that reads it is a ValueError.
+    """
+
+    cls_to_become: Any = Tensor
+
+    @classmethod
+    def _blank(cls, dtype: DType, device: str) -> Any:
+        made: Any = object.__new__(cls)
+        made._buffer = Failed(ValueError(_UNUSABLE))
+        made._aval = (Size((0,)), dtype, device)
+        return made
+
+    def materialize(
+        self,
+        shape: Sequence[int],
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        """Become a tensor of `shape`, whose elements aren't set. It is still the same object."""
+        own = self._meta()
+        value = creation.empty(
+            tuple(shape), dtype=dtype or own[1], device=own[2] if device is None else device
+        )
+        recording.flush()
+        recording.adopt(self, value)
+        self.__class__ = self.cls_to_become
+
+    def to(self, *args: Any, **options: Any) -> Any:
+        """The same in another dtype or on another device, still without a value."""
+        like: Any = creation.empty(0, dtype=self.dtype, device=str(self.device))
+        return self._like(like.to(*args, **options))
+
+    def _like(self, converted: Any) -> Any:
+        return self._blank(*converted._meta()[1:])
+
+    def type(self, dtype: Any = None, non_blocking: bool = False, **_: Any) -> Any:
+        like: Any = creation.empty(0, dtype=self.dtype, device=str(self.device))
+        return like.type() if dtype is None else self._like(like.type(dtype))
+
+    if not TYPE_CHECKING:  # a checker takes them for those of Tensor
+
+        @property
+        def shape(self) -> Size:
+            raise RuntimeError(f"{_SHAPELESS}{at_user_line()}")
+
+        def _refused(self, *args: Any, **options: Any) -> Any:
+            raise ValueError(f"{_UNUSABLE}{at_user_line()}")
+
+        numel = dim = detach = zero_ = fill_ = copy_ = clone = __len__ = _refused
+
+    def share_memory_(self) -> Any:
+        raise RuntimeError(
+            "Can't share memory on an uninitialized parameter or buffer. Call `forward` to "
+            f"initialize the parameters before calling `module.share_memory()`.{at_user_line()}"
+        )
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        return f"<{self.__class__.__name__}>"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        made = self._like(self)
+        memo[id(self)] = made
+        return made
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        _, dtype, device = self._meta()
+        return type(self), (self._requires_grad, device, dtype)
+
+
+def _conversion(name: str) -> Any:
+    def convert(self: Any, *args: Any, **options: Any) -> Any:
+        like = creation.empty(0, dtype=self.dtype, device=str(self.device))
+        return self._like(getattr(like, name)(*args, **options))
+
+    convert.__name__ = name
+    return convert
+
+
+for _name in ("half", "float", "double", "bfloat16", "short", "int", "long", "char", "cuda", "cpu"):
+    setattr(UninitializedTensorMixin, _name, _conversion(_name))
+
+
+class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc]
+    """A parameter whose shape is known later; `materialize` makes it a Parameter."""
+
+    cls_to_become = Parameter
+
+    def __new__(
+        cls,
+        requires_grad: bool = True,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
+    ) -> Self:
+        made = cls._blank(*_placed(device, dtype))
+        made._requires_grad = bool(requires_grad)
+        return made
+
+    def _like(self, converted: Any) -> Any:
+        made = super()._like(converted)
+        made._requires_grad = self._requires_grad
+        return made
+
+
+class UninitializedBuffer(UninitializedTensorMixin):
+    """A buffer whose shape is known later; `materialize` makes it a tensor."""
+
+    persistent: bool
+
+    def __new__(
+        cls,
+        requires_grad: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
+        persistent: bool = True,
+    ) -> Self:
+        made = cls._blank(*_placed(device, dtype))
+        made._requires_grad, made.persistent = bool(requires_grad), persistent
+        return made
+
+
+def _placed(device: DeviceLike | None, dtype: DType | None) -> tuple[Any, str]:
+    like: Any = creation.empty(0, dtype=dtype, device=None if device is None else Device(device))
+    return like._meta()[1:]
+
+
+def is_lazy(param: Any) -> bool:
+    """Whether the shape of a parameter or buffer isn't known yet."""
+    return isinstance(param, UninitializedTensorMixin)

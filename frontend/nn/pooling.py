@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .._tensor import Tensor
 
 
-class _MaxPool(Module):
+class _MaxPoolNd(Module):
     function: Any
 
     def __init__(
@@ -46,25 +46,25 @@ class _MaxPool(Module):
         )
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPoolNd):
     """The largest element of each window of the last dimension."""
 
     function = staticmethod(F.max_pool1d)
 
 
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPoolNd):
     """The largest element of each window of the last two dimensions."""
 
     function = staticmethod(F.max_pool2d)
 
 
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPoolNd):
     """The largest element of each window of the last three dimensions."""
 
     function = staticmethod(F.max_pool3d)
 
 
-class _AvgPool(Module):
+class _AvgPoolNd(Module):
     function: Any
 
     def __init__(
@@ -94,7 +94,7 @@ class _AvgPool(Module):
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class AvgPool1d(_AvgPool):
+class AvgPool1d(_AvgPoolNd):
     """The mean of each window of the last dimension."""
 
     function = staticmethod(F.avg_pool1d)
@@ -116,13 +116,13 @@ class AvgPool1d(_AvgPool):
         )
 
 
-class AvgPool2d(_AvgPool):
+class AvgPool2d(_AvgPoolNd):
     """The mean of each window of the last two dimensions."""
 
     function = staticmethod(F.avg_pool2d)
 
 
-class AvgPool3d(_AvgPool):
+class AvgPool3d(_AvgPoolNd):
     """The mean of each window of the last three dimensions."""
 
     function = staticmethod(F.avg_pool3d)
@@ -142,25 +142,29 @@ class _Adaptive(Module):
         return f"output_size={self.output_size}"
 
 
-class AdaptiveAvgPool1d(_Adaptive):
+class _AdaptiveAvgPoolNd(_Adaptive):
+    pass
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """Means of windows such that `output_size` of them cover the last dimension."""
 
     function = staticmethod(F.adaptive_avg_pool1d)
 
 
-class AdaptiveAvgPool2d(_Adaptive):
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """Means of windows such that `output_size` of them cover the last two dimensions."""
 
     function = staticmethod(F.adaptive_avg_pool2d)
 
 
-class AdaptiveAvgPool3d(_Adaptive):
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """Means of windows such that `output_size` of them cover the last three dimensions."""
 
     function = staticmethod(F.adaptive_avg_pool3d)
 
 
-class _AdaptiveMax(_Adaptive):
+class _AdaptiveMaxPoolNd(_Adaptive):
     def __init__(self, output_size: int | Sequence[int], return_indices: bool = False) -> None:
         super().__init__(output_size)
         self.return_indices = return_indices
@@ -169,25 +173,25 @@ class _AdaptiveMax(_Adaptive):
         return type(self).function(input, self.output_size, self.return_indices)
 
 
-class AdaptiveMaxPool1d(_AdaptiveMax):
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """Maxima of windows such that `output_size` of them cover the last dimension."""
 
     function = staticmethod(F.adaptive_max_pool1d)
 
 
-class AdaptiveMaxPool2d(_AdaptiveMax):
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """Maxima of windows such that `output_size` of them cover the last two dimensions."""
 
     function = staticmethod(F.adaptive_max_pool2d)
 
 
-class AdaptiveMaxPool3d(_AdaptiveMax):
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """Maxima of windows such that `output_size` of them cover the last three dimensions."""
 
     function = staticmethod(F.adaptive_max_pool3d)
 
 
-class _LPPool(Module):
+class _LPPoolNd(Module):
     function: Any
 
     def __init__(
@@ -213,19 +217,19 @@ class _LPPool(Module):
         )
 
 
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPoolNd):
     """The p-norm of each window of the last dimension."""
 
     function = staticmethod(F.lp_pool1d)
 
 
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPoolNd):
     """The p-norm of each window of the last two dimensions."""
 
     function = staticmethod(F.lp_pool2d)
 
 
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPoolNd):
     """The p-norm of each window of the last three dimensions."""
 
     function = staticmethod(F.lp_pool3d)

@@ -28,6 +28,17 @@ _CELLS = {"LSTM": "lstm", "GRU": "gru", "RNN_TANH": "rnn_tanh", "RNN_RELU": "rnn
 _GATES = {"LSTM": 4, "GRU": 3}
 
 
+def apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tensor:
+    """Deprecated: tensor.index_select(dim, permutation)."""
+    warnings.warn(
+        "`apply_permutation` is deprecated, please use `tensor.index_select(dim, permutation)` "
+        "instead",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return tensor.index_select(dim, permutation)
+
+
 class RNNBase(Module):
     """The base of RNN, LSTM and GRU: layers in one or both directions over time.
 

@@ -60,7 +60,7 @@ class _Pad(Module):
         return f"{self.padding}"
 
 
-class _ConstantPad(_Pad):
+class _ConstantPadNd(_Pad):
     def __init__(self, padding: int | Sequence[int], value: float) -> None:
         super().__init__(padding)
         self.value = value
@@ -69,61 +69,83 @@ class _ConstantPad(_Pad):
         return f"padding={self.padding}, value={self.value}"
 
 
-class ConstantPad1d(_ConstantPad):
+class ConstantPad1d(_ConstantPadNd):
     dims = 1
 
 
-class ConstantPad2d(_ConstantPad):
+class ConstantPad2d(_ConstantPadNd):
     dims = 2
 
 
-class ConstantPad3d(_ConstantPad):
+class ConstantPad3d(_ConstantPadNd):
     dims = 3
 
 
-class ZeroPad1d(_Pad):
+class _ZeroPad(_ConstantPadNd):
+    """A constant padding of zeros; PyTorch shows it without the constant."""
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class ZeroPad1d(_ZeroPad, ConstantPad1d):
+    pass
+
+
+class ZeroPad2d(_ZeroPad, ConstantPad2d):
+    pass
+
+
+class ZeroPad3d(_ZeroPad, ConstantPad3d):
+    pass
+
+
+class _ReflectionPadNd(_Pad):
+    mode = "reflect"
+
+
+class ReflectionPad1d(_ReflectionPadNd):
     dims = 1
 
 
-class ZeroPad2d(_Pad):
+class ReflectionPad2d(_ReflectionPadNd):
     dims = 2
 
 
-class ZeroPad3d(_Pad):
+class ReflectionPad3d(_ReflectionPadNd):
     dims = 3
 
 
-class ReflectionPad1d(_Pad):
-    dims, mode = 1, "reflect"
+class _ReplicationPadNd(_Pad):
+    mode = "replicate"
 
 
-class ReflectionPad2d(_Pad):
-    dims, mode = 2, "reflect"
+class ReplicationPad1d(_ReplicationPadNd):
+    dims = 1
 
 
-class ReplicationPad1d(_Pad):
-    dims, mode = 1, "replicate"
+class ReplicationPad2d(_ReplicationPadNd):
+    dims = 2
 
 
-class ReplicationPad2d(_Pad):
-    dims, mode = 2, "replicate"
+class ReplicationPad3d(_ReplicationPadNd):
+    dims = 3
 
 
-class CircularPad1d(_Pad):
-    dims, mode = 1, "circular"
+class _CircularPadNd(_Pad):
+    mode = "circular"
 
 
-class CircularPad2d(_Pad):
-    dims, mode = 2, "circular"
+class CircularPad1d(_CircularPadNd):
+    dims = 1
 
 
-class ReflectionPad3d(_Pad):
-    dims, mode = 3, "reflect"
+class CircularPad2d(_CircularPadNd):
+    dims = 2
 
 
-class ReplicationPad3d(_Pad):
-    dims, mode = 3, "replicate"
-
-
-class CircularPad3d(_Pad):
-    dims, mode = 3, "circular"
+class CircularPad3d(_CircularPadNd):
+    dims = 3

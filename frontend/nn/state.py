@@ -12,8 +12,9 @@ from .. import recording
 from .._tensor import Tensor
 from ..autograd.hooks import RemovableHandle, add_hook
 from ..functions import creation
+from .parameter import Parameter, is_lazy
 
-_EXTRA = "_extra_state"
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 HOOKS = (
     *("_state_dict_hooks", "_state_dict_pre_hooks"),
     *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
@@ -21,7 +22,7 @@ HOOKS = (
 """The attributes of a module that hold hooks of its state, by id. They are made on first use."""
 
 
-class IncompatibleKeys(NamedTuple):
+class _IncompatibleKeys(NamedTuple):
     """The result of load_state_dict: the keys that only one side has."""
 
     missing_keys: list[str]
@@ -91,11 +92,11 @@ class State:
             if value is not None and name not in self._non_persistent_buffers_set:
                 destination[prefix + name] = value if keep_vars else value.detach()
         if type(self).get_extra_state is not State.get_extra_state:
-            destination[prefix + _EXTRA] = self.get_extra_state()
+            destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def load_state_dict(
         self: Any, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> IncompatibleKeys:
+    ) -> _IncompatibleKeys:
         """Copy a state_dict into this module's parameters and buffers.
 
         strict: keys that don't match are an error. assign: take the tensors instead of copying.
@@ -117,7 +118,7 @@ class State:
             for name, child in module._modules.items():
                 if child is not None:
                     load(child, f"{prefix}{name}.")
-            found = IncompatibleKeys(missing, unexpected)
+            found = _IncompatibleKeys(missing, unexpected)
             for hook in _hooks(module, "_load_state_dict_post_hooks"):
                 hook(module, found)
 
@@ -137,7 +138,7 @@ class State:
                 f"Error(s) in loading state_dict for {type(self).__name__}:\n\t"
                 + "\n\t".join(errors)
             )
-        return IncompatibleKeys(missing, unexpected)
+        return _IncompatibleKeys(missing, unexpected)
 
     def _load_from_state_dict(
         self: Any,
@@ -169,7 +170,7 @@ class State:
             error = _load(self, name, value, state_dict[key], key, assign)
             if error:
                 error_msgs.append(error)
-        extra = prefix + _EXTRA
+        extra = prefix + _EXTRA_STATE_KEY_SUFFIX
         if type(self).set_extra_state is not State.set_extra_state:
             if extra in state_dict:
                 self.set_extra_state(state_dict[extra])
@@ -227,6 +228,8 @@ def _load(module: Any, name: str, own: Any, given: Any, key: str, assign: bool) 
             f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like '
             f"object from checkpoint but received {type(given)}"
         )
+    if is_lazy(own):  # a lazy module took the shapes of other tensors before
+        return None
     if given.shape != own.shape:
         if own.shape == () and given.shape == (1,):
             given = given[0]
@@ -238,8 +241,6 @@ def _load(module: Any, name: str, own: Any, given: Any, key: str, assign: bool) 
     if not assign:
         own.copy_(given)
         return None
-    from .parameter import Parameter
-
     if name in module._parameters:
         if not isinstance(given, Parameter):
             given = Parameter(given, own.requires_grad)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Activation = str | Callable[[Any], Any]
 
 
-def _activation(activation: Activation) -> Callable[[Any], Any]:
+def _get_activation_fn(activation: Activation) -> Callable[[Any], Any]:
     if callable(activation):
         return activation
     if activation not in ("relu", "gelu"):
@@ -94,7 +94,7 @@ class TransformerEncoderLayer(_Layer):
         self.norm1 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
         self.norm2 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def forward(
         self,
@@ -149,7 +149,7 @@ class TransformerDecoderLayer(_Layer):
         self.norm3 = LayerNorm(d_model, eps=layer_norm_eps, bias=bias, **where)
         self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
         self.dropout3 = Dropout(dropout)
-        self.activation = _activation(activation)
+        self.activation = _get_activation_fn(activation)
 
     def forward(
         self,

@@ -16,7 +16,7 @@ from ..node import Node
 from ..op import Aval
 from ..shape import Size
 from .activation import log_softmax, logsumexp
-from .binary import ne
+from .binary import eq, ne
 from .check import checked
 from .composite import composite, require_float
 from .gather import gather, take_along
@@ -89,7 +89,11 @@ class _Picked:
         """The cotangent of the unreduced loss."""
         if reduction == "none":
             return unsqueeze(g, self.axis)
-        return g / _total(self.weight) if reduction == "mean" else g
+        if reduction == "sum":
+            return g
+        # Where no position counts the mean is NaN, and the gradient zero.
+        total = _total(self.weight)
+        return g / where(eq(total, zeros_like(total)), full_like(total, 1), total)
 
 
 def _pick(x: Node, target: Node, weight: Sequence[Node], ignore_index: int) -> _Picked:

@@ -218,7 +218,7 @@ ROOMS = {
         recipe reference
         passes
         loop
-        recurrence
+        ctc recurrence
         mlir
     """,
     "codegen": """

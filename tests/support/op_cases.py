@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from graph_oracle import Case
 
+from tilewright.ir import ctc, ops
 from tilewright.ir import dtype as dtypes
-from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind
 from tilewright.ir.recurrence import recurrence, recurrence_grad
@@ -678,6 +678,59 @@ RECURRENT = [
         *(real(3, 2, 4), real(3, 2, 4), real(3, 2, 4), real(2, 4), real(4, 4)),
     ),
 ]
+
+
+LOW = -1e4
+
+
+def paths(t: Any, scores: Any, entry: Any, skips: Any) -> Any:
+    """The forward variables of CTC, step by step with PyTorch. LOW stands for -inf, at which its
+    second derivatives are NaN."""
+    before = scores[0] * 0 + LOW
+    out = []
+    for score, start in zip(scores, entry, strict=True):
+        nothing = before[:, :1] * 0 + LOW
+        one = t.cat([nothing, before[:, :-1]], 1)
+        two = t.where(skips, t.cat([nothing, one[:, :-1]], 1), LOW)
+        before = t.logsumexp(t.stack([before, one, two, t.where(start, 0.0, LOW)]), 0) + score
+        out.append(before)
+    return t.stack(out)
+
+
+def path_gradient(*operands: Node) -> Node:
+    """The backward pass of CTC: its loop itself, with a flat result."""
+    return ctc.reached_grad(*operands, 4, 1, True)
+
+
+def torch_path_gradient(t: Any, above: Any, now: Any, later: Any, score: Any, *rest: Any) -> Any:
+    gains, skips = rest
+    out = []
+    for i in reversed(range(len(above))):
+        part = (score[i] - later[i]).exp()
+        total = above[i]
+        for by, each in ((0, part), (1, part), (2, t.where(skips, part, 0.0))):
+            moved = t.nn.functional.pad((each * gains)[:, by:], (0, by))
+            total = total + now[i].exp() * moved
+        gains = total
+        out.insert(0, total)
+    return t.stack(out).reshape(-1)
+
+
+SKIPS = np.array([[False, True, False, True, False], [False, True, False, False, False]])
+CTC = [
+    case(
+        "ctc",
+        ctc.reached,
+        paths,
+        *(real(3, 2, 5), np.ones((3, 2, 5), bool), SKIPS),  # no state is out of reach
+    ),
+    case(
+        "ctc_grad",
+        path_gradient,
+        torch_path_gradient,
+        *(*(real(3, 2, 5, low=-2, high=0) for _ in range(4)), real(2, 5), SKIPS),
+    ),
+]
 COMPOSED = [
     *ACTIVATIONS,
     *NORMALIZED,
@@ -687,5 +740,6 @@ COMPOSED = [
     *LOSSES,
     *RECURRENT,
     *SPECIAL,
+    *CTC,
 ]
 CASES = [*elementwise_cases(), *REDUCED, *MOVED, *CONTRACTED[:3], ZETA, *COMPOSED, *MATRICES]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, float32
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
@@ -17,6 +17,7 @@ from ...functions.arguments import into
 from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
+from ...functions.sampling import draw
 from ...recording import record, record_into
 from ...recording.builders import LOWER, builder
 
@@ -249,3 +250,34 @@ def gumbel_softmax(
     one_hot = logits.detach() * 0
     one_hot = one_hot.scatter(dim, index, 1.0)
     return one_hot - soft.detach() + soft
+
+
+def _rrelu(x: Node, seed: Node, offset: Node, lower: float, upper: float) -> Node:
+    slope = to(ops.uniform(seed, offset, x.shape, float32), x.dtype) * (upper - lower) + lower
+    return ops.where(x <= 0, x * slope, x)
+
+
+@public("rrelu", _rrelu, method=False)
+def rrelu(
+    input: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """x above zero, a x below: a is drawn from [lower, upper) in training, else their mean; Xu et
+    al., arXiv 1505.00853."""
+    if lower > upper:
+        raise RuntimeError(
+            f"Lower bound should be less than or equal to the upper bound{at_user_line()}"
+        )
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace)
+    return record_into(inplace, _rrelu, input, *draw(), float(lower), float(upper))
+
+
+@public("rrelu_", method=False)
+def rrelu_(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
+) -> Tensor:
+    return rrelu(input, lower, upper, training, True)

@@ -338,3 +338,17 @@ def _pixel_shuffle(x: Node, r: int) -> Node:
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[…, c r^2, h, w] to […, c, h r, w r]."""
     return record(_pixel_shuffle, input, int(upscale_factor))
+
+
+@public("conv_tbc", method=False)
+def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
+    """conv1d of input[time, batch, in] with weight[k, in, out] and bias[out]; the result is
+    [time, batch, out]."""
+    for name, given, rank in (("Input", input, 3), ("Weight", weight, 3), ("Bias", bias, 1)):
+        if given.dim() != rank:
+            raise RuntimeError(
+                f"{name} must have {rank} dims, got {given.dim()}: conv_tbc takes input[time, "
+                f"batch, in], weight[k, in, out] and bias[out]{at_user_line()}"
+            )
+    made = conv1d(input.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad)
+    return made.permute(2, 0, 1)

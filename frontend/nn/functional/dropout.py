@@ -86,9 +86,11 @@ def _features(dims: int) -> Dropout:
 dropout1d, dropout2d, dropout3d = _features(1), _features(2), _features(3)
 
 
-def _alpha_dropout(x: Node, seed: Node, offset: Node, p: float) -> Node:
+def _alpha_dropout(x: Node, seed: Node, offset: Node, p: float, features: bool) -> Node:
     low = -1.7580993408473766  # the limit of selu far below zero
-    kept = ops.uniform(seed, offset, x.shape, float32)
+    # Whole channels x[n, c, …] share a draw.
+    drawn = (*x.shape[:2], *(1 for _ in range(x.rank - 2))) if features else x.shape
+    kept = ops.expand(ops.uniform(seed, offset, drawn, float32), x.shape)
     kept = kept >= ops.full_like(kept, p)
     a = 1 / math.sqrt((1 - p) * (1 + p * low * low)) if p < 1 else 0.0
     b = -a * low * p
@@ -103,4 +105,19 @@ def alpha_dropout(
     p = _check(p)
     if not training or p == 0.0:
         return input
-    return record_into(inplace, _alpha_dropout, input, *draw(), p)
+    return record_into(inplace, _alpha_dropout, input, *draw(), p, False)
+
+
+@public("feature_alpha_dropout", method=False)
+def feature_alpha_dropout(
+    input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """alpha_dropout of whole channels of input[n, c, …]."""
+    p = _check(p)
+    if not training or p == 0.0:
+        return input
+    if input.dim() < 2:
+        raise RuntimeError(
+            f"Feature dropout requires at least 2 dimensions in the input{at_user_line()}"
+        )
+    return record_into(inplace, _alpha_dropout, input, *draw(), p, True)

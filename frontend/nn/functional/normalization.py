@@ -111,7 +111,9 @@ def _batch_norm_train(
             (variance, ops.batch_variance(still)),
         ):
             new = to(new, old.dtype)
-            if momentum is not None:
+            if 0 in x.shape:  # an empty batch has no moments
+                out.append(old)
+            elif momentum is not None:
                 out.append(old * (1 - momentum) + new * momentum)
             else:  # the average over all batches so far
                 assert one is not None, "a cumulative average needs the count of batches"

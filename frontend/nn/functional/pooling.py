@@ -99,6 +99,32 @@ def _max_pool(dims: int) -> MaxPool:
 max_pool1d, max_pool2d, max_pool3d = _max_pool(1), _max_pool(2), _max_pool(3)
 
 
+def _max_pool_with_indices(dims: int) -> Callable[..., tuple[Tensor, Tensor]]:
+    pool = (max_pool1d, max_pool2d, max_pool3d)[dims - 1]
+
+    def with_indices(
+        input: Tensor,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        dilation: int | Sequence[int] = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        return pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True)
+
+    name = with_indices.__name__ = with_indices.__qualname__ = f"max_pool{dims}d_with_indices"
+    with_indices.__doc__ = f"max_pool{dims}d with return_indices=True."
+    return public(name, method=False)(with_indices) if dims == 1 else with_indices
+
+
+max_pool1d_with_indices, max_pool2d_with_indices = (
+    _max_pool_with_indices(1),
+    _max_pool_with_indices(2),
+)
+max_pool3d_with_indices = _max_pool_with_indices(3)
+
+
 def _avg_builder(dims: int) -> Callable[..., Node]:
     name = f"avg_pool{dims}d"
 
@@ -194,7 +220,7 @@ def _with_indices(pool: AdaptiveMaxPool) -> Callable[..., tuple[Tensor, Tensor]]
     """The function torch.x of a maximum pool, which always returns the positions too."""
 
     def function(
-        input: Tensor, output_size: int | Sequence[int | None] | None
+        input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
     ) -> tuple[Tensor, Tensor]:
         return pool(input, output_size, return_indices=True)
 
@@ -231,3 +257,6 @@ adaptive_avg_pool1d, adaptive_avg_pool2d = _adaptive("avg", 1), _adaptive("avg",
 adaptive_avg_pool3d = _adaptive("avg", 3)
 adaptive_max_pool1d, adaptive_max_pool2d = _adaptive("max", 1), _adaptive("max", 2)
 adaptive_max_pool3d = _adaptive("max", 3)
+adaptive_max_pool1d_with_indices = _with_indices(adaptive_max_pool1d)
+adaptive_max_pool2d_with_indices = _with_indices(adaptive_max_pool2d)
+adaptive_max_pool3d_with_indices = _with_indices(adaptive_max_pool3d)

@@ -11,6 +11,7 @@ from tilewright.ir.dtype import accumulator, float32, int64
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
+from ...functions.call import public
 from ...functions.elementwise import ON_A_GPU
 from ...functions.promotion import to
 from ...recording import record
@@ -72,16 +73,25 @@ def _linear_taps(t: Node) -> Sequence[tuple[int, Node]]:
     return (0, 1 - t), (1, t)
 
 
-def _cubic_taps(t: Node, a: float = -0.75) -> Sequence[tuple[int, Node]]:
-    """Keys's kernel (Cubic convolution interpolation for digital image processing, 1981)."""
+def _near(d: Node, a: float = -0.75) -> Node:
+    return ((a + 2) * d - (a + 3)) * d * d + 1
 
-    def near(d: Node) -> Node:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
 
-    def far(d: Node) -> Node:
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+def _far(d: Node, a: float = -0.75) -> Node:
+    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
 
-    return (-1, far(t + 1)), (0, near(t)), (1, near(1 - t)), (2, far(2 - t))
+
+def _cubic_taps(t: Node) -> Sequence[tuple[int, Node]]:
+    """Keys's kernel (Cubic convolution interpolation for digital image processing, 1981): _near
+    within a distance of one element, _far up to two."""
+    return (-1, _far(t + 1)), (0, _near(t)), (1, _near(1 - t)), (2, _far(2 - t))
+
+
+def cubic_weights(t: Node, k: Node) -> Node:
+    """The weights of `_cubic_taps` at once: that of the tap k = 0 … 3 for the fraction t."""
+    away = ops.abs(t + 1 - k)
+    inner = ops.bitwise_and(k >= 1, k <= 2)
+    return ops.where(inner, _near(away), _far(away))
 
 
 @builder("interpolate", casts=ON_A_GPU)
@@ -213,3 +223,9 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Reorder the channels of input[n, c, …], which form `groups`: take one of each group in
     turn."""
     return record(_channel_shuffle, input, int(groups))
+
+
+@public("native_channel_shuffle", method=False)
+def native_channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """The same as channel_shuffle."""
+    return channel_shuffle(input, groups)

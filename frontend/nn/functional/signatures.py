@@ -117,3 +117,52 @@ class Dropout(Protocol):
     def __call__(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor: ...
+
+
+class Unpool(Protocol):
+    def __call__(
+        self,
+        input: Tensor,
+        indices: Tensor,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+        output_size: Sequence[int] | None = None,
+    ) -> Tensor: ...
+
+
+class FractionalMaxPoolIndices(Protocol):
+    def __call__(
+        self,
+        input: Tensor,
+        kernel_size: int | Sequence[int],
+        output_size: int | Sequence[int] | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
+
+
+class FractionalMaxPool(Protocol):
+    @overload
+    def __call__(
+        self,
+        input: Tensor,
+        kernel_size: int | Sequence[int],
+        output_size: int | Sequence[int] | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        return_indices: Literal[False] = False,
+        _random_samples: Tensor | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def __call__(
+        self,
+        input: Tensor,
+        kernel_size: int | Sequence[int],
+        output_size: int | Sequence[int] | None = None,
+        output_ratio: float | Sequence[float] | None = None,
+        *,
+        return_indices: Literal[True],
+        _random_samples: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]: ...
