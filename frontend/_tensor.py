@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
@@ -223,6 +224,11 @@ class Tensor(Methods):
             raise RuntimeError(
                 f"Can't detach views in-place. Use detach() instead.{at_user_line()}"
             )
+        storage = self._storage
+        is_shared = storage is not None and getrefcount(storage) > 3  # the field, the name, this
+        if is_shared and self._chain is None and not self.is_leaf:
+            shapes.become(self, self.detach())  # views of it keep their history
+            return self
         if self._root is not None:
             self._root.own = None
         recording.set_requires_grad(self, False)

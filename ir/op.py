@@ -108,6 +108,8 @@ class Op:
         switch that lets these round float32.
     wide: whether float32 is computed in float64, because the op would round many times, or lose the
         small differences of large numbers.
+    spares_result: whether its derivative reads its result where PyTorch's doesn't. The result may
+        be overwritten before the backward pass then.
     is_view: whether a node may have more elements than any memory holds, as an `expand` may.
     takes_float8: whether operands of float8 are allowed.
     """
@@ -137,6 +139,7 @@ class Op:
     divides: bool = False
     convolution: bool = False
     wide: bool = False
+    spares_result: bool = False
     is_view: bool = field(init=False)
     takes_float8: bool = field(init=False)
 

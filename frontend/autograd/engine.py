@@ -25,6 +25,7 @@ from ..recording.histories import (
     derive_together,
     differentiable,
     earliest_first,
+    is_spared,
     placeholder,
     saves,
     value_node,
@@ -93,9 +94,7 @@ def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, N
         if isinstance(target, History) or target in found:
             return None
         found[target] = g
-    changed = recording.overwritten(derivation.saved) if epoch.mutated else ()
-    if changed:
-        raise _modified(changed[0])
+    _refuse(recording.overwritten(derivation.saved) if epoch.mutated else (), (node,))
     if not retain_graph:
         t._grad_freed = True
         recording.mark_freed(node)
@@ -177,8 +176,7 @@ class _Pass:
             )
             read = values_read(grads, seeds)
             changed = [n for n in changed if n in read]
-        if changed:
-            raise _modified(changed[0])
+        _refuse(changed, seeds)
         for node, g in derivation.grads.items():
             t = plain.get(node)
             if t is not None:
@@ -441,6 +439,13 @@ def _no_twin(node: Node, t: Any) -> None:
         )
 
 
+def _refuse(changed: Iterable[Node], roots: Iterable[Node]) -> None:
+    """Raise if a value was overwritten that the backward pass of `roots` reads."""
+    for node in changed:
+        if not is_spared(node, roots):
+            raise _modified(node)
+
+
 def _modified(node: Node) -> RuntimeError:
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace "
@@ -468,7 +473,9 @@ def _saved_value(batch: Iterable[History], node: Node) -> Node:
         return recording.scalar(history.scalar_values[value], value.dtype, value.device)
     held = history.saved.get(value) or history.leaf_values[value]
     if _is_changed(held, value in history.overwritten):
-        raise _modified(value)
+        if held[1] is not None and held[1]._shared is not None:  # NumPy's memory has the new value
+            raise _modified(value)
+        _refuse((value,), [h.node for h in batch])
     return recording.resolve(held[0])
 
 

@@ -173,6 +173,15 @@ def reads(node: Node, old: Node) -> bool:
     return False
 
 
+def is_spared(node: Node, roots: Iterable[Node]) -> bool:
+    """Whether a value that the backward pass of `roots` reads may have been overwritten: only the
+    derivative of `node` itself reads it, where PyTorch computes it again."""
+    if not node.op.spares_result:
+        return False
+    readers = (n for root in roots for n in differentiable(root) if node in n.operands)
+    return not any(node in _read_by_vjp(n) for n in readers)
+
+
 def _read_by_vjp(node: Node) -> frozenset[Node]:
     """The values, of `node` and of its operands, that its derivative reads."""
     nodes = (*node.operands, node)

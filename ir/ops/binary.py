@@ -88,6 +88,7 @@ div = _float_arithmetic(
     onnx="Div",
     domain=(0.4, 3),
     cost=4,
+    spares_result=True,
 )
 
 

@@ -259,6 +259,7 @@ erfinv = _float_unary(
     lambda g, out, x: g * exp(out * out) * (math.sqrt(math.pi) / 2),
     domain=(-0.9, 0.9),
     cost=25,
+    spares_result=True,
 )
 lgamma = _float_unary(
     "lgamma",

@@ -516,3 +516,19 @@ def test_detach_after_a_write_through_a_view(flushed: bool) -> None:
     y.detach_()
     assert not y.requires_grad and y.is_leaf and not (y * 2).requires_grad
     assert not y.view(4, 3).requires_grad and y.tolist() == [[1.5, 2, 2, 2]] * 3
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_views_keep_their_history_when_their_base_is_detached(flushed: bool) -> None:
+    x = tw.ones(4, 3).requires_grad_()
+    y = x * 2
+    view = y.view(12)
+    if flushed:
+        recording.flush()
+    y.detach_()
+    assert not y.requires_grad and y.is_leaf and view.requires_grad and not view.is_leaf
+    assert view.view(3, 4).requires_grad and not y.t().requires_grad
+    (view * 3).sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [[6.0] * 3] * 4
+    y.add_(1)
+    assert view.tolist() == [3.0] * 12
