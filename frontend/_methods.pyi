@@ -502,7 +502,12 @@ class Methods(Handle):
     @overload
     def nonzero(self, *, as_tuple: Literal[True]) -> tuple[Tensor, ...]: ...
     def norm(
-        self, p: _float | str | None = "fro", dim: Dim = None, keepdim: _bool = False
+        self,
+        p: _float | str | None = "fro",
+        dim: Dim = None,
+        keepdim: _bool = False,
+        *,
+        dtype: DType | None = None,
     ) -> Tensor: ...
     def normal_(
         self, mean: _float = 0, std: _float = 1, *, generator: Generator | None = None

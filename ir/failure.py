@@ -102,6 +102,16 @@ _ZERO_PIVOT = (
     "you still want to perform the factorization, consider calling linalg.lu(A, pivot) or "
     "linalg.lu_factor_ex(A, pivot)"
 )
+_ZERO_BLOCK = (
+    "D[{index},{index}] is zero and using it on ldl_solve would result in a division by zero. "
+    "torch.linalg.ldl_factor_ex gives the factors nevertheless."
+)
+FAILURES["ldl_factor"] = Failure(RuntimeError, f"torch.linalg.ldl_factor: {_ZERO_BLOCK}")
+FAILURES["ldl_factor in a batch"] = Failure(
+    RuntimeError,
+    f"torch.linalg.ldl_factor: (Batch element {{batch}}): {_ZERO_BLOCK}",
+    batched=True,
+)
 FAILURES["lu_factor"] = Failure(RuntimeError, f"torch.linalg.lu_factor: {_ZERO_PIVOT}")
 FAILURES["lu_factor in a batch"] = Failure(
     RuntimeError,

@@ -16,7 +16,7 @@ from tilewright.ir.shape import normalize_axes, normalize_axis
 
 from .. import return_types
 from ..recording import Handle, record
-from ..recording.builders import FLOAT32
+from ..recording.builders import FLOAT32, builder
 from .arguments import into, truth
 from .call import public
 from .elementwise import ON_A_GPU, maximum, minimum
@@ -508,7 +508,9 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
     return _finish(result, axes, keepdim)
 
 
-@public("norm", _norm, casts=ON_A_GPU, gradient="LinalgVectorNormBackward0")
+builder("norm", casts=ON_A_GPU, gradient="LinalgVectorNormBackward0")(_norm)
+
+
 def norm(
     input: Tensor,
     p: float | str | None = "fro",
@@ -517,7 +519,8 @@ def norm(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The p-norm of the elements over `dim`; 'fro' is 2."""
+    """The p-norm of the elements over `dim`; 'fro' is 2. `torch.norm` has 'nuc', too
+    (`frontend/linalg/root.py`)."""
     power = 2.0 if p in ("fro", None) else float(p)
     return into(out, record(_norm, input, power, _hashable(dim), bool(keepdim)))
 

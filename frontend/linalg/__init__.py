@@ -19,7 +19,15 @@ from .decompositions import (
     svd,
     svdvals,
 )
-from .elimination import lu, lu_factor, lu_factor_ex, lu_solve
+from .elimination import (
+    ldl_factor,
+    ldl_factor_ex,
+    ldl_solve,
+    lu,
+    lu_factor,
+    lu_factor_ex,
+    lu_solve,
+)
 from .least_squares import cond, lstsq, matrix_rank
 from .norms import matrix_norm, norm, vector_norm
 from .powers import cross, matrix_exp, matrix_power, vander
@@ -50,6 +58,9 @@ __all__ = [
     "householder_product",
     "inv",
     "inv_ex",
+    "ldl_factor",
+    "ldl_factor_ex",
+    "ldl_solve",
     "lstsq",
     "lu",
     "lu_factor",

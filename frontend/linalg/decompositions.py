@@ -103,27 +103,27 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Sequence[Tensor] | None = None)
 # ---- eigenvalues of Hermitian matrices -------------------------------------------------------
 
 
-def _symmetric(a: Node, uplo: str) -> Node:
-    """The matrix whose lower triangle has the elements that are read."""
+def _reads_lower(a: Node, uplo: str) -> bool:
+    """Whether the lower triangle is read."""
     need_square("linalg.eigh", a)
     if not isinstance(uplo, str) or uplo.upper() not in ("L", "U"):
         raise RuntimeError(
             f"Expected UPLO argument to be 'L' or 'U', but got {uplo}{at_user_line()}"
         )
     need_wide("linalg_eigh_cpu", a)
-    return a if uplo.upper() == "L" else ops.adjoint(a)
+    return uplo.upper() == "L"
 
 
 @builder("linalg_eigh", casts=ON_CPU)
 def _eigh(a: Node, uplo: str) -> tuple[Node, ...]:
-    return by_host(ops.eigh, _symmetric(a, uplo))
+    return by_host(ops.eigh, a, _reads_lower(a, uplo))
 
 
 @builder("linalg_eigvalsh", gradient="LinalgEighBackward0", casts=ON_CPU)
 def _eigvalsh(a: Node, uplo: str) -> Node:
     # A gradient needs the eigenvectors, too.
     routine = ops.eigh if a.requires_grad else ops.eigvalsh
-    return by_host(routine, _symmetric(a, uplo))[0]
+    return by_host(routine, a, _reads_lower(a, uplo))[0]
 
 
 def eigh(A: Tensor, UPLO: str = "L", *, out: Sequence[Tensor] | None = None) -> return_types.Eigen:
@@ -250,7 +250,9 @@ def _householder_product(a: Node, tau: Node) -> Node:
     need_wide("orgqr_cpu", a)
     m, n = a.shape[-2:]
     start = ops.slice_axis(ops.identity(m, a, a.shape[:-2]), a.rank - 1, 0, n)
-    if 0 in (m, n) or not tau.shape[-1]:
+    if 0 in (m, n):
+        return ops.clone(a)
+    if not tau.shape[-1]:
         return start
     v, t = _reflectors(a, tau)
     top = ops.slice_axis(v, v.rank - 2, 0, n)

@@ -8,6 +8,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.numeric.indefinite import require_lapack
 
 from .. import return_types
 from ..functions.arguments import into
@@ -17,6 +18,7 @@ from .calling import (
     all_into,
     by_host,
     in_one_batch,
+    kind_name,
     need_float,
     need_matrices,
     need_same_dtype,
@@ -198,3 +200,79 @@ def lu_solve(
 ) -> Tensor:
     """X with A X = B (or X A = B), for the factors of A; `adjoint`: of Aᴴ."""
     return into(out, record(solved_by_lu, LU, pivots, B, bool(left), bool(adjoint)))
+
+
+# ---- symmetric matrices that aren't definite -------------------------------------------------
+
+
+@builder("linalg_ldl_factor", gradient="LinalgLdlFactorExBackward0")
+def _ldl_factor(a: Node, hermitian: bool, check: bool) -> tuple[Node, Node, Node]:
+    name = "torch.linalg.ldl_factor_ex"
+    need_square(name, a)
+    need_float(name, a)
+    need_wide("ldl_factor_kernel_cpu", a)
+    require_lapack("torch.linalg.ldl_factor")
+    found, pivots, info = by_host(ops.ldl_factor, a, hermitian)
+    if check:
+        found = ops.kept(found, ops.succeeded(info, a.shape[-1], "ldl_factor"))
+    return found, pivots, info
+
+
+def ldl_factor(
+    A: Tensor, *, hermitian: bool = False, out: Sequence[Tensor] | None = None
+) -> return_types.LDL:
+    """A = L D Lᵀ of a symmetric A in LAPACK's compact form, without a gradient: [*, n, n].
+
+    D has blocks of one and two rows. The lower triangle of A is read. hermitian: A = L D Lᴴ.
+    RuntimeError if a block of D is zero. Needs SciPy.
+    """
+    found = record_fallible(_ldl_factor, A, bool(hermitian), True)[:2]
+    return all_into(out, return_types.linalg_ldl_factor(*found))
+
+
+def ldl_factor_ex(
+    A: Tensor,
+    *,
+    hermitian: bool = False,
+    check_errors: bool = False,
+    out: Sequence[Tensor] | None = None,
+) -> return_types.CheckedLDL:
+    """`ldl_factor`, and int32 `info`: 0, or the first block of D that is zero."""
+    call = record_fallible if check_errors else record
+    found = call(_ldl_factor, A, bool(hermitian), bool(check_errors))
+    return all_into(out, return_types.linalg_ldl_factor_ex(*found))
+
+
+@builder("linalg_ldl_solve")
+def _ldl_solve(packed: Node, pivots: Node, b: Node, hermitian: bool) -> Node:
+    name = "torch.linalg.ldl_solve"
+    need_square(name, packed, "LD")
+    need_matrices(name, b, "B")
+    if pivots.dtype.is_floating_point:
+        raise RuntimeError(
+            f"{name}: Expected pivots to be integers. Got {kind_name(pivots)}{at_user_line()}"
+        )
+    if pivots.shape != packed.shape[:-1]:
+        raise RuntimeError(
+            f"{name}: Expected LD.shape[:-1] and pivots.shape to be the same, but got pivots with "
+            f"shape {list(pivots.shape)} instead{at_user_line()}"
+        )
+    need_same_dtype(name, packed, b, "LD and B")
+    if b.shape[-2] != packed.shape[-1]:
+        raise RuntimeError(
+            f"{name}: Incompatible shapes of A and B for the equation AX = B "
+            f"({packed.shape[-2]}x{packed.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})"
+            f"{at_user_line()}"
+        )
+    need_wide("ldl_solve_kernel_cpu", packed)
+    require_lapack(name)
+    packed, b = in_one_batch(packed, b)
+    pivots = ops.expand(ops.cast(pivots, dtypes.int32), b.shape[:-1])
+    return by_host(ops.ldl_solve, packed, pivots, b, hermitian)[0]
+
+
+def ldl_solve(
+    LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False, out: Tensor | None = None
+) -> Tensor:
+    """X with A X = B for the factors of `ldl_factor`, without a gradient. Needs SciPy."""
+    return into(out, record(_ldl_solve, LD, pivots, B, bool(hermitian)))

@@ -63,7 +63,7 @@ def _lstsq(a: Node, b: Node, rcond: Node | float) -> tuple[Node, Node, Node]:
         )
     _need_double(a)
     need_same_dtype(name, a, b, "input and other")
-    s, info = by_host(ops.svdvals, a)
+    s, info = by_host(ops.svdvals, ops.detach(a))
     s = ops.kept(s, ops.succeeded(info, 2, "linalg.svd"))
     zero = ops.constant(0.0, a.dtype)
     if 0 in a.shape:
@@ -145,7 +145,7 @@ def _matrix_rank(a: Node, atol: Node | float, rtol: Node | float, hermitian: boo
     if 0 in a.shape[-2:]:
         return ops.expand(ops.constant(0, dtypes.int64, a.device), a.shape[:-2])
     if hermitian:
-        s = ops.abs(by_host(ops.eigvalsh, a)[0])
+        s = ops.abs(by_host(ops.eigvalsh, a, True)[0])
     else:
         s = checked_svdvals(a)
     return _count(s, tolerance(atol, a), tolerance(rtol, a))

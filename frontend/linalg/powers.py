@@ -71,6 +71,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     default."""
     if N is not None and N <= 1:
         raise RuntimeError(f"N must be greater than 1.{at_user_line()}")
+    x = x.unsqueeze(0) if not x.dim() else x
     if x.dtype in NARROW:
         raise RuntimeError(
             "linalg.vander supports floating point, complex, and integer tensors, but got "

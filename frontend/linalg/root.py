@@ -10,11 +10,12 @@ from tilewright.ir.node import Node
 from tilewright.ir.op import Op
 
 from .. import return_types
+from ..functions import reduction
 from ..functions.arguments import into
 from ..functions.call import public
 from ..recording import record, record_fallible
 from ..recording.builders import builder
-from . import decompositions, elimination, powers, solving
+from . import decompositions, elimination, low_rank, norms, powers, solving
 from .calling import (
     all_into,
     by_host,
@@ -28,7 +29,10 @@ from .calling import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tilewright.ir.dtype import DType
+
     from .._tensor import Tensor
+    from ..functions.reduction import Dim
     from ..return_types import PLU, QR, Reflectors, SignedLog, Substituted, TurnedSVD
 
 
@@ -144,6 +148,44 @@ def matrix_exp(input: Tensor) -> Tensor:
 def matrix_power(input: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """The product of n copies of a square matrix; for n < 0 of copies of its inverse."""
     return powers.matrix_power(input, n, out=out)
+
+
+# ---- norms -----------------------------------------------------------------------------------
+
+
+@public("norm")
+def norm(
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Dim = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The p-norm of the elements over `dim`. 'fro' is 2; 'nuc' is the sum of the singular values of
+    matrices, whose rows and columns lie along two dimensions `dim`."""
+    if p == "nuc":
+        dims = tuple(range(input.dim())) if dim is None else dim
+        return norms.matrix_norm(input, "nuc", dims, keepdim, dtype=dtype, out=out)  # type: ignore[arg-type]
+    x = input if dtype is None else input.to(dtype)
+    return reduction.norm(x, p, dim, keepdim, out=out)
+
+
+@public("nuclear_norm", method=False)
+def nuclear_norm(
+    input: Tensor, dim: Dim = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
+    """The sum of the singular values of matrices; see torch.linalg.matrix_norm."""
+    return norm(input, "nuc", (-2, -1) if dim is None else dim, keepdim, out=out)
+
+
+@public("frobenius_norm", method=False)
+def frobenius_norm(
+    input: Tensor, dim: Dim = None, keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
+    """The root of the sum of squares over `dim`."""
+    return reduction.norm(input, 2.0, dim, keepdim, out=out)
 
 
 # ---- orthogonal factors ----------------------------------------------------------------------
@@ -271,3 +313,27 @@ def triangular_solve(
     """X with A X = b for a triangular A, and a copy of A; see torch.linalg.solve_triangular."""
     found = record(_triangular_solve, b, A, bool(upper), bool(transpose), bool(unitriangular))
     return all_into(out, return_types.triangular_solve(*found))
+
+
+# ---- low rank --------------------------------------------------------------------------------
+
+
+@public("svd_lowrank", method=False)
+def svd_lowrank(
+    A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
+) -> TurnedSVD:
+    """(U, S, V) of the q largest singular values of A - M, nearly: [*, m, n].
+
+    A random projection and `niter` steps of subspace iteration find them (Halko, Martinsson and
+    Tropp, 2009). M is expanded to the shape of A.
+    """
+    return low_rank.low_rank(A, 6 if q is None else q, 2 if niter is None else niter, M)
+
+
+@public("pca_lowrank", method=False)
+def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> TurnedSVD:
+    """(U, S, V) of the q main components of the rows of A, as `svd_lowrank`. center: the mean of
+    each column is taken away first. ValueError for a q above min(m, n)."""
+    q = min(6, *A.shape[-2:]) if q is None else q
+    low_rank.checked("pca_lowrank", A, q, niter)
+    return low_rank.low_rank(A - A.mean(-2, keepdim=True) if center else A, q, niter, None)

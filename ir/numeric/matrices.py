@@ -110,13 +110,16 @@ def geqrf(a: Any) -> tuple[Any, Any]:
     return np.ascontiguousarray(np.swapaxes(h, -2, -1)), np.ascontiguousarray(tau)
 
 
-def eigh(a: Any) -> Any:
-    """Eigenvalues, in order, and eigenvectors, by the lower triangles. NaN if there are none."""
-    return _finite(np.linalg.eigh, a, (a.shape[:-1], _real(a)), (a.shape, a.dtype))
+def eigh(a: Any, lower: bool) -> Any:
+    """Eigenvalues, in order, and eigenvectors, by one triangle. NaN if there are none."""
+    side = "L" if lower else "U"
+    types = (a.shape[:-1], _real(a)), (a.shape, a.dtype)
+    return _finite(lambda x: np.linalg.eigh(x, side), a, *types)
 
 
-def eigvalsh(a: Any) -> Any:
-    return _finite(lambda x: (np.linalg.eigvalsh(x),), a, (a.shape[:-1], _real(a)))
+def eigvalsh(a: Any, lower: bool) -> Any:
+    side = "L" if lower else "U"
+    return _finite(lambda x: (np.linalg.eigvalsh(x, side),), a, (a.shape[:-1], _real(a)))
 
 
 def svd(a: Any, full: bool) -> tuple[Any, Any, Any, Any]:

@@ -281,6 +281,8 @@ from .solving import (
     cofactors,
     det,
     inv,
+    ldl_factor,
+    ldl_solve,
     slogdet,
     solve,
     solve_triangular,

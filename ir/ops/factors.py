@@ -181,7 +181,7 @@ def _apart(values: Node, x: Node) -> Node:
     return on_diagonal(x, zero, x / on_diagonal(x, full_like(gaps, 1), gaps))
 
 
-def _eigh_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
+def _eigh_vjp(g: Node, out: Node, a: Node, is_lower: bool, index: int) -> Cotangents:
     """Giles, "An extended collection of matrix derivative results", 2008, 3.1."""
     w, v = results_of(out)
     inner = v * by_column(g) if index == 0 else matmul(v, _apart(w, matmul(adjoint(v), g)))
@@ -190,14 +190,22 @@ def _eigh_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
 
 eigh = routine(
     "eigh",
-    lambda a: ((Size(a.shape[:-1]), _real(a)), (a.shape, a.dtype)),
+    lambda a, is_lower: ((Size(a.shape[:-1]), _real(a)), (a.shape, a.dtype)),
     matrices.eigh,
     2,
-    vjp=_eigh_vjp,
+    ("is_lower",),
+    _eigh_vjp,
 )
-"""(eigenvalues in ascending order, eigenvectors) of the lower triangle of a symmetric matrix."""
+"""(eigenvalues in ascending order, eigenvectors) of a symmetric matrix of which one triangle is
+read."""
 
-eigvalsh = routine("eigvalsh", lambda a: ((Size(a.shape[:-1]), _real(a)),), matrices.eigvalsh, 1)
+eigvalsh = routine(
+    "eigvalsh",
+    lambda a, is_lower: ((Size(a.shape[:-1]), _real(a)),),
+    matrices.eigvalsh,
+    1,
+    ("is_lower",),
+)
 """The eigenvalues alone, without a gradient."""
 
 

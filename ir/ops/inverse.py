@@ -24,7 +24,7 @@ def _infer(a: Node, atol: Node, rtol: Node, hermitian: bool) -> Aval:
 def _pinv(a: Node, atol: Node, rtol: Node, hermitian: bool) -> Node:
     (inner,), device = on_host((a,))
     if hermitian:
-        values, v = back(called(eigh, inner), device)
+        values, v = back(called(eigh, inner, True), device)
         uh = adjoint(v)
     else:
         u, values, vh, info = back(called(svd, inner, False), device)

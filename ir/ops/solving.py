@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..dtype import int32
 from ..node import Node
-from ..numeric import elimination, matrices
+from ..numeric import elimination, indefinite, matrices
 from ..op import Aval, Cotangents
 from ..shape import Size
 from .contraction import matmul
@@ -104,3 +104,26 @@ slogdet = routine(
     vjp=_slogdet_vjp,
 )
 """(the sign of the determinant, the logarithm of its magnitude)."""
+
+
+ldl_factor = routine(
+    "ldl_factor",
+    lambda a, hermitian: (
+        (a.shape, a.dtype),
+        (Size(a.shape[:-1]), int32),
+        (Size(a.shape[:-2]), int32),
+    ),
+    indefinite.ldl_factor,
+    3,
+    ("hermitian",),
+)
+"""(LD, pivots, info) of a symmetric matrix, without a gradient."""
+
+ldl_solve = routine(
+    "ldl_solve",
+    lambda packed, pivots, b, hermitian: ((b.shape, b.dtype),),
+    indefinite.ldl_solve,
+    1,
+    ("hermitian",),
+)
+"""x with a @ x = b by the factors of `a`, without a gradient."""

@@ -168,6 +168,12 @@ def launches() -> list[Node]:
         return [ops.external(x, y, number, "a_kernel.0", 2, written, i) for i in range(2)]
 
 
+def routines() -> list[Node]:
+    """Results of LAPACK's routines."""
+    x = leaf(0, (3, 2, 2))
+    return [*ops.called(ops.svd, x, True), ops.solve_triangular(x, x, False, True)]
+
+
 def generated() -> list[Node]:
     seed, offset = ops.scalar(0, dt.int64), ops.scalar(1, dt.int64)
     return [
@@ -221,6 +227,7 @@ GRAPHS = (
     scans,
     loops,
     launches,
+    routines,
     generated,
     leaves,
     with_gradient,

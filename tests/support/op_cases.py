@@ -423,7 +423,7 @@ MATRICES = [
     *(
         case(
             f"eigh {i}",
-            symmetric(size(ops.eigh), i),
+            symmetric(size(ops.eigh), True, i),
             of_symmetric(L("eigh", part=i)),
             definite(2, 3, 3),
         )

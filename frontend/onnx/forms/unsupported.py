@@ -9,6 +9,7 @@ from tilewright.ir.op import REGISTRY, Kind
 from ...functions.call import DECLARED
 from ..exporter import UNSUPPORTED
 
+_NO_ALGEBRA = "ONNX has no operators of linear algebra"
 _TRAINING = "it belongs to training: export the forward pass"
 
 UNSUPPORTED.update(
@@ -19,12 +20,13 @@ UNSUPPORTED.update(
         "mode",
         ops.bitcast: "ONNX reads no bits as another type before opset 26",
         ops.external: "it is a kernel of yours, which ONNX runtimes don't have",
+        ops.pinv: _NO_ALGEBRA,
         ops.conv_weight_grad: _TRAINING,
         ops.conv_weight_grad_wide: _TRAINING,
     }
 )
 for _record in REGISTRY.values():
     if _record.kind is Kind.HOST:
-        UNSUPPORTED[_record] = "ONNX has no operators of linear algebra"
+        UNSUPPORTED[_record] = _NO_ALGEBRA
 for _op in DECLARED.values():
     UNSUPPORTED.update(_op.unexportable or {})

@@ -1,0 +1,92 @@
+"""Programs whose steps factor matrices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from . import Draw, program
+
+
+@program
+def gaussian_process(torch: Any, draw: Draw) -> Iterator[Any]:
+    """The marginal likelihood of a Gaussian process, and its prediction."""
+    x, target = draw(9, 2), draw(9)
+    logs = [draw.tensor([value], True) for value in (0.1, -0.2, -1.0)]
+    optimizer = torch.optim.Adam(logs, lr=0.05)
+
+    def kernel(a: Any, b: Any) -> Any:
+        apart = (a[:, None] - b[None]).square().sum(-1)
+        return logs[0].exp() * torch.exp(-apart / (2 * (2 * logs[1]).exp()))
+
+    while True:
+        optimizer.zero_grad()
+        cov = kernel(x, x) + logs[2].exp() * torch.eye(9)
+        factor = torch.linalg.cholesky(cov)
+        alpha = torch.cholesky_solve(target[:, None], factor)
+        fit = 0.5 * (target @ alpha).squeeze()
+        loss = fit + factor.diagonal().log().sum() + 4.5 * math.log(2 * math.pi)
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            at = draw(4, 2)
+            across = kernel(at, x)
+            half = torch.linalg.solve_triangular(factor.detach(), across.mT, upper=False)
+            spread = logs[0].exp() - half.square().sum(0)
+        yield loss, across @ alpha.detach(), spread, logs
+
+
+@program
+def whitening(torch: Any, draw: Draw) -> Iterator[Any]:
+    """A layer that makes features uncorrelated: the inverse root of their covariance."""
+    layer = draw.into(torch.nn.Linear(4, 4))
+    head = draw.into(torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD([*layer.parameters(), *head.parameters()], lr=0.02)
+    scales = torch.tensor([1.0, 2.0, 4.0, 8.0])
+    while True:
+        optimizer.zero_grad()
+        features = layer(draw(32, 4) * scales)
+        centered = features - features.mean(0)
+        values, vectors = torch.linalg.eigh(centered.mT @ centered / 31 + 0.1 * torch.eye(4))
+        white = centered @ (vectors * values.rsqrt()) @ vectors.mT
+        loss = torch.nn.functional.cross_entropy(head(white), draw.classes(2, 32))
+        loss.backward()
+        optimizer.step()
+        yield loss, white, values, layer
+
+
+@program
+def spectral_norm(torch: Any, draw: Draw) -> Iterator[Any]:
+    """Weights divided by their largest singular value, and a nuclear norm that makes rank low."""
+    weight = torch.nn.Parameter(draw(5, 3))
+    optimizer = torch.optim.SGD([weight], lr=0.05)
+    while True:
+        optimizer.zero_grad()
+        x, y = draw(8, 3), draw(8, 5)
+        unit = weight / torch.linalg.matrix_norm(weight, 2)
+        nuclear = torch.linalg.svdvals(weight).sum()
+        loss = (x @ unit.mT - y).square().mean() + 0.01 * nuclear
+        loss.backward()
+        optimizer.step()
+        yield loss, unit, weight
+
+
+@program
+def failures(torch: Any, draw: Draw) -> Iterator[Any]:
+    """A factorization that fails at each second step, and a program that goes on."""
+    weight = torch.nn.Parameter(torch.eye(3) * 2)
+    optimizer = torch.optim.SGD([weight], lr=0.01)
+    sign = 1.0
+    while True:
+        optimizer.zero_grad()
+        caught = False
+        try:
+            loss = torch.logdet(torch.linalg.cholesky(sign * (weight @ weight.mT)))
+            loss.backward()
+            optimizer.step()
+            loss.item()
+        except torch.linalg.LinAlgError:
+            caught = True
+        sign = -sign
+        yield caught, weight
