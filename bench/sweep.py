@@ -31,7 +31,8 @@ Maker = Callable[[Any, int], tuple[Any, ...]]
 
 # Ops on floats whose inputs must lie above a bound.
 ABOVE = {"acosh": 1.0, "log": 0.1, "log2": 0.1, "log10": 0.1, "sqrt": 0.0, "rsqrt": 0.1,
-         "lgamma": 0.2, "digamma": 0.2, "pow": 0.1, "float_power": 0.1, "xlogy": 0.1}  # fmt: skip
+         "lgamma": 0.2, "digamma": 0.2, "pow": 0.1, "float_power": 0.1, "xlogy": 0.1,
+         "igamma": 0.1, "igammac": 0.1}  # fmt: skip
 # Ops on integers, and the bound of these.
 INTEGER = {"bitwise_and": 100, "bitwise_or": 100, "bitwise_xor": 100, "bitwise_not": 100,
            "bitwise_left_shift": 31, "bitwise_right_shift": 31}  # fmt: skip

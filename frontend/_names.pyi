@@ -407,6 +407,8 @@ from .functions.sorting import quantile as quantile
 from .functions.sorting import sort as sort
 from .functions.sorting import topk as topk
 from .functions.special import i0 as i0
+from .functions.special import igamma as igamma
+from .functions.special import igammac as igammac
 from .functions.special import mvlgamma as mvlgamma
 from .functions.typed import set_default_tensor_type as set_default_tensor_type
 from .futures import Future as Future

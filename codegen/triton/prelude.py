@@ -1,7 +1,7 @@
 """The functions named tw_* that a kernel needs, as source text.
 
-They are ordinary Python in `functions.py` and `special.py`. These files are read here and never
-imported: emitting a kernel doesn't need Triton, and a kernel's file holds all that it calls.
+They are ordinary Python in the files of `_FILES`. These are read here and never imported: emitting
+a kernel doesn't need Triton, and a kernel's file holds all that it calls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 _NAME = re.compile(r"\btw_\w+")
-_FILES = ("functions.py", "special.py")
+_FILES = ("functions.py", "special.py", "recurrences.py")
 
 
 @functools.cache

@@ -188,6 +188,7 @@ def binary(
     operator: str | None = None,
     compares: str | None = None,
     aliases: tuple[str, ...] = (),
+    unexportable: Mapping[Op, str] | None = None,
     casts: Casts = None,
     gradient: Gradient = None,
     floats: bool = False,
@@ -215,6 +216,7 @@ def binary(
             if compares
             else None,
             aliases,
+            unexportable,
             operands=2,
             builders=(build,),
         )

@@ -14,14 +14,17 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
+from tilewright.ir.numeric import orthogonal
+from tilewright.ir.numeric.orthogonal import Family
+from tilewright.ir.op import Kind
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
 
 from .. import recording
 from ..recording import record
 from ..recording.builders import builder
 from .arguments import into
-from .call import of_one, of_two, public, unary, without_operator
-from .promotion import on_float, promoting_float
+from .call import binary, of_one, of_two, public, unary, without_operator
+from .promotion import on_float, promoted, promoting_float
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -64,6 +67,28 @@ def mvlgamma(input: Tensor, p: int, *, out: Tensor | None = None) -> Tensor:
     log(pi) p (p - 1) / 4 plus the sum of lgamma(input - j / 2) over j < p.
     """
     return into(out, _mvlgamma(input, p))
+
+
+def _igamma(a: Node, x: Node) -> Node:
+    return ops.igamma(*_floats("igamma", a, x))
+
+
+def _igammac(a: Node, x: Node) -> Node:
+    return ops.igammac(*_floats("igammac", a, x))
+
+
+def _floats(name: str, a: Node, x: Node) -> tuple[Node, ...]:
+    a, x = promoted(a, x)
+    if not a.dtype.is_floating_point:
+        raise NotImplementedError(
+            f'"{name}" not implemented for {a.dtype}: expected floating point tensors'
+            f"{at_user_line()}"
+        )
+    return a, x
+
+
+igamma = binary("igamma", _igamma, numbers=False, unexportable=without_operator(ops.igamma))
+igammac = binary("igammac", _igammac, numbers=False, unexportable=without_operator(ops.igammac))
 
 
 # ---- torch.special's own ---------------------------------------------------------------------
@@ -127,3 +152,31 @@ def sinc_of_radians(x: Node) -> Node:
     safe = ops.where(ops.bitwise_or(zero, far), ops.full_like(wide, 1), wide)
     inside = ops.where(zero, ops.full_like(wide, 1), ops.sin(safe) / safe)
     return as_dtype(ops.where(far, ops.full_like(wide, 0), inside), x.dtype)
+
+
+def polynomial(name: str, family: Family, shifted: bool = False) -> Any:
+    """The function of torch.special for a family of orthogonal polynomials, of x and a degree.
+
+    shifted: the polynomial at 2 x - 1.
+    """
+    hermite = family in (orthogonal.HERMITE_H, orthogonal.HERMITE_HE)
+
+    def at(x: Node, n: Node) -> Node:
+        # PyTorch gives NaN above these degrees.
+        most = {dtypes.float32: 128, dtypes.float64: 512}[x.dtype] if hermite else None
+        if shifted:
+            wide = as_dtype(x, dtypes.float64)
+            return as_dtype(ops.orthogonal(family, wide + wide - 1, _wide_degree(n)), x.dtype)
+        if most is None or (n.op.kind is Kind.CONSTANT and 0 <= ops.constant_value(n) <= 32):
+            return ops.orthogonal(family, x, n)
+        above = n > most
+        found = ops.orthogonal(family, x, ops.where(above, ops.full_like(n, 0), n))
+        return ops.where(above, ops.full_like(found, math.nan), found)
+
+    return own_of_two(name, at)
+
+
+def _wide_degree(n: Node) -> Node:
+    if n.op.kind is Kind.CONSTANT:
+        return ops.constant(float(ops.constant_value(n)), dtypes.float64)
+    return as_dtype(n, dtypes.float64)

@@ -118,6 +118,14 @@ def _lgamma_positive(x: Any) -> Any:
     )
 
 
+def lgamma1p(x: Any) -> Any:
+    """lgamma(1 + x) for x > -0.5, exact for small x too."""
+    _, value, p, q = _LGAMMA[0]
+    near = np.minimum(x, 0.5)
+    near = near * (value + near * polynomial(near, p) / polynomial(near, q))
+    return np.where(x <= 0.5, near, _lgamma_positive(np.maximum(x, 0.5) + 1))
+
+
 @in_float64
 def lgamma(x: Any) -> Any:
     """log |gamma(x)|: inf at 0, -1, -2, … and at both infinities."""

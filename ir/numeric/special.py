@@ -9,16 +9,37 @@ import numpy as np
 from ..dtype import FLOAT8, float8_e4m3fn
 from .error_function import erf, erfc, erfinv
 from .gamma_function import digamma, lgamma, zeta
+from .incomplete_gamma import igamma, igammac
+from .orthogonal import (
+    chebyshev_t,
+    chebyshev_u,
+    chebyshev_v,
+    chebyshev_w,
+    hermite_h,
+    hermite_he,
+    laguerre,
+    legendre,
+)
 
 __all__ = [
     "bitcast",
     "cast",
+    "chebyshev_t",
+    "chebyshev_u",
+    "chebyshev_v",
+    "chebyshev_w",
     "digamma",
     "erf",
     "erfc",
     "erfinv",
     "floor_divide",
     "fmod",
+    "hermite_h",
+    "hermite_he",
+    "igamma",
+    "igammac",
+    "laguerre",
+    "legendre",
     "lgamma",
     "pow",
     "reciprocal",

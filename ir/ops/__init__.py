@@ -124,6 +124,7 @@ from .generate import (
 )
 from .grouped import grouped_matmul, grouped_mm, grouped_weight_grad
 from .host import back, called, on_host, results_of
+from .incomplete_gamma import igamma, igammac
 from .inverse import cut, inverted, pinv
 from .linear import (
     addbmm,
@@ -217,6 +218,8 @@ from .normalization import (
     normalize_grad,
     rms_norm,
 )
+from .orthogonal import RECORDS as polynomials
+from .orthogonal import orthogonal
 from .packed_attention import packed, packed_attention
 from .pooling import (
     adaptive_avg_pool,

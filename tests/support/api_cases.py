@@ -594,6 +594,15 @@ LAYERS: tuple[Case, ...] = (
     ("hinge_embedding_loss", lambda m, x, y: m.hinge_embedding_loss(x, y.sign()), ((4,), (4,))),
 )
 
+POLYNOMIALS = [
+    *(
+        f"{shift}chebyshev_polynomial_{kind}"
+        for shift in ("", "shifted_")
+        for kind in ("t", "u", "v", "w")
+    ),
+    *("hermite_polynomial_h", "hermite_polynomial_he"),
+    *("laguerre_polynomial_l", "legendre_polynomial_p"),
+]
 SPECIAL: tuple[Case, ...] = (
     ("mvlgamma", lambda m, x: m.mvlgamma(x.abs() + 3, 2), ((2, 3),)),
     ("mvlgamma method", lambda m, x: (x.abs() + 3).mvlgamma(3), ((2, 3),)),
@@ -621,6 +630,30 @@ SPECIAL: tuple[Case, ...] = (
     ),
     # PyTorch's own Ai has an error of 1e-7 below zero, in float64 too.
     ("airy_ai", lambda m, x: m.special.airy_ai(x.float()), ((2, 3),)),
+    *(
+        (f"{name} {call.__code__.co_names[-1]}", call, shapes)
+        for name in ("igamma", "igammac")
+        for call, shapes in (
+            (lambda m, x, y, name=name: getattr(m, name)(x.abs(), y.abs()), ((2, 3), (3,))),
+            (lambda m, x, y, name=name: getattr(x.abs(), name)(y.abs().exp()), ((2, 3), (3,))),
+        )
+    ),
+    *(
+        (f"{name} {kind}", call, shapes)
+        for name in POLYNOMIALS
+        for kind, call, shapes in (
+            (
+                "of a number",
+                lambda m, x, name=name: getattr(m.special, name)(x / 2, 3),
+                ((2, 3),),
+            ),
+            (
+                "of a tensor",
+                lambda m, x, y, name=name: getattr(m.special, name)(x / 2, y * 4),
+                ((2, 3), (3,)),
+            ),
+        )
+    ),
     ("multigammaln", lambda m, x: m.special.multigammaln(x.abs() + 3, 2), ((2, 3),)),
     ("polygamma out", lambda m, x: m.polygamma(1, x, out=m.zeros(2, 3)), ((2, 3),)),
     ("round decimals", lambda m, x: m.special.round(x.float(), decimals=1), ((2, 3),)),

@@ -52,7 +52,10 @@ TORCH = {  # ops with another name in PyTorch
 ELEMENTWISE = [
     op
     for op in REGISTRY.values()
-    if op.kind is Kind.ELEMENTWISE and op.vjp and not op.params and op.name not in ("where", "zeta")
+    if op.kind is Kind.ELEMENTWISE
+    and op.vjp
+    and not op.params
+    and op.name not in ("where", "zeta", "igamma", "igammac")
 ]
 
 

@@ -25,6 +25,8 @@ UNSUPPORTED.update(
         ops.conv_weight_grad_wide: _TRAINING,
     }
 )
+for _record in ops.polynomials.values():
+    UNSUPPORTED[_record] = "ONNX has no operator for it: give the degree as a number"
 for _record in REGISTRY.values():
     if _record.kind is Kind.HOST:
         UNSUPPORTED[_record] = _NO_ALGEBRA

@@ -101,6 +101,11 @@ def test_quantiles() -> None:
     np.testing.assert_array_equal(apply("ndtri", narrow), wide.astype(np.float32))
 
 
+def test_every_name_is_there(torch: Any) -> None:
+    missing = [name for name in torch.special.__all__ if not hasattr(tw.special, name)]
+    assert missing == []
+
+
 ONE = sorted({*ACCURATE, *WAVES, "ndtri"})
 
 

@@ -94,6 +94,8 @@ def test_binary(torch: Any, name: str) -> None:
 def test_binary_at_special_values(torch: Any, name: str) -> None:
     if name in ("floor_divide", "remainder", "fmod"):
         pytest.skip("of infinities: checked in test_special")
+    if name in ("igamma", "igammac"):
+        pytest.skip("of subnormal numbers: PyTorch's is wrong; see test_special_functions")
     with np.errstate(all="ignore"):
         x = np.repeat(SPECIAL, len(SPECIAL)).astype(np.float32)
         y = np.tile(SPECIAL, len(SPECIAL)).astype(np.float32)
