@@ -198,6 +198,11 @@ def _later(name: str) -> Any:
         value = _late(name, _LATE[name]).function
         globals()[name] = value
         return value
+    if name.startswith("_foreach_"):
+        from .functions.foreach import named
+
+        value = globals()[name] = named(name)
+        return value
     if name in _SUBMODULES:
         return _importlib.import_module(f".{name}", __name__)
     raise AttributeError(

@@ -41,6 +41,7 @@ from . import inspection as inspection
 from . import jit as jit
 from . import library as library
 from . import linalg as linalg
+from . import masked as masked
 from . import mps as mps
 from . import mtia as mtia
 from . import multiprocessing as multiprocessing
@@ -90,6 +91,14 @@ from .devices import get_default_device as get_default_device
 from .devices import set_default_device as set_default_device
 from .exchange.arrays import from_dlpack as from_dlpack
 from .exchange.printing import set_printoptions as set_printoptions
+from .functions.bins import histogram as histogram
+from .functions.bins import histogramdd as histogramdd
+from .functions.calculus import cumulative_trapezoid as cumulative_trapezoid
+from .functions.calculus import gradient as gradient
+from .functions.calculus import norm_except_dim as norm_except_dim
+from .functions.calculus import renorm as renorm
+from .functions.calculus import trapezoid as _is_trapz
+from .functions.calculus import trapezoid as trapezoid
 from .functions.composed import clamp_max as clamp_max
 from .functions.composed import clamp_min as clamp_min
 from .functions.composed import fill as fill
@@ -103,6 +112,7 @@ from .functions.composed import ldexp as ldexp
 from .functions.composed import logaddexp as logaddexp
 from .functions.composed import logaddexp2 as logaddexp2
 from .functions.composed import logit as logit
+from .functions.composed import nextafter as nextafter
 from .functions.composed import polygamma as polygamma
 from .functions.composed import rsub as rsub
 from .functions.composed import signbit as signbit
@@ -130,8 +140,11 @@ from .functions.creation import zeros as zeros
 from .functions.creation import zeros_like as zeros_like
 from .functions.data_sized import argwhere as argwhere
 from .functions.data_sized import nonzero as nonzero
+from .functions.data_sized import nonzero_static as nonzero_static
 from .functions.data_sized import unique as unique
 from .functions.data_sized import unique_consecutive as unique_consecutive
+from .functions.divisors import gcd as gcd
+from .functions.divisors import lcm as lcm
 from .functions.elementwise import abs as _is_absolute
 from .functions.elementwise import abs as abs
 from .functions.elementwise import acos as _is_arccos
@@ -298,6 +311,7 @@ from .functions.parts import tensor_split as tensor_split
 from .functions.parts import unbind as unbind
 from .functions.parts import unsafe_chunk as unsafe_chunk
 from .functions.parts import unsafe_split as unsafe_split
+from .functions.parts import unsafe_split_with_sizes as unsafe_split_with_sizes
 from .functions.products import addbmm as addbmm
 from .functions.products import addmm as addmm
 from .functions.products import addmv as addmv
@@ -319,15 +333,17 @@ from .functions.products import outer as outer
 from .functions.products import pdist as pdist
 from .functions.products import tensordot as tensordot
 from .functions.products import trace as trace
-from .functions.products import trapezoid as _is_trapz
-from .functions.products import trapezoid as trapezoid
 from .functions.products import vander as vander
 from .functions.products import vdot as vdot
 from .functions.promotion import can_cast as can_cast
 from .functions.promotion import promote_types as promote_types
 from .functions.queries import allclose as allclose
+from .functions.queries import broadcast_shapes as broadcast_shapes
 from .functions.queries import equal as equal
 from .functions.queries import is_floating_point as is_floating_point
+from .functions.queries import is_nonzero as is_nonzero
+from .functions.queries import is_same_size as is_same_size
+from .functions.queries import is_signed as is_signed
 from .functions.queries import is_tensor as is_tensor
 from .functions.queries import numel as numel
 from .functions.queries import result_type as result_type
@@ -589,6 +605,7 @@ def index_put_(
     input: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: _bool = False
 ) -> Tensor: ...
 def inverse(input: Tensor) -> Tensor: ...
+def lcm_(input: Tensor, other: Number | Tensor) -> Tensor: ...
 def ldexp_(input: Tensor, other: Number | Tensor) -> Tensor: ...
 def log10_(input: Tensor) -> Tensor: ...
 def log1p_(input: Tensor) -> Tensor: ...

@@ -12,10 +12,13 @@ from typing import Any, NamedTuple
 
 from ._tensor import Tensor
 from .functions import (  # noqa: F401  (importing them declares their ops)
+    bins,
+    calculus,
     composed,
     conversions,
     copies,
     data_sized,
+    divisors,
     elementwise,
     indexing,
     joining,
@@ -66,7 +69,7 @@ LATER = {
 # Modules of torch that a program may name. Other modules beside them are private.
 MODULES = frozenset(
     "__config__ _C _custom_ops _dynamo _tensor _utils accelerator amp aot autograd backends "
-    "compiler cpu cuda distributed futures fx hub inspection jit library linalg mps mtia "
+    "compiler cpu cuda distributed futures fx hub inspection jit library linalg masked mps mtia "
     "multiprocessing nn onnx ops optim overrides profiler random return_types serialization "
     "signal special storage testing torch_version types utils version xpu".split()
 )

@@ -120,6 +120,16 @@ class Substituted(NamedTuple):
     cloned_coefficient: Tensor
 
 
+class Histogram(NamedTuple):
+    hist: Tensor
+    bin_edges: Tensor
+
+
+class HistogramDD(NamedTuple):
+    hist: Tensor
+    bin_edges: tuple[Tensor, ...]
+
+
 R = TypeVar("R", bound=tuple[Any, ...])
 
 
@@ -144,6 +154,8 @@ mode = _returned("mode", Indexed)
 cummax = _returned("cummax", Indexed)
 cummin = _returned("cummin", Indexed)
 aminmax = _returned("aminmax", Bounds)
+histogram = _returned("histogram", Histogram)
+histogramdd = _returned("histogramdd", HistogramDD)
 frexp = _returned("frexp", Parts)
 linalg_cholesky_ex = _returned("linalg_cholesky_ex", Factor)
 linalg_inv_ex = _returned("linalg_inv_ex", Inverse)

@@ -41,6 +41,8 @@ SOURCES = {
     "DeviceLike": ".types",
     "Dim": ".functions.reduction",
     "Generator": ".functions.generator",
+    "Histogram": ".return_types",
+    "HistogramDD": ".return_types",
     "Indexed": ".return_types",
     "Parts": ".return_types",
     "PLU": ".return_types",

@@ -112,6 +112,27 @@ float_power = binary("float_power", _float_power, floats=True)
 ldexp = binary("ldexp", _ldexp, numbers=False, in_place_function=True)
 
 
+def _nextafter(x: Node, towards: Node) -> Node:
+    x, towards = promoted(x, towards)
+    if not x.dtype.is_floating_point:
+        raise RuntimeError(f'"nextafter" not implemented for {x.dtype}{at_user_line()}')
+    whole = {2: dtypes.int16, 4: dtypes.int32, 8: dtypes.int64}[x.dtype.itemsize]
+    zero = _full(0, x)
+    # The bits of a float, read as an integer, grow with its magnitude.
+    grows = ops.eq(towards > x, x > zero)
+    bits = ops.bitcast(x, whole)
+    stepped = ops.bitcast(bits + ops.where(grows, _full(1, bits), _full(-1, bits)), x.dtype)
+    least = ops.bitcast(_full(1, bits), x.dtype)
+    stepped = ops.where(ops.eq(x, zero), ops.where(towards > zero, least, -least), stepped)
+    stepped = ops.where(ops.eq(x, towards), towards, stepped)
+    value = ops.where(ops.isnan(x), x, ops.where(ops.isnan(towards), towards, stepped))
+    # As in PyTorch the step is a constant, where there is one.
+    return ops.with_value(ops.where(ops.eq(x, towards), ops.zeros_like(value), x), value)
+
+
+nextafter = binary("nextafter", _nextafter, numbers=False)
+
+
 @builder("logit")
 def _logit(x: Node, eps: float | None) -> Node:
     x = floating(x)

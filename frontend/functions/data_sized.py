@@ -101,6 +101,20 @@ def _nonzero(array: np.ndarray) -> np.ndarray:
     return out
 
 
+@public("nonzero_static")
+def nonzero_static(
+    input: Tensor, *, size: int, fill_value: int = -1, out: Tensor | None = None
+) -> Tensor:
+    """The first `size` rows of `nonzero`, filled up with rows of `fill_value`."""
+    if size < 0:
+        raise RuntimeError(f"nonzero_static: 'size' must be a non-negative integer{at_user_line()}")
+    found = nonzero(input)[:size]
+    missing = size - found.shape[0]
+    if missing:
+        found = joining.cat([found, found.new_full((missing, input.dim()), fill_value)])
+    return into(out, found)
+
+
 @public("argwhere")
 def argwhere(input: Tensor) -> Tensor:
     return nonzero(input)

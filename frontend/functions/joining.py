@@ -531,6 +531,7 @@ def _diagonal_scatter(x: Node, src: Node, offset: int, dim1: int, dim2: int) -> 
 def unravel_index(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
     """Positions in a flattened tensor as coordinates in `shape`."""
     out: list[Tensor] = []
+    indices = indices.long()
     for n in reversed(shape):
         out.append(indices % n)
         indices = indices // n

@@ -239,6 +239,17 @@ def unsafe_split(input: Tensor, split_size: int, dim: int = 0) -> tuple[Tensor, 
     return _parts(input, views.SLICE, *_even(input, split_size, dim))
 
 
+@public("unsafe_split_with_sizes")
+def unsafe_split_with_sizes(
+    input: Tensor, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """`split_with_sizes` into parts that may be written to in place where a gradient is at
+    stake."""
+    lengths = [int(s) for s in split_sizes]
+    split_with_sizes(input, lengths, dim)  # its checks
+    return _parts(input, views.SLICE, _axis_of("split_with_sizes", input, dim), lengths)
+
+
 @public("unsafe_chunk")
 def unsafe_chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """`chunk` into parts that may be written to in place where a gradient is at stake."""

@@ -608,18 +608,3 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     ends = (0, n, 1) if increasing else (n - 1, -1, -1)
     powers = arange(*ends, device=x.device)
     return x.unsqueeze(-1) ** powers
-
-
-@public("trapezoid", method=False, aliases=("trapz",))
-def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1.0, dim: int = -1) -> Tensor:
-    """The integral along `dim` by the trapezoidal rule."""
-    size = y.shape[dim]
-    high, low = y.narrow(dim, 1, size - 1), y.narrow(dim, 0, size - 1)
-    if x is None:
-        return (high + low).sum(dim) * (dx / 2)
-    n = x.shape[-1 if x.dim() == 1 else dim]
-    axis = 0 if x.dim() == 1 else dim
-    width = x.narrow(axis, 1, n - 1) - x.narrow(axis, 0, n - 1)
-    if x.dim() == 1:
-        width = width.reshape([-1 if i == dim % y.dim() else 1 for i in range(y.dim())])
-    return ((high + low) * width).sum(dim) / 2

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.location import at_user_line
+from tilewright.ir.shape import Size, broadcast
 
 from .. import recording
 from ..recording import Handle
-from . import elementwise
+from . import elementwise, shapes
 from .arguments import as_handle
 from .call import public
 from .promotion import can_cast, promote_types, result_dtype
@@ -60,3 +64,40 @@ def allclose(
 ) -> bool:
     """Whether |input - other| <= atol + rtol * |other| everywhere."""
     return bool(elementwise.isclose(input, other, rtol, atol, equal_nan).all().item())
+
+
+@public("is_signed")
+def is_signed(input: Tensor) -> bool:
+    """Whether the dtype has negative numbers."""
+    return input.dtype.is_signed
+
+
+@public("is_same_size")
+def is_same_size(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape."""
+    return input.shape == other.shape
+
+
+@public("is_nonzero")
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is nonzero."""
+    if input.numel() != 1:
+        raise RuntimeError(
+            "Boolean value of Tensor with "
+            + ("no values" if not input.numel() else "more than one value")
+            + f" is ambiguous{at_user_line()}"
+        )
+    return bool(input.item())
+
+
+@public("is_set_to", function=False)
+def is_set_to(input: Tensor, tensor: Tensor) -> bool:
+    """Whether both look at the same memory, in the same way."""
+    same = (input._storage or input) is (tensor._storage or tensor)
+    return same and shapes.layout_of(input) == shapes.layout_of(tensor)
+
+
+@public("broadcast_shapes", method=False)
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
+    """The shape to which tensors of these shapes broadcast."""
+    return Size(broadcast(*((s,) if isinstance(s, int) else tuple(s) for s in shapes)))

@@ -719,10 +719,12 @@ ELSEWHERE: dict[str, str] = dict.fromkeys(
 ELSEWHERE |= dict.fromkeys(("svd_lowrank", "pca_lowrank"), "frontend/linalg/test_failures.py")
 # PyTorch has sample inputs for these.
 ELSEWHERE |= dict.fromkeys(
-    "alias_copy as_strided_copy as_strided_scatter detach_copy diagonal_copy expand_copy "
-    "index_reduce nanquantile narrow_copy permute_copy put select_copy slice_copy split_copy "
-    "split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy unfold_copy "
-    "unsqueeze_copy view_copy".split(),
+    "alias_copy as_strided_copy as_strided_scatter broadcast_shapes cumulative_trapezoid "
+    "detach_copy diagonal_copy expand_copy gradient histogram histogramdd index_reduce "
+    "is_nonzero is_same_size is_set_to is_signed nanquantile narrow_copy "
+    "nonzero_static norm_except_dim permute_copy put renorm select_copy slice_copy "
+    "split_copy split_with_sizes_copy squeeze_copy t_copy transpose_copy unbind_copy "
+    "unfold_copy unsafe_split_with_sizes unsqueeze_copy view_copy".split(),
     "frontend/functions/test_op_db.py",
 )
 

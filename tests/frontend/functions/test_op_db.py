@@ -13,9 +13,11 @@ from tilewright.runtime import tiers
 
 # Ops that no case of api_cases.py calls: they are looked at here, with the commit.
 CALLED_HERE = """
-alias_copy as_strided_copy as_strided_scatter detach_copy diagonal_copy expand_copy index_reduce
-nanquantile narrow_copy permute_copy put select_copy slice_copy split_copy split_with_sizes_copy
-squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy view_copy
+alias_copy as_strided_copy as_strided_scatter broadcast_shapes cumulative_trapezoid detach_copy
+diagonal_copy expand_copy gradient histogram histogramdd index_reduce is_nonzero is_same_size
+is_set_to is_signed nanquantile narrow_copy nonzero_static norm_except_dim
+permute_copy put renorm select_copy slice_copy split_copy split_with_sizes_copy squeeze_copy t_copy
+transpose_copy unbind_copy unfold_copy unsafe_split_with_sizes unsqueeze_copy view_copy
 """
 SAMPLE = """
 add mul div:no_rounding_mode pow clamp where sum mean std var_mean:unbiased amax
@@ -23,7 +25,8 @@ max:reduction_with_dim argmax norm
 logsumexp softmax:with_dtype cat stack split chunk squeeze transpose expand flip roll gather scatter
 scatter_add scatter_reduce:mean scatter_reduce:amax index_select index_add index_copy index_fill
 masked_fill masked_scatter take_along_dim sort topk cumsum cumprod quantile cov corrcoef einsum
-matmul bmm addmm tensordot linspace arange zeros atleast_1d unfold
+matmul bmm addmm tensordot linspace arange zeros atleast_1d unfold gcd
+lcm nextafter
 """
 
 
@@ -84,4 +87,78 @@ def _copies() -> None:
     assert x.amin() == 0, "a copy shares the memory of what it copies"
 
 
-UNLISTED = dict.fromkeys(("detach_copy", "select_copy", "slice_copy", "split_copy"), _copies)
+def _answers() -> None:
+    x = tw.arange(6.0)
+    assert tw.is_signed(x) and not x.to(tw.uint8).is_signed()
+    assert tw.is_same_size(x, -x) and not x.is_same_size(x[1:])
+    assert tw.is_nonzero(x[1]) and not x[:1].is_nonzero()
+    with pytest.raises(RuntimeError, match="no values"):
+        tw.is_nonzero(x[:0])
+    assert x.is_set_to(x.detach()) and x[1:].is_set_to(x[1:])
+    assert not x.is_set_to(x.clone()) and not x[1:].is_set_to(x[:-1])
+
+
+def _splits() -> None:
+    parts = tw.unsafe_split_with_sizes(tw.arange(5), [2, 3])
+    assert [p.tolist() for p in parts] == [[0, 1], [2, 3, 4]]
+    with pytest.raises(RuntimeError, match="split_sizes"):
+        tw.unsafe_split_with_sizes(tw.arange(5), [2, 2])
+
+
+def _norms() -> None:
+    x = tw.arange(6.0).reshape(1, 2, 3)
+    assert tw.norm_except_dim(x, 1, 2).tolist() == [[[3, 5, 7]]]
+    assert tw.norm_except_dim(x, 1, -1).tolist() == 15
+
+
+UNLISTED = {
+    **dict.fromkeys(("detach_copy", "select_copy", "slice_copy", "split_copy"), _copies),
+    **dict.fromkeys(("is_nonzero", "is_same_size", "is_set_to", "is_signed"), _answers),
+    "unsafe_split_with_sizes": _splits,
+    "norm_except_dim": _norms,
+}
+
+
+# ---- torch._foreach_x ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "_foreach_add(a, 2)",
+        "_foreach_add(a, b, alpha=2)",
+        "_foreach_sub(a, [1.5, 2.5])",
+        "_foreach_mul(a, torch.tensor(3.0))",
+        "_foreach_div_(a, b)",
+        "_foreach_maximum_(a, 0.5)",
+        "_foreach_maximum(a, b)",
+        "_foreach_addcmul_(a, b, b, 0.5)",
+        "_foreach_addcdiv_(a, b, b, [2.0, 3.0])",
+        "_foreach_addcdiv(a, b, b, torch.tensor([2.0, 3.0]))",
+        "_foreach_lerp_(a, b, 0.25)",
+        "_foreach_copy_(a, b)",
+        "_foreach_zero_(a)",
+        "_foreach_sqrt_(b)",
+        "_foreach_neg(a)",
+        "_foreach_pow(a, 2)",
+        "_foreach_norm(a)",
+        "_foreach_norm(a, 1)",
+        "_foreach_max(a)",
+    ],
+)
+def test_an_op_on_each_tensor_of_a_list(torch: Any, call: str) -> None:
+    results = []
+    for library in (torch, tw):
+        a = [library.tensor([1.0, -2.0]), library.tensor([[3.0], [0.25]])]
+        b = [library.tensor([0.5, 4.0]), library.tensor([[2.0], [1.0]])]
+        made = eval(f"torch.{call}", {"torch": library, "a": a, "b": b})
+        op_name = call.partition("(")[0]
+        assert isinstance(made, list if op_name.endswith("_") else tuple)
+        results.append([*made, *a, *b])
+    op_db.same(results[1], results[0])
+
+
+def test_there_is_no_foreach_of_anything_else() -> None:
+    assert not hasattr(tw, "_foreach_nothing") and not hasattr(tw, "_foreach_matmul")
+    with pytest.raises(RuntimeError, match="same number of tensors"):
+        tw._foreach_add([tw.ones(1)], [tw.ones(1)] * 2)  # type: ignore[attr-defined]
