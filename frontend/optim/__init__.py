@@ -8,6 +8,8 @@ from .adadelta import Adadelta
 from .adagrad import Adagrad
 from .adam import Adam, AdamW
 from .adamax import Adamax
+from .asgd import ASGD
+from .lbfgs import LBFGS
 from .nadam import NAdam
 from .optimizer import Optimizer
 from .radam import RAdam
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     from . import swa_utils
 
 __all__ = [
-    "Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "lr_scheduler", "NAdam", "Optimizer",
-    "RAdam", "RMSprop", "Rprop", "SGD", "swa_utils",
+    "Adadelta", "Adagrad", "Adam", "Adamax", "AdamW", "ASGD", "LBFGS", "lr_scheduler", "NAdam",
+    "Optimizer", "RAdam", "RMSprop", "Rprop", "SGD", "swa_utils",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:

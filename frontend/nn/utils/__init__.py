@@ -1,9 +1,11 @@
 """torch.nn.utils: functions over the parameters of a model, and sequences of unequal length."""
 
 import importlib
+from typing import TYPE_CHECKING
 
 from . import rnn
 from .gradients import (
+    clip_grad_norm,
     clip_grad_norm_,
     clip_grad_value_,
     clip_grads_with_norm_,
@@ -12,22 +14,57 @@ from .gradients import (
     vector_to_parameters,
 )
 
+if TYPE_CHECKING:
+    from . import parametrizations, parametrize
+    from .fusion import (
+        fuse_conv_bn_eval,
+        fuse_conv_bn_weights,
+        fuse_linear_bn_eval,
+        fuse_linear_bn_weights,
+    )
+    from .hooked_norms import remove_weight_norm, weight_norm
+    from .skipping import skip_init
+
 __all__ = [
+    "clip_grad_norm",
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
     "get_total_norm",
     "parameters_to_vector",
+    "fuse_conv_bn_eval",
+    "fuse_conv_bn_weights",
+    "fuse_linear_bn_eval",
+    "fuse_linear_bn_weights",
+    "parametrizations",
     "parametrize",
+    "remove_weight_norm",
+    "skip_init",
+    "weight_norm",
     "rnn",
     "vector_to_parameters",
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "parametrize":  # it builds on modules, which build on this package
-        return importlib.import_module(".parametrize", __name__)
-    raise AttributeError(
-        f"tilewright.nn.utils has no {name!r}: it is not a name of PyTorch's, or not implemented "
-        "yet"
-    )
+# These build on modules, which build on this package.
+_LATER = {
+    "fusion": "fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval fuse_linear_bn_weights",
+    "skipping": "skip_init",
+    "hooked_norms": "weight_norm remove_weight_norm",
+}
+_HOMES = {name: home for home, names in _LATER.items() for name in names.split()}
+_ROOMS = ("fusion", "parametrizations", "parametrize")
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name in _HOMES:
+            value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+            globals()[name] = value
+            return value
+        if name in _ROOMS:
+            return importlib.import_module(f".{name}", __name__)
+        raise AttributeError(
+            f"tilewright.nn.utils has no {name!r}: it is not a name of PyTorch's, or not "
+            "implemented yet"
+        )

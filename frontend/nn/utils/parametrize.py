@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
@@ -16,27 +18,42 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ParametrizationList",
+    "cached",
     "is_parametrized",
     "register_parametrization",
     "remove_parametrizations",
+    "type_before_parametrizations",
 ]
 
 
 class ParametrizationList(ModuleList):
-    """Modules applied one after another to `original`, the parameter that is trained."""
+    """Modules applied one after another to what is trained: `original`, or original0, original1, …
+    where the first module takes several tensors."""
 
     original: Any
 
-    def __init__(self, modules: list[Module], original: Tensor) -> None:
+    def __init__(self, modules: list[Module], original: Any) -> None:
         super().__init__(modules)
-        if isinstance(original, Parameter):
-            self.original = original
-        else:
-            self.register_buffer("original", original)
+        self.is_tensor = not isinstance(original, (tuple, list))
+        self.ntensors = 1 if self.is_tensor else len(original)
+        names = (
+            ("original",) if self.is_tensor else tuple(f"original{i}" for i in range(len(original)))
+        )
+        for name, value in zip(names, (original,) if self.is_tensor else original, strict=True):
+            if isinstance(value, Parameter):
+                self.register_parameter(name, value)
+            else:
+                self.register_buffer(name, value)
+
+    def _originals(self) -> list[Any]:
+        if self.is_tensor:
+            return [self.original]
+        return [getattr(self, f"original{i}") for i in range(self.ntensors)]
 
     def forward(self) -> Tensor:
-        value = self.original
-        for module in self:
+        first, *others = self
+        value: Any = first(*self._originals())
+        for module in others:
             value = module(value)
         return value
 
@@ -64,7 +81,8 @@ def register_parametrization(
     inverse = getattr(parametrization, "right_inverse", None)
     with recording.grad_mode(False):
         original = value if inverse is None else inverse(value)
-        made = parametrization(original)
+        several = isinstance(original, (tuple, list))
+        made = parametrization(*original) if several else parametrization(original)
     if not unsafe and (made.shape != value.shape or made.dtype is not value.dtype):
         raise ValueError(
             "Registering a parametrization may not change the shape or dtype of the tensor: got "
@@ -74,15 +92,48 @@ def register_parametrization(
     if chain is not None:
         chain.append(parametrization)
         return module
-    if isinstance(value, Parameter) and original is not value:
-        original = Parameter(original, value.requires_grad)
+    if isinstance(value, Parameter):
+        wants = value.requires_grad
+
+        def trained(t: Any) -> Any:
+            return t if isinstance(t, Parameter) else Parameter(t.detach(), wants)
+
+        original = [trained(t) for t in original] if several else trained(original)
     delattr(module, tensor_name)
     if not is_parametrized(module):
         _derive(module)
         module.add_module("parametrizations", ModuleDict())
     module.parametrizations[tensor_name] = ParametrizationList([parametrization], original)
-    setattr(type(module), tensor_name, property(lambda self: self.parametrizations[tensor_name]()))
+    setattr(type(module), tensor_name, property(lambda self: _read(self, tensor_name)))
     return module
+
+
+_cached: dict[tuple[int, str], Any] | None = None
+
+
+@contextmanager
+def cached() -> Iterator[None]:
+    """Compute each parametrized tensor once in the block, however often it is read."""
+    global _cached
+    outer, _cached = _cached, {} if _cached is None else _cached
+    try:
+        yield
+    finally:
+        _cached = outer
+
+
+def _read(module: Module, name: str) -> Any:
+    if _cached is None:
+        return module.parametrizations[name]()
+    key = (id(module), name)
+    if key not in _cached:
+        _cached[key] = module.parametrizations[name]()
+    return _cached[key]
+
+
+def type_before_parametrizations(module: Module) -> type:
+    """The class of the module without its parametrizations."""
+    return type(module).__bases__[0] if is_parametrized(module) else type(module)
 
 
 def _derive(module: Module) -> None:
@@ -109,7 +160,13 @@ def remove_parametrizations(
             f"Module {type(module).__name__} does not have a parametrization on {tensor_name}"
             f"{at_user_line()}"
         )
-    original = module.parametrizations[tensor_name].original
+    chain = module.parametrizations[tensor_name]
+    if not leave_parametrized and not chain.is_tensor:
+        raise ValueError(
+            "Cannot leave unparametrized (`leave_parametrized=False`) a tensor that is "
+            f"parametrized in terms of a sequence of tensors.{at_user_line()}"
+        )
+    original = chain._originals()[0]
     if leave_parametrized:
         with recording.grad_mode(False):
             value = getattr(module, tensor_name).detach()

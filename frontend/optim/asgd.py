@@ -1,0 +1,90 @@
+"""Averaged SGD."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.node import Node
+
+from ..functions.promotion import to
+from ..recording import revalued
+from .optimizer import (
+    Optimizer,
+    check,
+    columns_of,
+    number,
+    prepared,
+    scalars,
+    stepped,
+    zeros_for,
+)
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+    from .optimizer import ParamsT
+
+
+class ASGD(Optimizer):
+    """SGD with a rate that decays as lr / (1 + lambd lr step)^alpha, and the mean `ax` of the
+    parameters after step t0; Polyak and Juditsky, SIAM J. Control Optim. 30, 1992."""
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
+        lambd: float = 1e-4,
+        alpha: float = 0.75,
+        t0: float = 1e6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        check("learning rate", lr)
+        check("weight_decay value", weight_decay)
+        super().__init__(params, {
+            "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
+            "foreach": foreach, "maximize": maximize, "differentiable": differentiable,
+            "capturable": capturable,
+        })  # fmt: skip
+
+    def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
+        state = self.state[p]
+        state["step"] = 0
+        state["ax"] = zeros_for(p)
+        return state
+
+    def _update(
+        self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
+    ) -> None:
+        rate, lambd, alpha, t0 = group["lr"], group["lambd"], group["alpha"], group["t0"]
+
+        def numbers(step: int) -> tuple[float, ...]:
+            lr = number(rate)
+            # The rate and the share of the mean are those that the step before left.
+            past = step - 1
+            eta = lr if past == 0 else lr / (1 + lambd * lr * past) ** alpha
+            mu = 1.0 if past == 0 else 1 / max(1, past - t0)
+            return eta, mu, 1 - lambd * eta
+
+        attrs = (float(group["weight_decay"]), bool(group["maximize"]))
+        at_step = scalars(params[0], states, numbers)
+        columns = [params, [s["ax"] for s in states]]
+        stepped(_asgd, attrs, at_step, *columns, [p._grad for p in params], written=2)
+
+
+def _asgd(
+    attrs: Any, count: int, eta: Node, mu: Node, shrink: Node, *nodes: Node
+) -> tuple[Node, ...]:
+    weight_decay, maximize = attrs
+    new: list[Node] = []
+    means: list[Node] = []
+    for p, ax, g in zip(*columns_of(nodes, count), strict=True):
+        old, g = prepared(p, g, eta.dtype, weight_decay, maximize)
+        made = old * shrink - g * eta
+        wide = to(ax, eta.dtype)
+        mean = wide + (made - wide) * mu
+        new.append(revalued(p, to(made, p.dtype)))
+        means.append(to(mean, ax.dtype))
+    return (*new, *means)

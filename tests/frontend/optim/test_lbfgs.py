@@ -1,0 +1,70 @@
+"""LBFGS and ASGD against PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+
+LBFGS = [
+    {},
+    {"lr": 0.5, "history_size": 3, "max_iter": 4},
+    {"line_search_fn": "strong_wolfe", "max_iter": 5},
+    {"line_search_fn": "strong_wolfe", "lr": 20.0, "max_iter": 2},
+    {"line_search_fn": "strong_wolfe", "lr": 0.01, "max_iter": 7},
+]
+ASGD = [
+    {"lr": 0.1},
+    {"lr": 0.1, "t0": 2, "lambd": 0.1, "weight_decay": 0.1},
+    {"lr": 0.01, "t0": 0, "maximize": True},
+]
+
+
+def trained(m, name, options, steps=3):
+    """The losses and parameters of a few steps."""
+    rng = np.random.default_rng(0)
+    x, y = m.tensor(rng.normal(size=(20, 6))), m.tensor(rng.normal(size=20))
+    w = m.tensor(rng.normal(size=6), requires_grad=True)
+    b = m.tensor(rng.normal(size=(2, 3)), requires_grad=True)
+    optimizer = getattr(m.optim, name)([w, b], **options)
+
+    def closure():
+        optimizer.zero_grad()
+        z = (x @ w).tanh() + b.reshape(-1)[:1]
+        loss = ((z - y) ** 2).mean() + (b**4).sum() * 0.1
+        loss.backward()
+        return loss
+
+    out = []
+    for _ in range(steps):
+        loss = optimizer.step(closure)
+        out.append([loss.item(), *w.tolist(), *b.reshape(-1).tolist()])
+    return np.array(out), optimizer
+
+
+@pytest.mark.parametrize("options", LBFGS, ids=str)
+def test_lbfgs_is_pytorchs(torch, options):
+    (ours, mine), (theirs, yours) = (trained(m, "LBFGS", options) for m in (tw, torch))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+    states = [next(iter(o.state.values())) for o in (mine, yours)]
+    assert states[0]["func_evals"] == states[1]["func_evals"]
+    assert states[0]["n_iter"] == states[1]["n_iter"]
+
+
+@pytest.mark.parametrize("options", ASGD, ids=str)
+def test_asgd_is_pytorchs(torch, options):
+    (ours, mine), (theirs, yours) = (trained(m, "ASGD", options, 6) for m in (tw, torch))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
+    for a, b in zip(mine.state.values(), yours.state.values(), strict=True):
+        np.testing.assert_allclose(a["ax"].numpy(), b["ax"].numpy(), rtol=1e-6)
+
+
+def test_lbfgs_says_what_is_wrong():
+    w = tw.zeros(2, requires_grad=True)
+    with pytest.raises(ValueError, match="parameter groups"):
+        tw.optim.LBFGS([{"params": [w]}, {"params": [tw.zeros(1, requires_grad=True)]}])
+    with pytest.raises(TypeError, match="closure"):
+        tw.optim.LBFGS([w]).step()
+    with pytest.raises(RuntimeError, match="only 'strong_wolfe' is supported"):
+        tw.optim.LBFGS([w], line_search_fn="armijo").step(lambda: w.sum())
