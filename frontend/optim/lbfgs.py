@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
@@ -152,7 +153,7 @@ class LBFGS(Optimizer):
             start += count
 
     def _evaluated(
-        self, closure: Callable[[], Any], t: float, direction: Any, origin: list[Any]
+        self, closure: Callable[[], Any], direction: Any, origin: list[Any], t: float
     ) -> Point:
         """The loss and the gradient at a step of length `t`, from which it goes back."""
         self._move(t, direction)
@@ -234,7 +235,7 @@ class LBFGS(Optimizer):
             if search:
                 origin = [p.clone() for p in self._params]
                 (t, loss, g, _), count = _strong_wolfe(
-                    lambda t, d=d, origin=origin: self._evaluated(closure, t, d, origin),
+                    partial(self._evaluated, closure, d, origin),
                     t, d.abs().max().item(), (0.0, loss, g, slope), group["tolerance_change"],
                     most=min(25, group["max_eval"] - evaluations),
                 )  # fmt: skip
