@@ -15,7 +15,7 @@ from .gradients import (
 )
 
 if TYPE_CHECKING:
-    from . import parametrizations, parametrize
+    from . import parametrizations, parametrize, prune
     from .fusion import (
         fuse_conv_bn_eval,
         fuse_conv_bn_weights,
@@ -38,6 +38,7 @@ __all__ = [
     "fuse_linear_bn_weights",
     "parametrizations",
     "parametrize",
+    "prune",
     "remove_weight_norm",
     "skip_init",
     "weight_norm",
@@ -53,7 +54,7 @@ _LATER = {
     "hooked_norms": "weight_norm remove_weight_norm",
 }
 _HOMES = {name: home for home, names in _LATER.items() for name in names.split()}
-_ROOMS = ("fusion", "parametrizations", "parametrize")
+_ROOMS = ("fusion", "parametrizations", "parametrize", "prune")
 
 if not TYPE_CHECKING:
 
