@@ -102,7 +102,7 @@ class BasePruningMethod(ABC):
             default = ones_like(value.detach())
         else:
             default = getattr(module, f"{name}_mask").detach().clone()
-            container = earlier
+            container: Any = earlier
             if not isinstance(earlier, PruningContainer):
                 container = PruningContainer(earlier)
             container.add_pruning_method(method)
