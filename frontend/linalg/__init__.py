@@ -6,6 +6,8 @@ them, are part of the graph.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.ir.failure import LinAlgError
 
 from ..functions.products import diagonal, matmul, multi_dot
@@ -44,6 +46,16 @@ from .solving import (
     tensorsolve,
     vecdot,
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("eig", "eigvals"):
+        raise AttributeError(
+            f"torch.linalg.{name} is not implemented yet: eigenvalues of symmetric matrices are "
+            "those of eigh and eigvalsh"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "LinAlgError",

@@ -46,10 +46,21 @@ def kind_name(x: Node) -> str:
 def by_host(op: Op, *args: Any) -> tuple[Node, ...]:
     """The results of a routine, which the host computes wherever its operands are."""
     count = sum(isinstance(a, Node) for a in args)
+    need_real(op.name, *args[:count])
     operands, device = ops.on_host(args[:count])
     if device is not None and debug.level():
         print(f"tilewright: the host computes {op.name} of {device}", file=sys.stderr)
     return ops.back(ops.called(op, *operands, *args[count:]), device)
+
+
+def need_real(name: str, *operands: Node) -> None:
+    """NotImplementedError for complex matrices."""
+    for x in operands:
+        if x.dtype.is_complex:
+            raise NotImplementedError(
+                f"{name}: complex matrices are not implemented in torch.linalg yet, got {x.dtype}"
+                f"{at_user_line()}"
+            )
 
 
 def need_matrices(name: str, x: Node, letter: str = "A") -> None:

@@ -24,6 +24,7 @@ from .calling import (
     need_float,
     need_matrices,
     need_precise,
+    need_real,
     need_same_dtype,
     need_square,
     need_wide,
@@ -332,6 +333,7 @@ def _vecdot(x: Node, y: Node, dim: int) -> Node:
     from tilewright.ir.shape import normalize_axis
 
     need_float("linalg.vecdot", x)
+    need_real("linalg.vecdot", x, y)
     if x.dtype is not y.dtype:
         need_same_dtype("linalg.vecdot", x, y, "x and y")
     rank = max(x.rank, y.rank)

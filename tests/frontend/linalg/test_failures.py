@@ -148,3 +148,8 @@ def test_low_rank() -> None:
     u, s, v = tw.pca_lowrank(a, 3)
     centered = a - a.mean(0)
     np.testing.assert_allclose(((u * s) @ v.mT).numpy(), centered.numpy(), atol=1e-4)
+
+
+def test_what_is_missing_says_so() -> None:
+    with pytest.raises(AttributeError, match="eigh and eigvalsh"):
+        tw.linalg.eig(tw.eye(2))
