@@ -163,7 +163,9 @@ _LAZY = {
         ],
         "settings.determinism",
     ),
+    "_sample_dirichlet": "functions.variates",
     "_scaled_mm": "nn.functional.scaled",
+    "_standard_gamma": "functions.variates",
     **dict.fromkeys(
         [
             "get_num_interop_threads",

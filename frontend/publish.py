@@ -55,6 +55,7 @@ LATER = {
         "cholesky cholesky_inverse cholesky_solve inverse pinverse det logdet slogdet matrix_exp "
         "matrix_power qr svd geqrf orgqr ormqr lu lu_solve triangular_solve norm",
     ),
+    "functions.variates": Later("poisson binomial"),
     "nn.functional": Later(
         "softmax log_softmax dropout alpha_dropout conv1d conv2d conv3d conv_transpose1d "
         "conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d "
@@ -68,10 +69,10 @@ LATER = {
 
 # Modules of torch that a program may name. Other modules beside them are private.
 MODULES = frozenset(
-    "__config__ _C _custom_ops _dynamo _tensor _utils accelerator amp aot autograd backends "
-    "compiler cpu cuda distributed futures fx hub inspection jit library linalg masked mps mtia "
-    "multiprocessing nn onnx ops optim overrides profiler random return_types serialization "
-    "signal special storage testing torch_version types utils version xpu".split()
+    "_C __config__ _custom_ops _dynamo _tensor _utils accelerator amp aot autograd backends "
+    "compiler cpu cuda distributed distributions futures fx hub inspection jit library linalg "
+    "masked mps mtia multiprocessing nn onnx ops optim overrides profiler random return_types "
+    "serialization signal special storage testing torch_version types utils version xpu".split()
 )
 
 # Functions that are methods written in the class.

@@ -38,7 +38,21 @@ class Failure:
 
 _OUT_OF_BOUNDS = "index {index} is out of bounds for dimension {axis} with size {size}"
 
-FAILURES = {
+
+class _Failures(dict[str, Failure]):
+    """Failures by name. A name `ValueError: text` is that of a failure with its own text."""
+
+    def __missing__(self, name: str) -> Failure:
+        kind, _, text = name.partition(": ")
+        if kind != ValueError.__name__:
+            raise KeyError(name)
+        return Failure(ValueError, text.replace("{", "{{").replace("}", "}}"))
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or str(name).startswith(f"{ValueError.__name__}: ")
+
+
+_NAMED = {
     "position": Failure(IndexError, _OUT_OF_BOUNDS),
     "index": Failure(IndexError, _OUT_OF_BOUNDS, wraps=True),
     "element": Failure(RuntimeError, _OUT_OF_BOUNDS),
@@ -68,8 +82,13 @@ FAILURES = {
         RuntimeError, "all elements of target should be between 0 and 1"
     ),
     "normal": Failure(RuntimeError, "normal expects all elements of std >= 0.0"),
+    "binomial count": Failure(
+        RuntimeError, "expected the counts of trials to be non-negative in binomial"
+    ),
+    "binomial prob": Failure(RuntimeError, "expected probabilities in [0, 1] in binomial"),
     "poisson": Failure(RuntimeError, "invalid Poisson rate, expected rate to be non-negative"),
 }
+FAILURES: dict[str, Failure] = _Failures(_NAMED)
 """The failures by name."""
 
 _SINGULAR = (

@@ -106,6 +106,7 @@ from .factors import (
     svd,
     svdvals,
 )
+from .gamma import gamma_sample
 from .gather import (
     gather,
     insertion,

@@ -250,7 +250,7 @@ ROOMS = {
         _C compiler cpu fx jit masked optim publish serialization special tuning
         __init__ _dynamo cuda hub
         utils
-        accelerator onnx
+        accelerator distributions onnx
         as_torch
         cli
         __main__

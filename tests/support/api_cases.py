@@ -717,6 +717,8 @@ ELSEWHERE: dict[str, str] = dict.fromkeys(
     "frontend/functions/test_generators.py",
 )
 ELSEWHERE |= dict.fromkeys(("svd_lowrank", "pca_lowrank"), "frontend/linalg/test_failures.py")
+ELSEWHERE |= dict.fromkeys(
+    ("poisson", "binomial"), "frontend/distributions/test_distribution_samples.py"
 # PyTorch has sample inputs for these.
 ELSEWHERE |= dict.fromkeys(
     "alias_copy as_strided_copy as_strided_scatter broadcast_shapes cumulative_trapezoid "

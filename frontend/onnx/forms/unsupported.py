@@ -18,6 +18,7 @@ UNSUPPORTED.update(
         "model, and export it in eval mode",
         ops.dropout: "it draws random numbers; pass training=False or export the module in eval "
         "mode",
+        ops.gamma_sample: "it draws random numbers; draw them outside the model",
         ops.bitcast: "ONNX reads no bits as another type before opset 26",
         ops.external: "it is a kernel of yours, which ONNX runtimes don't have",
         ops.pinv: _NO_ALGEBRA,
