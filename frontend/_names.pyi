@@ -34,6 +34,7 @@ from . import compiler as compiler
 from . import cpu as cpu
 from . import cuda as cuda
 from . import distributed as distributed
+from . import distributions as distributions
 from . import futures as futures
 from . import fx as fx
 from . import hub as hub
@@ -427,6 +428,10 @@ from .functions.special import igamma as igamma
 from .functions.special import igammac as igammac
 from .functions.special import mvlgamma as mvlgamma
 from .functions.typed import set_default_tensor_type as set_default_tensor_type
+from .functions.variates import _sample_dirichlet as _sample_dirichlet
+from .functions.variates import _standard_gamma as _standard_gamma
+from .functions.variates import binomial as binomial
+from .functions.variates import poisson as poisson
 from .futures import Future as Future
 from .inspection.explanation import explain as explain
 from .jit import ScriptFunction as ScriptFunction
