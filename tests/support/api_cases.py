@@ -719,6 +719,7 @@ ELSEWHERE: dict[str, str] = dict.fromkeys(
 ELSEWHERE |= dict.fromkeys(("svd_lowrank", "pca_lowrank"), "frontend/linalg/test_failures.py")
 ELSEWHERE |= dict.fromkeys(
     ("poisson", "binomial"), "frontend/distributions/test_distribution_samples.py"
+)
 # PyTorch has sample inputs for these.
 ELSEWHERE |= dict.fromkeys(
     "alias_copy as_strided_copy as_strided_scatter broadcast_shapes cumulative_trapezoid "
