@@ -1,6 +1,6 @@
 """Print how much of PyTorch's operator database is right, by namespace.
 
-PYTHONPATH=.src python tools/op_db.py [--only PATTERN] [--most N] [--faults] [--page]
+PYTHONPATH=.src python tools/op_db.py [--only PATTERN] [--most N] [--faults | --known | --page]
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import op_db  # noqa: E402
+from op_db_known import KNOWN  # noqa: E402
 
+_HEAD = """# PyTorch's operator database
+
+PyTorch has sample inputs for some 700 variants of its operators. This is how many of them there
+are here, and of how many all samples are right: values, first and second derivatives, writes in
+place and to `out`, classes of errors. `tools/op_db.py --page` writes this page;
+`tests/support/op_db_known.py` has the reason for each difference.
+
+"""
 PAGE = ROOT / "docs" / "op_db.md"
 
 
@@ -33,8 +42,14 @@ def main() -> None:
         "--faults", action="store_true", help="print the first fault of each aspect"
     )
     parser.add_argument("--json", help="write what was found to this file")
+    parser.add_argument("--known", action="store_true", help="hold it against op_db_known.py")
+    parser.add_argument("--page", action="store_true", help="write docs/op_db.md, too")
     options = parser.parse_args()
     ops = [op for op in op_db.load() if re.search(options.only, op_db.title(op))]
+    if options.known:
+        for found, what in zip(op_db.differences(ops, KNOWN), ("new", "right by now")):
+            print("\n".join(f"{what}: {each}" for each in found))
+        return
     rows: dict[str, list[int]] = defaultdict(lambda: [0] * (2 + 2 * len(op_db.ASPECTS)))
     record = {}
     aspects = options.aspects.split(",")
@@ -61,6 +76,8 @@ def main() -> None:
                     print(f"{name} [{aspect} {tally.right}/{tally.all}] {tally.faults[0]}")
     if options.json:
         Path(options.json).write_text(json.dumps(record, indent=1))
+    if options.page:
+        PAGE.write_text(_HEAD + table(rows) + "\n", encoding="utf-8")
     print(table(rows))
 
 

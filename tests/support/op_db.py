@@ -13,25 +13,17 @@ import sys
 import types
 import unittest
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from oracle import array_of
+from op_db_values import numbers_of, ours, same, tensors
 
 import tilewright as tw
 from tilewright.nn import functional as F
 
 ASPECTS = ("forward", "gradient", "second", "in place", "out", "errors")
-TOLERANCE = {
-    "float16": 4e-3,
-    "bfloat16": 4e-2,
-    "float32": 2e-4,
-    "float64": 1e-7,
-    "complex64": 2e-4,
-    "complex128": 1e-7,
-}
 MOST_ELEMENTS = 20_000
 """Samples with larger tensors are left out: they test speed."""
 MOST_SECOND = 64
@@ -71,17 +63,14 @@ def namespace(op: Any) -> str:
     return path or ("" if hasattr(torch, op.name) else "Tensor")
 
 
-# ---- from PyTorch's values to ours ---------------------------------------------------------------
-
-
 def found(module: Any, path: str) -> Any:
     """The function of that name, or the method of tensors; None if there is none."""
     value = module
     for part in path.split("."):
         value = getattr(value, part, None)
-        if value is None:
-            return getattr(module.Tensor, path, None)
-    return value
+    if value is None:
+        value = getattr(module.Tensor, path, None)
+    return None if isinstance(value, property) else value
 
 
 # `torch.float` is a dtype, and the op is the method.
@@ -114,111 +103,6 @@ def function_of(op: Any) -> Callable[..., Any] | None:
     if op.name in _DRAWS or op.variant_test_name == "in_place":
         return getattr(tw.Tensor, f"{op.name}_", None)
     return found(tw, op.name)
-
-
-def tensor(t: Any) -> Any:
-    """A leaf of ours with the values, strides and offset of PyTorch's tensor."""
-    import torch
-
-    dtype = getattr(tw, str(t.dtype).removeprefix("torch."))
-    plain = t.detach()
-    conj = plain.is_conj() or plain.is_neg()
-    if conj:
-        plain = plain.resolve_conj().resolve_neg()
-
-    def numbers(x: Any) -> Any:
-        if x.dtype in (torch.bfloat16,):
-            return tw.tensor(x.float().numpy()).to(dtype)
-        return tw.tensor(x.numpy())
-
-    if plain.is_contiguous() and plain.storage_offset() == 0:
-        made = numbers(plain)
-    else:
-        whole = plain.untyped_storage().nbytes() // plain.element_size()
-        flat = numbers(plain.as_strided((whole,), (1,), 0))
-        made = flat.as_strided(plain.shape, plain.stride(), plain.storage_offset()).detach()
-    return made.requires_grad_() if t.requires_grad else made
-
-
-def ours(value: Any) -> Any:
-    """`value`, with everything that is PyTorch's replaced by ours."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return tensor(value)
-    if isinstance(value, torch.Size):
-        return tuple(value)
-    if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
-        return getattr(tw, str(value).removeprefix("torch."))
-    if isinstance(value, torch.nn.Module):
-        return eval(repr(value), vars(tw.nn))
-    if isinstance(value, torch.device):
-        return tw.device(str(value))
-    if isinstance(value, (list, tuple)):
-        if hasattr(value, "_fields"):
-            return type(value)(*map(ours, value))
-        return type(value)(map(ours, value))
-    if isinstance(value, dict):
-        return {key: ours(each) for key, each in value.items()}
-    return value
-
-
-def tensors(value: Any) -> Iterator[Any]:
-    """The tensors of either library within `value`, in order."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors(each)
-    elif hasattr(value, "requires_grad") and hasattr(value, "stride"):
-        yield value
-
-
-# ---- comparison ------------------------------------------------------------------------------
-
-
-def numbers_of(t: Any) -> np.ndarray:
-    """As `array_of`, but by memory and not by lists of numbers."""
-    t = t.detach()
-    if getattr(t, "_is_zerotensor", bool)():
-        return np.zeros(tuple(t.shape))
-    if str(t.dtype) in ("torch.bfloat16", "torch.float16"):
-        t = t.float()
-    if hasattr(t, "resolve_conj"):
-        t = t.resolve_conj().resolve_neg()
-    try:
-        return np.asarray(t.cpu().numpy())
-    except (RuntimeError, TypeError):
-        return array_of(t)
-
-
-def same(mine: Any, theirs: Any, values: bool = True) -> None:
-    """Assert that two results are equal: structure, dtype, shape and values."""
-    if isinstance(theirs, (tuple, list)) and type(theirs).__name__ != "Size":
-        assert isinstance(mine, (tuple, list)), f"{type(mine).__name__} for a sequence"
-        assert len(mine) == len(theirs), f"{len(mine)} results for {len(theirs)}"
-        for a, b in zip(mine, theirs):
-            same(a, b, values)
-        return
-    if not hasattr(theirs, "detach"):
-        assert not isinstance(mine, tw.Tensor), f"a tensor for {theirs!r}"
-        if isinstance(theirs, float) and isinstance(mine, float):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5)
-        elif values:
-            assert str(mine) == str(theirs) or mine == theirs, f"{mine!r} for {theirs!r}"
-        return
-    assert isinstance(mine, tw.Tensor), f"{type(mine).__name__} for a tensor"
-    assert str(mine.dtype) == str(theirs.dtype), f"{mine.dtype} for {theirs.dtype}"
-    assert tuple(mine.shape) == tuple(theirs.shape), f"{mine.shape} for {theirs.shape}"
-    if not values:
-        return
-    a, b = numbers_of(mine), numbers_of(theirs)
-    name = str(theirs.dtype).removeprefix("torch.")
-    if name in TOLERANCE:
-        bound = TOLERANCE[name]
-        np.testing.assert_allclose(a, b, rtol=bound, atol=bound)
-    else:
-        np.testing.assert_array_equal(a, b)
 
 
 @dataclass
@@ -327,6 +211,26 @@ def examine(
 # Samples of other dtypes have equal elements. Which of these a position names is not specified.
 _FINE = ("torch.float32", "torch.float64")
 _WITH_TIES = frozenset("sort argsort topk kthvalue mode median nanmedian".split())
+
+
+THOROUGH = ("float32", "int64", "bool", "bfloat16")
+"""The dtypes of the samples whose differences are listed."""
+
+
+def differences(
+    ops: Iterable[Any], known: Mapping[tuple[str, str], str]
+) -> tuple[list[str], list[str]]:
+    """Faults that aren't known, with their first samples; and known ones that are right."""
+    new, stale = [], []
+    for op in ops:
+        report = examine(op, THOROUGH)
+        for aspect, tally in (report or {}).items():
+            place = (title(op), aspect)
+            if not tally.good and place not in known:
+                new.append(f"{title(op)} {aspect}: {tally.right} of {tally.all}: {tally.faults[0]}")
+            if tally.good and place in known:
+                stale.append(" ".join(place))
+    return new, stale
 
 
 def is_random(op: Any) -> bool:

@@ -1,0 +1,216 @@
+"""Where tilewright differs from PyTorch's operator database: (variant, aspect), by reason.
+
+`tools/op_db.py --known` prints what is missing here, and what is here and right by now.
+"""
+
+from __future__ import annotations
+
+_DIFFERENCES = {
+    "`out` that overlaps an operand, or has another dtype, is written to.": """
+        arange errors
+        cat errors
+        gather errors
+        kthvalue errors
+        masked_select errors
+        multinomial errors
+        take errors
+    """,
+    "A number is taken as the first operand, too.": """
+        __radd__ errors
+        __rand__ errors
+        __rmul__ errors
+        __ror__ errors
+        __rxor__ errors
+        clamp_max errors
+        clamp_min errors
+        copysign errors
+        eq errors
+        fmod errors
+        ge errors
+        gt errors
+        le errors
+        lt errors
+        ne errors
+        rsub errors
+    """,
+    "Low precision: sums and edges round in another order.": """
+        addbmm forward
+        histc forward
+        matrix_exp forward
+        nn.functional.binary_cross_entropy_with_logits forward
+        nn.functional.conv_transpose2d forward
+        nn.functional.conv_transpose3d forward
+        nn.functional.grid_sample forward
+    """,
+    "A write of a larger result to one element.": """
+        addbmm in place
+    """,
+    "A result that doesn't depend on its input has no history; PyTorch's gradient is zeros.": """
+        cdist gradient
+        combinations gradient
+        fill gradient
+        linalg.householder_product gradient
+        linalg.matrix_power gradient
+        linalg.norm gradient
+        linalg.norm:subgradients_at_zero gradient
+        linalg.vector_norm gradient
+        masked.norm gradient
+        nn.functional.pdist gradient
+        norm gradient
+    """,
+    "The gradient of the triangle that isn't read.": """
+        cholesky_inverse gradient
+        cholesky_solve gradient
+        linalg.eigvalsh second
+    """,
+    "Complex numbers.": """
+        gradient errors
+        masked_fill errors
+        nn.functional.conv1d errors
+        nn.functional.conv2d errors
+        nn.functional.conv3d errors
+        nn.functional.silu:complex forward
+    """,
+    "One element is truncated across zero: PyTorch rounds the product and the sum at once.": """
+        linspace forward
+        linspace:tensor_overload forward
+    """,
+    "No error.": """
+        nn.functional.linear_cross_entropy errors
+        nn.functional.linear_cross_entropy:chunked errors
+        nn.functional.linear_cross_entropy:chunked_none errors
+        nn.functional.max_pool1d errors
+        nn.functional.max_pool3d errors
+        nn.functional.prelu errors
+        nn.functional.triplet_margin_loss errors
+        nn.functional.triplet_margin_with_distance_loss errors
+    """,
+    "An option is not implemented: chunks of a loss.": """
+        nn.functional.linear_cross_entropy:chunked forward
+        nn.functional.linear_cross_entropy:chunked gradient
+        nn.functional.linear_cross_entropy:chunked_none forward
+        nn.functional.linear_cross_entropy:chunked_none gradient
+    """,
+    "An option is not implemented: scale_grad_by_freq, max_norm of a bag.": """
+        nn.functional.embedding forward
+        nn.functional.embedding_bag forward
+    """,
+    "Numbers instead of vectors.": """
+        nn.functional.cosine_similarity forward
+        nn.functional.cosine_similarity gradient
+        nn.functional.multilabel_margin_loss forward
+        nn.functional.multilabel_margin_loss gradient
+    """,
+    "Whole numbers, of which PyTorch's kernel makes something.": """
+        nn.functional.avg_pool1d forward
+        nn.functional.avg_pool3d forward
+        nn.functional.cosine_embedding_loss forward
+        nn.functional.hardtanh forward
+        nn.functional.local_response_norm forward
+        nn.functional.margin_ranking_loss forward
+        nn.functional.poisson_nll_loss forward
+        nn.functional.relu6 forward
+        nn.functional.softsign forward
+        nn.functional.tanhshrink forward
+        nn.functional.threshold forward
+    """,
+    "PyTorch's documentation has no such argument.": """
+        nn.functional.avg_pool2d out
+        nn.functional.avg_pool3d out
+        nn.functional.gelu out
+        nn.functional.hardshrink out
+        nn.functional.linear out
+        nn.functional.logsigmoid out
+        nn.functional.normalize out
+        nn.functional.softplus out
+        nn.functional.softshrink out
+    """,
+    "NumPy has no arrays of more than 64 dimensions.": """
+        amax errors
+        amin errors
+        aminmax errors
+    """,
+    "A view beyond the part of memory that alone requires a gradient.": """
+        as_strided:partial_views gradient
+    """,
+    "PyTorch's gradient ignores the places (2.13).": """
+        as_strided_scatter gradient
+    """,
+    "An error of another class.": """
+        narrow errors
+        narrow_copy errors
+        nn.functional.adaptive_avg_pool2d errors
+        nn.functional.adaptive_avg_pool3d errors
+        nn.functional.adaptive_max_pool2d errors
+        nn.functional.adaptive_max_pool3d errors
+        nn.functional.gaussian_nll_loss errors
+        nn.functional.multi_margin_loss errors
+        nn.functional.multilabel_margin_loss errors
+    """,
+    "A fault: output_padding as large as the stride, with dilation.": """
+        nn.functional.conv_transpose2d gradient
+        nn.functional.conv_transpose3d gradient
+    """,
+    "A fault: padding by negative and positive widths at once.": """
+        nn.functional.pad:circular forward
+        nn.functional.pad:circular gradient
+        nn.functional.pad:reflect forward
+        nn.functional.pad:reflect gradient
+        nn.functional.pad:replicate gradient
+        nn.functional.pad:replicate_negative gradient
+    """,
+    "An empty list as the stride, and a negative divisor.": """
+        nn.functional.avg_pool2d forward
+        nn.functional.avg_pool2d gradient
+    """,
+    "PyTorch's documentation has no such function.": """
+        nn.functional.alpha_dropout in place
+        nn.functional.dropout in place
+        nn.functional.dropout2d in place
+        nn.functional.dropout3d in place
+        nn.functional.feature_alpha_dropout:with_train in place
+        nn.functional.feature_alpha_dropout:without_train in place
+        nn.functional.hardsigmoid in place
+        nn.functional.mish in place
+        nn.functional.silu in place
+    """,
+    "An empty batch raises an error.": """
+        nn.functional.batch_norm forward
+        nn.functional.batch_norm gradient
+    """,
+    "Vectors are unique up to signs; PyTorch takes gradients of the triangle that it reads.": """
+        linalg.eigh forward
+        linalg.eigh gradient
+        linalg.svd forward
+        svd forward
+    """,
+    "The database calls a composition of its own.": """
+        linalg.lstsq:grad_oriented forward
+        linalg.pinv:singular forward
+        linalg.pinv:singular gradient
+        pca_lowrank forward
+        svd_lowrank forward
+    """,
+    "Second derivatives of a product with zeros: each zero's own term is left out.": """
+        index_reduce:prod second
+        prod second
+        scatter_reduce:prod second
+    """,
+    "Targets other than 1 and -1.": """
+        nn.functional.hinge_embedding_loss forward
+    """,
+    "Norms of empty matrices.": """
+        linalg.norm forward
+        linalg.norm:subgradients_at_zero forward
+    """,
+    "PyTorch's second derivative is NaN where ours is finite.": """
+        linalg.norm:subgradients_at_zero second
+        masked.logaddexp second
+    """,
+}
+KNOWN: dict[tuple[str, str], str] = {
+    (line.split()[0], " ".join(line.split()[1:])): reason
+    for reason, lines in _DIFFERENCES.items()
+    for line in lines.strip().splitlines()
+}
+"""(variant, aspect) -> why it differs."""
