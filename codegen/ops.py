@@ -21,6 +21,7 @@ initial = Op(
     numpy="{0}",
     triton="{0}",
     float8=True,
+    complex=True,
 )
 """The contents of memory before an update: a copy of its base, for that one update alone."""
 

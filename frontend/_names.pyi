@@ -12,6 +12,8 @@ from typing import Any
 from tilewright.ir.dtype import DType
 from tilewright.ir.dtype import bfloat16 as bfloat16
 from tilewright.ir.dtype import bool_ as _is_bool
+from tilewright.ir.dtype import complex64 as complex64
+from tilewright.ir.dtype import complex128 as complex128
 from tilewright.ir.dtype import float8_e4m3fn as float8_e4m3fn
 from tilewright.ir.dtype import float8_e5m2 as float8_e5m2
 from tilewright.ir.dtype import float16 as float16
@@ -235,7 +237,6 @@ from .functions.elementwise import remainder as remainder
 from .functions.elementwise import round as round
 from .functions.elementwise import rsqrt as rsqrt
 from .functions.elementwise import sigmoid as sigmoid
-from .functions.elementwise import sign as _is_sgn
 from .functions.elementwise import sign as sign
 from .functions.elementwise import sin as sin
 from .functions.elementwise import sinh as sinh
@@ -585,6 +586,7 @@ def clamp_min_(input: Tensor, min: Number | Tensor) -> Tensor: ...
 def clip_(
     input: Tensor, min: Number | Tensor | None = None, max: Number | Tensor | None = None
 ) -> Tensor: ...
+def conj_physical_(input: Tensor) -> Tensor: ...
 def cos_(input: Tensor) -> Tensor: ...
 def cosh_(input: Tensor) -> Tensor: ...
 def deg2rad_(input: Tensor) -> Tensor: ...
@@ -723,7 +725,6 @@ multiply = _is_multiply
 negative = _is_negative
 not_equal = _is_not_equal
 row_stack = _is_row_stack
-sgn = _is_sgn
 subtract = _is_subtract
 swapdims = _is_swapdims
 trapz = _is_trapz

@@ -24,7 +24,7 @@ from .devices import device as Device
 from .exchange import arrays, copies, storages
 from .exchange.mirror import Mirror
 from .exchange.pinning import is_pinned, pinned
-from .functions import arguments, conversions, creation, indexing, parts, shapes
+from .functions import arguments, complexes, conversions, creation, indexing, parts, shapes
 from .recording import Handle, calls, epoch, record, resolve, views
 from .recording.builders import builder
 from .recording.roots import source_of
@@ -169,7 +169,7 @@ class Tensor(Methods):
                 "a computed variable in a subgraph that doesn't require differentiation use "
                 f"var_no_grad = var.detach().{at_user_line()}"
             )
-        if requires_grad and not self.dtype.is_floating_point:
+        if requires_grad and not self.dtype.is_differentiable:
             raise RuntimeError(
                 "only Tensors of floating point and complex dtype can require gradients, got "
                 f"{self.dtype}{at_user_line()}"
@@ -290,7 +290,7 @@ class Tensor(Methods):
         return self.dtype.is_floating_point
 
     def is_complex(self) -> bool:
-        return False
+        return self.dtype.is_complex
 
     @property
     def is_cpu(self) -> bool:
@@ -314,8 +314,21 @@ class Tensor(Methods):
 
     @property
     def real(self) -> Tensor:
-        """The tensor itself: numbers are real here."""
-        return self
+        """A view of the real parts; a real tensor itself."""
+        return complexes.real(self)
+
+    @real.setter
+    def real(self, value: Tensor | Number) -> None:
+        complexes.real(self).copy_(value)
+
+    @property
+    def imag(self) -> Tensor:
+        """A view of the imaginary parts. RuntimeError for a real tensor."""
+        return complexes.imag(self)
+
+    @imag.setter
+    def imag(self, value: Tensor | Number) -> None:
+        complexes.imag(self).copy_(value)
 
     if TYPE_CHECKING:
         mT: Tensor
@@ -386,10 +399,21 @@ class Tensor(Methods):
         return bool(self.item())
 
     def __int__(self) -> int:
-        return int(self._one().item())
+        return int(self._real_number("int64_t"))
 
     def __float__(self) -> float:
-        return float(self._one().item())
+        return float(self._real_number("double"))
+
+    def _real_number(self, name: str) -> Any:
+        """The one element; RuntimeError if it has an imaginary part."""
+        value = self._one().item()
+        if isinstance(value, complex):
+            if value.imag:
+                raise RuntimeError(
+                    f"value cannot be converted to type {name} without overflow{at_user_line()}"
+                )
+            return value.real
+        return value
 
     def _one(self) -> Any:
         if self.numel() != 1:
@@ -400,7 +424,7 @@ class Tensor(Methods):
         return self
 
     def __index__(self) -> int:
-        if self.dtype.is_floating_point or self.numel() != 1:
+        if self.dtype.is_differentiable or self.numel() != 1:
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
@@ -655,6 +679,10 @@ class Tensor(Methods):
     def copy_(self, source: Tensor | Number, non_blocking: bool = False) -> Self:
         """Overwrite with `source`, broadcast and cast."""
         given = arguments.as_handle(source, self)
+        if isinstance(source, complex) and not self.dtype.is_complex:
+            raise RuntimeError(
+                f"value cannot be converted to type {self.dtype} without overflow{at_user_line()}"
+            )
         if given.device != self.device:
             given = given.to(device=self.device, non_blocking=non_blocking)
         return recording.assign(
@@ -662,7 +690,6 @@ class Tensor(Methods):
         )
 
     def fill_(self, value: Tensor | Number) -> Self:
-        value = arguments.as_handle(value, self)
         return self.copy_(value)
 
     def zero_(self) -> Self:

@@ -14,6 +14,7 @@ from ._tensor import Tensor
 from .functions import (  # noqa: F401  (importing them declares their ops)
     bins,
     calculus,
+    complexes,
     composed,
     conversions,
     copies,

@@ -15,6 +15,7 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 
+from .functions.complexes import view_as_complex
 from .functions.creation import from_numpy
 from .functions.elementwise import isclose
 from .functions.limits import finfo, iinfo
@@ -30,6 +31,8 @@ _TOLERANCES = {
     dtypes.bfloat16: (1.6e-2, 1e-5),
     dtypes.float32: (1.3e-6, 1e-5),
     dtypes.float64: (1e-7, 1e-7),
+    dtypes.complex64: (1.3e-6, 1e-5),
+    dtypes.complex128: (1e-7, 1e-7),
 }
 _FLOAT8 = (dtypes.float8_e4m3fn, dtypes.float8_e5m2)
 _NUMBERS = (int, float, complex, np.number)
@@ -186,7 +189,7 @@ def _of_tensors(a: Any, b: Any, options: _Options) -> str | None:
         a, b = a.float(), b.float()
         near = isclose(a, b, 0.0, 0.0, options.equal_nan)
     else:
-        if not a.dtype.is_floating_point:
+        if not a.dtype.is_differentiable:
             a, b = a.long(), b.long()
         near = isclose(a, b, rtol, atol, options.equal_nan)
     if bool(near.all()):
@@ -237,6 +240,13 @@ def make_tensor(
         )
     if len(shape) == 1 and isinstance(shape[0], Sequence) and not isinstance(shape[0], str):
         shape = tuple(shape[0])
+    if dtype.is_complex:
+        options = {"device": device, "low": low, "high": high, "exclude_zero": exclude_zero}
+        parts = make_tensor(*shape, 2, dtype=dtype.to_real(), **options)
+        out = view_as_complex(parts)
+        if noncontiguous and out.numel() > 1:
+            out = out.repeat_interleave(2, dim=-1)[..., ::2]
+        return out.requires_grad_() if requires_grad else out
     is_float = dtype.is_floating_point
     if requires_grad and not is_float:
         raise ValueError(

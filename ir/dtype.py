@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-BOOL, UNSIGNED, SIGNED, FLOAT = range(4)  # categories, in the order of promotion
+BOOL, UNSIGNED, SIGNED, FLOAT, COMPLEX = range(5)  # categories, in the order of promotion
 _MLIR_PREFIX = {BOOL: "i", UNSIGNED: "ui", SIGNED: "i", FLOAT: "f"}
 
 
@@ -31,11 +31,24 @@ class DType:
 
     @property
     def is_complex(self) -> bool:
-        return False
+        return self.category == COMPLEX
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether gradients flow through values of this dtype."""
+        return self.category >= FLOAT
 
     @property
     def is_signed(self) -> bool:
         return self.category >= SIGNED
+
+    def to_complex(self) -> DType:
+        """The complex dtype whose parts hold values of this dtype."""
+        return self if self.category == COMPLEX else complex_of(self)
+
+    def to_real(self) -> DType:
+        """The dtype of the real and imaginary parts; a real dtype itself."""
+        return real_of(self)
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -58,6 +71,8 @@ float8_e4m3fn = DType("float8_e4m3fn", "f8e4m3", FLOAT, ml_dtypes.float8_e4m3fn,
 float8_e5m2 = DType("float8_e5m2", "f8e5m2", FLOAT, ml_dtypes.float8_e5m2, mlir="f8E5M2")
 float32 = DType("float32", "f32", FLOAT, np.float32)
 float64 = DType("float64", "f64", FLOAT, np.float64)
+complex64 = DType("complex64", "c64", COMPLEX, np.complex64, mlir="complex<f32>")
+complex128 = DType("complex128", "c128", COMPLEX, np.complex128, mlir="complex<f64>")
 
 FLOAT8 = (float8_e4m3fn, float8_e5m2)
 """Types that are held, moved, converted and multiplied as matrices; others take a wider one."""
@@ -67,7 +82,7 @@ NARROW = (*HALVES, *FLOAT8)
 """Floats that exist in memory only; arithmetic with them runs in float32."""
 ALL = (
     bool_, uint8, uint32, uint64, int8, int16, int32, int64,
-    *FLOAT8, float16, bfloat16, float32, float64,
+    *FLOAT8, float16, bfloat16, float32, float64, complex64, complex128,
 )  # fmt: skip
 _BY_NAME = {d.name: d for d in ALL} | {d.short: d for d in ALL}
 _BY_NUMPY = {d.np: d for d in ALL}
@@ -77,6 +92,16 @@ BY_MLIR = {d.mlir: d for d in ALL}
 def named(name: str) -> DType:
     """The dtype called `name`, long (`float32`) or short (`f32`)."""
     return _BY_NAME[name]
+
+
+def real_of(dtype: DType) -> DType:
+    """The dtype of the parts of a complex dtype; any other dtype itself."""
+    return float32 if dtype is complex64 else float64 if dtype is complex128 else dtype
+
+
+def complex_of(dtype: DType) -> DType:
+    """The complex dtype beside a real one: complex128 for float64, else complex64."""
+    return complex128 if dtype is float64 or dtype is complex128 else complex64
 
 
 def is_added(dtype: np.dtype[Any]) -> bool:
@@ -108,6 +133,8 @@ def promote(a: DType, b: DType) -> DType:
         high, low = a, b
     else:
         high, low = b, a
+    if high.category == COMPLEX:
+        return complex128 if low is float64 else high
     if high.category == FLOAT:
         both_half = {a, b} == {float16, bfloat16}
         return float32 if both_half else high
@@ -120,14 +147,18 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def of_scalar(value: Any, default_float: DType = float32) -> DType:
-    """The dtype PyTorch gives a Python scalar: bool, int64 or the default float."""
+    """The dtype PyTorch gives a Python scalar: bool, int64, the default float or its complex."""
     if isinstance(value, (bool, np.bool_)):
         return bool_
     if isinstance(value, (int, np.integer)):
         return int64
     if isinstance(value, (float, np.floating)):
         return default_float
-    raise TypeError(f"expected a bool, int or float, got {type(value).__name__}: {value!r}")
+    if isinstance(value, (complex, np.complexfloating)):
+        return complex_of(default_float)
+    raise TypeError(
+        f"expected a bool, int, float or complex, got {type(value).__name__}: {value!r}"
+    )
 
 
 def accumulator(dtype: DType) -> DType:

@@ -241,13 +241,13 @@ def _instruction(
         shared = _INSTRUCTIONS.get(other)
         if shared is not None:
             return shared
-    if not op.takes_float8:
+    if not (op.takes_float8 and op.takes_complex):
         op.check(operands)
     shape, dtype = op.infer(*operands, *attrs)
     if not op.is_view:
         check_storage(shape, dtype.itemsize)
     requires_grad = tracks and (
-        op.collects or (_MODE.grad and dtype.is_floating_point and op.passes_gradient)
+        op.collects or (_MODE.grad and dtype.is_differentiable and op.passes_gradient)
     )
     of = type_of(shape, dtype, device or _common_device(op, operands), requires_grad)
     return Instruction(op, attrs, of, (_MODE.grad or not tracks, device))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .dtype import FLOAT8, DType
+from .dtype import COMPLEX, FLOAT8, DType
 from .location import at_user_line
 from .node import Node, intern
 from .shape import Size
@@ -103,6 +103,9 @@ class Op:
         map has an inverse (`target` in codegen/lower/movement.py).
     collects: whether gradients are collected at its nodes, so that these always require one.
     float8: whether the op takes float8 operands. Ops that only move elements do anyway.
+    complex: whether the op takes complex operands. Its VJP is a formula that is holomorphic in all
+        complex values, or follows autodiff's convention (`ir/passes/autodiff.py`). Ops that only
+        move elements take them anyway.
     divides: whether an integer division by zero raises an error.
     convolution: whether a contraction is a convolution or a gradient of one. PyTorch has a separate
         switch that lets these round float32.
@@ -111,7 +114,7 @@ class Op:
     spares_result: whether its derivative reads its result where PyTorch's doesn't. The result may
         be overwritten before the backward pass then.
     is_view: whether a node may have more elements than any memory holds, as an `expand` may.
-    takes_float8: whether operands of float8 are allowed.
+    takes_float8, takes_complex: whether operands of these types are allowed.
     """
 
     name: str
@@ -136,16 +139,19 @@ class Op:
     bijective: bool = False
     collects: bool = False
     float8: bool = False
+    complex: bool = False
     divides: bool = False
     convolution: bool = False
     wide: bool = False
     spares_result: bool = False
     is_view: bool = field(init=False)
     takes_float8: bool = field(init=False)
+    takes_complex: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_view", self.kind in (Kind.MOVEMENT, Kind.MARKER))
         object.__setattr__(self, "takes_float8", self.float8 or self.kind in _MOVING)
+        object.__setattr__(self, "takes_complex", self.complex or self.kind in _MOVING)
         if self.name in REGISTRY:
             raise ValueError(f"two ops are called {self.name}")
         REGISTRY[self.name] = self
@@ -164,9 +170,15 @@ class Op:
         return self.kind is not Kind.MARKER or self.vjp is not None
 
     def check(self, operands: tuple[Node, ...]) -> None:
-        """NotImplementedError for operands of float8, for an op that doesn't take them."""
+        """NotImplementedError for operands of float8, or complex ones, for an op that doesn't take
+        them."""
         for operand in operands:
-            if operand.dtype in FLOAT8:
+            if operand.dtype.category == COMPLEX and not self.takes_complex:
+                raise NotImplementedError(
+                    f'"{self.name}" not implemented for {_COMPLEX_NAME[operand.dtype.name]}: '
+                    f"expected real numbers, as x.abs(), x.real or x.imag gives{at_user_line()}"
+                )
+            if operand.dtype in FLOAT8 and not self.takes_float8:
                 raise NotImplementedError(
                     f'"{self.name}" not implemented for {operand.dtype}: compute it in a wider '
                     f"dtype, as of x.float(), and convert the result{at_user_line()}"
@@ -176,6 +188,7 @@ class Op:
         return f"<op {self.name}>"
 
 
+_COMPLEX_NAME = {"complex64": "'ComplexFloat'", "complex128": "'ComplexDouble'"}
 _MOVING = (
     Kind.MOVEMENT, Kind.GATHER, Kind.SCATTER, Kind.LOOP, Kind.TRANSFER, Kind.MARKER, Kind.EXTERNAL,
 )  # fmt: skip

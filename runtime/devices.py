@@ -31,9 +31,10 @@ def _cpu() -> Device:
 
 
 def _interpret() -> Device:
+    from .cpu.numpy import NumpyDevice
     from .interpret import InterpretDevice
 
-    return InterpretDevice()
+    return InterpretDevice(others=NumpyDevice())
 
 
 def _cuda(number: int) -> Cuda:

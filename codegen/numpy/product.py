@@ -39,7 +39,10 @@ def multiply(e: Emission, first: Array, second: Array, layout: Layout) -> Array:
     stack = tuple(n if m == 1 else m for m, n in stacks)
     pair = (first, second)
     if not layout.left and not layout.right:
-        call = f"np.vecdot({first.name}, {second.name})"
+        left = first.name
+        if first.dtype.kind == "c":  # of which np.vecdot takes the conjugate
+            left = f"np.conj({left})"
+        call = f"np.vecdot({left}, {second.name})"
         return e.let(call, first.dtype, stack, pair, stem="dot_")
     shape = (*stack, first.extent[-2], second.extent[-1])
     return e.let(f"np.matmul({first.name}, {second.name})", first.dtype, shape, pair, stem="dot_")

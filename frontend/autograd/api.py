@@ -46,6 +46,11 @@ def _seed(i: int, t: Any, g: Any, create_graph: bool) -> Node:
                 "grad can be implicitly created only for scalar outputs, not for one of shape "
                 f"{list(node.shape)}; give its gradient{at_user_line()}"
             )
+        if node.dtype.is_complex:
+            raise RuntimeError(
+                "grad can be implicitly created only for real scalar outputs but got "
+                f"{node.dtype}{at_user_line()}"
+            )
         one = node.memo.get("one")
         if one is None:
             one = ops.expand(ops.constant(1, node.dtype, node.device), node.shape)

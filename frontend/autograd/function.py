@@ -118,7 +118,7 @@ def _connect(cls: type[Function], ctx: FunctionCtx, args: Sequence[Any], output:
     inputs = [a for a in args if isinstance(a, Handle)]
     differentiable = [
         isinstance(o, Handle)
-        and o.dtype.is_floating_point
+        and o.dtype.is_differentiable
         and not any(o is n for n in ctx.nondifferentiable)
         for o in outputs
     ]
@@ -205,6 +205,7 @@ def _checked(cls: type[Function], a: Any, g: Any) -> Node | None:
 
 def _output_vjp(g: Node, out: Node, token: Node, value: Node, index: int):
     _, cotangents = recording.contexts[token.attrs[0]]
+    g = ops.conj(g)  # the user's convention
     cotangents[index] = cotangents[index] + g if index in cotangents else g
     return ops.constant(1, dtypes.float32), None
 
@@ -214,7 +215,7 @@ def _call_vjp(g: Node, out: Node, *args: Any):
     run, cotangents = recording.contexts[place]
     found = dict(cotangents)
     cotangents.clear()
-    return tuple(run(found, out))
+    return tuple(None if g is None else ops.conj(g) for g in run(found, out))
 
 
 def once_differentiable(backward: F) -> F:

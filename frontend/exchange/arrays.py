@@ -44,6 +44,9 @@ def array_of(t: Any) -> np.ndarray:
     if t._chain is None:
         return device.to_numpy(buffer)
     sizes, strides, offset = shapes.layout_of(t)
+    if t._chain.retypes:
+        whole = np.ascontiguousarray(device.to_numpy(buffer)).reshape(-1)
+        return strided(whole.view(t.dtype.np)[offset:], sizes, strides)
     if not isinstance(
         buffer, np.ndarray
     ):  # copy only the part of a GPU's memory that the view spans
@@ -127,7 +130,7 @@ def export(t: Any) -> np.ndarray:
     if t._chain is None:
         return whole
     sizes, strides, offset = shapes.layout_of(t)
-    return strided(whole.reshape(-1)[offset:], sizes, strides)
+    return strided(whole.reshape(-1).view(t.dtype.np)[offset:], sizes, strides)
 
 
 def from_dlpack(source: Any) -> Any:

@@ -92,7 +92,21 @@ class _Formatter:
         return self._text(value).rjust(self.width)
 
 
-def _rows(values: np.ndarray, format: _Formatter, indent: int, summarize: bool) -> str:
+class _ComplexFormatter:
+    """Both parts by formatters of their own."""
+
+    def __init__(self, values: np.ndarray):
+        self.real, self.imag = _Formatter(values.real), _Formatter(values.imag)
+        self.width = self.real.width + self.imag.width + 1
+
+    def __call__(self, value: complex) -> str:
+        imag = self.imag(value.imag).lstrip()
+        return self.real(value.real) + ("" if imag[0] in "+-" else "+") + imag + "j"
+
+
+def _rows(
+    values: np.ndarray, format: _Formatter | _ComplexFormatter, indent: int, summarize: bool
+) -> str:
     edge = OPTIONS.edgeitems
     if values.ndim == 0:
         return format(values.item())
@@ -129,7 +143,7 @@ def text(t: Any) -> str:
     suffixes = []
     if str(t.device) != "cpu":
         suffixes.append(f"device='{t.device}'")
-    default = t.dtype in (dtypes.float32, dtypes.int64, dtypes.bool_)
+    default = t.dtype in (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
     if values.size == 0:
         if t.dim() != 1:
             suffixes.append(f"size={tuple(t.shape)}")
@@ -142,7 +156,8 @@ def text(t: Any) -> str:
         if t.dtype in dtypes.NARROW:
             values = values.astype(np.float32)
         summarize = values.size > OPTIONS.threshold
-        format = _Formatter(_summary(values) if summarize else values)
+        kind = _ComplexFormatter if t.dtype.is_complex else _Formatter
+        format = kind(_summary(values) if summarize else values)
         body = _rows(values, format, len(prefix), summarize)
     if t.requires_grad:
         suffixes.append("requires_grad=True" if t.is_leaf else f"grad_fn={t.grad_fn!r}")

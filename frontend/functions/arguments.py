@@ -33,7 +33,7 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
         return value
     if isinstance(value, (np.generic, np.ndarray)) and not value.ndim:
         value = value.item()
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, complex)):
         raise TypeError(
             f"expected a Tensor or a number, got {type(value).__name__}{at_user_line()}"
         )

@@ -59,6 +59,9 @@ def _signbit(x: Node) -> Node:
 
 def _infinite(positive: bool) -> Any:
     def build(x: Node) -> Node:
+        if x.dtype.is_complex:
+            sign = "pos" if positive else "neg"
+            raise RuntimeError(f"is{sign}inf does not support complex inputs.{at_user_line()}")
         if not x.dtype.is_floating_point:
             return ops.cast(_full(0, x), dtypes.bool_)
         bound = _full(0, x)
@@ -68,6 +71,8 @@ def _infinite(positive: bool) -> Any:
 
 
 def _isreal(x: Node) -> Node:
+    if x.dtype.is_complex:
+        return ops.eq(ops.imag(x), _full(0, ops.imag(x)))
     return ops.expand(ops.constant(True, dtypes.bool_, x.device), x.shape)
 
 
@@ -90,7 +95,9 @@ def _broadcast(a: Node, b: Node) -> tuple[int, ...]:
 
 
 def _float_power(a: Node, b: Node) -> Node:
-    return ops.pow(to(a, dtypes.float64), to(b, dtypes.float64))
+    both = a.dtype.is_complex or b.dtype.is_complex
+    dtype = dtypes.complex128 if both else dtypes.float64
+    return ops.pow(to(a, dtype), to(b, dtype))
 
 
 def _ldexp(x: Node, exponent: Node) -> Node:

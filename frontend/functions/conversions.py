@@ -38,5 +38,7 @@ for _name, _dtype in {
     "char": dtypes.int8,
     "byte": dtypes.uint8,
     "bool": dtypes.bool_,
+    "cfloat": dtypes.complex64,
+    "cdouble": dtypes.complex128,
 }.items():
     public(_name, function=False)(_to(_dtype))

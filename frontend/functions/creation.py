@@ -115,7 +115,9 @@ def _no_number(data: Any, array: np.ndarray) -> Exception:
         )
     if array.dtype.kind in "US":
         return ValueError(f"too many dimensions 'str': expected numbers{at_user_line()}")
-    strange = [each for each in array.flat if not isinstance(each, (bool, int, float, np.number))]
+    strange = [
+        each for each in array.flat if not isinstance(each, (bool, int, float, complex, np.number))
+    ]
     if not strange:
         return ValueError(f"an integer is too large for int64{at_user_line()}")
     return RuntimeError(
@@ -127,6 +129,8 @@ def _check_range(array: np.ndarray, dtype: DType) -> None:
     """RuntimeError for Python numbers that `dtype` can't hold. Unsigned dtypes wrap, as in C."""
     if array.dtype.kind == "u" and array.dtype.itemsize == 8 and dtype is dtypes.int64:
         raise ValueError(f"an integer is too large for int64{at_user_line()}")
+    if array.dtype.kind == "c" and not dtype.is_complex:
+        raise TypeError(f"must be real number, not complex{at_user_line()}")
     if dtype.np.kind not in "iu" or array.dtype.kind not in "iuf" or not array.size:
         return
     if array.dtype.kind == "i" and array.dtype.itemsize <= dtype.itemsize and dtype.is_signed:
@@ -180,7 +184,7 @@ def _dtypes_in(data: Any) -> set[DType]:
     return {dtypes.of_scalar(data, recording.default_dtype())}
 
 
-_PLAIN = {bool, int, float}
+_PLAIN = {bool, int, float, complex}
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike | None = None) -> Tensor:
@@ -259,6 +263,10 @@ def _filled(shape: Any, value: Any, dtype: DType | None, device: Any, site: Any 
     if dtype is None:
         dtype = dtypes.of_scalar(value, recording.default_dtype())
     dtype = recording.named_dtype(dtype)
+    if isinstance(value, complex) and not dtype.is_complex:
+        raise RuntimeError(
+            f"value cannot be converted to type {dtype} without overflow{at_user_line()}"
+        )
     check_storage(target, dtype.itemsize)
     where = device_module.resolve(device)
     number = (
@@ -452,6 +460,8 @@ def arange(
         ints = all(isinstance(v, int) for v in values)
         dtype = dtypes.int64 if ints else recording.default_dtype()
     dtype = recording.named_dtype(dtype)
+    if dtype.is_complex:
+        raise NotImplementedError(f'"arange" not implemented for {dtype}{at_user_line()}')
     if not dtype.is_floating_point:  # the count is that of the numbers as they are written
         start, end, step = int(start), int(end), int(step) or 1
     count = max(0, math.ceil((end - start) / step))
@@ -472,22 +482,23 @@ def _count(name: str, what: str, given: Any) -> int:
     return count
 
 
-def _number(name: str, what: str, given: Any) -> float:
+def _number(name: str, what: str, given: Any, dtype: DType | None = None) -> Any:
+    kind = complex if dtype is not None and dtype.is_complex else float
     if isinstance(given, Handle):
         if given.dim():  # type: ignore[attr-defined]
             raise RuntimeError(
                 f"{name} only supports 0-dimensional start and end tensors, but got {what} with "
                 f"{given.dim()} dimension(s).{at_user_line()}"  # type: ignore[attr-defined]
             )
-        return float(given.item())  # type: ignore[attr-defined]
-    return float(given)
+        return kind(given.item())  # type: ignore[attr-defined]
+    return kind(given)
 
 
 def _spaced(start: float, end: float, steps: int, dtype: DType) -> np.ndarray:
     """`steps` numbers evenly spaced. Those of whole numbers are spaced between whole ends, and by a
     float32, as PyTorch has it: they are about to be truncated."""
-    if dtype.is_floating_point:
-        return np.linspace(start, end, steps, dtype=np.float64)
+    if dtype.is_differentiable:
+        return np.linspace(start, end, steps, dtype=np.result_type(start, end, np.float64))
     first, last, at = int(start), int(end), np.arange(steps, dtype=np.float32)
     step = np.float32(last - first) / np.float32(max(steps - 1, 1))
     return np.where(at < max(steps // 2, 1), first + step * at, last - step * (steps - 1 - at))
@@ -509,7 +520,10 @@ def linspace(
     dtype = recording.named_dtype(_written(out, dtype))
     steps = _count("linspace", "steps", steps)
     line = _spaced(
-        _number("linspace", "start", start), _number("linspace", "end", end), steps, dtype
+        _number("linspace", "start", start, dtype),
+        _number("linspace", "end", end, dtype),
+        steps,
+        dtype,
     )
     line = line.astype(dtype.np)
     t = _upload(line, dtype, device_module.resolve(device))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import builtins
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
@@ -34,25 +34,33 @@ if TYPE_CHECKING:
 
 
 def _abs(x: Node) -> Node:
+    if x.dtype.is_complex:
+        return ops.modulus(x)
     return x if x.dtype is dtypes.bool_ else ops.abs(x)
 
 
 def _rounding(op: Any) -> Any:
     def build(x: Node) -> Node:
-        return op(x) if x.dtype.is_floating_point else x
+        return op(x) if x.dtype.is_differentiable else x
 
     return build
 
 
 def _isnan(x: Node) -> Node:
+    if x.dtype.is_complex:
+        return ops.bitwise_or(ops.isnan(ops.real(x)), ops.isnan(ops.imag(x)))
     return ops.isnan(floating(x))
 
 
 def _isinf(x: Node) -> Node:
+    if x.dtype.is_complex:
+        return ops.bitwise_or(ops.isinf(ops.real(x)), ops.isinf(ops.imag(x)))
     return ops.isinf(floating(x))
 
 
 def _isfinite(x: Node) -> Node:
+    if x.dtype.is_complex:
+        return ops.bitwise_and(ops.isfinite(ops.real(x)), ops.isfinite(ops.imag(x)))
     return ops.isfinite(floating(x))
 
 
@@ -62,6 +70,11 @@ def _square(x: Node) -> Node:
 
 
 def _sign(x: Node) -> Node:
+    if x.dtype.is_complex:
+        raise NotImplementedError(
+            "Unlike NumPy, torch.sign is not intended to support complex numbers. Please use "
+            f"torch.sgn instead.{at_user_line()}"
+        )
     return x if x.dtype is dtypes.bool_ else ops.sign(x)
 
 
@@ -69,11 +82,18 @@ def _frac(x: Node) -> Node:
     return x - ops.trunc(x)
 
 
+def _no_complex(name: str, x: Node) -> None:
+    if x.dtype.is_complex:
+        raise RuntimeError(f"{name} is not supported for complex tensors.{at_user_line()}")
+
+
 def _deg2rad(x: Node) -> Node:
+    _no_complex("deg2rad", x)
     return floating(x) * 0.017453292519943295
 
 
 def _rad2deg(x: Node) -> Node:
+    _no_complex("rad2deg", x)
     return floating(x) * 57.29577951308232
 
 
@@ -142,7 +162,7 @@ digamma = unary(
 )
 abs = unary("abs", _abs, operator="abs", aliases=("absolute",))
 neg = unary("neg", _neg, operator="neg", aliases=("negative",))
-sign = unary("sign", _sign, in_place_function=False, aliases=("sgn",))
+sign = unary("sign", _sign, in_place_function=False)
 floor = unary("floor", _rounding(ops.floor))
 ceil = unary("ceil", _rounding(ops.ceil))
 trunc = unary("trunc", _rounding(ops.trunc), aliases=("fix",))
@@ -181,14 +201,15 @@ def _sub(a: Node, b: Node) -> Node:
 
 
 def _pow(a: Node, b: Node) -> Node:
-    whole = not (a.dtype.is_floating_point or b.dtype.is_floating_point)
+    whole = not (a.dtype.is_differentiable or b.dtype.is_differentiable)
     if whole and b.op.kind is Kind.CONSTANT and ops.constant_value(b) < 0:
         raise RuntimeError(f"Integers to negative integer powers are not allowed.{at_user_line()}")
     a, b = promoted(a, b)
     if a.dtype is dtypes.bool_ and b.op.kind is Kind.CONSTANT:
         return ops.bitwise_or(a, ops.logical_not(b))
-    if a.dtype.is_floating_point and b.op.kind is Kind.CONSTANT:
-        exponent = float(ops.constant_value(b))
+    if a.dtype.is_differentiable and b.op.kind is Kind.CONSTANT:
+        number = ops.constant_value(b)
+        exponent = number.item() if a.dtype.is_complex else float(number)
         if exponent == 1:
             return a
         if exponent == 2:
@@ -222,16 +243,7 @@ def _fmin(a: Node, b: Node) -> Node:
 
 
 def _hypot(a: Node, b: Node) -> Node:
-    a, b = promoted(a, b)
-    a, b = ops.abs(a), ops.abs(b)
-    high, low = ops.maximum(a, b), ops.minimum(a, b)
-    one = ops.full_like(high, 1)
-    plain = ops.bitwise_and(high > 0, ops.isfinite(high))
-    ratio = ops.where(plain, low, ops.full_like(high, 0)) / ops.where(plain, high, one)
-    length = high * ops.sqrt(ratio * ratio + 1)
-    # An infinite side is infinitely long, whatever the other.
-    infinite = ops.bitwise_or(ops.isinf(a), ops.isinf(b))
-    return ops.where(infinite, ops.full_like(high, math.inf), length)
+    return ops.hypot(*promoted(a, b))
 
 
 def _of_power(args: Any) -> str:
@@ -292,7 +304,9 @@ def add(
 
 
 def _are_floats(*given: Any) -> bool:
-    return all(isinstance(t, Handle) and t.dtype.is_floating_point for t in given)
+    return all(isinstance(t, Handle) and t.dtype.is_floating_point for t in given) or all(
+        isinstance(t, Handle) and t.dtype.is_complex for t in given
+    )
 
 
 @builder("add")
@@ -308,9 +322,18 @@ def _sub_scaled(a: Node, b: Node, alpha: Node) -> Node:
 def _scaled(input: Any, other: Any, alpha: Any) -> Any:
     """alpha * other, in the category of the two."""
     whole = [
-        t.dtype.category != dtypes.FLOAT if isinstance(t, Handle) else not isinstance(t, float)
+        not t.dtype.is_differentiable
+        if isinstance(t, Handle)
+        else not isinstance(t, (float, builtins.complex))
         for t in (input, other)
     ]
+    if isinstance(alpha, builtins.complex) and not any(
+        t.dtype.is_complex for t in (input, other) if isinstance(t, Handle)
+    ):
+        raise RuntimeError(
+            "For non-complex input tensors, argument alpha must not be a complex number."
+            f"{at_user_line()}"
+        )
     if isinstance(alpha, float) and whole == [True, True]:
         raise RuntimeError(
             "For integral input tensors, argument alpha must not be a floating point number."
@@ -370,7 +393,7 @@ def div(
 @builder("div")
 def _div_trunc(a: Node, b: Node) -> Node:
     a, b = promoted(a, b)
-    if a.dtype.is_floating_point:
+    if a.dtype.is_differentiable:
         return ops.trunc(a / b)
     quotient = ops.floor_divide(a, b)
     # floor and trunc differ by one where the signs differ and a rest is left.
@@ -461,7 +484,7 @@ def _addcmul(x: Node, a: Node, b: Node, value: Node) -> Node:
 def _plus_scaled(op: Any, x: Node, a: Node, b: Node, value: Node) -> Node:
     x, a, b, value = beside(x, a, b, value)
     term = op(a, b)
-    return _add(x, _mul(term, to(value, term.dtype) if term.dtype.is_floating_point else value))
+    return _add(x, _mul(term, to(value, term.dtype) if term.dtype.is_differentiable else value))
 
 
 @public("addcdiv", in_place=True)
@@ -469,7 +492,7 @@ def addcdiv(
     input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1, out: Tensor | None = None
 ) -> Tensor:
     """input + value * tensor1 / tensor2."""
-    if not (tensor1.dtype.is_floating_point or tensor2.dtype.is_floating_point):
+    if not (tensor1.dtype.is_differentiable or tensor2.dtype.is_differentiable):
         raise RuntimeError(
             "Integer division with addcdiv is no longer supported; convert the tensors to floats"
             f"{at_user_line()}"
@@ -492,6 +515,9 @@ def nan_to_num(
     out: Tensor | None = None,
 ) -> Tensor:
     """NaN and infinities replaced by finite numbers (by default 0 and the largest finite ones)."""
+    if input.dtype.is_complex:
+        parts = (nan_to_num(part, nan, posinf, neginf) for part in (input.real, input.imag))
+        return record(ops.complex, *parts)
     if not input.dtype.is_floating_point:
         return into(out, input.clone())
     import ml_dtypes
@@ -530,11 +556,11 @@ def _isclose(a: Node, b: Node, rtol: float, atol: float, equal_nan: bool) -> Nod
     if a.dtype is not b.dtype:
         raise RuntimeError(f"{a.dtype} did not match {b.dtype}{at_user_line()}")
     equal = ops.eq(a, b)
-    if equal_nan and a.dtype.is_floating_point:
-        equal = ops.bitwise_or(equal, ops.bitwise_and(ops.isnan(a), ops.isnan(b)))
+    if equal_nan and a.dtype.is_differentiable:
+        equal = ops.bitwise_or(equal, ops.bitwise_and(_isnan(a), _isnan(b)))
     if rtol == atol == 0:
         return equal
     a, b = floating(a), floating(b)
-    error = ops.abs(a - b)
-    near = ops.bitwise_and(error <= ops.abs(b) * rtol + atol, ops.isfinite(error))
+    error = _abs(a - b)
+    near = ops.bitwise_and(error <= _abs(b) * rtol + atol, ops.isfinite(error))
     return ops.bitwise_or(equal, near)

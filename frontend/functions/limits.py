@@ -18,7 +18,7 @@ class finfo:
     min, tiny (also called smallest_normal), resolution, and dtype, its name."""
 
     def __init__(self, type: DType | None = None):
-        dtype = recording.named_dtype(type)
+        dtype = recording.named_dtype(type).to_real()  # of the parts of a complex one
         if not dtype.is_floating_point:
             raise TypeError(
                 "torch.finfo() requires a floating point input type, got "
@@ -41,7 +41,7 @@ class iinfo:
 
     def __init__(self, type: DType):
         type = recording.named_dtype(type)
-        if type.is_floating_point or type.category == BOOL:
+        if type.is_differentiable or type.category == BOOL:
             raise TypeError(
                 f"torch.iinfo() requires an integer input type, got {type}{at_user_line()}"
             )

@@ -172,7 +172,7 @@ _addbmm = _with_addend("addbmm", ops.addbmm)
 
 
 def _added(build: Callable[..., Node], c: Any, a: Any, b: Any, beta: Any, alpha: Any) -> Any:
-    if not c.dtype.is_floating_point:  # PyTorch truncates the factors of whole numbers
+    if not c.dtype.is_differentiable:  # PyTorch truncates the factors of whole numbers
         beta, alpha = (bool(f) if c.dtype is bool_ else int(f) for f in (beta, alpha))
     factors = (f if f in (0, 1) else as_handle(f, c, wide=True) for f in (beta, alpha))
     return record(build, c, a, b, *factors)
@@ -234,7 +234,7 @@ def _einsum(*args: Any) -> Node:
         later = set(output).union(*inputs[i:])
         current, term = _contract(current, term, other, letters, later)
     gone = [i for i, c in enumerate(term) if c not in output]
-    if gone and not current.dtype.is_floating_point:
+    if gone and not current.dtype.is_differentiable:
         current = ops.cast(current, int64)
     current = ops.squeeze(ops.sum(current, gone), gone) if gone else current
     term = "".join(c for c in term if c in output)
@@ -491,7 +491,8 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
 
 @public("vdot")
 def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    return into(out, dot(input, other))
+    """The inner product of two vectors, of which the first is conjugated."""
+    return into(out, dot(input.conj(), other))
 
 
 @public("addr", _addr, in_place=True, casts={"cuda": LOWER_BEFORE})

@@ -27,6 +27,8 @@ def result_dtype(*nodes: Node) -> DType:
         out = sized or flat
         assert out is not None, "at least one operand"
         return out
+    if flat.is_complex and sized.is_floating_point:
+        return sized.to_complex()
     same = _rank(flat) <= _rank(sized)
     return sized if same else dtypes.promote(sized, flat)
 
@@ -73,7 +75,7 @@ def to(node: Node, dtype: DType) -> Node:
 
 def floating(node: Node) -> Node:
     """`node`; integers and bools are cast to the default dtype."""
-    return node if node.dtype.is_floating_point else ops.cast(node, recording.default_dtype())
+    return node if node.dtype.is_differentiable else ops.cast(node, recording.default_dtype())
 
 
 def promoting(op: Callable[..., Node]) -> Callable[..., Node]:
@@ -92,7 +94,7 @@ def promoting_float(op: Callable[..., Node]) -> Callable[..., Node]:
     def build(a: Node, b: Node) -> Node:
         a, b = beside(a, b)
         dtype = result_dtype(a, b)
-        if not dtype.is_floating_point:
+        if not dtype.is_differentiable:
             dtype = recording.default_dtype()
         return op(to(a, dtype), to(b, dtype))
 

@@ -52,7 +52,7 @@ def _numpys(named: dict[str, Any], dim: Any, keepdim: Any) -> tuple[Any, Any]:
 
 
 def _need_float(name: str, x: Node) -> None:
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_differentiable:
         raise RuntimeError(
             f"{name}: expected a floating point tensor, got {x.dtype}{at_user_line()}"
         )
@@ -65,7 +65,7 @@ def _by_dim(name: str) -> Callable[[Sequence[Any]], str]:
 
 def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     if dtype is None:
-        dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
+        dtype = x.dtype if x.dtype.is_differentiable else dtypes.int64
     axes = _axes(x, dim)
     return _finish(ops.sum(to(x, dtype), axes), axes, keepdim)
 
@@ -88,7 +88,7 @@ def sum(
 
 def _prod(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     if dtype is None:
-        dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
+        dtype = x.dtype if x.dtype.is_differentiable else dtypes.int64
     axes = _axes(x, dim)
     return _finish(ops.prod(to(x, dtype), axes), axes, keepdim)
 
@@ -112,7 +112,7 @@ def prod(
 def _mean(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     if dtype is not None:
         x = to(x, dtype)
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_differentiable:
         raise RuntimeError(
             "mean(): could not infer output dtype. Input dtype must be either a floating point or "
             f"complex dtype. Got: {x.dtype}{at_user_line()}"
@@ -141,6 +141,10 @@ def _var(x: Node, dim: Dim, correction: float, keepdim: bool, root: bool) -> Nod
     _need_float("std and var", x)
     axes = _axes(x, dim)
     left = math.prod(x.shape[a] for a in axes) - correction
+    if x.dtype.is_complex:  # of both parts together
+        total = _var(ops.real(x), dim, correction, keepdim, False)
+        total = total + _var(ops.imag(x), dim, correction, keepdim, False)
+        return ops.sqrt(total) if root else total
     take = ops.deviation if root else ops.variance
     return _finish(take(x, tuple(axes), left if left > 0 else 0.0), axes, keepdim)
 
@@ -471,6 +475,11 @@ def all(
 def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
     x = floating(x)
     axes = _axes(x, dim)
+    if x.dtype.is_complex:  # of a shift by the largest real part
+        top = ops.detach(ops.max(ops.real(x), axes))
+        top = to(ops.where(ops.isfinite(top), top, ops.full_like(top, 0)), x.dtype)
+        total = ops.log(ops.sum(ops.exp(x - top), axes)) + top
+        return _finish(total, axes, keepdim)
     return _finish(ops.logsumexp(x, axes), axes, keepdim)
 
 
@@ -487,6 +496,12 @@ def logsumexp(
 def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
     _need_float("norm", x)
     axes = _axes(x, dim)
+    if x.dtype.is_complex:
+        if p == 2:  # without a root in between
+            a, b = ops.real(x), ops.imag(x)
+            total = _finish(ops.sum(a * a + b * b, axes), axes, keepdim)
+            return _root(total)
+        x = ops.modulus(x)
     if p == math.inf:
         result = ops.max(ops.abs(x), axes)
     elif p == -math.inf:
@@ -496,16 +511,18 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
     elif p == 1:
         result = ops.sum(ops.abs(x), axes)
     elif p == 2:
-        total = ops.sum(x * x, axes)
-        # The root has no derivative at 0; PyTorch takes 0 there.
-        zero = ops.eq(total, ops.constant(0, x.dtype))
-        one = ops.expand(ops.constant(1, x.dtype), total.shape)
-        root = ops.sqrt(ops.where(zero, one, total))
-        result = ops.where(zero, ops.expand(ops.constant(0, x.dtype), total.shape), root)
+        result = _root(ops.sum(x * x, axes))
     else:
         power = ops.constant(p, x.dtype)
         result = ops.pow(ops.sum(ops.pow(ops.abs(x), power), axes), ops.constant(1 / p, x.dtype))
     return _finish(result, axes, keepdim)
+
+
+def _root(total: Node) -> Node:
+    """The square root, which has no derivative at 0; PyTorch takes 0 there."""
+    zero = ops.eq(total, ops.constant(0, total.dtype))
+    root = ops.sqrt(ops.where(zero, ops.full_like(total, 1), total))
+    return ops.where(zero, ops.full_like(total, 0), root)
 
 
 builder("norm", casts=ON_A_GPU, gradient="LinalgVectorNormBackward0")(_norm)
@@ -541,6 +558,8 @@ def nansum(
     out: Tensor | None = None,
 ) -> Tensor:
     """Sum over `dim` that takes NaN for zero."""
+    if input.dtype.is_complex:
+        raise RuntimeError(f"nansum on CPU does not support complex inputs{at_user_line()}")
     return into(out, sum(input.masked_fill(input.isnan(), 0), dim, keepdim, dtype=dtype))
 
 
@@ -588,7 +607,7 @@ def cov(
             f"{input.dim()} dimensions{at_user_line()}"
         )
     x: Any = input.reshape(1, -1) if input.dim() < 2 else input
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_differentiable:
         x = x * 1.0
     weight: Any = None
     for name, given, floats in (("fweights", fweights, False), ("aweights", aweights, True)):
@@ -609,7 +628,7 @@ def cov(
         # By reliability weights the correction counts in proportion to their squares.
         taken = (weight * aweights).sum() / total if aweights is not None else 1
         freedom = (total - correction * taken).clamp(min=0)
-    return (weighted @ centered.t() / freedom).squeeze()
+    return (weighted @ centered.mH / freedom).squeeze()
 
 
 def _check_weights(name: str, weights: Any, count: int, floats: bool) -> None:
@@ -645,4 +664,7 @@ def corrcoef(input: Tensor) -> Tensor:
     if c.dim() == 0:
         return c / c
     spread = c.diagonal().sqrt()
-    return (c / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)
+    c = c / spread.unsqueeze(1) / spread.unsqueeze(0)
+    if c.is_complex():
+        return record(ops.complex, c.real.clamp(-1, 1), c.imag.clamp(-1, 1))
+    return c.clamp(-1, 1)

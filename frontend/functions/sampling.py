@@ -22,6 +22,7 @@ from ..recording import Handle, record
 from ..recording.builders import builder
 from .arguments import into, sizes
 from .call import public
+from .complexes import view_as_real
 from .creation import finished
 from .generator import (
     Generator,
@@ -68,9 +69,26 @@ __all__ = [
 
 def _float_dtype(name: str, dtype: DType | None) -> DType:
     dtype = recording.named_dtype(dtype)
-    if not dtype.is_floating_point:
+    if not dtype.is_differentiable:
         raise RuntimeError(f'"{name}" not implemented for {dtype}{at_user_line()}')
     return dtype
+
+
+def _standard_uniform(seed: Node, offset: Node, shape: tuple[int, ...], dtype: DType) -> Node:
+    """Both parts of complex numbers are uniform in [0, 1)."""
+    if dtype.is_complex:
+        return ops.view_as_complex(ops.uniform(seed, offset, (*shape, 2), dtype.to_real()))
+    return ops.uniform(seed, offset, shape, dtype)
+
+
+def _standard_normal(
+    seed: Node, first: Node, second: Node, shape: tuple[int, ...], dtype: DType
+) -> Node:
+    """The parts of complex numbers have variance 1/2 each."""
+    if dtype.is_complex:
+        parts = ops.normal(seed, first, second, (*shape, 2), dtype.to_real())
+        return ops.view_as_complex(parts * math.sqrt(0.5))
+    return ops.normal(seed, first, second, shape, dtype)
 
 
 def _size(name: str, size: tuple[Any, ...], option: Any) -> tuple[int, ...]:
@@ -102,7 +120,9 @@ def rand(
     return into(
         out,
         finished(
-            record(ops.uniform, *draw(generator, where), shape, dtype), requires_grad, pin_memory
+            record(_standard_uniform, *draw(generator, where), shape, dtype),
+            requires_grad,
+            pin_memory,
         ),
     )
 
@@ -125,7 +145,7 @@ def randn(
     return into(
         out,
         finished(
-            record(ops.normal, *two_draws(generator, where), shape, dtype),
+            record(_standard_normal, *two_draws(generator, where), shape, dtype),
             requires_grad,
             pin_memory,
         ),
@@ -417,6 +437,9 @@ def uniform_(
 ) -> Tensor:
     """Fill with uniform numbers in [from, to)."""
     low, high = float(named.get("from", from_)), float(named.get("to", to_))
+    if self.dtype.is_complex:  # both parts
+        uniform_(view_as_real(self), low, high, generator=generator)
+        return self
     _require_float("uniform_", self)
     if low > high:
         raise RuntimeError(
@@ -430,7 +453,10 @@ def uniform_(
 def normal_(
     self: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None
 ) -> Tensor:
-    """Fill with normal numbers."""
+    """Fill with normal numbers. The parts of complex ones have half of the variance each."""
+    if self.dtype.is_complex:
+        normal_(view_as_real(self), mean, std * math.sqrt(0.5), generator=generator)
+        return self
     _require_float("normal_", self)
     if std < 0:
         raise RuntimeError(f"normal expects std >= 0.0, but found std {std}{at_user_line()}")

@@ -95,7 +95,7 @@ def view_(
     if len(args) == 1 and isinstance(args[0], DType):
         dtype = args[0]
     if dtype is not None:
-        return record(_bitcast, input, named_dtype(dtype))
+        return _retyped(input, named_dtype(dtype))
     target = infer_reshape(input.shape, sizes(args, size))
     if not _viewable(input, target):
         raise RuntimeError(
@@ -104,6 +104,27 @@ def view_(
             f"instead{at_user_line()}"
         )
     return view(input, views.VIEW, tuple(target))
+
+
+def _retyped(input: Tensor, dtype: DType) -> Any:
+    """The bits of `input` as another dtype: complex numbers as their parts, and the reverse."""
+    own = input.dtype
+    if own.is_complex and dtype is own.to_real():
+        return flatten(view(input, views.VIEW_AS_REAL), -2, -1)
+    if dtype.is_complex and own is dtype.to_real():
+        if not input.dim() or input.shape[-1] % 2:
+            raise RuntimeError(
+                f"self.size(-1) must be divisible by 2 to view {own} as {dtype} (different "
+                f"element sizes), but got {input.shape[-1] if input.dim() else 1}{at_user_line()}"
+            )
+        pairs = view_(input, *input.shape[:-1], input.shape[-1] // 2, 2)
+        if views.VIEW_AS_COMPLEX.layout(layout_of(pairs)) is None:
+            raise RuntimeError(
+                f"self.stride(-1) must be 1 to view {own} as {dtype} (different element sizes), "
+                f"and other strides and the storage_offset even{at_user_line()}"
+            )
+        return view(pairs, views.VIEW_AS_COMPLEX)
+    return input if dtype is own else record(_bitcast, input, dtype)
 
 
 def alias(input: Tensor) -> Any:
@@ -385,14 +406,21 @@ def clone(input: Tensor, *, memory_format: str | None = None) -> Tensor:
     return record(_identity, input)
 
 
+@builder("conj", gradient="ConjBackward0")
+def _conjugate(x: Node) -> Node:
+    return ops.conj(x)
+
+
 @builder("clone")
 def _identity(x: Node) -> Node:
     return x
 
 
-def _swapped(name: str) -> Callable[[Tensor], Tensor]:
+def _swapped(name: str, conjugates: bool = True) -> Callable[[Tensor], Tensor]:
     def swap(input: Tensor) -> Tensor:
-        """The last two dimensions swapped (numbers are real here)."""
+        """The last two dimensions swapped, of `mH` and `adjoint` with conjugate elements."""
+        if conjugates and input.dtype.is_complex:
+            input = record(_conjugate, input)
         if not input.dim():
             return input
         if input.dim() == 1:
@@ -406,11 +434,11 @@ def _swapped(name: str) -> Callable[[Tensor], Tensor]:
 
 
 adjoint = public("adjoint")(_swapped("adjoint()"))
-mT, mH = _swapped("mT"), _swapped("mH")
+mT, mH = _swapped("mT", conjugates=False), _swapped("mH")
 
 
 def H(input: Tensor) -> Tensor:
-    """The transpose of a matrix (numbers are real here)."""
+    """The transpose of a matrix, with conjugate elements."""
     if input.dim() not in (0, 2):
         raise RuntimeError(
             f"tensor.H is only supported on matrices (2-D tensors). Got {input.dim()}-D "
@@ -445,6 +473,6 @@ def _sum_to(x: Node, shape: tuple[int, ...]) -> Node:
         raise RuntimeError(
             f"size {{{list(shape)}}} is not expandable to size {{{list(x.shape)}}}.{at_user_line()}"
         )
-    if (x.shape != shape or not shape) and not x.dtype.is_floating_point:
+    if (x.shape != shape or not shape) and not x.dtype.is_differentiable:
         x = ops.cast(x, int64)
     return ops.sum_to(x, shape)

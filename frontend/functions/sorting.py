@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def _cumsum(x: Node, dim: int, dtype: DType | None) -> Node:
     if dtype is None:
-        dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
+        dtype = x.dtype if x.dtype.is_differentiable else dtypes.int64
     return ops.cumsum(to(x, dtype), normalize_axis(dim, x.rank))
 
 
@@ -46,7 +46,7 @@ def cumsum(
 
 def _cumprod(x: Node, dim: int, dtype: DType | None) -> Node:
     if dtype is None:
-        dtype = x.dtype if x.dtype.is_floating_point else dtypes.int64
+        dtype = x.dtype if x.dtype.is_differentiable else dtypes.int64
     return ops.cumprod(to(x, dtype), normalize_axis(dim, x.rank))
 
 

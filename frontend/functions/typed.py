@@ -36,6 +36,8 @@ _WORDS = {
     dtypes.uint32: "UInt32",
     dtypes.uint64: "UInt64",
     dtypes.bool_: "Bool",
+    dtypes.complex64: "ComplexFloat",
+    dtypes.complex128: "ComplexDouble",
 }
 
 

@@ -127,7 +127,7 @@ def norm(
 
 
 def _check(x: Any, dtype: Any, name: str) -> None:
-    if not x.dtype.is_floating_point:
+    if not x.dtype.is_differentiable:
         raise RuntimeError(
             f"linalg.{name}: Expected a floating point or complex tensor as input. Got {x.dtype}"
             f"{at_user_line()}"

@@ -382,14 +382,14 @@ class Module(State):
                     f"to() received an invalid argument of type {type(arg).__name__}"
                     f"{at_user_line()}"
                 )
-        if dtype is not None and not dtype.is_floating_point:
+        if dtype is not None and not dtype.is_differentiable:
             raise TypeError(
                 "nn.Module.to only accepts floating point or complex dtypes, but got desired "
                 f"dtype={dtype}{at_user_line()}"
             )
 
         def convert(t: Any) -> Any:
-            return t.to(device=device, dtype=dtype if t.is_floating_point() else None)
+            return t.to(device=device, dtype=dtype if t.dtype.is_differentiable else None)
 
         return self._apply(convert)
 

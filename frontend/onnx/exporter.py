@@ -123,6 +123,11 @@ class Exporter:
 
     def _form(self, t: Traced) -> str:
         op = t.op
+        if t.dtype.is_complex or any(o.dtype.is_complex for o in t.operands):
+            raise UnsupportedOperatorError(
+                f"export: {t} computes complex numbers, for which ONNX has next to no operators: "
+                "compute their parts, as of torch.view_as_real(x)"
+            )
         if self._is_folded(t):
             return self.constant(self._fold(t.nodes[0]))
         if op.kind is Kind.LEAF:

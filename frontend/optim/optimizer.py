@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from tilewright.ir import dtype as dtypes
+from tilewright.ir import ops
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
@@ -184,7 +185,7 @@ class Optimizer(Hooked):
         keys = []
         for p, s in zip(params, states):
             _, dtype, device = p._aval or p._meta()  # a tensor made in this epoch has no _aval
-            keys.append((s.get("step"), dtype is dtypes.float64, device))
+            keys.append((s.get("step"), dtype.to_real() is dtypes.float64, device))
         if keys.count(keys[0]) == len(keys):
             return [(params, states)]
         found: dict[Any, tuple[list[Any], list[dict[str, Any]]]] = {}
@@ -304,7 +305,7 @@ def _unpacked(name: str, value: Any, p: Any) -> Any:
         return int(value.item() if isinstance(value, Tensor) else value)
     if not isinstance(value, Tensor):
         return value
-    dtype = p.dtype if value.is_floating_point() and p.is_floating_point() else value.dtype
+    dtype = p.dtype if value.dtype.is_differentiable and p.dtype.is_differentiable else value.dtype
     moved = value.detach().to(device=p.device, dtype=dtype)
     return moved.clone() if moved._storage is not None else moved
 
@@ -312,7 +313,7 @@ def _unpacked(name: str, value: Any, p: Any) -> Any:
 # ---- what the optimizers share ---------------------------------------------------------------
 
 
-def zeros_for(p: Tensor, value: float = 0.0) -> Tensor:
+def zeros_for(p: Tensor, value: complex = 0.0) -> Tensor:
     """A tensor of `value` like `p`, in memory of its own.
 
     Not a recorded constant, which would give the first step a graph of its own.
@@ -328,7 +329,7 @@ def zeros_for(p: Tensor, value: float = 0.0) -> Tensor:
 
 def wide(p: Tensor) -> DType:
     """The dtype in which `p` is updated."""
-    return dtypes.float64 if p.dtype is dtypes.float64 else dtypes.float32
+    return dtypes.float64 if p.dtype.to_real() is dtypes.float64 else dtypes.float32
 
 
 def number(value: float | Tensor) -> float:
@@ -364,14 +365,21 @@ def stepped(
 
     columns: lists of tensors of one kind each (parameters, gradients, states).
     build(attrs, count, *numbers, *tensors) returns new values for the first `written` columns,
-    column by column.
+    column by column. It sees complex tensors as their parts, in a last dimension of size 2.
     """
     tensors = [t for column in columns for t in column]
     nodes = recording.resolve_all(tensors)
     key = (build, attrs, *numbers, *nodes)
     made = recording.lookup(key)
     if made is None:
-        made = recording.remember(key, build(attrs, len(columns[0]), *numbers, *nodes))
+        parts = [ops.view_as_real(n) if n.dtype.is_complex else n for n in nodes]
+        values = build(attrs, len(columns[0]), *numbers, *parts)
+        whole = zip(values, nodes, strict=False)
+        made = tuple(
+            recording.revalued(n, ops.view_as_complex(v)) if n.dtype.is_complex else v
+            for v, n in whole
+        )
+        made = recording.remember(key, made)
     recording.assign_all(tensors[: written * len(columns[0])], made)
 
 

@@ -49,7 +49,7 @@ class Rprop(Optimizer):
         state = self.state[p]
         state["step"] = 0
         state["prev"] = zeros_for(p)
-        state["step_size"] = zeros_for(p, float(number(group["lr"])))
+        state["step_size"] = zeros_for(p, _both(p, float(number(group["lr"]))))
         return state
 
     def _update(
@@ -62,6 +62,11 @@ class Rprop(Optimizer):
         scalars(params[0], states, lambda _: ())  # counts
         columns = (params, [s["prev"] for s in states], [s["step_size"] for s in states])
         stepped(_rprop, attrs, (), *columns, [p._grad for p in params], written=3)
+
+
+def _both(p: Tensor, value: float) -> complex:
+    """`value`, of a complex parameter for both parts."""
+    return complex(value, value) if p.dtype.is_complex else value
 
 
 def _rprop(attrs: Any, count: int, *nodes: Node) -> tuple[Node, ...]:

@@ -326,6 +326,8 @@ def remember(key: Any, result: Any) -> Any:
 
 def is_exact(value: Any) -> bool:
     """Whether equality identifies a number. It doesn't for zeros, as 0.0 == -0.0, and for NaN."""
+    if isinstance(value, complex):
+        return is_exact(value.real) and is_exact(value.imag)
     return not isinstance(value, float) or (value != 0 and value == value)
 
 
@@ -337,7 +339,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
         if value.ndim:
             return NotImplemented
         value = value.item()
-    if not isinstance(value, (bool, int, float)):
+    if not isinstance(value, (bool, int, float, complex)):
         return NotImplemented
     kind = type(value)
     node = resolve(t)
@@ -350,7 +352,7 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
         (node,) = clock.casts(build, [node])
     dtype = scalar_dtype(node.dtype, value)
     known = facts(build)
-    if not dtype.is_floating_point and known is not None and known.floats:
+    if not dtype.is_differentiable and known is not None and known.floats:
         dtype = _default_dtype
     wide = dtype
     if dtype in HALVES and known is not None and known.widens:
@@ -385,6 +387,10 @@ def scalar_dtype(
 ) -> dtypes.DType:
     """The dtype of a Python number beside a tensor of `dtype`. A number can only raise the
     category."""
+    if value.__class__ is complex and not dtype.is_complex:
+        if dtype.is_floating_point:
+            return dtype.to_complex()
+        return (default or default_dtype()).to_complex()
     own = dtypes.of_scalar(value, default or default_dtype())
     return (
         dtype
@@ -401,7 +407,9 @@ def default_dtype() -> dtypes.DType:
     return _default_dtype
 
 
-_PYTHON = {float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_}
+_PYTHON = {
+    complex: dtypes.complex128, float: dtypes.float64, int: dtypes.int64, bool: dtypes.bool_,
+}  # fmt: skip
 
 
 def named_dtype(dtype: Any, default: dtypes.DType | None = None) -> dtypes.DType:
@@ -552,7 +560,7 @@ def view(t: Any, kind: views.View, *attrs: Any) -> Any:
     source = t._node
     if source is None and _is_unread(t):
         chain = views.chained(t._chain or t.shape, kind, attrs)
-        if chain.layout is not None:
+        if chain.layout is not None and not chain.retypes:
             return _unread_view(t, chain)
     node = _table.get((kind, source, attrs))
     if node is None:
@@ -681,6 +689,7 @@ def _remember_chains(key: Any, source: Any, result: Any) -> None:
         r is not source
         and r._node is None
         and r._chain is not None
+        and not r._chain.retypes
         and r._storage is source._storage
         for r in results
     ):

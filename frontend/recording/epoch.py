@@ -227,7 +227,7 @@ def _window(t: Any, storage: Storage) -> Node | None:
     ):
         return None
     layout = t._chain.layout
-    if layout is None or not views.is_contiguous(*layout[:2]):
+    if layout is None or t._chain.retypes or not views.is_contiguous(*layout[:2]):
         return None
     shape, _, start = layout
     count = views.numel(shape)

@@ -23,6 +23,7 @@ class View:
     """One kind of view. `attrs`: of the node function; `name`: for `grad_fn`.
 
     moves: whether it only moves elements. detaches: whether it drops the history.
+    retypes: whether the view has another dtype. Its layout counts in elements of that.
     multiple: whether one call returns several views. PyTorch refuses writes to these with
         gradients.
     """
@@ -31,6 +32,7 @@ class View:
     moves = False
     multiple = False
     detaches = False
+    retypes = False
 
     def __reduce__(self) -> str:
         return self.name.upper()
@@ -278,6 +280,42 @@ class _Detach(View):
         return ops.with_value(x, value) if x.requires_grad else value
 
 
+class _Real(View):
+    """The parts of complex numbers, along a new last dimension of size 2."""
+
+    name = "view_as_real"
+    retypes = True
+
+    def node(self, x: Node) -> Node:
+        return ops.view_as_real(x)
+
+    def layout(self, source: Layout) -> Layout:
+        sizes, strides, offset = source
+        return (*sizes, 2), (*(2 * s for s in strides), 1), 2 * offset
+
+    def write(self, x: Node, value: Node) -> Node:
+        return ops.view_as_complex(value)
+
+
+class _Complex(View):
+    """The complex numbers whose parts lie along the last dimension, of size 2 and stride 1."""
+
+    name = "view_as_complex"
+    retypes = True
+
+    def node(self, x: Node) -> Node:
+        return ops.view_as_complex(x)
+
+    def layout(self, source: Layout) -> Layout | None:
+        sizes, strides, offset = source
+        if sizes[-1:] != (2,) or strides[-1] != 1 or any(s % 2 for s in (*strides[:-1], offset)):
+            return None
+        return sizes[:-1], tuple(s // 2 for s in strides[:-1]), offset // 2
+
+    def write(self, x: Node, value: Node) -> Node:
+        return ops.view_as_real(value)
+
+
 class _Alias(_Reshape):
     def layout(self, source: Layout, shape: tuple[int, ...]) -> Layout:
         return source
@@ -288,6 +326,7 @@ EXPAND, WINDOWS = _Expand(), _Windows()
 DETACH, DATA = _Detach("detach"), _Detach("data")  # autograd doesn't see writes through `.data`
 NO_GRAD = _Detach("no_grad")  # precedes a view that is taken without grad mode
 DIAGONAL, AS_STRIDED = _Diagonal(), _Strided()
+VIEW_AS_REAL, VIEW_AS_COMPLEX = _Real(), _Complex()
 # The same views under the names of PyTorch's functions.
 VIEW = _Reshape("view")
 SQUEEZE, SELECT, UNSQUEEZE = _Squeeze("squeeze"), _Slice("select"), _Unsqueeze("unsqueeze")
@@ -314,6 +353,7 @@ class Chain:
     only_detaches: whether it shows every element in the place where the base has it. detaches:
         whether a detach() is among its links, is_data: `.data`.
     is_untracked: whether it was taken without grad mode from a base with gradients.
+    retypes: whether its dtype may be another one than its base's.
     repeats: whether it may show an element twice. multiple: the last link whose call returned
         several views, or None.
     """
@@ -330,6 +370,7 @@ class Chain:
         "only_detaches",
         "parent",
         "repeats",
+        "retypes",
         "size",
         "view",
     )
@@ -361,6 +402,7 @@ class Chain:
         self.repeats = self.repeats or (source is not None and view.repeats(source, *attrs))
         self.detaches = any(v.detaches for v, _ in self.links)
         self.only_detaches = all(v.detaches for v, _ in self.links)
+        self.retypes = any(v.retypes for v, _ in self.links)
         self.is_data = any(v is DATA for v, _ in self.links)
         self.layout = None if source is None else view.layout(source, *attrs)
         self.size = None if self.layout is None else Size(self.layout[0])

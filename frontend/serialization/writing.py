@@ -100,7 +100,7 @@ class _Pickler(_BasePickler):
         whole = np.asarray(devices.get(name).to_numpy(state._buffer))
         shape = tuple(plain.shape)
         strides: tuple[int, ...]
-        if whole.flags.c_contiguous:
+        if whole.flags.c_contiguous and not (plain._chain and plain._chain.retypes):
             _, strides, offset = shapes.layout_of(plain)
             owner: Any = state
         else:  # memory that NumPy lent us

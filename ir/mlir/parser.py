@@ -330,6 +330,12 @@ class _Parser:
             return self.shaped_type()
         if _SCALAR_TYPE.fullmatch(token.text):
             return ScalarType(self.lexer.next().text)
+        if token.text == "complex":
+            self.lexer.next()
+            self.expect("<", "the type of the parts, as in complex<f32>")
+            part = self.type()
+            self.expect(">", "'>' behind the type of the parts")
+            return ScalarType(f"complex<{part}>")
         token.where.fail("a type, such as f32 or tensor<2x3xf32>", str(token))
 
     def dialect_type(self) -> Type:
@@ -399,6 +405,7 @@ class _Parser:
             token.kind in ("(", "type")
             or token.text in _SHAPED
             or _SCALAR_TYPE.fullmatch(token.text)
+            or token.text == "complex"
         ):
             return self.type()
         token.where.fail("an attribute", str(token))

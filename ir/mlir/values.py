@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import BY_MLIR, FLOAT, SIGNED, DType
+from ..dtype import BY_MLIR, COMPLEX, FLOAT, SIGNED, DType
 from .syntax import NONE, Attribute, Float, Integer, ScalarType, ShapedType, Type
 
 _UI64 = ScalarType("ui64")
@@ -81,6 +81,9 @@ def constant_attribute(bits: int, dtype: DType) -> Attribute:
     """The 0-d constant of `dtype` with these bits: `0.5 : f32`, `-3 : i32`, `true`."""
     if dtype.category == FLOAT:
         return Float(bits, scalar_type(dtype))
+    if dtype.category == COMPLEX:  # the parts, the real one in the low bits
+        part, width = scalar_type(dtype.to_real()), dtype.itemsize * 4
+        return Float(bits & ((1 << width) - 1), part), Float(bits >> width, part)
     if dtype.mlir == "i1":
         return bool(bits)
     width = dtype.itemsize * 8
@@ -92,6 +95,10 @@ def from_constant_attribute(attribute: Attribute) -> tuple[int, DType]:
     """(bits, dtype) of a number; TypeError if it is none of our dtypes."""
     if isinstance(attribute, bool):
         return int(attribute), BY_MLIR["i1"]
+    if isinstance(attribute, tuple) and [type(a) for a in attribute] == [Float, Float]:
+        real, imag = (from_constant_attribute(a) for a in attribute)
+        dtype = real[1].to_complex()
+        return real[0] | imag[0] << dtype.itemsize * 4, dtype
     if isinstance(attribute, (Integer, Float)) and attribute.type.name in BY_MLIR:
         dtype = BY_MLIR[attribute.type.name]
         if isinstance(attribute, Float):

@@ -40,8 +40,11 @@ __all__ = [
     "igammac",
     "laguerre",
     "legendre",
+    "imag",
     "lgamma",
+    "make_complex",
     "pow",
+    "real",
     "reciprocal",
     "remainder",
     "rsqrt",
@@ -86,6 +89,8 @@ def cast(x: Any, dtype: Any) -> Any:
     with np.errstate(invalid="ignore", over="ignore"):
         if dtype in _FLOAT8 and x.dtype != dtype:
             return _float8(x.astype(np.float32), dtype)
+        if x.dtype.kind == "c" and dtype.kind not in "cb":
+            x = x.real  # as PyTorch, which drops the imaginary part
         return x.astype(dtype)
 
 
@@ -101,6 +106,23 @@ def _float8(x: Any, dtype: Any) -> Any:
     return out
 
 
+def make_complex(x: Any, y: Any) -> Any:
+    """x + iy, also where a part is infinite or NaN."""
+    out = np.empty(np.broadcast_shapes(np.shape(x), np.shape(y)), np.result_type(x, 1j))
+    out.real, out.imag = x, y
+    return out
+
+
+def real(x: Any) -> Any:
+    """The real parts, in memory of their own."""
+    return np.array(np.real(x))
+
+
+def imag(x: Any) -> Any:
+    """The imaginary parts, in memory of their own."""
+    return np.array(np.imag(x))
+
+
 def bitcast(x: Any, dtype: Any) -> Any:
     return np.asarray(x).view(dtype)
 
@@ -108,6 +130,8 @@ def bitcast(x: Any, dtype: Any) -> Any:
 def pow(a: Any, b: Any) -> Any:
     """a ** b; integers wrap, and negative integer exponents give 0 unless |a| is 1."""
     a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind == "c":
+        return _complex_pow(a, b)
     if a.dtype.kind not in "iu":
         return np.power(a, b)
     positive = np.power(a, np.maximum(b, 0))
@@ -115,6 +139,15 @@ def pow(a: Any, b: Any) -> Any:
         return positive
     unit = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
     return np.where(b < 0, unit, positive).astype(a.dtype)
+
+
+def _complex_pow(a: Any, b: Any) -> Any:
+    """a ** b for complex numbers: 1 for b = 0; NumPy's power has NaN where a is 0."""
+    with np.errstate(all="ignore"):
+        out = np.power(a, b)
+        return np.where(
+            (b == 0), a.dtype.type(1), np.where((a == 0) & (b.real > 0), a.dtype.type(0), out)
+        )
 
 
 def _no_zero(b: Any) -> None:

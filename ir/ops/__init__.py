@@ -83,6 +83,8 @@ from .classification import (
     cross_entropy,
     nll_loss,
 )
+from .complex import conj, conj_op, imag, real
+from .complex import make as complex
 from .contraction import (
     conv,
     conv_input_grad,
@@ -222,6 +224,7 @@ from .normalization import (
 from .orthogonal import RECORDS as polynomials
 from .orthogonal import orthogonal
 from .packed_attention import packed, packed_attention
+from .polar import angle, hypot, modulus, sgn, view_as_complex, view_as_real
 from .pooling import (
     adaptive_avg_pool,
     adaptive_max_pool,

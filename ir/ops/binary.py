@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..dtype import BOOL, FLOAT, bool_
+from ..dtype import BOOL, COMPLEX, FLOAT, bool_, real_of
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op, Part
 from ..shape import broadcast
 from .generate import constant
 from .ternary import where
-from .unary import digamma, floor, log, sign, sin, trunc, zeros_like
+from .unary import cast, digamma, floor, log, sign, sin, trunc, zeros_like
 
 
 def _same_dtype(name: str, a: Node, b: Node) -> None:
@@ -36,7 +36,7 @@ def _arithmetic(
 def _float_arithmetic(name: str, numpy: str, triton: str, vjp: Any, **more: Any) -> Op:
     def infer(a: Node, b: Node) -> Aval:
         _same_dtype(name, a, b)
-        if a.dtype.category != FLOAT:
+        if a.dtype.category < FLOAT:
             raise TypeError(
                 f"{name}: expected floating point tensors, got {a.dtype}{at_user_line()}"
             )
@@ -56,7 +56,7 @@ def _comparison(name: str, numpy: str, triton: str, **more: Any) -> Op:
 def _bitwise(name: str, numpy: str, triton: str, **more: Any) -> Op:
     def infer(a: Node, b: Node) -> Aval:
         _same_dtype(name, a, b)
-        if a.dtype.category == FLOAT:
+        if a.dtype.category >= FLOAT:
             raise NotImplementedError(
                 f"{name}: expected integer or bool tensors, got {a.dtype}{at_user_line()}"
             )
@@ -66,10 +66,22 @@ def _bitwise(name: str, numpy: str, triton: str, **more: Any) -> Op:
 
 
 add = _arithmetic(
-    "add", "{0} + {1}", "{0} + {1}", lambda g, out, a, b: (g, g), onnx="Add", commutative=True
+    "add",
+    "{0} + {1}",
+    "{0} + {1}",
+    lambda g, out, a, b: (g, g),
+    onnx="Add",
+    commutative=True,
+    complex=True,
 )
 sub = _arithmetic(
-    "sub", "{0} - {1}", "{0} - {1}", lambda g, out, a, b: (g, lambda: -g), onnx="Sub", bools=False
+    "sub",
+    "{0} - {1}",
+    "{0} - {1}",
+    lambda g, out, a, b: (g, lambda: -g),
+    onnx="Sub",
+    bools=False,
+    complex=True,
 )
 mul = _arithmetic(
     "mul",
@@ -78,6 +90,7 @@ mul = _arithmetic(
     lambda g, out, a, b: (lambda: g * b, lambda: g * a),
     onnx="Mul",
     commutative=True,
+    complex=True,
     float8=True,
 )
 div = _float_arithmetic(
@@ -86,10 +99,18 @@ div = _float_arithmetic(
     "tw_div({0}, {1})",
     lambda g, out, a, b: (lambda: g / b, lambda: -(g * out) / b),
     onnx="Div",
+    complex=True,
     domain=(0.4, 3),
     cost=4,
     spares_result=True,
 )
+
+
+def _is_no_less_than_zero(x: Node) -> Node:
+    if x.dtype.category != COMPLEX:
+        return x >= 0
+    part = cast(x, real_of(x.dtype))  # the real one
+    return bitwise_and(eq(x, cast(part, x.dtype)), part >= 0)
 
 
 def _pow_vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Part, Part]:
@@ -97,7 +118,7 @@ def _pow_vjp(g: Node, out: Node, a: Node, b: Node) -> tuple[Part, Part]:
 
     def in_exponent() -> Node:
         # x**y has slope 0 in y at x = 0 for y >= 0; the formula gives 0 * -inf there.
-        flat = bitwise_and(eq(a, zeros_like(a)), b >= 0)
+        flat = bitwise_and(eq(a, zeros_like(a)), _is_no_less_than_zero(b))
         return where(flat, zero, g * out * log(a))
 
     return lambda: where(eq(b, zeros_like(b)), zero, g * b * pow(a, b - 1)), in_exponent
@@ -113,6 +134,7 @@ pow = _arithmetic(
     cost=30,
     error=2,
     llvm="pow",
+    complex=True,
     bools=False,
 )
 floor_divide = _arithmetic(
@@ -220,8 +242,10 @@ def _extremum_vjp(beats: Op) -> Callable[..., tuple[Part, Part]]:
     return vjp
 
 
-eq = _comparison("eq", "{0} == {1}", "{0} == {1}", onnx="Equal", commutative=True, float8=True)
-ne = _comparison("ne", "{0} != {1}", "{0} != {1}", commutative=True, float8=True)
+eq = _comparison(
+    "eq", "{0} == {1}", "{0} == {1}", onnx="Equal", commutative=True, float8=True, complex=True
+)
+ne = _comparison("ne", "{0} != {1}", "{0} != {1}", commutative=True, float8=True, complex=True)
 lt = _comparison("lt", "{0} < {1}", "{0} < {1}", onnx="Less")
 le = _comparison("le", "{0} <= {1}", "{0} <= {1}", onnx="LessOrEqual")
 gt = _comparison("gt", "{0} > {1}", "{0} > {1}", onnx="Greater")

@@ -39,7 +39,7 @@ def widen(x: Any) -> Any:
 def require_float(name: str, *operands: Node) -> None:
     """TypeError unless every operand is of a floating point dtype."""
     for x in operands:
-        if x.dtype.category != FLOAT:
+        if x.dtype.category < FLOAT:
             raise TypeError(
                 f"{name}: expected floating point tensors, got {x.dtype}{at_user_line()}"
             )

@@ -65,6 +65,7 @@ matmul = Op(
     numpy=_matmul_numpy,
     onnx="MatMul",
     float8=True,
+    complex=True,
 )
 """a[..., m, k] @ b[..., k, n] with broadcast batches; half types accumulate in float32. Products of
 float8, also of its two kinds with each other, give float32."""
@@ -191,6 +192,7 @@ conv = Op(
     vjp=_conv_vjp,
     numpy=_conv_numpy,
     onnx="Conv",
+    complex=True,
     convolution=True,
 )
 """Cross-correlation of x[n, c, *in] with w[o, c / groups, *kernel]."""
@@ -249,6 +251,7 @@ conv_input_grad = Op(
     vjp=_input_grad_vjp,
     numpy=_input_grad_numpy,
     onnx="ConvTranspose",
+    complex=True,
     convolution=True,
 )
 """The adjoint of `conv` in x: (g[n, o, *out], w) -> [n, c, *size]. Also the transposed conv."""
@@ -293,6 +296,7 @@ conv_weight_grad = Op(
     params=("kernel", *_CONV),
     vjp=_weight_grad_vjp,
     numpy=_weight_grad_numpy,
+    complex=True,
     convolution=True,
 )
 """The adjoint of `conv` in w: (g[n, o, *out], x[n, c, *in]) -> [o, c / groups, *kernel]."""

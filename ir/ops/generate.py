@@ -58,6 +58,8 @@ _MOST_KNOWN = 10_000
 
 
 def _bits(value: Any, dtype: DType) -> int:
+    if dtype.itemsize == 16:
+        return int.from_bytes(cast(value, dtype.np).tobytes(), "little")
     if dtype is float32 and abs(value) < 1e38:  # no warning to suppress
         return int(np.float32(value).view(np.uint32))
     return int(cast(value, dtype.np).view(_BITS[dtype.itemsize]).item())
@@ -66,6 +68,8 @@ def _bits(value: Any, dtype: DType) -> int:
 def constant_value(node: Node) -> Any:
     """The NumPy scalar of a constant node."""
     bits, dtype = node.attrs
+    if dtype.itemsize == 16:
+        return np.frombuffer(bits.to_bytes(16, "little"), dtype.np)[0]
     return np.asarray(bits, dtype=_BITS[dtype.itemsize]).view(dtype.np)[()]
 
 

@@ -69,6 +69,7 @@ linear = Op(
     vjp=_linear_vjp,
     decompose=_linear,
     onnx="Gemm",
+    complex=True,
 )
 """linear(x[..., in], weight[out, in], bias[out]?): x @ weight^T + bias, of shape [..., out].
 ONNX's Gemm (with transB = 1) where `x` is a matrix."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import BOOL, FLOAT, accumulator, bool_, int64
+from ..dtype import BOOL, accumulator, bool_, int64
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Fold, Kind, Op
@@ -65,6 +65,7 @@ sum_op = _reduction(
     Fold.SUM,
     vjp=lambda g, out, x, axes: (expand(g, x.shape),),
     onnx="ReduceSum",
+    complex=True,
 )
 
 
@@ -85,7 +86,13 @@ def _prod_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]
 
 
 prod_op = _reduction(
-    "prod", _wide(np.prod), Fold.PROD, vjp=_prod_vjp, onnx="ReduceProd", domain=(0.5, 1.5)
+    "prod",
+    _wide(np.prod),
+    Fold.PROD,
+    vjp=_prod_vjp,
+    onnx="ReduceProd",
+    domain=(0.5, 1.5),
+    complex=True,
 )
 
 
@@ -195,7 +202,7 @@ argmin = Op(
 
 def mean(x: Node, axes: Sequence[int]) -> Node:
     """Arithmetic mean over `axes`, for floats; halves are summed and divided in float32."""
-    assert x.dtype.category == FLOAT, "mean is taken of floats"
+    assert x.dtype.is_differentiable, "mean is taken of floats"
     count = math.prod(x.shape[a] for a in axes)
     return as_dtype(sum(widen(x), axes) / float(count), x.dtype)
 

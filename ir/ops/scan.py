@@ -46,6 +46,7 @@ cumsum_op = _accumulation(
     lambda g, out, x, axis: (_suffix_sum(g, axis),),
     onnx="CumSum",
     wide=True,
+    complex=True,
 )
 
 
@@ -66,7 +67,7 @@ def _cumprod_vjp(g: Node, out: Node, x: Node, axis: int) -> tuple[Node]:
     return (where(first, at_first, where(zero, zeros_like(x), elsewhere)),)
 
 
-cumprod_op = _accumulation("cumprod", np.cumprod, Fold.PROD, _cumprod_vjp, wide=True)
+cumprod_op = _accumulation("cumprod", np.cumprod, Fold.PROD, _cumprod_vjp, wide=True, complex=True)
 
 
 def cumprod(x: Node, axis: int) -> Node:

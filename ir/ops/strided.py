@@ -57,6 +57,7 @@ diagonal = Op(
     numpy=lambda x, offset, a, b: np.diagonal(x, offset, a, b),
     decompose=_diagonal,
     float8=True,
+    complex=True,
 )
 """diagonal(x, offset, a, b): the elements whose position along b is their position along a plus
 offset. They become the last dimension."""
@@ -113,6 +114,7 @@ set_diagonal = Op(
     numpy=_set_diagonal_numpy,
     decompose=_set_diagonal,
     float8=True,
+    complex=True,
 )
 """set_diagonal(x, value, offset, a, b): x with that diagonal replaced."""
 

@@ -36,4 +36,5 @@ where = Op(
     onnx="Where",
     error=0,
     float8=True,
+    complex=True,
 )

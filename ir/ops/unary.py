@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..dtype import BOOL, FLOAT, DType, accumulator, bool_
+from ..dtype import BOOL, COMPLEX, FLOAT, DType, accumulator, bool_
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -21,7 +21,7 @@ from .generate import constant
 
 def _float_only(name: str) -> Callable[[Node], Aval]:
     def infer(x: Node) -> Aval:
-        if x.dtype.category != FLOAT:
+        if x.dtype.category < FLOAT:
             raise TypeError(
                 f"{name}: expected a floating point tensor, got {x.dtype}{at_user_line()}"
             )
@@ -40,7 +40,8 @@ def _numeric(name: str) -> Callable[[Node], Aval]:
 
 
 def _float_unary(name: str, numpy: str, triton: str, vjp: Any, **more: Any) -> Op:
-    """A smooth function of a float; `vjp(g, out, x)` gives the one cotangent."""
+    """A smooth function of a float; `vjp(g, out, x)` gives the one cotangent. With `complex` it is
+    the derivative of a holomorphic function, too."""
     return Op(
         name,
         Kind.ELEMENTWISE,
@@ -96,6 +97,7 @@ neg = Op(
     triton="tw_neg({0})",
     onnx="Neg",
     error=0,
+    complex=True,
 )
 abs = Op(
     "abs",
@@ -114,11 +116,23 @@ ceil = _step("ceil", "np.ceil({0})", "tw_ceil({0})", onnx="Ceil")
 round = _step("round", "np.rint({0})", "tw_rint({0})", onnx="Round")
 trunc = _step("trunc", "np.trunc({0})", "tw_trunc({0})", onnx=None)
 
-exp = _float_unary("exp", "np.exp({0})", "tl.exp({0})", lambda g, out, x: g * out, onnx="Exp")
-exp2 = _float_unary("exp2", "np.exp2({0})", "tl.exp2({0})", lambda g, out, x: g * out * math.log(2))
-expm1 = _float_unary("expm1", "np.expm1({0})", "tw_expm1({0})", lambda g, out, x: g * (out + 1))
+exp = _float_unary(
+    "exp", "np.exp({0})", "tl.exp({0})", lambda g, out, x: g * out, onnx="Exp", complex=True
+)
+exp2 = _float_unary(
+    "exp2", "np.exp2({0})", "tl.exp2({0})", lambda g, out, x: g * out * math.log(2), complex=True
+)
+expm1 = _float_unary(
+    "expm1", "np.expm1({0})", "tw_expm1({0})", lambda g, out, x: g * (out + 1), complex=True
+)
 log = _float_unary(
-    "log", "np.log({0})", "tl.log({0})", lambda g, out, x: g / x, onnx="Log", domain=(0.1, 4)
+    "log",
+    "np.log({0})",
+    "tl.log({0})",
+    lambda g, out, x: g / x,
+    onnx="Log",
+    domain=(0.1, 4),
+    complex=True,
 )
 log2 = _float_unary(
     "log2",
@@ -126,6 +140,7 @@ log2 = _float_unary(
     "tl.log2({0})",
     lambda g, out, x: g / (x * math.log(2)),
     domain=(0.1, 4),
+    complex=True,
 )
 log10 = _float_unary(
     "log10",
@@ -133,6 +148,7 @@ log10 = _float_unary(
     "tw_log10({0})",
     lambda g, out, x: g / (x * math.log(10)),
     domain=(0.1, 4),
+    complex=True,
 )
 log1p = _float_unary(
     "log1p",
@@ -140,6 +156,7 @@ log1p = _float_unary(
     "tw_log1p({0})",
     lambda g, out, x: g / (x + 1),
     domain=(-0.9, 4),
+    complex=True,
 )
 sqrt = _float_unary(
     "sqrt",
@@ -150,6 +167,7 @@ sqrt = _float_unary(
     domain=(0.1, 4),
     cost=4,
     error=0.5,
+    complex=True,
 )
 rsqrt = _float_unary(
     "rsqrt",
@@ -158,6 +176,7 @@ rsqrt = _float_unary(
     lambda g, out, x: g * out * out * out * -0.5,
     domain=(0.1, 4),
     cost=5,
+    complex=True,
 )
 reciprocal = _float_unary(
     "reciprocal",
@@ -168,9 +187,14 @@ reciprocal = _float_unary(
     domain=(0.3, 4),
     cost=4,
     error=0.5,
+    complex=True,
 )
-sin = _float_unary("sin", "np.sin({0})", "tl.sin({0})", lambda g, out, x: g * cos(x), onnx="Sin")
-cos = _float_unary("cos", "np.cos({0})", "tl.cos({0})", lambda g, out, x: -g * sin(x), onnx="Cos")
+sin = _float_unary(
+    "sin", "np.sin({0})", "tl.sin({0})", lambda g, out, x: g * cos(x), onnx="Sin", complex=True
+)
+cos = _float_unary(
+    "cos", "np.cos({0})", "tl.cos({0})", lambda g, out, x: -g * sin(x), onnx="Cos", complex=True
+)
 tan = _float_unary(
     "tan",
     "np.tan({0})",
@@ -178,6 +202,7 @@ tan = _float_unary(
     lambda g, out, x: g * (out * out + 1),
     onnx="Tan",
     domain=(-1.2, 1.2),
+    complex=True,
 )
 asin = _float_unary(
     "asin",
@@ -186,6 +211,7 @@ asin = _float_unary(
     lambda g, out, x: g * rsqrt(1 - x * x),
     onnx="Asin",
     domain=(-0.9, 0.9),
+    complex=True,
 )
 acos = _float_unary(
     "acos",
@@ -194,18 +220,29 @@ acos = _float_unary(
     lambda g, out, x: -g * rsqrt(1 - x * x),
     onnx="Acos",
     domain=(-0.9, 0.9),
+    complex=True,
 )
 atan = _float_unary(
-    "atan", "np.arctan({0})", "tw_atan({0})", lambda g, out, x: g / (x * x + 1), onnx="Atan"
+    "atan",
+    "np.arctan({0})",
+    "tw_atan({0})",
+    lambda g, out, x: g / (x * x + 1),
+    onnx="Atan",
+    complex=True,
 )
 sinh = _float_unary(
-    "sinh", "np.sinh({0})", "tw_sinh({0})", lambda g, out, x: g * cosh(x), onnx="Sinh"
+    "sinh", "np.sinh({0})", "tw_sinh({0})", lambda g, out, x: g * cosh(x), onnx="Sinh", complex=True
 )
 cosh = _float_unary(
-    "cosh", "np.cosh({0})", "tw_cosh({0})", lambda g, out, x: g * sinh(x), onnx="Cosh"
+    "cosh", "np.cosh({0})", "tw_cosh({0})", lambda g, out, x: g * sinh(x), onnx="Cosh", complex=True
 )
 tanh = _float_unary(
-    "tanh", "np.tanh({0})", "tw_tanh({0})", lambda g, out, x: g * (1 - out * out), onnx="Tanh"
+    "tanh",
+    "np.tanh({0})",
+    "tw_tanh({0})",
+    lambda g, out, x: g * (1 - out * out),
+    onnx="Tanh",
+    complex=True,
 )
 asinh = _float_unary(
     "asinh",
@@ -213,14 +250,24 @@ asinh = _float_unary(
     "tw_asinh({0})",
     lambda g, out, x: g * rsqrt(x * x + 1),
     onnx="Asinh",
+    complex=True,
 )
+
+
+def _acosh_vjp(g: Node, out: Node, x: Node) -> Node:
+    if x.dtype.category == COMPLEX:  # sqrt(xy) isn't sqrt(x) sqrt(y) there
+        return g * rsqrt(x - 1) * rsqrt(x + 1)
+    return g * rsqrt(x * x - 1)
+
+
 acosh = _float_unary(
     "acosh",
     "np.arccosh({0})",
     "tw_acosh({0})",
-    lambda g, out, x: g * rsqrt(x * x - 1),
+    _acosh_vjp,
     onnx="Acosh",
     domain=(1.2, 4),
+    complex=True,
 )
 atanh = _float_unary(
     "atanh",
@@ -229,6 +276,7 @@ atanh = _float_unary(
     lambda g, out, x: g / (1 - x * x),
     onnx="Atanh",
     domain=(-0.9, 0.9),
+    complex=True,
 )
 sigmoid = _float_unary(
     "sigmoid",
@@ -236,6 +284,7 @@ sigmoid = _float_unary(
     "tw_sigmoid({0})",
     lambda g, out, x: g * (out * (1 - out)),
     onnx="Sigmoid",
+    complex=True,
 )
 erf = _float_unary(
     "erf",
@@ -300,7 +349,7 @@ logical_not = _predicate("logical_not", "np.logical_not({0})", "({0}) == 0", onn
 
 
 def _bits(x: Node) -> Aval:
-    if x.dtype.category == FLOAT:
+    if x.dtype.category >= FLOAT:
         raise TypeError(
             f"bitwise_not: expected an integer or bool tensor, got {x.dtype}{at_user_line()}"
         )
@@ -317,7 +366,7 @@ bitwise_not = Op(
 
 
 def _cast_vjp(g: Node, out: Node, x: Node, dtype: DType) -> tuple[Node | None]:
-    return (cast(g, x.dtype) if x.dtype.category == FLOAT else None,)
+    return (cast(g, x.dtype) if x.dtype.is_differentiable else None,)
 
 
 cast = Op(
@@ -329,8 +378,10 @@ cast = Op(
     numpy="special.cast({0}, np_dtype)",
     triton="tw_cast",
     float8=True,
+    complex=True,
 )
-"""The value in another dtype. The emitters write it from the dtypes on both sides."""
+"""The value in another dtype: its real part, if that is a real one. The emitters write it from the
+dtypes on both sides."""
 
 
 widened = Op(

@@ -1,4 +1,9 @@
-"""Reverse-mode differentiation: cotangents as more graph."""
+"""Reverse-mode differentiation: cotangents as more graph.
+
+Callers see PyTorch's gradients of complex values z = x + iy, dL/dx + i dL/dy. The walk carries
+their conjugates. So the derivative of a holomorphic function is the formula that holds for real
+numbers, and a conjugate is taken at the ends alone.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from ..node import Node, format_location, grad_enabled, grad_mode, set_location
 from ..op import Kind
+from ..ops.complex import conj
 from ..ops.composite import as_dtype, widen
 from ..ops.movement import sum_to
 from ..ops.unary import widened
@@ -34,9 +40,16 @@ def pullback(
     before = set_location(None)
     try:
         with grad_mode(create_graph):
-            return _pullback(seeds, set(targets), set(stops), hooks or {})
+            given = {node: conj(g) for node, g in seeds.items()}
+            watched = {node: _conjugated(hook) for node, hook in (hooks or {}).items()}
+            found = _pullback(given, set(targets), set(stops), watched)
+            return {node: conj(g) for node, g in found.items()}
     finally:
         set_location(before)
+
+
+def _conjugated(hook: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    return lambda g: conj(hook(conj(g)))
 
 
 def _pullback(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
-from ..dtype import FLOAT
+from ..dtype import COMPLEX, FLOAT
 from ..node import Node
 from ..op import Kind
 from ..ops.unary import cast, widened
@@ -33,7 +33,7 @@ def fold_constants(node: Node) -> Node | None:
     """An elementwise op on constants is a constant, if all engines agree on its value."""
     if node.op.kind is not Kind.ELEMENTWISE:
         return None
-    if node.op.error > 0.5 and node.dtype.is_floating_point:
+    if node.op.error > 0.5 and node.dtype.is_differentiable:
         return None
     values = []
     for operand in node.operands:
@@ -51,7 +51,7 @@ _HAS_NEUTRAL = {ops.mul, ops.div, ops.add, ops.sub}
 def fold_identity_arithmetic(node: Node) -> Node | None:
     """x * 1, x / 1, x - 0, x + -0.0, and for integers x + 0."""
     op = node.op
-    if op not in _HAS_NEUTRAL:
+    if op not in _HAS_NEUTRAL or node.dtype.category == COMPLEX:  # (inf + 0i) * 1 has a NaN
         return None
     a, b = node.operands
     for x, other, right in ((a, b, True), (b, a, False)):
@@ -150,6 +150,8 @@ def merge_regions(node: Node) -> Node | None:
 def sum_of_broadcast(node: Node) -> Node | None:
     """A sum over copies of one element is a product (for integers and exact counts of floats)."""
     if node.op is not ops.sum_op or node.operands[0].op is not ops.expand_op:
+        return None
+    if node.dtype.category == COMPLEX:
         return None
     (axes,) = node.attrs
     wide, source = node.operands[0], node.operands[0].operands[0]

@@ -116,7 +116,7 @@ def _converted(op: Op, source: DType, target: DType) -> Form:
     np_dtype = target.np
     if op is ops.bitcast:
         return lambda x: special.bitcast(x, np_dtype)
-    if target in FLOAT8 or source in FLOAT8:
+    if target in FLOAT8 or source in FLOAT8 or (source.is_complex and not target.is_complex):
         return lambda x: special.cast(x, np_dtype)
     return lambda x: x.astype(np_dtype)
 

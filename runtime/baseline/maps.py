@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.codegen.target import LLVM
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT, DType, bool_, float32, float64, int64
+from tilewright.ir.dtype import COMPLEX, FLOAT, DType, bool_, float32, float64, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
 from tilewright.ir.ops.generate import leaf
@@ -44,7 +44,8 @@ def is_native(op: Op) -> bool:
 
 def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] | None:
     """The kernel of an op as a function of arrays; None if NumPy computes it."""
-    if not is_native(op) or not any(d.category == FLOAT for d in (*dtypes, dtype)):
+    kinds = {d.category for d in (*dtypes, dtype)}
+    if not is_native(op) or FLOAT not in kinds or COMPLEX in kinds:
         return None
     kernel = _kernel(_name(op, dtypes), lambda: _alone(op, dtypes))
     if kernel is None:

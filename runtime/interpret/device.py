@@ -22,14 +22,20 @@ class InterpretDevice(HostDevice):
     """Host memory, and Triton's interpreter as the processor.
 
     schedule: returns the schedule of a kernel for a target.
+    others: the device that compiles kernels without a form in Triton, over host memory too.
     """
 
     name = "interpret"
     target = INTERPRET
 
-    def __init__(self, schedule: Callable[..., Schedule] = default_schedule) -> None:
+    def __init__(
+        self,
+        schedule: Callable[..., Schedule] = default_schedule,
+        others: HostDevice | None = None,
+    ) -> None:
         super().__init__()
         self._schedule = schedule
+        self._others = others
 
     def emit(self, kernel: Kernel | Bundle) -> Emitted:
         return emit(kernel, self._schedule(kernel, self.target))
@@ -38,7 +44,12 @@ class InterpretDevice(HostDevice):
         return self.emit(kernel).source
 
     def compile(self, kernel: Kernel | Bundle) -> Launch:
-        return bind(self.emit(kernel))
+        try:
+            return bind(self.emit(kernel))
+        except NotImplementedError:
+            if self._others is None:
+                raise
+            return self._others.compile(kernel)
 
     def bind(self, emitted: Emitted) -> Launch:
         return bind(emitted)

@@ -58,7 +58,7 @@ def elementwise() -> list[Node]:
             continue
         assert isinstance(op.numpy, str)
         arity = 1 + max(i for i in range(3) if f"{{{i}}}" in op.numpy)
-        for dtype in (dt.float32, dt.int32, dt.bool_):
+        for dtype in (dt.float32, dt.int32, dt.bool_, dt.complex64):
             operands = [leaf(i, (2, 3) if i else (3,), dtype) for i in range(arity)]
             if op.name == "where":
                 operands[0] = leaf(9, (2, 3), dt.bool_)

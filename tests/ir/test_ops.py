@@ -17,6 +17,7 @@ from op_cases import (
     ACTIVATIONS,
     CASES,
     CEIL,
+    COMPLEX,
     COMPOSED,
     ELEMENTWISE,
     INF,
@@ -111,6 +112,7 @@ def test_every_record_has_a_case() -> None:
         "gamma_sample",  # in frontend/distributions/test_distribution_samples.py
         "matmul_by_blocks",
         "scaled_mm",
+        *COMPLEX,
         *(f"linear_cross_entropy{of}" for of in ("", "_x_grad", "_w_grad", "_bias_grad")),
     }
     identities = {Kind.MARKER, Kind.TRANSFER}

@@ -715,6 +715,10 @@ ELSEWHERE: dict[str, str] = dict.fromkeys(
     "rand randn randint randperm rand_like randn_like randint_like normal bernoulli multinomial "
     "uniform_ normal_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_".split(),
     "frontend/functions/test_generators.py",
+) | dict.fromkeys(
+    "complex polar view_as_real view_as_complex real imag conj resolve_conj resolve_neg is_conj "
+    "is_neg is_complex cfloat cdouble".split(),
+    "frontend/functions/test_complex.py",
 )
 ELSEWHERE |= dict.fromkeys(("svd_lowrank", "pca_lowrank"), "frontend/linalg/test_failures.py")
 ELSEWHERE |= dict.fromkeys(

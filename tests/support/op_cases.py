@@ -49,13 +49,15 @@ TORCH = {  # ops with another name in PyTorch
     "floor_divide": T("div", rounding_mode="floor"),
     "widened": T("clone"),  # for types that aren't halves
 }
+# Records of complex numbers, in tests/frontend/functions/test_complex.py.
+COMPLEX = ("real", "imag", "complex", "conj", "modulus")
 ELEMENTWISE = [
     op
     for op in REGISTRY.values()
     if op.kind is Kind.ELEMENTWISE
     and op.vjp
     and not op.params
-    and op.name not in ("where", "zeta", "igamma", "igammac")
+    and op.name not in ("where", "zeta", "igamma", "igammac", *COMPLEX)
 ]
 
 

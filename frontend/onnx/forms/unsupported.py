@@ -22,6 +22,7 @@ UNSUPPORTED.update(
         ops.bitcast: "ONNX reads no bits as another type before opset 26",
         ops.external: "it is a kernel of yours, which ONNX runtimes don't have",
         ops.pinv: _NO_ALGEBRA,
+        **dict.fromkeys((ops.real, ops.imag, ops.complex, ops.conj_op), "it has complex numbers"),
         ops.conv_weight_grad: _TRAINING,
         ops.conv_weight_grad_wide: _TRAINING,
     }
