@@ -112,13 +112,13 @@ def geqrf(a: Any) -> tuple[Any, Any]:
 
 def eigh(a: Any, lower: bool) -> Any:
     """Eigenvalues, in order, and eigenvectors, by one triangle. NaN if there are none."""
-    side = "L" if lower else "U"
+    side: Any = "L" if lower else "U"
     types = (a.shape[:-1], _real(a)), (a.shape, a.dtype)
     return _finite(lambda x: np.linalg.eigh(x, side), a, *types)
 
 
 def eigvalsh(a: Any, lower: bool) -> Any:
-    side = "L" if lower else "U"
+    side: Any = "L" if lower else "U"
     return _finite(lambda x: (np.linalg.eigvalsh(x, side),), a, (a.shape[:-1], _real(a)))
 
 
