@@ -197,13 +197,14 @@ def digamma(x: Any) -> Any:
 def zeta(s: Any, x: Any) -> Any:
     """Hurwitz's zeta, the sum over k >= 0 of (x + k)^-s.
 
-    Takes one pass over x for each unit that its lowest element lies below zero.
+    Takes one pass over x for each unit that its lowest element lies below zero, poles apart.
     """
     # Euler-Maclaurin after N terms, as in Cephes: sum of (x + k)^-s for k < N, and with a = x + N
     # a^(1-s) / (s - 1) + a^-s / 2 + sum of B(2j) / (2j)! s (s + 1) … (s + 2j - 2) a^(1-s-2j).
     s, x = np.broadcast_arrays(s, x)
     terms = 10
-    lowest = np.min(x, initial=0, where=np.isfinite(x))
+    pole = (x <= 0) & (np.floor(x) == x)
+    lowest = np.min(x, initial=0, where=np.isfinite(x) & ~pole)
     total = np.zeros(x.shape)
     for k in range(terms + int(np.ceil(-lowest))):
         total = total + (x + k) ** -s
@@ -213,7 +214,6 @@ def zeta(s: Any, x: Any) -> Any:
     for j, b in enumerate(_BERNOULLI, 1):
         total = total + b * factor
         factor = factor * (s + 2 * j - 1) * (s + 2 * j) / (a * a * (2 * j + 1) * (2 * j + 2))
-    pole = (x <= 0) & (np.floor(x) == x)
     undefined = (s < 1) | ((x < 0) & (np.floor(s) != s)) | np.isnan(s) | np.isnan(x)
     out = np.where((s == 1) | pole, np.inf, np.where(x == np.inf, 0, total))
     return np.where(undefined, np.nan, out)

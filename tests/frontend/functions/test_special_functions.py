@@ -171,6 +171,11 @@ def test_zeta_has_no_derivative_in_its_first_argument(torch: Any) -> None:
             m.special.zeta(s, q).sum().backward()
 
 
+def test_zeta_at_a_pole_far_below_zero() -> None:
+    found = tw.special.zeta(tw.tensor([2.0, 3.0]), tw.tensor([-1e30, -0.5]))
+    np.testing.assert_allclose(found.numpy(), [np.inf, 0.41439832], rtol=1e-6)
+
+
 def test_in_place_and_out() -> None:
     x = tw.tensor([0.5, 2.0])
     value = tw.special.i0(x)
