@@ -59,7 +59,7 @@ class Gamma(ExponentialFamily):
         )
 
     def cdf(self, value: Tensor) -> Tensor:
-        from ..special import gammainc  # type: ignore[attr-defined]
+        from ..special import gammainc
 
         if self._validate_args:
             self._validate_sample(value)
