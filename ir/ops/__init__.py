@@ -159,6 +159,7 @@ from .marker import (
     detach,
     empty,
     overwritten,
+    saved,
     variable,
     with_value,
 )

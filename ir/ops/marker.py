@@ -26,6 +26,10 @@ detach = Op("detach", Kind.MARKER, infer=_same)
 clone = Op("clone", Kind.MARKER, infer=_same, vjp=lambda g, out, x: (g,))
 """The same value and gradient, as a tensor of its own: a write to it doesn't change `x`."""
 
+saved = Op("saved", Kind.MARKER, infer=_same, vjp=lambda g, out, x: (g,))
+"""The same value and gradient, as an op keeps it for its derivative: no tensor has this node, so no
+write changes it."""
+
 with_value = Op(
     "with_value",
     Kind.MARKER,
@@ -52,5 +56,5 @@ overwritten = Op(
 empty = Op("empty", Kind.MARKER, infer=_same)
 """Memory for a user's kernel to write to, whose contents before don't matter."""
 
-MARKERS = {variable: 0, detach: 0, clone: 0, with_value: 1, overwritten: 1, empty: 0}
+MARKERS = {variable: 0, detach: 0, clone: 0, saved: 0, with_value: 1, overwritten: 1, empty: 0}
 """The number of the operand that holds a marker's value."""

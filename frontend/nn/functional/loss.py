@@ -53,7 +53,7 @@ _huber = _of_two("huber_loss", ops.huber_loss)
 def _cross_entropy(x: Node, *rest: Any) -> Node:
     # PyTorch keeps the log-probabilities, so scores may be overwritten after the loss. The
     # derivative reads a copy that no tensor holds; it costs nothing.
-    return ops.cross_entropy(ops.clone(x), *rest)
+    return ops.cross_entropy(ops.saved(x), *rest)
 
 
 _nll = builder("nll_loss", casts=FLOAT32)(ops.nll_loss)

@@ -636,3 +636,17 @@ def test_a_quotient_that_others_read_may_not_be_overwritten() -> None:
     h.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.sum().backward()
+
+
+def test_a_copy_of_scores_may_be_overwritten() -> None:
+    """The loss keeps a copy of its own, also where the program made an equal one."""
+    x = leaf(tw, 1, 2, 3)
+    scores = x.relu()
+    loss = tw.nn.functional.cross_entropy(scores, tw.tensor(1))
+    copy = scores.clone()
+    with tw.no_grad():
+        copy.mul_(0.5)
+    loss.backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.tolist(), [0.09003057, -0.75527153, 0.66524096], rtol=1e-6)
+    assert copy.tolist() == [0.5, 1, 1.5]
