@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tilewright.runtime import cache
-from tilewright.runtime.baseline import convolutions, maps
+from tilewright.runtime import baseline, cache
+from tilewright.runtime.baseline import maps
 from tilewright.runtime.native import host, jit, pack, source
 
 
@@ -23,7 +23,7 @@ def main() -> None:
         return
     kernels = list(maps.all_for(pack.MACHINE))
     codes = {name: code for name, _, code in kernels}
-    codes.update((name, code + pack.MACHINE.attributes) for name, code in convolutions.all_code())
+    codes.update((name, code + pack.MACHINE.attributes) for name, code in baseline.all_code())
     entry = source.text("x86_64")
     codes[cache.digest(entry)] = entry  # found by its text
     with ThreadPoolExecutor() as threads:

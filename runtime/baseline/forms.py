@@ -20,6 +20,7 @@ from tilewright.ir.op import Kind, Op
 from tilewright.ir.reference import elementwise_function, evaluate
 
 from . import convolutions, folds, maps
+from .rows import add as add_rows
 
 Form = Callable[..., Any]
 """form(*arrays) -> an array of the node's shape and dtype. It may be a view of an operand."""
@@ -210,10 +211,6 @@ def _gather(node: Node) -> Form:
     return gather
 
 
-_FEW, _WIDE = 32, 256
-"""The most rows, and the least elements of a row, that are added one by one."""
-
-
 def _scatter(node: Node) -> Form:
     """Rows added in the order of their positions; other records by the reference."""
     axis, mode = node.attrs
@@ -222,22 +219,13 @@ def _scatter(node: Node) -> Form:
         return functools.partial(_evaluated, node)
     size = node.shape[0]
     shape, rows = tuple(node.shape), (math.prod(node.operands[2].shape), math.prod(node.shape[1:]))
-    one_by_one = rows[0] <= _FEW or rows[1] >= _WIDE
 
     def scatter(base: Any, values: Any, index: Any) -> Any:
         at, values = np.ravel(index), values.reshape(rows)
         if at.min() < 0 or at.max() >= size:
             raise IndexError("a position is out of range")
         out = np.array(base, order="C").reshape(size, rows[1])
-        if one_by_one:
-            targets = list(out)
-            for i, row in zip(at.tolist(), values, strict=True):
-                np.add(targets[i], row, targets[i])
-            return out.reshape(shape)
-        order = np.argsort(at, kind="stable")
-        at = at[order]
-        begins = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
-        out[at[begins]] += np.add.reduceat(values[order], begins, 0)
+        add_rows(out, values, at)
         return out.reshape(shape)
 
     return scatter

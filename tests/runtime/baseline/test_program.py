@@ -158,9 +158,11 @@ def test_composites_are_near_kernels(each: Case, dtype: dtypes.DType) -> None:
 
 @pytest.mark.parametrize("count", [1, 31, 500])
 @pytest.mark.parametrize("wide", [(), (5,), (2, 3), (300,)])
-def test_rows_are_added_where_they_belong(count: int, wide: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_are_added_where_they_belong(dtype: Any, count: int, wide: tuple[int, ...]) -> None:
     rng = np.random.default_rng(count)
-    base, values = rng.normal(size=(40, *wide)), rng.normal(size=(count, 2, *wide))
+    base, values = (rng.normal(size=(n, *wide)).astype(dtype) for n in (40, 2 * count))
+    values = values.reshape(count, 2, *wide)
     index = rng.integers(0, 40, (count, 2))
     nodes = [
         ops.leaf(i, Size(a.shape), dtypes.from_numpy(a.dtype))

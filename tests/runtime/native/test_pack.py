@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.runtime.baseline import convolutions, maps
+from tilewright.runtime import baseline
+from tilewright.runtime.baseline import maps
 from tilewright.runtime.native import host, jit, launch, pack
 
 pytestmark = pytest.mark.skipif(
@@ -23,7 +24,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernels = list(maps.all_for(pack.MACHINE))
     file = tmp_path_factory.mktemp("pack") / "x.pack"
     codes = {name: code for name, _, code in kernels}
-    codes.update((name, code + pack.MACHINE.attributes) for name, code in convolutions.all_code())
+    codes.update((name, code + pack.MACHINE.attributes) for name, code in baseline.all_code())
     images = {name: jit.assemble(code, pack.MACHINE) for name, code in codes.items()}
     pack.write(images, {name: layout for name, layout, _ in kernels}, file)
     return file

@@ -1,0 +1,60 @@
+"""Rows added to rows of a table, one after the other: LLVM IR for any sizes.
+
+    table[positions[i], j] += values[i, j]
+
+The order is that of the positions, so the sums are those of a loop. Positions are in range.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir.dtype import DType
+
+from .code import Code, module_text
+from .types import Ref, computed, constant, vector
+
+BUFFERS = ("table", "values", "positions")
+NUMBERS = ("rows", "width")
+WORDS = (*BUFFERS, *NUMBERS)
+"""The argument words. rows: the number of positions. width: the elements of a row."""
+
+_BYTES = 32  # of a vector
+
+
+def text(dtype: DType) -> str:
+    """The module with a function `kernel`."""
+    kind, itemsize = computed(dtype), dtype.itemsize
+    code = Code("kernel", "ptr %words, i64 %chunk")
+    words = {name: _word(code, i) for i, name in enumerate(WORDS)}
+
+    def address(base: Ref, place: Ref, of: str = kind) -> Ref:
+        return code.let(f"getelementptr {of}, {base.typed}, {place.typed}", "ptr")
+
+    rows = code.open_loop(_int(0), words["rows"])
+    at = code.let(f"load i64, {address(words['positions'], rows.variable, 'i64').typed}", "i64")
+    target = address(words["table"], code.binary("mul", at, words["width"]))
+    source = address(words["values"], code.binary("mul", rows.variable, words["width"]))
+    lanes = _BYTES // itemsize
+    whole = code.binary("and", words["width"], _int(-lanes))
+    for start, stop, step in ((_int(0), whole, lanes), (whole, words["width"], 1)):
+        columns = code.open_loop(start, stop, step)
+        total, added = (address(base, columns.variable) for base in (target, source))
+        full = vector(kind, step)
+        before, more = (
+            code.let(f"load {full}, {each.typed}, align {itemsize}", kind, step)
+            for each in (total, added)
+        )
+        made = code.binary("fadd", before, more)
+        code.add(f"store {made.typed}, {total.typed}, align {itemsize}")
+        code.close_loop(columns)
+    code.close_loop(rows)
+    return module_text([code])
+
+
+def _word(code: Code, place: int) -> Ref:
+    kind = "ptr" if WORDS[place] in BUFFERS else "i64"
+    at = code.let(f"getelementptr i64, ptr %words, i64 {place}", "ptr")
+    return code.let(f"load {kind}, {at.typed}, align 8", kind)
+
+
+def _int(value: int) -> Ref:
+    return constant(value, "i64")
