@@ -98,6 +98,8 @@ def keep(
     nodes: those of `live`, then the other saved ones. values: of all `nodes`.
     """
     owners = dict(zip(nodes, live))  # not strict: the other nodes have no owner
+    for node in _twins({n for h in histories.values() for n in h.saved_nodes if n in owners}):
+        del owners[node]
     saved = dict(zip(nodes[len(live) :], values[len(live) :], strict=True))
     # Shared by the epoch's histories, so that all of them see a hook that is set later.
     hooks = {n: list(each) for n, each in hooked.items()}
@@ -112,6 +114,20 @@ def keep(
             overwritten=frozenset(changed),
         )
         history.hooks = hooks
+
+
+def _twins(nodes: set[Node]) -> set[Node]:
+    """Those of `nodes` that two tensors computed by the same expression. Which one the derivative
+    reads isn't known, so a write to one of them is no error."""
+    found: set[Node] = set()
+    first: dict[Node, Any] = {}
+    for h in handles if nodes else ():
+        node = h._node
+        if node in nodes:
+            state = h if h._storage is None else h._storage
+            if first.setdefault(node, state) is not state:
+                found.add(node)
+    return found
 
 
 def _held_leaf(node: Node) -> tuple[Any, Any, int]:

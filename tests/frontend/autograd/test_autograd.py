@@ -650,3 +650,16 @@ def test_a_copy_of_scores_may_be_overwritten() -> None:
     assert x.grad is not None
     np.testing.assert_allclose(x.grad.tolist(), [0.09003057, -0.75527153, 0.66524096], rtol=1e-6)
     assert copy.tolist() == [0.5, 1, 1.5]
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_one_of_two_equal_tensors_may_be_overwritten(read: bool) -> None:
+    """The loss reads a tensor that the same expression computed, as PyTorch has two."""
+    x, w = tw.tensor([1.0, 2.0]), leaf(tw, 3, 4)
+    h = x + 1
+    loss = ((x + 1) * w).pow(2).sum()
+    if read:
+        loss.item()
+    h.zero_()
+    loss.backward()
+    assert w.grad is not None and w.grad.tolist() == [24, 72] and h.tolist() == [0, 0]
