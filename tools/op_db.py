@@ -88,8 +88,9 @@ def table(rows: dict[str, list[int]]) -> str:
     total = [sum(column) for column in zip(*rows.values())]
     for name, row in [*sorted(rows.items()), ("all", total)]:
         pairs = [f"{row[i]} of {row[i + 1]}" for i in range(2, len(row), 2)]
-        lines.append(" | ".join([f"`torch.{name}`".replace(".`", "`"), *map(str, row[:2]), *pairs]))
-    return "\n".join(f"| {line} |" for line in lines)
+        shown = "all" if name == "all" else f"`torch.{name}`".replace(".`", "`")
+        lines.append(" | ".join([shown, *map(str, row[:2]), *pairs]))
+    return "\n".join(f"| {line} |" if "-|-" not in line else f"|{line}|" for line in lines)
 
 
 if __name__ == "__main__":
