@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --maxprocesses 8
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo pack test test-slow test-numpy test-baseline check lint format types clean distclean
+.PHONY: help venv demo pack test test-ecosystem test-slow test-numpy test-baseline check lint format types clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -40,7 +40,10 @@ demo: $(VENV)/.examples ## install, train on handwritten digits, export to ONNX
 	$(BIN)/python examples/digits.py
 
 test: $(VENV)/.dev ## install what tests need and run the fast ones
-	$(PYTEST) -m 'not slow' $(PYTEST_ARGS)
+	$(PYTEST) -m 'not slow and not ecosystem' $(PYTEST_ARGS)
+
+test-ecosystem: $(VENV)/.dev ## run packages that need torch, in environments of their own
+	$(PYTEST) -n 0 -m ecosystem tests/ecosystem $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev ## run the slow tests
 	$(PYTEST) --dist worksteal -m slow $(PYTEST_ARGS)

@@ -6,6 +6,7 @@ import enum
 from contextlib import nullcontext
 from typing import Any
 
+from ._tensor import Tensor as _Tensor
 from .autograd.modes import is_grad_enabled as _grad_enabled
 from .devices import device as _device
 from .functions.generator import Generator
@@ -73,6 +74,9 @@ _jit_set_profiling_executor = _jit_set_profiling_mode = _jit_switch
 _jit_override_can_fuse_on_gpu = _jit_override_can_fuse_on_cpu = _jit_switch
 _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_enabled = _jit_switch
 _jit_can_fuse_on_gpu = _jit_can_fuse_on_cpu = _jit_switch
+
+
+_TensorMeta = type(_Tensor)
 
 
 class _nn:

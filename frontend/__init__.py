@@ -182,6 +182,7 @@ _LAZY = {
     "iinfo": "functions.limits",
     "explain": "inspection.explanation",
     "tune": "tuning",
+    "PyTorchFileReader": "serialization.archive",
     "save": "serialization",
     "load": "serialization",
     "manual_seed": "random",

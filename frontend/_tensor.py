@@ -302,7 +302,11 @@ class Tensor(Methods):
 
     # What no tensor is here.
     is_sparse = is_sparse_csr = is_quantized = is_nested = is_mkldnn = False
-    is_meta = is_mps = is_xpu = is_mtia = is_hpu = is_xla = is_vulkan = is_ipu = is_maia = False
+    is_mps = is_xpu = is_mtia = is_hpu = is_xla = is_vulkan = is_ipu = is_maia = False
+
+    @property
+    def is_meta(self) -> bool:
+        return self._meta()[2] == "meta"
 
     @property
     def layout(self) -> layouts.layout:
@@ -375,6 +379,8 @@ class Tensor(Methods):
 
     def item(self) -> Any:
         """The one element as a Python number."""
+        if self.is_meta:
+            raise RuntimeError(f"Tensor.item() cannot be called on meta tensors{at_user_line()}")
         array = self._array()
         if array.size != 1:
             raise RuntimeError(
@@ -540,6 +546,12 @@ class Tensor(Methods):
         if where is not None:
             name = device_module.resolve(where)
             if name != result._meta()[2]:
+                if self.is_meta:
+                    raise NotImplementedError(
+                        "Cannot copy out of meta tensor; no data! Please use "
+                        "torch.nn.Module.to_empty() instead of torch.nn.Module.to() when moving "
+                        f"module from meta to a different device.{at_user_line()}"
+                    )
                 fetched = non_blocking and name == "cpu"
                 result = record(conversions.copy_to, result, name, *(False,) * fetched)
         if dtype is not None:

@@ -12,15 +12,16 @@ from typing import Any
 from tilewright.ir.location import at_user_line
 from tilewright.runtime import devices
 
-KINDS = ("cpu", "cuda", "interpret")
+KINDS = ("cpu", "cuda", "interpret", "meta")
 """The kinds of devices that can hold tensors."""
-_NAMED = {*KINDS, *"hip hpu ipu lazy maia meta mps mtia privateuseone vulkan xla xpu".split()}
+_NAMED = {*KINDS, *"hip hpu ipu lazy maia mps mtia privateuseone vulkan xla xpu".split()}
 """PyTorch's other kinds: a program may name one before it asks whether it is there."""
 _WRITTEN = re.compile(r"([a-z]+)(?::(0|[1-9]\d*))?")
 
 
 class device:
-    """A device by name: 'cpu', 'cuda', 'cuda:1' or 'interpret' (GPU kernels, interpreted)."""
+    """A device by name: 'cpu', 'cuda', 'cuda:1', 'meta' (shapes without memory) or 'interpret' (GPU
+    kernels, interpreted)."""
 
     __slots__ = ("_index", "_type")
 

@@ -73,6 +73,12 @@ def switched(target: Target) -> Target:
     return replace(target, **_halves)
 
 
+def _meta() -> Device:
+    from .meta import MetaDevice
+
+    return MetaDevice()
+
+
 _FACTORIES: dict[str, Callable[[], Device]] = {"cpu": _cpu, "interpret": _interpret}
 
 
@@ -84,6 +90,8 @@ def get(name: str) -> Device:
         kind, _, number = name.partition(":")
         if kind == "cuda" and has(name):
             found = _cuda(int(number))
+        elif name == "meta":  # no place where a program could run
+            found = _meta()
         elif name in _FACTORIES:
             found = _FACTORIES[name]()
             found.target = switched(found.target)

@@ -20,6 +20,7 @@ from .baseline import program
 from .baseline.program import CannotRun, Program
 from .plan import Plan
 from .plan import clear as clear_compiler
+from .shapes import Shapes, is_absent
 
 AUTO, FUSED, BASELINE = MODES = ("auto", "fused", "baseline")
 OFTEN = 512
@@ -128,8 +129,10 @@ on_new: Callable[[Plan], None] | None = None
 """Called with each new compiled plan."""
 
 
-def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan | Baseline:
+def plan_for(roots: tuple[Node, ...], fallible: tuple[Node, ...] = ()) -> Plan | Baseline | Shapes:
     """What computes `roots` the next time, and makes all checks beneath the nodes `fallible`."""
+    if any(map(is_absent, roots)):
+        return Shapes(roots, fallible, plan_for)
     found = _plans.get((roots, fallible))
     if found is None and mode != FUSED and _suits(roots):
         found = _begun(roots, fallible)

@@ -139,17 +139,17 @@ def _summary(values: np.ndarray) -> np.ndarray:
 def text(t: Any) -> str:
     """repr of a tensor."""
     prefix = "tensor("
-    values = t.detach()._array()
+    values = np.empty(0) if t.is_meta else t.detach()._array()
     suffixes = []
     if str(t.device) != "cpu":
         suffixes.append(f"device='{t.device}'")
     default = t.dtype in (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
     if values.size == 0:
-        if t.dim() != 1:
+        if t.dim() != 1 or t.is_meta:
             suffixes.append(f"size={tuple(t.shape)}")
         if t.dtype is not dtypes.float32:
             suffixes.append(f"dtype={t.dtype!r}")
-        body = "[]"
+        body = "..." if t.is_meta else "[]"
     else:
         if not default:
             suffixes.append(f"dtype={t.dtype!r}")

@@ -30,6 +30,8 @@ def data_ptr(t: Any) -> int:
 
 def address(t: Any) -> int:
     """The address of the memory that `t` looks at; 0 where there is none."""
+    if t.is_meta:
+        return 0
     arrays.array_of(t)
     state = t if t._storage is None else t._storage
     buffer = state._buffer

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilewright.ir import ops
 from tilewright.ir.dtype import bool_, int64
 from tilewright.ir.location import at_user_line
@@ -15,6 +17,7 @@ from tilewright.ir.shape import broadcast, contiguous_strides, infer_reshape, no
 from .. import recording
 from ..recording import Handle, cached_view, named_dtype, record, view, views
 from ..recording.builders import builder
+from . import creation
 from .arguments import sizes
 from .call import public
 
@@ -89,7 +92,7 @@ def view_(
     size: int | Sequence[int] | None = None,
     dtype: DType | None = None,
 ) -> Tensor:
-    """A view in another shape; given a dtype of the same size, a view of the same bits."""
+    """A view in another shape; given a dtype, the same bits as elements of it."""
     from tilewright.ir.dtype import DType
 
     if len(args) == 1 and isinstance(args[0], DType):
@@ -124,7 +127,30 @@ def _retyped(input: Tensor, dtype: DType) -> Any:
                 f"and other strides and the storage_offset even{at_user_line()}"
             )
         return view(pairs, views.VIEW_AS_COMPLEX)
+    if dtype.itemsize != own.itemsize:
+        return _as_elements(input, dtype)
     return input if dtype is own else record(_bitcast, input, dtype)
+
+
+def _as_elements(input: Tensor, dtype: DType) -> Tensor:
+    """The bytes as elements of a dtype of another size, which change the last size. A copy: the
+    bytes are read at once."""
+    old, new = input.dtype.itemsize, dtype.itemsize
+    if not input.shape:
+        raise RuntimeError(
+            f"self.dim() cannot be 0 to view {input.dtype} as {dtype} (different element sizes)"
+            f"{at_user_line()}"
+        )
+    if input.shape[-1] * old % new:
+        raise RuntimeError(
+            f"self.size(-1) must be divisible by {new // old} to view {input.dtype} as {dtype} "
+            f"(different element sizes), but got {input.shape[-1]}{at_user_line()}"
+        )
+    shape = (*input.shape[:-1], input.shape[-1] * old // new)
+    if input.is_meta:
+        return creation.empty(shape, dtype=dtype, device="meta")
+    values = np.array(input.detach()._array(), order="C")
+    return creation.beside(values.reshape(-1).view(dtype.np).reshape(shape), input)
 
 
 def alias(input: Tensor) -> Any:

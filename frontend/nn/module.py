@@ -417,6 +417,16 @@ class Module(State):
     def cuda(self: T, device: DeviceLike | None = None) -> T:
         return self._apply(lambda t: t.cuda(device))
 
+    def to_empty(self: T, *, device: DeviceLike | None, recurse: bool = True) -> T:
+        """Move parameters and buffers to a device without their values, which are then any."""
+
+        def fresh(t: Tensor) -> Tensor:
+            from ..functions.creation import empty_like
+
+            return empty_like(t, device=device)
+
+        return self._apply(fresh, recurse)
+
     def share_memory(self: T) -> T:
         """Move parameters and buffers to memory that processes share which are forked from this."""
         return self._apply(lambda t: t.share_memory_())

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "export",
+    "is_in_onnx_export",
     "load",
     "ONNXProgram",
     "OnnxExporterError",
     "OnnxLoaderError",
     "TrainingMode",
     "UnsupportedOperatorError",
+    "register_custom_op_symbolic",
 ]
 
 
@@ -122,6 +124,16 @@ def load(f: Any) -> Any:
     from .loading import read
 
     return read(f)
+
+
+def is_in_onnx_export() -> bool:
+    """False: what is exported runs as any other."""
+    return False
+
+
+def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Any, opset_version: int) -> None:
+    """Accept a function of PyTorch's older exporter, which is not run: a custom op is exported as
+    what it records."""
 
 
 def __getattr__(name: str) -> Any:

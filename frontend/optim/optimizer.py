@@ -318,6 +318,8 @@ def zeros_for(p: Tensor, value: complex = 0.0) -> Tensor:
 
     Not a recorded constant, which would give the first step a graph of its own.
     """
+    if p.is_meta:
+        return creation.zeros_like(p, requires_grad=False)
     shape, dtype, device = p._meta()
     array = np.zeros(tuple(shape), dtype=dtype.np)
     if value:

@@ -174,7 +174,7 @@ def pending() -> tuple[Node, ...]:
     return tuple(state._node for state in _live()[0])
 
 
-Computer = Plan | tiers.Baseline
+Computer = Plan | tiers.Baseline | tiers.Shapes
 
 
 class _Outcome:

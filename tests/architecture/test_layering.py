@@ -233,12 +233,13 @@ ROOMS = {
     "runtime": """
         __init__ arena debug device files placement
         cache host loops segment
-        interpret native results run segments
+        interpret meta native results run segments
         engine offline
         cpu
         cuda
         devices
         baseline plan tuner
+        shapes
         tiers
     """,
     "frontend": """
@@ -250,7 +251,7 @@ ROOMS = {
         _C compiler cpu fx jit masked optim publish serialization special tuning
         __init__ _dynamo cuda hub
         utils
-        accelerator distributions onnx
+        accelerator ao distributions onnx
         as_torch
         cli
         __main__

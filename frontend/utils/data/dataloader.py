@@ -5,3 +5,15 @@ from .loader import DataLoader
 from .worker import get_worker_info
 
 __all__ = ["DataLoader", "default_collate", "default_convert", "get_worker_info"]
+
+
+class _BaseDataLoaderIter:
+    """PyTorch's class of a loader's iterators. Here they are plain ones, none of this class."""
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
+    pass
+
+
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
+    pass

@@ -142,6 +142,7 @@ class DataLoader(Generic[T]):
             batched = batch_sampler is not None or (iterable and batch_size is not None)
             collate_fn = default_collate if batched else default_convert
         self.collate_fn = collate_fn
+        self._iterator = None  # PyTorch's loader keeps one, and packages look at it
 
     def __iter__(self) -> Iterator[Any]:
         if self.num_workers:
