@@ -29,6 +29,7 @@ from tilewright.runtime.device import OutOfMemoryError as OutOfMemoryError
 
 from . import accelerator as accelerator
 from . import amp as amp
+from . import ao as ao
 from . import aot as aot
 from . import autograd as autograd
 from . import backends as backends
@@ -531,6 +532,7 @@ from .recording import set_default_dtype as set_default_dtype
 from .return_types import PLU, QR, Reflectors, SignedLog, Substituted, TurnedSVD
 from .serialization import load as load
 from .serialization import save as save
+from .serialization.archive import PyTorchFileReader as PyTorchFileReader
 from .settings.determinism import (
     are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
 )
