@@ -27,11 +27,13 @@ def routine(
     results: int,
     params: tuple[str, ...] = (),
     vjp: Callable[..., Any] | None = None,
+    complex: bool = False,
 ) -> Op:
     """The record of a routine.
 
     types(*operands, *attrs): the shape and dtype of each result. function(*arrays, *attrs): the
     results, as contiguous arrays of these types; no error for values, which is a result of its own.
+    complex: whether operands may be complex.
     vjp(g, out, *operands, *attrs, index): the cotangents of the operands by that of one result.
     """
 
@@ -52,6 +54,7 @@ def routine(
         numpy=numpy,
         routine=function,
         results=results,
+        complex=complex,
     )
 
 
