@@ -38,6 +38,7 @@ from . import cpu as cpu
 from . import cuda as cuda
 from . import distributed as distributed
 from . import distributions as distributions
+from . import fft as fft
 from . import futures as futures
 from . import fx as fx
 from . import hub as hub

@@ -20,9 +20,9 @@ def _types(x: Node, axes: tuple[int, ...], inverse: bool) -> tuple[Aval, ...]:
 
 
 def _numpy(x: Any, axes: tuple[int, ...], inverse: bool) -> tuple[Any, ...]:
-    transform = np.fft.ifftn if inverse else np.fft.fftn
-    norm = "forward" if inverse else "backward"  # no factor in either direction
-    return (np.ascontiguousarray(transform(x, axes=axes, norm=norm)).astype(x.dtype, copy=False),)
+    # These norms leave the factor to the other direction.
+    made = np.fft.ifftn(x, None, axes, "forward") if inverse else np.fft.fftn(x, None, axes)
+    return (np.ascontiguousarray(made).astype(x.dtype, copy=False),)
 
 
 def _vjp(

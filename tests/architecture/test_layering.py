@@ -248,7 +248,7 @@ ROOMS = {
         __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor aot library mps mtia naming profiler storage xpu
         _custom_ops amp nn ops overrides
-        _C compiler cpu fx jit masked optim publish serialization special tuning
+        _C compiler cpu fft fx jit masked optim publish serialization special tuning
         __init__ _dynamo cuda hub
         utils
         accelerator ao distributions onnx
