@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.ir.location import at_user_line
 
@@ -20,87 +20,85 @@ if TYPE_CHECKING:
     from .._tensor import Tensor
     from .optimizer import ParamsT
 
-Point = tuple[float, float, Any, float]
-"""A step length, the loss there, its gradient, and the slope along the direction."""
+
+class Point(NamedTuple):
+    """A point on the line of a search: the length of the step, the loss there, its gradient, and
+    the slope along the direction."""
+
+    t: float
+    loss: float
+    gradient: Any
+    slope: float
 
 
-def _cubic_minimum(
-    x1: float, f1: float, g1: float, x2: float, f2: float, g2: float,
-    bounds: tuple[float, float] | None = None,
-) -> float:  # fmt: skip
-    """The minimum of the cubic with these values and slopes, within the bounds; Nocedal and Wright,
-    Numerical Optimization, eq. 3.59."""
-    low, high = bounds or (min(x1, x2), max(x1, x2))
-    d1 = g1 + g2 - 3 * (f1 - f2) / (x1 - x2)
-    square = d1 * d1 - g1 * g2
-    if square < 0:
-        return (low + high) / 2
-    d2 = math.sqrt(square)
-    if x1 <= x2:
-        at = x2 - (x2 - x1) * ((g2 + d2 - d1) / (g2 - g1 + 2 * d2))
-    else:
-        at = x1 - (x1 - x2) * ((g1 + d2 - d1) / (g1 - g2 + 2 * d2))
-    return min(max(at, low), high)
+class Search:
+    """A search for a step that meets the strong Wolfe conditions; Nocedal and Wright, Numerical
+    Optimization, algorithms 3.5 and 3.6.
+
+    evaluate: the point at the end of a step. least: the length of an interval that isn't searched
+    further. most: the number of points that may be evaluated; count: of those that were.
+    """
+
+    decrease, curvature = 1e-4, 0.9
+
+    def __init__(
+        self, evaluate: Callable[[float], Point], start: Point, least: float, most: int
+    ) -> None:
+        self.evaluate, self.start, self.least, self.most = evaluate, start, least, most
+        self.count = 0
+
+    def from_step(self, t: float) -> Point:
+        """The step that is found from a first guess `t`."""
+        before = self.start
+        while True:
+            new = self._next(t)
+            if self._is_too_high(new) or (before is not self.start and new.loss >= before.loss):
+                return self._between(before, new)
+            if self._is_flat(new) or self.count >= self.most:
+                return new
+            if new.slope >= 0:
+                return self._between(new, before)
+            before, t = new, 2 * t
+
+    def _between(self, low: Point, high: Point) -> Point:
+        """The step that is found between two points, of which `low` has the lower loss."""
+        while self.count < self.most and abs(high.t - low.t) > self.least:
+            new = self._next(_inside(low, high))
+            if self._is_too_high(new) or new.loss >= low.loss:
+                high = new
+                continue
+            if self._is_flat(new):
+                return new
+            if new.slope * (high.t - low.t) >= 0:
+                high = low
+            low = new
+        return low
+
+    def _next(self, t: float) -> Point:
+        self.count += 1
+        return self.evaluate(t)
+
+    def _is_too_high(self, p: Point) -> bool:
+        # A loss that is NaN is too high.
+        return not p.loss <= self.start.loss + self.decrease * p.t * self.start.slope
+
+    def _is_flat(self, p: Point) -> bool:
+        return abs(p.slope) <= -self.curvature * self.start.slope
 
 
-def _strong_wolfe(
-    evaluate: Callable[[float], Point], t: float, length: float, start: Point, tolerance: float,
-    *, c1: float = 1e-4, c2: float = 0.9, most: int = 25,
-) -> tuple[Point, int]:  # fmt: skip
-    """A step that meets the strong Wolfe conditions (Nocedal and Wright, algorithms 3.5 and 3.6),
-    and how many points were evaluated. length: the largest element of the direction."""
-    _, loss, _, slope = start
-    before, new = start, evaluate(t)
-    count, steps, done = 1, 0, False
-    bracket: list[Point] = []
-    while steps < most:
-        at, value, _, along = new
-        if value > loss + c1 * at * slope or (steps > 1 and value >= before[1]):
-            bracket = [before, new]
-            break
-        if abs(along) <= -c2 * slope:
-            bracket, done = [new], True
-            break
-        if along >= 0:
-            bracket = [before, new]
-            break
-        low, high = at + 0.01 * (at - before[0]), at * 10
-        t = _cubic_minimum(before[0], before[1], before[3], at, value, along, (low, high))
-        before, new = new, evaluate(t)
-        count, steps = count + 1, steps + 1
-    if steps >= most:
-        bracket = [start, new]
-    close = False  # whether the last point was near an end of the bracket
-    low, high = (0, 1) if bracket[0][1] <= bracket[-1][1] else (1, 0)
-    while not done and steps < most:
-        width = abs(bracket[1][0] - bracket[0][0])
-        if width * length < tolerance:
-            break
-        (x1, f1, _, g1), (x2, f2, _, g2) = bracket
-        t = _cubic_minimum(x1, f1, g1, x2, f2, g2)
-        ends = (min(x1, x2), max(x1, x2))
-        margin = 0.1 * (ends[1] - ends[0])
-        if min(ends[1] - t, t - ends[0]) < margin:
-            if close or t >= ends[1] or t <= ends[0]:
-                t = ends[1] - margin if abs(t - ends[1]) < abs(t - ends[0]) else ends[0] + margin
-                close = False
-            else:
-                close = True
-        else:
-            close = False
-        new = evaluate(t)
-        count, steps = count + 1, steps + 1
-        at, value, _, along = new
-        if value > loss + c1 * at * slope or value >= bracket[low][1]:
-            bracket[high] = new
-            low, high = (0, 1) if bracket[0][1] <= bracket[1][1] else (1, 0)
-        else:
-            if abs(along) <= -c2 * slope:
-                done = True
-            elif along * (bracket[high][0] - bracket[low][0]) >= 0:
-                bracket[high] = bracket[low]
-            bracket[low] = new
-    return bracket[low if len(bracket) > 1 else 0], count
+def _inside(a: Point, b: Point) -> float:
+    """The minimum of the cubic with these losses and slopes (eq. 3.59), or the middle where it is
+    within a tenth of the interval's ends or isn't known."""
+    width = b.t - a.t
+    d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
+    square = d1 * d1 - a.slope * b.slope
+    if square >= 0:
+        d2 = math.copysign(math.sqrt(square), width)
+        below = b.slope - a.slope + 2 * d2
+        at = b.t - width * (b.slope + d2 - d1) / below if below else math.nan
+        if 0.1 <= (at - a.t) / width <= 0.9:
+            return at
+    return a.t + width / 2
 
 
 class LBFGS(Optimizer):
@@ -155,14 +153,14 @@ class LBFGS(Optimizer):
     def _evaluated(
         self, closure: Callable[[], Any], direction: Any, origin: list[Any], t: float
     ) -> Point:
-        """The loss and the gradient at a step of length `t`, from which it goes back."""
+        """The point at the end of a step of length `t`, from which it goes back."""
         self._move(t, direction)
         with enable_grad():
             loss = float(closure())
         g = self._gradient()
         for p, old in zip(self._params, origin, strict=True):
             p.copy_(old)
-        return t, loss, g, g.dot(direction).item()
+        return Point(t, loss, g, g.dot(direction).item())
 
     def _direction(self, state: dict[str, Any], g: Any, history_size: int) -> Any:
         """-H g, by the two loops of Nocedal and Wright, algorithm 7.4."""
@@ -234,12 +232,14 @@ class LBFGS(Optimizer):
             count = 0
             if search:
                 origin = [p.clone() for p in self._params]
-                (t, loss, g, _), count = _strong_wolfe(
+                line = Search(
                     partial(self._evaluated, closure, d, origin),
-                    t, d.abs().max().item(), (0.0, loss, g, slope), group["tolerance_change"],
-                    most=min(25, group["max_eval"] - evaluations),
-                )  # fmt: skip
-                state["t"] = t
+                    Point(0.0, loss, g, slope),
+                    group["tolerance_change"] / d.abs().max().item(),
+                    min(25, group["max_eval"] - evaluations),
+                )
+                t, loss, g, _ = line.from_step(t)
+                state["t"], count = t, line.count
                 self._move(t, d)
             else:
                 self._move(t, d)

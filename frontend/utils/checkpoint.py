@@ -252,8 +252,9 @@ def _leaves_of(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     for node in beneath(nodes):
         if node.op is ops.variable:
             target = recording.variable_target(node.attrs[0])
-            if isinstance(target, Handle) and id(target) not in known:
-                found[id(target)] = target
+            # Op by op, the run has ended epochs of its own.
+            ends = [target] if isinstance(target, Handle) else target.leaf_tensors()
+            found.update((id(t), t) for t in ends if id(t) not in known)
     return list(found.values())
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.optim.lbfgs import Point, Search
 
 LBFGS = [
     {},
     {"lr": 0.5, "history_size": 3, "max_iter": 4},
     {"line_search_fn": "strong_wolfe", "max_iter": 5},
-    {"line_search_fn": "strong_wolfe", "lr": 20.0, "max_iter": 2},
-    {"line_search_fn": "strong_wolfe", "lr": 0.01, "max_iter": 7},
+]
+SEARCHES = [
+    {"lr": 20.0, "max_iter": 30},
+    {"lr": 0.01, "max_iter": 30},
+    {"lr": 1.0, "max_iter": 30, "history_size": 2},
 ]
 ASGD = [
     {"lr": 0.1},
@@ -50,6 +56,49 @@ def test_lbfgs_is_pytorchs(torch, options):
     states = [next(iter(o.state.values())) for o in (mine, yours)]
     assert states[0]["func_evals"] == states[1]["func_evals"]
     assert states[0]["n_iter"] == states[1]["n_iter"]
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+def test_searches_reach_the_same_minimum(torch, options):
+    """Which points a search tries is not part of the interface; where it ends is."""
+    options = {**options, "line_search_fn": "strong_wolfe"}
+    (ours, _), (theirs, _) = (trained(m, "LBFGS", options, 12) for m in (tw, torch))
+    np.testing.assert_allclose(ours[-1, 0], theirs[-1, 0], rtol=1e-3)
+    assert ours[-1, 0] < ours[0, 0] / 2
+
+
+LINES = {
+    "parabola": lambda t: ((t - 3) ** 2, 2 * (t - 3)),
+    "narrow": lambda t: ((t - 0.01) ** 2, 2 * (t - 0.01)),
+    "waves": lambda t: (0.1 * t * t + math.sin(3 * t - 2), 0.2 * t + 3 * math.cos(3 * t - 2)),
+    "quartic": lambda t: ((t - 40) ** 4, 4 * (t - 40) ** 3),
+    "pole": lambda t: (math.nan, math.nan) if t >= 2 else (1 / (2 - t) - 3 * t, (2 - t) ** -2 - 3),
+}
+
+
+@pytest.mark.parametrize("first", [1e-3, 0.3, 1.0, 50.0])
+@pytest.mark.parametrize("name", LINES)
+def test_a_search_meets_the_strong_wolfe_conditions(name, first):
+    def at(t):
+        return Point(t, LINES[name](t)[0], None, LINES[name](t)[1])
+
+    start = at(0.0)
+    assert start.slope < 0
+    search = Search(at, start, 1e-9, 60)
+    found = search.from_step(first)
+    assert found.loss <= start.loss + 1e-4 * found.t * start.slope
+    assert abs(found.slope) <= 0.9 * abs(start.slope) and search.count < 60
+
+
+def test_a_search_ends():
+    calls = []
+
+    def at(t):  # falls for ever
+        calls.append(t)
+        return Point(t, -t, None, -1.0)
+
+    assert Search(at, Point(0.0, 0.0, None, -1.0), 1e-9, 25).from_step(1.0).loss < 0
+    assert len(calls) == 25
 
 
 @pytest.mark.parametrize("options", ASGD, ids=str)
