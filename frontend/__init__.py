@@ -30,6 +30,9 @@ from tilewright.ir.dtype import (
     int32,
     int64,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from tilewright.ir.dtype import (
     bool_ as bool,

@@ -24,6 +24,9 @@ from tilewright.ir.dtype import int16 as int16
 from tilewright.ir.dtype import int32 as int32
 from tilewright.ir.dtype import int64 as int64
 from tilewright.ir.dtype import uint8 as uint8
+from tilewright.ir.dtype import uint16 as uint16
+from tilewright.ir.dtype import uint32 as uint32
+from tilewright.ir.dtype import uint64 as uint64
 from tilewright.ir.shape import Size as Size
 from tilewright.runtime.device import OutOfMemoryError as OutOfMemoryError
 

@@ -59,6 +59,7 @@ class DType:
 
 bool_ = DType("bool", "b8", BOOL, np.bool_, mlir="i1")
 uint8 = DType("uint8", "u8", UNSIGNED, np.uint8)
+uint16 = DType("uint16", "u16", UNSIGNED, np.uint16)
 uint32 = DType("uint32", "u32", UNSIGNED, np.uint32)
 uint64 = DType("uint64", "u64", UNSIGNED, np.uint64)
 int8 = DType("int8", "i8", SIGNED, np.int8)
@@ -81,7 +82,7 @@ HALVES = (float16, bfloat16)
 NARROW = (*HALVES, *FLOAT8)
 """Floats that exist in memory only; arithmetic with them runs in float32."""
 ALL = (
-    bool_, uint8, uint32, uint64, int8, int16, int32, int64,
+    bool_, uint8, uint16, uint32, uint64, int8, int16, int32, int64,
     *FLOAT8, float16, bfloat16, float32, float64, complex64, complex128,
 )  # fmt: skip
 _BY_NAME = {d.name: d for d in ALL} | {d.short: d for d in ALL}

@@ -18,6 +18,7 @@ _ELEMENT = {
     "*i8": "tl.int8",
     "*u8": "tl.uint8",
     "*i16": "tl.int16",
+    "*u16": "tl.uint16",
     "*i32": "tl.int32",
     "*u32": "tl.uint32",
     "*i64": "tl.int64",

@@ -21,6 +21,7 @@ _LIBDEVICE = "from triton.language.extra import libdevice\n"
 POINTER = {
     "bool": "*i8",
     "uint8": "*u8",
+    "uint16": "*u16",
     "uint32": "*u32",
     "uint64": "*u64",
     "int8": "*i8",

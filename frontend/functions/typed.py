@@ -33,6 +33,7 @@ _WORDS = {
     dtypes.int16: "Short",
     dtypes.int8: "Char",
     dtypes.uint8: "Byte",
+    dtypes.uint16: "UInt16",
     dtypes.uint32: "UInt32",
     dtypes.uint64: "UInt64",
     dtypes.bool_: "Bool",
@@ -112,7 +113,9 @@ def _type(dtype: DType, is_cuda: bool) -> Any:
     return tensortype(f"{_WORDS[dtype]}Tensor", (), fields)
 
 
-_CLASSES = [d for d in _WORDS if d not in dtypes.FLOAT8 and d.name not in ("uint32", "uint64")]
+_CLASSES = [
+    d for d in _WORDS if d not in dtypes.FLOAT8 and d.name not in ("uint16", "uint32", "uint64")
+]
 ON_CPU, ON_CUDA = (
     {t.__name__: t for t in (_type(dtype, is_cuda) for dtype in _CLASSES)}
     for is_cuda in (False, True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _NAMES = {
     dtypes.bool_: "Bool",
     dtypes.uint8: "Byte",
+    dtypes.uint16: "UInt16",
     dtypes.uint32: "UInt32",
     dtypes.uint64: "UInt64",
     dtypes.int8: "Char",

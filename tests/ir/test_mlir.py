@@ -87,7 +87,7 @@ def constants() -> list[Node]:
     values += [(5e-324, dt.float64), (1e-45, dt.float32), (1e-40, dt.float32)]
     values += [(1.7976931348623157e308, dt.float64), (1e22, dt.float64), (6e-8, dt.float16)]
     values += [(1e-40, dt.bfloat16), (True, dt.bool_), (False, dt.bool_)]
-    for dtype in (dt.uint8, dt.uint32, dt.uint64, dt.int8, dt.int16, dt.int32, dt.int64):
+    for dtype in (dt.uint8, dt.uint16, dt.uint32, dt.uint64, dt.int8, dt.int16, dt.int32, dt.int64):
         limits = np.iinfo(dtype.np)
         values += [(v, dtype) for v in (limits.min, 0, 1, limits.max)]
     on_device = [ops.constant(0.5, dt.float32, "cuda:0"), ops.constant(3, dt.int64, "cpu")]

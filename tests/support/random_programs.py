@@ -24,7 +24,7 @@ from tilewright.ir.shape import Size
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
-INTEGERS = ("uint8", "int8", "int16", "int32", "int64", "uint32", "uint64")
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 DTYPES = ("float32",) * 6 + FLOATS + ("int64", "int32", "bool") + INTEGERS
 DIMS = (0, 1, 1, 2, 3, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 64, 100, 257, 1000, 4100)
 LIMIT = 20_000  # elements of a value
