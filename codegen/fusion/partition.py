@@ -23,9 +23,11 @@ from tilewright.ir.ops.attention import attention_query_grad
 from tilewright.ir.ops.external import external
 
 from ..kernel import Buffer, Dot, Kernel, Reduce
+from ..kernel.analysis import Analysis
 from ..kernel.columns import columns, crosses
 from ..kernel.domain import Domain
 from ..kernel.index import Axis
+from ..kernel.roles import roles
 from ..lower import CannotFuse, Lowering, stored_base
 from ..lower.attention import attention_base, lower_attention
 from ..lower.contraction import contraction
@@ -126,7 +128,16 @@ class Partition:
         self._count = 0
         for anchors in self._together(found.anchors):
             if any(math.prod(a.shape) for a in anchors):
-                self._add(self._lowered(anchors))
+                self._begin(anchors)
+
+    def _begin(self, anchors: tuple[Node, ...]) -> None:
+        try:
+            self._add(self._lowered(anchors))
+        except CannotFuse:
+            if len(anchors) == 1:
+                raise
+            for each in anchors:
+                self._begin((each,))
 
     def _together(self, anchors: Sequence[Node]) -> list[tuple[Node, ...]]:
         """The groups to begin with. Anchors share one if they are records of one attention, which
@@ -207,6 +218,7 @@ class Partition:
                 continue
             if len(anchors) > 1:
                 self._check_size(kernel, last)
+                _check_contractions(kernel, last)
             return self._made(kind, kernel, lowering, form)
         raise CannotFuse(*failure)
 
@@ -441,6 +453,15 @@ class Partition:
             if other.before & together:
                 other.before |= together | before
         return True
+
+
+def _check_contractions(kernel: Kernel, node: Node) -> None:
+    """Tiles hold one product. Read at two places, as in y + y.T, a contraction would be two."""
+    found = [v for v in kernel.values if isinstance(v, Dot)]
+    if len(found) > 1:
+        analysis = Analysis(kernel)
+        if len({roles(kernel, analysis, dot) for dot in found}) > 1:
+            raise CannotFuse(node, "reads a contraction at two places")
 
 
 def _alike(a: Group, b: Group) -> bool:

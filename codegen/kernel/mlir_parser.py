@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
-import numpy as np
-
 from tilewright.ir import ops as _ops  # noqa: F401  fills REGISTRY
 from tilewright.ir.dtype import BY_MLIR, DType
 from tilewright.ir.failure import FAILURES
@@ -30,6 +28,7 @@ from tilewright.ir.mlir.syntax import (
 )
 from tilewright.ir.mlir.values import from_constant_attribute
 from tilewright.ir.op import REGISTRY, Fold, Kind, Op
+from tilewright.ir.ops.generate import value_of
 
 from .affine import parse_map
 from .index import Axis, Check, Data, Index
@@ -312,7 +311,7 @@ class _Scope:
             fields.where.fail(f"a number of one of {known} as the attribute value", got)
         if stated is not dtype:
             fields.where.fail(f"{stated.mlir}, the type of this number", dtype.mlir)
-        exact = np.asarray(bits, dtype=f"u{dtype.itemsize}").view(dtype.np)[()]
+        exact = value_of(bits, dtype)
         return Constant(exact, dtype)
 
     def scalar(self, fields: _Fields) -> Scalar:

@@ -19,8 +19,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
-
 from tilewright.ir import ops
 from tilewright.ir.mlir.syntax import (
     Attribute,
@@ -37,6 +35,7 @@ from tilewright.ir.mlir.syntax import (
 )
 from tilewright.ir.mlir.values import constant_attribute, scalar_type
 from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.generate import bits_of
 
 from .affine import dimensions, format_map
 from .index import Axis, Data, Index
@@ -258,9 +257,7 @@ class _Printer:
 
 
 def _number(constant: Constant) -> Attribute:
-    exact = np.asarray(constant.value).astype(constant.dtype.np)
-    bits = exact.view(f"u{constant.dtype.itemsize}").item()
-    return constant_attribute(bits, constant.dtype)
+    return constant_attribute(bits_of(constant.value, constant.dtype), constant.dtype)
 
 
 # Locations

@@ -47,9 +47,9 @@ def constant(value: Any, dtype: DType, device: str | None = None) -> Node:
         if bits is None:
             if len(_known_bits) >= _MOST_KNOWN:
                 _known_bits.clear()
-            bits = _known_bits[key] = _bits(value, dtype)
+            bits = _known_bits[key] = bits_of(value, dtype)
     else:
-        bits = _bits(value, dtype)
+        bits = bits_of(value, dtype)
     return intern(constant_op, (), (bits, dtype), device)
 
 
@@ -57,7 +57,8 @@ _known_bits: dict[tuple[Any, ...], int] = {}
 _MOST_KNOWN = 10_000
 
 
-def _bits(value: Any, dtype: DType) -> int:
+def bits_of(value: Any, dtype: DType) -> int:
+    """The bits of a number in `dtype`."""
     if dtype.itemsize == 16:
         return int.from_bytes(cast(value, dtype.np).tobytes(), "little")
     if dtype is float32 and abs(value) < 1e38:  # no warning to suppress
@@ -67,7 +68,11 @@ def _bits(value: Any, dtype: DType) -> int:
 
 def constant_value(node: Node) -> Any:
     """The NumPy scalar of a constant node."""
-    bits, dtype = node.attrs
+    return value_of(*node.attrs)
+
+
+def value_of(bits: int, dtype: DType) -> Any:
+    """The NumPy scalar with these bits."""
     if dtype.itemsize == 16:
         return np.frombuffer(bits.to_bytes(16, "little"), dtype.np)[0]
     return np.asarray(bits, dtype=_BITS[dtype.itemsize]).view(dtype.np)[()]

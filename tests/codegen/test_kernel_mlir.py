@@ -92,6 +92,8 @@ def constants() -> Kernel:
         if dtype.category == dt.FLOAT:
             numbers += [-0.0, 0.1, -1 / 3, 1e-6, np.nan]
             numbers += [] if dtype is dt.float8_e4m3fn else [np.inf, -np.inf]
+        elif dtype.is_complex:
+            numbers += [1.5 - 2j, complex(np.nan, -0.0)]
         elif dtype is not dt.bool_:
             numbers += [np.iinfo(dtype.np).min, np.iinfo(dtype.np).max]
         for number in numbers:

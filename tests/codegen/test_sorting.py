@@ -60,7 +60,9 @@ def order_of(x: np.ndarray, dtype: DType, axis: int, descending: bool, device: A
 
 @both
 @pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("dtype", [d for d in dt.ALL if d not in dt.FLOAT8], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [d for d in dt.ALL if d not in dt.FLOAT8 and not d.is_complex], ids=str
+)
 @pytest.mark.parametrize("shape, axis", [((3, 70), 1), ((70, 3), 0), ((2, 1, 2), 2)])
 def test_short_rows(
     device: InterpretDevice, shape: tuple[int, ...], axis: int, dtype: DType, descending: bool

@@ -34,7 +34,19 @@ STEPS = ("sign", "floor", "ceil", "round", "trunc", "floor_divide", "remainder",
 TESTS = ("isnan", "isinf", "isfinite")
 BITS = ("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right")
 ARITHMETIC = ("neg", "abs", "add", "sub", "mul", "maximum", "minimum", "relu", "copysign", "where")
-APART = ("cast", "bitcast", "widened", "zeta", "igamma", "igammac", "logical_not")
+APART = (
+    "cast",
+    "bitcast",
+    "widened",
+    "zeta",
+    "igamma",
+    "igammac",
+    "logical_not",
+    "complex",
+    "conj",
+    "real",
+    "imag",
+)
 SMOOTH = tuple(
     op.name
     for op in REGISTRY.values()

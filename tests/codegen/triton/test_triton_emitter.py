@@ -177,7 +177,7 @@ def test_casts() -> None:
     x = np.array([0.0, 1.5, -2.7, 300.0, 65520.0, 3.0000001], np.float32)
     p = Axis("p0", len(x))
     for target in dt.ALL:
-        if target.category == dt.UNSIGNED:
+        if target.category == dt.UNSIGNED or target.is_complex:
             continue
         value = Apply(cast, (load(array("x", (len(x),)), of(p)),), tk.wide(target), target)
         kernel = Kernel("cast", (p,), (), (Store(array("y", (len(x),), target), of(p), value),))
