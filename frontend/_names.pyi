@@ -502,7 +502,7 @@ from .nn.functional.conv import conv_transpose1d as conv_transpose1d
 from .nn.functional.conv import conv_transpose2d as conv_transpose2d
 from .nn.functional.conv import conv_transpose3d as conv_transpose3d
 from .nn.functional.conv import pixel_shuffle as pixel_shuffle
-from .nn.functional.ctc import ctc_loss as ctc_loss
+from .nn.functional.ctc import ctc_loss_by_number as _is_ctc_loss
 from .nn.functional.dropout import alpha_dropout as alpha_dropout
 from .nn.functional.dropout import dropout as dropout
 from .nn.functional.dropout import feature_alpha_dropout as feature_alpha_dropout
@@ -732,6 +732,7 @@ batch_norm = _is_batch_norm
 clip = _is_clip
 concat = _is_concat
 concatenate = _is_concatenate
+ctc_loss = _is_ctc_loss
 divide = _is_divide
 fix = _is_fix
 ger = _is_ger

@@ -193,6 +193,10 @@ def test_every_class_that_is_declared_is_tried(monkeypatch: pytest.MonkeyPatch) 
     elsewhere = {
         "multi_head_attention_forward", "rnn", "rnn_cell", "atan2", "bilinear", "dot", "tensordot",
         "cat", "stack", "index_put", "scatter", "index_copy", "softmin",
+        # not compared under autocast yet
+        "affine_grid_generator", "ctc_loss", "grid_sampler", "linalg_cholesky", "linalg_det",
+        "linalg_eigh", "linalg_eigvalsh", "linalg_householder_product", "linalg_inv_ex",
+        "linalg_qr", "linalg_slogdet", "linalg_solve_ex", "linalg_svd", "linalg_svdvals", "ormqr",
     }  # fmt: skip
     declared = {build: facts for build, facts in builders.all_facts() if facts.casts}
     untried = {facts.name for build, facts in declared.items() if build not in tried}

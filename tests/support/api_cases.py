@@ -557,6 +557,13 @@ LAYERS: tuple[Case, ...] = (
         lambda m, x: m.ctc_loss(x.log_softmax(2), m.tensor([[1, 2], [3, 3]]), [5, 4], [2, 2]),
         ((5, 2, 4),),
     ),
+    (
+        "ctc_loss of nn.functional",
+        lambda m, x: m.nn.functional.ctc_loss(
+            x.log_softmax(2), m.tensor([[1, 2], [3, 3]]), [5, 4], [2, 2]
+        ),
+        ((5, 2, 4),),
+    ),
     ("alpha_dropout in eval", lambda m, x: m.alpha_dropout(x, 0.5, False), ((2, 3),)),
     ("conv1d", lambda m, x, y: m.conv1d(x, y, padding=1), ((1, 2, 5), (3, 2, 3))),
     ("conv2d", lambda m, x, y: m.conv2d(x, y, stride=2), ((1, 2, 5, 5), (3, 2, 3, 3))),

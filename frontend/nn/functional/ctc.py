@@ -122,7 +122,6 @@ def _rows_of(targets: Any, counts: np.ndarray) -> Any:
     return targets[beside(index, targets)] if widest else targets[:0].reshape(len(counts), 0)
 
 
-@public("ctc_loss", _losses, method=False, casts=FLOAT32)
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
@@ -185,3 +184,19 @@ def ctc_loss(
         int(blank), bool(zero_infinity), reduction,
     )  # fmt: skip
     return made.squeeze(0) if alone and reduction == "none" else made
+
+
+@public("ctc_loss", _losses, method=False, casts=FLOAT32)
+def ctc_loss_by_number(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: int = 0,
+    zero_infinity: bool = False,
+) -> Tensor:
+    """torch.ctc_loss: that of nn.functional, with a number for the reduction: 0 is none, 1 the
+    mean, 2 the sum."""
+    named = ("none", "mean", "sum")[reduction]
+    return ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, named, zero_infinity)
