@@ -155,7 +155,8 @@ def _transform(
         kind = _checked_norm(norm)
         if real_only:
             _no_complex(called, x)
-        sizes, axes = _along(x, s, dim, halved)
+        dims = (dim,) if isinstance(dim, int) else dim
+        sizes, axes = _along(x, s, dims, halved)
         if not axes and (halved or real_only):
             raise RuntimeError(f"{called} must transform at least one axis{at_user_line()}")
         return into(out, record(build, x, sizes, axes, kind, inverse))
@@ -163,12 +164,12 @@ def _transform(
     def one(
         input: Any, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Any = None
     ) -> Any:
-        return run(name, input, None if n is None else (n,), (dim,), norm, out)
+        return run(name, input, None if n is None else (n,), dim, norm, out)
 
     def two(
         input: Any,
         s: Sequence[int] | None = None,
-        dim: Sequence[int] = (-2, -1),
+        dim: int | Sequence[int] = (-2, -1),
         norm: str | None = None,
         *,
         out: Any = None,
@@ -178,13 +179,12 @@ def _transform(
     def any_number(
         input: Any,
         s: Sequence[int] | None = None,
-        dim: Sequence[int] | None = None,
+        dim: int | Sequence[int] | None = None,
         norm: str | None = None,
         *,
         out: Any = None,
     ) -> Any:
-        dims = (dim,) if isinstance(dim, int) else dim
-        return run(f"{name}n", input, s, dims, norm, out)
+        return run(f"{name}n", input, s, dim, norm, out)
 
     for function, ending in ((one, ""), (two, "2"), (any_number, "n")):
         function.__name__ = function.__qualname__ = f"{name}{ending}"

@@ -74,7 +74,9 @@ def found(module: Any, path: str) -> Any:
 
 
 # `torch.float` is a dtype, and the op is the method.
-_METHODS = frozenset("bool byte char short int long half float double bfloat16".split())
+_METHODS = frozenset(
+    "bool byte char short int long half float double bfloat16 cfloat cdouble".split()
+)
 _PROPERTIES = frozenset("T H mT mH".split())
 _DRAWS = frozenset("cauchy exponential geometric log_normal uniform".split())
 
