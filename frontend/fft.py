@@ -15,7 +15,6 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
-from tilewright.ir.ops.fourier import fourier
 from tilewright.ir.shape import normalize_axis
 
 from .functions.arguments import into
@@ -67,7 +66,7 @@ def _c2c(x: Node, sizes: Sizes, axes: Sizes, norm: str, inverse: bool) -> Node:
     x = _as_complex(x)
     for axis, size in zip(axes, sizes, strict=True):
         x = _resized(x, axis, size)
-    return _scaled(fourier(x, axes, inverse), math.prod(sizes), norm, inverse) if axes else x
+    return _scaled(ops.fourier(x, axes, inverse), math.prod(sizes), norm, inverse) if axes else x
 
 
 @builder("fft_r2c", gradient="FftR2CBackward0")
@@ -88,7 +87,7 @@ def _c2r(x: Node, sizes: Sizes, axes: Sizes, norm: str, inverse: bool) -> Node:
     inner = ops.slice_axis(x, last, 1, (size + 1) // 2)
     rest = ops.conj(ops.flip(inner, (last,)))
     # Imaginary parts there have no place in a Hermitian signal.
-    whole = fourier(ops.cat([_real_ends(x, last, size), rest], last), (last,), inverse)
+    whole = ops.fourier(ops.cat([_real_ends(x, last, size), rest], last), (last,), inverse)
     return ops.real(_scaled(whole, size, norm, inverse))
 
 

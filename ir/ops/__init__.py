@@ -108,6 +108,7 @@ from .factors import (
     svd,
     svdvals,
 )
+from .fourier import fourier, fourier_op
 from .gamma import gamma_sample
 from .gather import (
     gather,

@@ -28,14 +28,14 @@ def _numpy(x: Any, axes: tuple[int, ...], inverse: bool) -> tuple[Any, ...]:
 def _vjp(
     g: Node, out: Node, x: Node, axes: tuple[int, ...], inverse: bool, index: int
 ) -> tuple[Node]:
-    return (transform_op(g, axes, inverse, 0),)  # its matrix is symmetric
+    return (fourier_op(g, axes, inverse, 0),)  # its matrix is symmetric
 
 
-transform_op = routine("fft", _types, _numpy, 1, ("axes", "inverse"), _vjp, complex=True)
+fourier_op = routine("fft", _types, _numpy, 1, ("axes", "inverse"), _vjp, complex=True)
 
 
 def fourier(x: Node, axes: tuple[int, ...], inverse: bool) -> Node:
     """Sums of x_j exp(-2 pi i jk / n) over `axes`; of exp(2 pi i jk / n) if `inverse`. Neither has
     a factor."""
     (on,), device = on_host((x,))
-    return back((transform_op(on, axes, inverse, 0),), device)[0]
+    return back((fourier_op(on, axes, inverse, 0),), device)[0]

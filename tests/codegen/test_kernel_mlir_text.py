@@ -182,7 +182,7 @@ def test_text_by_hand() -> None:
         ('"mul"', '"mull"', 13, 8, "an elementwise op (did you mean mul?)", "mull"),
         ('"mul"', '"sum"', 13, 8, "an elementwise op", "sum"),
         ('"mul"', '"exp"', 13, 8, "1 operand of exp", "2"),
-        ('"mul"', '"mul", target = i7', 13, 8, "ui8, ui32, ui64", "i7"),
+        ('"mul"', '"mul", target = i7', 13, 8, "ui8, ui16, ui32, ui64", "i7"),
         ("low = [0, 1]", "low = [0]", 14, 8, "2 integers as the attribute low", "[0]"),
         ('{op = "sum"}', '{op = "mean"}', 16, 8, "one of sum, prod, max", "mean"),
         ("descending = true", "descending = 1", 17, 8, "true or false", "1 : i64"),

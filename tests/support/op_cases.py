@@ -49,8 +49,8 @@ TORCH = {  # ops with another name in PyTorch
     "floor_divide": T("div", rounding_mode="floor"),
     "widened": T("clone"),  # for types that aren't halves
 }
-# Records of complex numbers, in tests/frontend/functions/test_complex.py.
-COMPLEX = ("real", "imag", "complex", "conj", "modulus")
+# Records of complex numbers, in test_complex.py and test_fft.py of tests/frontend/functions.
+COMPLEX = ("real", "imag", "complex", "conj", "modulus", "fft")
 ELEMENTWISE = [
     op
     for op in REGISTRY.values()

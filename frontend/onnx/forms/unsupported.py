@@ -22,7 +22,9 @@ UNSUPPORTED.update(
         ops.bitcast: "ONNX reads no bits as another type before opset 26",
         ops.external: "it is a kernel of yours, which ONNX runtimes don't have",
         ops.pinv: _NO_ALGEBRA,
-        **dict.fromkeys((ops.real, ops.imag, ops.complex, ops.conj_op), "it has complex numbers"),
+        **dict.fromkeys(
+            (ops.real, ops.imag, ops.complex, ops.conj_op, ops.fourier_op), "it has complex numbers"
+        ),
         ops.conv_weight_grad: _TRAINING,
         ops.conv_weight_grad_wide: _TRAINING,
     }
@@ -31,6 +33,6 @@ for _record in ops.polynomials.values():
     UNSUPPORTED[_record] = "ONNX has no operator for it: give the degree as a number"
 for _record in REGISTRY.values():
     if _record.kind is Kind.HOST:
-        UNSUPPORTED[_record] = _NO_ALGEBRA
+        UNSUPPORTED.setdefault(_record, _NO_ALGEBRA)
 for _op in DECLARED.values():
     UNSUPPORTED.update(_op.unexportable or {})
