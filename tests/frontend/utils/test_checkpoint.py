@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import nn
+from tilewright.runtime import tiers
 from tilewright.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
 pytestmark = pytest.mark.computes
@@ -153,7 +154,9 @@ def test_what_lies_between_inputs_is_not_kept(reentrant: bool) -> None:
     try:
         kept(False)  # arenas of plans grow in a first run
         kept(True)
-        assert kept(True) <= 5.5 < 20 <= kept(False)
+        # Op by op, a Function's result is a copy of what it returned.
+        most = 8.5 if tiers.mode == tiers.BASELINE else 5.5
+        assert kept(True) <= most < 20 <= kept(False)
     finally:
         tracemalloc.stop()
 
