@@ -9,6 +9,14 @@ import pytest
 
 import tilewright as tw
 from tilewright.optim.lbfgs import Point, Search
+from tilewright.runtime import tiers
+
+
+@pytest.fixture(autouse=True)
+def op_by_op(monkeypatch):
+    """A search evaluates few points of each line: compiling them takes longer."""
+    monkeypatch.setattr(tiers, "mode", tiers.AUTO)
+
 
 LBFGS = [
     {},
