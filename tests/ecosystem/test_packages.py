@@ -47,6 +47,7 @@ def _environment(folder: Path, packages: tuple[str, ...], others: str) -> Run:
         call(*pip, "--no-deps", *packages)
     except AssertionError as error:
         pytest.skip(f"the packages can't be installed here: {str(error)[-300:]}")
+    call(str(ROOT / "tools" / "link_tree.py"), "--quiet")
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "tilewright.pth").write_text(str(ROOT / ".src") + "\n")
     assert "is tilewright" in call("-m", "tilewright", "as-torch", "install")
