@@ -16,7 +16,7 @@ from ..node import Node
 from ..op import Aval, Kind, Op
 from ..shape import Ints, Pairs, Size, broadcast, require_positive
 from .composite import as_dtype
-from .movement import sum_to, transpose, window_count
+from .movement import slice_, sum_to, transpose, window_count
 
 
 def _same_float(name: str, a: Node, b: Node) -> None:
@@ -239,6 +239,9 @@ def _input_grad_vjp(
     h: Node, out: Node, g: Node, w: Node, size: Ints, *attrs: Any
 ) -> tuple[Node | None, Node | None]:
     dg = conv(h, w, *attrs) if g.requires_grad else None
+    if dg is not None and dg.shape != g.shape:
+        # A transposed convolution may have so much padding behind it that further windows fit.
+        dg = slice_(dg, (0,) * g.rank, tuple(g.shape), (1,) * g.rank)
     dw = conv_weight_grad(g, h, tuple(w.shape[2:]), *attrs) if w.requires_grad else None
     return dg, dw
 

@@ -146,10 +146,6 @@ _DIFFERENCES = {
         nn.functional.multi_margin_loss errors
         nn.functional.multilabel_margin_loss errors
     """,
-    "A fault: output_padding as large as the stride, with dilation.": """
-        nn.functional.conv_transpose2d gradient
-        nn.functional.conv_transpose3d gradient
-    """,
     "A fault: padding by negative and positive widths at once.": """
         nn.functional.pad:circular forward
         nn.functional.pad:circular gradient

@@ -217,3 +217,20 @@ def test_what_is_missing_says_so():
     for module, name in ((nn, "quantized"), (F, "handle_torch_function"), (nn.utils, "memory")):
         with pytest.raises(AttributeError, match=f"has no '{name}'.*not implemented yet"):
             getattr(module, name)
+
+
+@pytest.mark.parametrize("stride, more, dilation", [(1, 1, 2), (2, 2, 3), (1, 2, 3), (3, 2, 2)])
+def test_transposed_convolutions_with_room_for_further_windows(torch, stride, more, dilation):
+    """The output padding may be as large as the stride, where the dilation is larger."""
+
+    def made(m):
+        x = m.arange(96.0, dtype=m.float64).reshape(2, 3, 4, 4).sin().requires_grad_()
+        w = m.arange(54.0, dtype=m.float64).reshape(3, 2, 3, 3).cos().requires_grad_()
+        y = m.nn.functional.conv_transpose2d(
+            x, w, stride=stride, padding=1, output_padding=more, dilation=dilation
+        )
+        y.pow(2).sum().backward()
+        return [y.detach().numpy(), x.grad.numpy(), w.grad.numpy()]
+
+    for ours, theirs in zip(made(tw), made(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
