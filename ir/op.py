@@ -113,6 +113,8 @@ class Op:
         small differences of large numbers.
     spares_result: whether its derivative reads its result where PyTorch's doesn't. The result may
         be overwritten before the backward pass then.
+    pointwise: whether a composite computes each element from those of its operands at the same
+        place, in the same way for every size.
     is_view: whether a node may have more elements than any memory holds, as an `expand` may.
     takes_float8, takes_complex: whether operands of these types are allowed.
     """
@@ -144,6 +146,7 @@ class Op:
     convolution: bool = False
     wide: bool = False
     spares_result: bool = False
+    pointwise: bool = False
     is_view: bool = field(init=False)
     takes_float8: bool = field(init=False)
     takes_complex: bool = field(init=False)

@@ -137,13 +137,13 @@ def _adam(
         shrink = decay if decoupled else None
         old, g = prepared(p, row[-1], dtype, weight_decay, maximize, shrink)
         wide_m, wide_v = to(m, dtype), to(v, dtype)
-        first = wide_m + (g - wide_m) * (1 - beta1)
-        second = wide_v * beta2 + g * g * (1 - beta2)
+        first = ops.running_mean(wide_m, g, beta1)
+        second = ops.running_square(wide_v, g, beta2)
         largest = second
         if amsgrad:
             largest = ops.maximum(to(row[3], dtype), second)
             out[3].append(to(largest, row[3].dtype))
-        new = old - first / (ops.sqrt(largest) / root_correction + eps) * step_size
+        new = ops.adam_update(old, first, largest, step_size, root_correction, eps)
         out[0].append(revalued(p, to(new, p.dtype)))
         out[1].append(to(first, m.dtype))
         out[2].append(to(second, v.dtype))

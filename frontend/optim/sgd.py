@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import ops
 from tilewright.ir.node import Node
 
 from ..functions.promotion import to
@@ -108,5 +109,5 @@ def _sgd(attrs: Any, count: int, lr: Node, *nodes: Node) -> tuple[Node, ...]:
             )
             new_buffers.append(to(kept, b.dtype))
             g = g + kept * momentum if nesterov else kept
-        new_params.append(revalued(p, to(old - g * lr, p.dtype)))
+        new_params.append(revalued(p, to(ops.descended(old, g, lr), p.dtype)))
     return (*new_params, *new_buffers)

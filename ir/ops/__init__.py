@@ -139,6 +139,9 @@ from .linear import (
     bilinear,
     dot,
     linear,
+    linear_bias_grad,
+    linear_input_grad,
+    linear_weight_grad,
     mv,
     outer,
 )
@@ -311,6 +314,7 @@ from .transfer import (
     copy_to_op,
     fetch,
 )
+from .update import adam_update, descended, running_mean, running_square
 from .unary import (
     abs,
     acos,

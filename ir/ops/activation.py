@@ -41,9 +41,29 @@ from .unary import (
 def _activation(
     name: str, f: Callable[..., Node], slope: Callable[..., Node] | None = None, **more: Any
 ) -> Op:
-    """An elementwise composite. `slope(x, *attrs)` is its derivative; by default that of `f`."""
-    vjp = None if slope is None else lambda g, out, x, *attrs: (g * slope(x, *attrs),)
-    return composite(name, like_first(name), f, vjp=vjp, **more)
+    """An elementwise composite. `slope(x, *attrs)` is its derivative, whose product with the
+    cotangent is a record too; by default the derivative is that of `f`."""
+    if slope is None:
+        return composite(name, like_first(name), f, pointwise=True, **more)
+    grad = composite(
+        f"{name}_grad",
+        like_first(f"{name}_grad"),
+        lambda g, x, *attrs: g * slope(x, *attrs),
+        params=more.get("params", ()),
+        cost=more["cost"] + 4,
+        pointwise=True,
+    )
+
+    def vjp(g: Node, out: Node, x: Node, *attrs: Any) -> tuple[Node]:
+        return (grad(g, x, *attrs),)
+
+    op = composite(name, like_first(name), f, vjp=vjp, pointwise=True, **more)
+    GRADS[op] = grad
+    return op
+
+
+GRADS: dict[Op, Op] = {}
+"""Activation -> the record grad(g, x, *attrs) of its cotangent."""
 
 
 # Normalized exponentials.
@@ -134,11 +154,26 @@ def _gelu(x: Node, approximate: str) -> Node:
     return x * 0.5 * (erf(x * math.sqrt(0.5)) + 1)
 
 
-gelu = _activation("gelu", _gelu, params=("approximate",), onnx="Gelu", cost=26)
+def _gelu_slope(x: Node, approximate: str) -> Node:
+    if approximate == "tanh":
+        gate = tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
+        steepness = (x * x * (3 * 0.044715) + 1) * math.sqrt(2 / math.pi)
+        return ((gate + 1) + x * (1 - gate * gate) * steepness) * 0.5
+    density = exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return (erf(x * math.sqrt(0.5)) + 1) * 0.5 + x * density
+
+
+gelu = _activation("gelu", _gelu, _gelu_slope, params=("approximate",), onnx="Gelu", cost=26)
 """gelu(x, approximate): x Phi(x) with Phi the normal distribution ("none"), or its form with tanh
 ("tanh"); Hendrycks and Gimpel, arXiv 1606.08415."""
 
-silu = _activation("silu", lambda x: x * sigmoid(x), cost=14)
+
+def _silu_slope(x: Node) -> Node:
+    gate = sigmoid(x)
+    return gate * (x * (1 - gate) + 1)
+
+
+silu = _activation("silu", lambda x: x * sigmoid(x), _silu_slope, cost=14)
 """x sigmoid(x), also called swish."""
 
 

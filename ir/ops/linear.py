@@ -53,13 +53,41 @@ def _linear(x: Node, weight: Node, *bias: Node) -> Node:
 
 
 def _linear_vjp(g: Node, out: Node, x: Node, weight: Node, *bias: Node) -> tuple[Node | None, ...]:
-    rows = _rows(g)
-    dx = reshape(matmul(rows, weight), x.shape) if x.requires_grad else None
+    dx = linear_input_grad(g, weight) if x.requires_grad else None
+    dw = linear_weight_grad(g, x) if weight.requires_grad else None
+    return dx, dw, *[linear_bias_grad(g, b.shape) if b.requires_grad else None for b in bias]
+
+
+linear_input_grad = Op(
+    "linear_input_grad",
+    Kind.COMPOSITE,
+    lambda g, weight: (Size((*g.shape[:-1], weight.shape[1])), g.dtype),
+    decompose=lambda g, weight: reshape(
+        matmul(_rows(g), weight), (*g.shape[:-1], weight.shape[1])
+    ),
+    complex=True,
+)
+"""linear_input_grad(g[..., out], weight[out, in]): the cotangent of the input, [..., in]."""
+
+linear_weight_grad = Op(
+    "linear_weight_grad",
+    Kind.COMPOSITE,
+    lambda g, x: (Size((g.shape[-1], x.shape[-1])), g.dtype),
     # In this order the result has the layout of the weight, ready for the optimizer.
-    dw = matmul(transpose(rows), _rows(x)) if weight.requires_grad else None
-    if not bias:
-        return dx, dw
-    return dx, dw, sum_to(rows, bias[0].shape)
+    decompose=lambda g, x: matmul(transpose(_rows(g)), _rows(x)),
+    complex=True,
+)
+"""linear_weight_grad(g[..., out], x[..., in]): the cotangent of the weight, [out, in]."""
+
+linear_bias_grad = Op(
+    "linear_bias_grad",
+    Kind.COMPOSITE,
+    lambda g, shape: (shape, g.dtype),
+    params=("shape",),
+    decompose=lambda g, shape: sum_to(_rows(g), shape),
+    complex=True,
+)
+"""linear_bias_grad(g[..., out], shape): the cotangent of a bias of shape (out,), (1,) or ()."""
 
 
 linear = Op(

@@ -14,8 +14,9 @@ from typing import Any
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval
+from ..shape import Size
 from .composite import composite, like_first, require_float, widen
-from .movement import reshape
+from .movement import reshape, sum_to
 from .reduce import mean, sum
 from .unary import full_like, rsqrt, sqrt
 
@@ -117,10 +118,33 @@ def _layer_norm(x: Node, *args: Any) -> Node:
     return _affine(normalize(x, _trailing(x, rank), eps), parameters)
 
 
+def _layer_norm_vjp(g: Node, out: Node, x: Node, *args: Any) -> tuple[Node | None, ...]:
+    parameters, (rank, eps) = _split(args)
+    scaled = g * parameters[0] if parameters else g
+    dx = normalize_grad(scaled, x, _trailing(x, rank), eps)
+    if not parameters:
+        return (dx,)
+    weight, *bias = parameters
+    dw = layer_norm_weight_grad(g, x, rank, eps)
+    return dx, dw, *[sum_to(g, b.shape) for b in bias]
+
+
+layer_norm_weight_grad = composite(
+    "layer_norm_weight_grad",
+    lambda g, x, rank, eps: (Size(x.shape[x.rank - rank :]), g.dtype),
+    lambda g, x, rank, eps: sum_to(
+        g * normalize(x, _trailing(x, rank), eps), x.shape[x.rank - rank :]
+    ),
+    params=("rank", "eps"),
+    cost=12,
+)
+"""layer_norm_weight_grad(g, x, rank, eps): the cotangent of the scale, of the last `rank` sizes."""
+
 layer_norm_op = composite(
     "layer_norm",
     _trailing_infer("layer_norm"),
     _layer_norm,
+    vjp=_layer_norm_vjp,
     params=("rank", "eps"),
     onnx="LayerNormalization",
     cost=12,

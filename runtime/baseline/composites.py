@@ -23,14 +23,22 @@ from tilewright.ir.ops.attention import (
     attention_value_grad,
 )
 from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op
-from tilewright.ir.ops.normalization import batch_norm_op, layer_norm_op
+from tilewright.ir.ops.normalization import (
+    batch_norm_op,
+    layer_norm_op,
+    layer_norm_weight_grad,
+)
 
-from . import folds
+from . import folds, maps, updates
 from .forms import Form, elementwise
 
 
 def form_of(node: Node) -> Form | None:
     """The form of a composite; None if it is computed as its primitives or in parts."""
+    if node.op.pointwise:
+        return _pointwise(node)
+    if node.op in updates.UPDATES:
+        return updates.form_of(node)
     own = _OWN.get(node.op)
     if own is not None:
         return own(node) if _is_float(node) else None
@@ -38,6 +46,13 @@ def form_of(node: Node) -> Form | None:
     if make is None or not _is_float(node) or any(o.dtype is not node.dtype for o in node.operands):
         return None
     return make(node)
+
+
+def _pointwise(node: Node) -> Form | None:
+    shape, dtype = node.shape, node.dtype
+    if any(o.shape != shape or o.dtype is not dtype for o in node.operands):
+        return None
+    return maps.composite(node.op, node.attrs, len(node.operands), dtype)
 
 
 Stage = tuple[Any, tuple[int, ...], Form]
@@ -78,6 +93,31 @@ def _linear(node: Node) -> Form:
         return out.reshape(shape)
 
     return linear
+
+
+def _linear_input_grad(node: Node) -> Form:
+    shape, weight = tuple(node.shape), node.operands[1]
+    if len(shape) == 2:
+        return np.matmul
+    rows = (math.prod(shape[:-1]), weight.shape[0])
+    return lambda g, weight: (g.reshape(rows) @ weight).reshape(shape)
+
+
+def _linear_weight_grad(node: Node) -> Form:
+    if node.operands[0].rank == 2:
+        return lambda g, x: g.T @ x
+    (outputs, inputs), count = node.shape, math.prod(node.operands[0].shape[:-1])
+    of_g, of_x = (count, outputs), (count, inputs)
+    return lambda g, x: g.reshape(of_g).T @ x.reshape(of_x)
+
+
+def _linear_bias_grad(node: Node) -> Form:
+    shape, g = tuple(node.shape), node.operands[0]
+    axes = range(g.rank - 1) if shape == g.shape[-1:] else range(g.rank)
+    if not axes:
+        return lambda g: g.reshape(shape)
+    total = folds.total(g, axes)
+    return lambda g: total(g).reshape(shape)
 
 
 def _exp(node: Node) -> Form:
@@ -168,7 +208,7 @@ def _normalized_axes(node: Node) -> tuple[int, ...]:
     rank = node.operands[0].rank
     if node.op is batch_norm_op:
         return (0, *range(2, rank))
-    if node.op is layer_norm_op:
+    if node.op in (layer_norm_op, layer_norm_weight_grad):
         return tuple(range(rank - node.attrs[0], rank))
     axes: tuple[int, ...] = node.attrs[0]
     return axes
@@ -206,6 +246,20 @@ def _scaled(node: Node, axes: tuple[int, ...]) -> Form:
         return y
 
     return scaled
+
+
+def _weight_grad(node: Node, axes: tuple[int, ...]) -> Form:
+    x, shape = node.operands[1], tuple(node.shape)
+    total = folds.total(x, range(axes[0])) if axes[0] else None
+
+    def weight_grad(g: Any, x: Any, moments: Any) -> Any:
+        mean, scale = moments
+        y = x - mean
+        y /= scale
+        y *= g
+        return (y if total is None else total(y)).reshape(shape)
+
+    return weight_grad
 
 
 def _normalize_grad(node: Node, axes: tuple[int, ...]) -> Form:
@@ -365,6 +419,9 @@ def _weights(node: Node) -> Stage | None:
 
 _FORMS: dict[Op, Callable[[Node], Form]] = {
     ops.linear: _linear,
+    ops.linear_input_grad: _linear_input_grad,
+    ops.linear_weight_grad: _linear_weight_grad,
+    ops.linear_bias_grad: _linear_bias_grad,
     ops.softmax: _softmax,
     ops.safe_softmax: _safe_softmax,
     ops.log_softmax: _log_softmax,
@@ -378,6 +435,7 @@ _PARTS: dict[Op, Callable[[Node], Parts | None]] = {
     ops.normalize: _normal(_normalize),
     ops.normalize_grad: _normal(_normalize_grad, 1),
     layer_norm_op: _normal(_scaled),
+    layer_norm_weight_grad: _normal(_weight_grad, 1),
     batch_norm_op: _normal(_scaled),
     attention: _attention(lambda v, weights, _: np.matmul(weights, v)),
     attention_logsumexp: _attention(lambda v, weights, rows: rows),

@@ -18,7 +18,9 @@ from tilewright.ir import ops
 from tilewright.ir.dtype import COMPLEX, FLOAT, DType, bool_, float32, float64, int64
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.activation import GRADS
 from tilewright.ir.ops.generate import leaf
+from tilewright.ir.passes.pipeline import lower_graph
 from tilewright.ir.shape import Size
 
 from .. import devices
@@ -48,11 +50,33 @@ def native(op: Op, dtypes: Sequence[DType], dtype: DType) -> Callable[..., Any] 
     if not is_native(op) or FLOAT not in kinds or COMPLEX in kinds:
         return None
     kernel = _kernel(_name(op, dtypes), lambda: _alone(op, dtypes))
-    if kernel is None:
+    return None if kernel is None else _function(kernel, len(dtypes), dtype)
+
+
+@functools.cache
+def composite(
+    op: Op, attrs: tuple[Any, ...], arity: int, dtype: DType
+) -> Callable[..., Any] | None:
+    """The pack's kernel of a pointwise composite, for operands of `dtype` and of one shape; None if
+    it isn't there."""
+    name = _name(op, (dtype,) * arity, attrs)
+    if not _has_code() or not _is_packed(name):
         return None
+    kernel = _kernel(name, lambda: _alone(op, (dtype,) * arity, attrs))
+    return None if kernel is None else _function(kernel, arity, dtype)
+
+
+def _is_packed(name: str) -> bool:
+    from ..native import pack
+
+    return pack.layout(name) is not None
+
+
+def _function(kernel: Flat, arity: int, dtype: DType) -> Callable[..., Any]:
+    """A kernel as a function of arrays."""
     np_dtype, empty, order = dtype.np, np.empty, kernel.order
 
-    if len(dtypes) == 1:
+    if arity == 1:
 
         def unary(x: Any) -> Any:
             x = np.asarray(x, order="C")
@@ -149,13 +173,25 @@ _BITS = "random bits"
 Graph = tuple[Node, Sequence[Node]]
 
 
-def _name(op: Op, dtypes: Sequence[DType]) -> str:
-    return " ".join([op.name, *[d.name for d in dtypes]])
+def _name(op: Op, dtypes: Sequence[DType], attrs: Sequence[Any] = ()) -> str:
+    return " ".join([op.name, *map(repr, attrs), *[d.name for d in dtypes]])
 
 
-def _alone(op: Op, dtypes: Sequence[DType]) -> Graph:
+def _alone(op: Op, dtypes: Sequence[DType], attrs: Sequence[Any] = ()) -> Graph:
     leaves = [leaf(i, Size((_MANY,)), d) for i, d in enumerate(dtypes)]
-    return op(*leaves), leaves
+    return op(*leaves, *attrs), leaves
+
+
+_ACTIVATIONS: tuple[tuple[Any, ...], ...] = (
+    (ops.gelu, "none"),
+    (ops.gelu, "tanh"),
+    (ops.silu,),
+    (ops.mish,),
+    (ops.softplus, 1.0, 20.0),
+    (ops.logsigmoid,),
+    (ops.elu, 1.0),
+)
+"""The activations, with their attrs, that are in the pack together with their gradients."""
 
 
 def _bits() -> Graph:
@@ -207,7 +243,7 @@ def _emitted(root: Node, leaves: Sequence[Node], machine: Machine) -> tuple[Layo
 
     from ..native import launch
 
-    program = compile_graph([root], LLVM)
+    program = compile_graph(lower_graph([root]), LLVM)
     (step,) = program.steps
     assert isinstance(step.kernel, Kernel)
     places = [program.leaves[each] for each in leaves]
@@ -228,6 +264,11 @@ def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
                 dtypes = (dtype,) * (2 if "{1}" in str(op.numpy) else 1)
                 graphs.append((_name(op, dtypes), _alone(op, dtypes)))
     for dtype in (float32, float64):
+        for activation, *attrs in _ACTIVATIONS:
+            for op, arity in ((activation, 1), (GRADS.get(activation), 2)):
+                if op is not None:
+                    dtypes = (dtype,) * arity
+                    graphs.append((_name(op, dtypes, attrs), _alone(op, dtypes, attrs)))
         for kinds in _KINDS:
             graphs.append((_choice_name(dtype, *kinds), _choice(dtype, *kinds)()))
     for name, graph in graphs:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tilewright import codegen
 from tilewright.codegen.llvm.machine import Machine
+from tilewright.ir import ops
 
 from .. import cache, debug, files
 from . import host
@@ -104,7 +105,7 @@ def _sources() -> str:
     """The names and sizes of the sources that the code of kernels depends on, as a hash. Reading
     them all would take as long as what the pack saves."""
     found: list[str] = []
-    folders = list(map(str, codegen.__path__))
+    folders = [*map(str, codegen.__path__), *map(str, ops.__path__)]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:

@@ -15,6 +15,7 @@ from tilewright.ir import ctc, ops
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.node import Node
 from tilewright.ir.op import REGISTRY, Kind
+from tilewright.ir.ops.normalization import layer_norm_weight_grad
 from tilewright.ir.recurrence import recurrence, recurrence_grad
 from tilewright.ir.shape import Size
 
@@ -59,6 +60,10 @@ ELEMENTWISE = [
     and not op.params
     and op.name not in ("where", "zeta", "igamma", "igammac", *COMPLEX)
 ]
+
+
+def _bias_grad(g: Node, shape: tuple[int, ...]) -> Node:
+    return ops.linear_bias_grad(g, Size(shape))
 
 
 def elementwise_cases() -> list[Case]:
@@ -340,6 +345,76 @@ CONTRACTED = [
     case("addr", ops.addr, T("addr"), real(3, 4), real(3), real(4)),
     case("baddbmm", ops.baddbmm, T("baddbmm"), real(2, 3, 5), real(2, 3, 4), real(2, 4, 5)),
     case("addbmm", ops.addbmm, T("addbmm"), real(3, 5), real(2, 3, 4), real(2, 4, 5)),
+    case(
+        "linear_input_grad",
+        ops.linear_input_grad,
+        lambda t, g, w: t.matmul(g, w),
+        real(2, 3, 5),
+        real(5, 4),
+    ),
+    case(
+        "linear_weight_grad",
+        ops.linear_weight_grad,
+        lambda t, g, x: t.einsum("abo,abi->oi", g, x),
+        real(2, 3, 5),
+        real(2, 3, 4),
+    ),
+    case(
+        "linear_weight_grad 1-d",
+        ops.linear_weight_grad,
+        lambda t, g, x: t.outer(g, x),
+        real(5),
+        real(4),
+    ),
+    *[
+        case(
+            f"linear_bias_grad{shape}",
+            functools.partial(_bias_grad, shape=shape),
+            lambda t, g, shape=shape: g.sum_to_size(shape) if shape else g.sum(),
+            real(2, 70, 5),
+        )
+        for shape in ((5,), (1,), ())
+    ],
+    case("linear_bias_grad 1-d", functools.partial(_bias_grad, shape=(5,)), T("clone"), real(5)),
+    case(
+        "layer_norm_weight_grad",
+        lambda g, x: layer_norm_weight_grad(g, x, 2, 1e-5),
+        lambda t, g, x: (g * t.nn.functional.layer_norm(x, (3, 4))).sum(0),
+        real(5, 3, 4),
+        real(5, 3, 4),
+    ),
+    case(
+        "descended",
+        ops.descended,
+        lambda t, x, g, rate: x - g * rate,
+        real(3, 4),
+        real(3, 4),
+        real(),
+    ),
+    case(
+        "running_mean",
+        lambda m, x: ops.running_mean(m, x, 0.9),
+        lambda t, m, x: t.lerp(m, x, 0.1),
+        real(3, 4),
+        real(3, 4),
+    ),
+    case(
+        "running_square",
+        lambda m, x: ops.running_square(m, x, 0.9),
+        lambda t, m, x: 0.9 * m + 0.1 * x.square(),
+        real(3, 4),
+        real(3, 4),
+    ),
+    case(
+        "adam_update",
+        lambda *operands: ops.adam_update(*operands, 1e-3),
+        lambda t, x, m, v, rate, root: x - rate * m / (v.sqrt() / root + 1e-3),
+        real(3, 4),
+        real(3, 4),
+        real(3, 4, low=0.5, high=2),
+        real(),
+        real(low=0.5, high=1),
+    ),
     case("bilinear", ops.bilinear, F("bilinear"), real(6, 3), real(6, 2), real(4, 3, 2), real(4)),
     case(
         "attention",

@@ -14,12 +14,14 @@ from tilewright.ir import dtype as dtypes
 from tilewright.ir import ops
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import REGISTRY, Kind, Op
+from tilewright.ir.ops.activation import GRADS
 from tilewright.ir.ops.classification import cross_entropy_grad, cross_entropy_op
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.recurrence import recurrence
 from tilewright.ir.shape import Size
-from tilewright.runtime.baseline import composites, program
+from tilewright.runtime.baseline import composites, maps, program
 from tilewright.runtime.baseline.program import CannotRun, Program
+from tilewright.runtime.baseline.updates import UPDATES
 from tilewright.runtime.plan import Plan
 
 FLOATS = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
@@ -78,6 +80,44 @@ def test_elementwise_bits_are_those_of_kernels(op: Op, dtype: dtypes.DType) -> N
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+@pytest.mark.parametrize("form", maps._ACTIVATIONS, ids=lambda form: " ".join(map(str, form)))
+def test_activations_and_their_gradients_have_the_bits_of_kernels(
+    form: tuple[Any, ...], dtype: dtypes.DType
+) -> None:
+    activation, *attrs = form
+    x, g = _arrays(ops.sin, dtype, 2)
+    for arrays in ([x, g], [x[7, :5], g[7, :5]], [x[:0], g[:0]]):
+        a, b = (ops.leaf(i, Size(v.shape), dtype) for i, v in enumerate(arrays))
+        roots = [activation(a, *attrs)]
+        if activation in GRADS:
+            roots.append(GRADS[activation](b, a, *attrs))
+        for ours, theirs in _both(roots, arrays):
+            assert ours.dtype == theirs.dtype and _is_same(ours, theirs)
+
+
+UPDATED = {
+    ops.descended: (2, 1, ()),
+    ops.running_mean: (2, 0, (0.9,)),
+    ops.running_square: (2, 0, (0.999,)),
+    ops.adam_update: (3, 2, (1e-8,)),
+}
+"""Update -> the number of its full operands and of its numbers, and its attrs."""
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("op", UPDATED, ids=lambda op: op.name)
+def test_updates_have_the_bits_of_kernels(op: Op, dtype: dtypes.DType) -> None:
+    full, numbers, attrs = UPDATED[op]
+    arrays: list[Any] = _arrays(ops.sin, dtype, full)
+    arrays += [np.asarray(0.3 + i, dtype.np) for i in range(numbers)]
+    kept = [a.copy() for a in arrays]
+    leaves = [ops.leaf(i, Size(a.shape), dtype) for i, a in enumerate(arrays)]
+    ((ours, theirs),) = _both([op(*leaves, *attrs)], arrays)
+    assert ours.dtype == theirs.dtype and _is_same(ours, theirs)
+    assert all(_is_same(a, b) for a, b in zip(arrays, kept))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("seed", range(12))
 def test_chains_have_the_same_bits(seed: int, dtype: dtypes.DType) -> None:
     rng = np.random.default_rng(seed)
@@ -118,7 +158,7 @@ def test_most_forms_of_composites_are_met() -> None:
         for node in reachable(probe(each)[0])
         if node.op.decompose is not None and _has_form(node)
     }
-    known = {*composites._FORMS, *composites._OWN, *composites._PARTS}
+    known = {*composites._FORMS, *composites._OWN, *composites._PARTS, *UPDATES}
     assert known - met == {cross_entropy_op, cross_entropy_grad}
 
 
