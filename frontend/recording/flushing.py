@@ -147,6 +147,22 @@ def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
         drop()
 
 
+@contextmanager
+def refusing(refusal: Refusal) -> Iterator[None]:
+    """Ask `refusal` too before a value is computed. The epoch isn't ended, before or after."""
+    global _refusal
+    before = _refusal
+
+    def both(node: Node | None) -> Exception | None:
+        return refusal(node) or (None if before is None else before(node))
+
+    _refusal = both
+    try:
+        yield
+    finally:
+        _refusal = before
+
+
 def suspend(refusal: Refusal) -> tuple[Any, ...]:
     """Record calls without computing them. Pass the result to `resume` to end this."""
     global _refusal
