@@ -17,7 +17,6 @@ from tilewright.ir.node import beneath
 from .. import recording
 from ..autograd import api
 from ..functions import creation
-from ..functions.joining import cat
 from ..recording import Handle, epoch
 from ..utils._pytree import tree_flatten, tree_map, tree_unflatten
 from .vmapping import vmap
@@ -255,9 +254,8 @@ def _same_form(name: str, primals: Any, tangents: Any) -> list[Any]:
     vectors, other = tree_flatten(tangents)
     if form != other:
         raise RuntimeError(
-            f"{name}: Expected primals and tangents to have the same python structure. For example, "
-            f"if primals is a tuple of 3 tensors, tangents also must be. Got primals with structure "
-            f"{form} and tangents with structure {other}{at_user_line()}"
+            f"{name}: Expected primals and tangents to have the same python structure, got primals "
+            f"with structure {form} and tangents with structure {other}{at_user_line()}"
         )
     for x, v in zip(points, vectors, strict=True):
         if not isinstance(v, Handle) or v.shape != x.shape:
@@ -341,10 +339,12 @@ def jacrev(
                     return _pull((o,), inputs.tensors, (seed,))
 
                 found = vmap(row, chunk_size=chunk_size)(_basis(o.detach()))
-                rows.append([
-                    r.reshape(*o.shape, *x.shape)
-                    for r, x in zip(found, inputs.tensors, strict=True)
-                ])
+                rows.append(
+                    [
+                        r.reshape(*o.shape, *x.shape)
+                        for r, x in zip(found, inputs.tensors, strict=True)
+                    ]
+                )
         inputs.done()
         made = [tree_unflatten([_outside(r) for r in row], inputs.form) for row in rows]
         jacobian = tree_unflatten(made, form)
@@ -374,16 +374,18 @@ def jacfwd(
         for i, x in enumerate(inputs):
 
             def column(vector: Any, i: int = i) -> list[Any]:
-                tangents = [vector if k == i else creation.zeros_like(y.detach())
-                            for k, y in enumerate(inputs)]
+                tangents = [
+                    vector if k == i else creation.zeros_like(y.detach())
+                    for k, y in enumerate(inputs)
+                ]
                 return list(_pull(map_.products, map_.seeds, tangents))
 
             found = vmap(column, out_dims=-1, chunk_size=chunk_size, randomness=randomness)(
                 _basis(x.detach())
             )
-            columns.append([
-                c.reshape(*o.shape, *x.shape) for c, o in zip(found, map_.outs, strict=True)
-            ])
+            columns.append(
+                [c.reshape(*o.shape, *x.shape) for c, o in zip(found, map_.outs, strict=True)]
+            )
         map_.done()
         form = map_.inputs.form
         made = [

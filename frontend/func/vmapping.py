@@ -1,7 +1,8 @@
 """vmap: a function of one example, called once on a batch of them.
 
-The function is recorded on tensors of a single example. Then `ir/passes/batching.py` makes the graph
-of all examples from it. While it is recorded no value is computed that depends on an example.
+The function is recorded on tensors of a single example. Then `ir/passes/batching.py` makes the
+graph of all examples from it. While it is recorded no value is computed that depends on an
+example.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _name(func: Any) -> str:
 
 
 def _spread(dims: Any, tree: Any) -> list[Any] | None:
-    """One entry of `dims` for each leaf of `tree`, of which `dims` is a prefix; None if it isn't."""
+    """One entry of `dims` for each leaf of `tree`; None if `dims` isn't a prefix of it."""
     if dims is None or isinstance(dims, int):
         return [dims] * len(tree_flatten(tree)[0])
     if type(dims) is not type(tree) and not (

@@ -127,14 +127,18 @@ def _marked(batch: Batching, node: Node) -> Node | None:
 
 
 def _shifted(axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(a + 1 for a in axes)
+    """Axes of an example as those of a batch; negative ones count from the end in both."""
+    return tuple(a + 1 if a >= 0 else a for a in axes)
 
 
-def _along_axes(batch: Batching, node: Node) -> Node:
+def _along_axes(batch: Batching, node: Node) -> Node | None:
     """Ops of one operand whose first attr are axes, or an axis."""
+    (x,) = node.operands
+    if x.rank == 0:  # an axis that isn't there
+        return batch.of(decomposed(node)) if node.op.decompose else _one_by_one(batch, node)
     first, *rest = node.attrs
-    moved = first + 1 if isinstance(first, int) else _shifted(first)
-    return node.op(batch.whole(node.operands[0]), moved, *rest)
+    moved = _shifted((first,))[0] if isinstance(first, int) else _shifted(first)
+    return node.op(batch.whole(x), moved, *rest)
 
 
 def _reshape(batch: Batching, node: Node) -> Node:
