@@ -204,8 +204,8 @@ def grad(
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """(outputs, a function of cotangents that returns their product with the Jacobian).
 
-    The function takes a cotangent for each output, in their form, and returns a tuple, one entry
-    for each of `primals`; the entry itself if there is only one of them.
+    The function takes a cotangent for each output, in their form, and returns a tuple with one
+    entry for each of `primals`.
     """
     with recording.grad_mode(True):
         inputs = _Inputs("vjp", primals)
@@ -222,8 +222,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 f"{at_user_line()}"
             )
         found = [_outside(g) for g in _pull(outs, inputs.tensors, seeds)]
-        tree = tree_unflatten(found, inputs.form)
-        return tree[0] if len(primals) == 1 else tree
+        return tree_unflatten(found, inputs.form)
 
     result = tree_unflatten([_outside(o) for o in outs], form)
     return (result, pull, _released(aux)) if has_aux else (result, pull)

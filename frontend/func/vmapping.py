@@ -14,7 +14,8 @@ from typing import Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
-from tilewright.ir.node import Node, beneath
+from tilewright.ir.node import Node, beneath, reachable
+from tilewright.ir.ops.marker import LEAK
 from tilewright.ir.passes.batching import Batching
 from tilewright.runtime import debug
 
@@ -59,7 +60,7 @@ def vmap(
     @functools.wraps(func)
     def mapped(*args: Any, **options: Any) -> Any:
         leaves, form = tree_flatten((args, options))
-        dims = _in_dims(func, in_dims, args, options, leaves)
+        dims = _in_dims(func, in_dims, args, leaves)
         size = _batch_size(leaves, dims)
         step = size if chunk_size is None else chunk_size
         if step >= size:
@@ -111,11 +112,9 @@ def _spread(dims: Any, tree: Any) -> list[Any] | None:
     return found
 
 
-def _in_dims(
-    func: Any, in_dims: Any, args: tuple[Any, ...], options: dict[str, Any], leaves: list[Any]
-) -> list[Any]:
-    """The dimension of the examples in each leaf of the arguments. Keyword arguments have it in
-    front."""
+def _in_dims(func: Any, in_dims: Any, args: tuple[Any, ...], leaves: list[Any]) -> list[int | None]:
+    """The dimension of the examples in each leaf of the arguments. All examples share the keyword
+    arguments."""
     called = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple, list)):
         raise ValueError(
@@ -133,10 +132,8 @@ def _in_dims(
             f"{called}: in_dims is not compatible with the structure of `inputs`: it should have "
             f"one entry for each of the {len(args)} inputs, in their form.{at_user_line()}"
         )
-    count = len(leaves) - len(dims)
-    given = tree_flatten(options)[0]
-    dims += [0 if isinstance(x, Handle) else None for x in given[len(given) - count :]]
-    made = []
+    dims += [None] * (len(leaves) - len(dims))
+    made: list[int | None] = []
     for x, d in zip(leaves, dims, strict=True):
         if d is None:
             made.append(None)
@@ -249,7 +246,7 @@ def _call(
             for i, node in begun.items()
             if recording.resolve(given[i]) is not node
         ]
-        _check_others(batch, held)
+        _check_others(level, held)
     for x, d, node in written:
         x.copy_(recording.wrap(_placed(node, d)))
     if batch.slow and debug.level():
@@ -289,13 +286,11 @@ def _move_checks(batch: Batching, known: set[Node]) -> None:
             epoch.fallible[whole] = epoch.fallible.get(whole, 0) + count
 
 
-def _check_others(batch: Batching, held: list[tuple[Any, Any]]) -> None:
+def _check_others(level: int, held: list[tuple[Any, Any]]) -> None:
     """RuntimeError if the function wrote values of an example to a tensor that all share."""
-    changed = [
-        (t, node)
-        for t, node in held
-        if t._node is not node and t._node is not None and batch.of(t._node) is not None
-    ]
+    others = [(t, node) for t, node in held if t._node is not node and t._node is not None]
+    found = _dependent([t._node for t, _ in others], level)
+    changed = [(t, node) for t, node in others if t._node in found]
     for t, node in changed:
         t._node = node
     if changed:
@@ -323,11 +318,43 @@ def _inside() -> Iterator[int]:
         )
 
     _level += 1
+    count, checks = len(epoch.handles), set(epoch.fallible)
     try:
         with flushing.refusing(refusal):
             yield level
     finally:
         _level = level
+        _forget(level, count, checks)
+
+
+def _forget(level: int, count: int, checks: set[Node]) -> None:
+    """Take the tensors of single examples out of the epoch. One that somebody keeps, as a traceback
+    does, raises an error when it is read."""
+    made = [t for t in epoch.handles[count:] if t._node is not None]
+    states = [t for t in epoch.storages if t._node is not None]
+    fallible = [n for n in epoch.fallible if n not in checks]
+    found = _dependent([*(t._node for t in (*made, *states)), *fallible], level)
+    for state in (*made, *states):
+        node = state._node
+        if node in found:
+            state._aval = node.shape, node.dtype, node.device or "cpu"
+            state._buffer = epoch.Failed(RuntimeError(LEAK))
+            state._node = None
+    epoch.handles[count:] = [t for t in epoch.handles[count:] if t._node is not None]
+    epoch.storages[:] = [s for s in epoch.storages if s._node is not None]
+    for node in fallible:
+        if node in found:
+            del epoch.fallible[node]
+
+
+def _dependent(nodes: list[Any], level: int) -> set[Node]:
+    """The nodes below `nodes`, themselves included, that depend on an example of `level`."""
+    found: set[Node] = set()
+    for node in reachable(nodes):
+        is_example = node.op is ops.example and node.attrs[0] == level
+        if is_example or any(o in found for o in node.operands):
+            found.add(node)
+    return found
 
 
 def _depends(node: Node, level: int) -> bool:

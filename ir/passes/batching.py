@@ -80,14 +80,14 @@ class Batching:
                     return random_bits(*node.operands, (self.size, *node.attrs[0]))
                 rule = _BY_OP.get(op)
                 if rule is None and op.decompose is not None:
-                    return self.of(decomposed(node))
+                    return self.whole(decomposed(node))
                 rule = rule or _BY_KIND.get(op.kind, _one_by_one)
                 return rule(self, node)
         finally:
             set_location(before)
 
 
-Rule = Callable[[Batching, Node], "Node | None"]
+Rule = Callable[[Batching, Node], Node]
 
 
 def _one_by_one(batch: Batching, node: Node) -> Node:
@@ -119,11 +119,11 @@ def _in_front(batch: Batching, node: Node) -> Node:
 _KEPT = (marker.detach, marker.clone, marker.saved, marker.with_value, marker.overwritten)
 
 
-def _marked(batch: Batching, node: Node) -> Node | None:
+def _marked(batch: Batching, node: Node) -> Node:
     if node.op in _KEPT:
         return _in_front(batch, node)
     # A place where an inner function collected gradients, or an op that the user differentiated.
-    return batch.of(node.operands[marker.MARKERS[node.op]])
+    return batch.whole(node.operands[marker.MARKERS[node.op]])
 
 
 def _shifted(axes: Sequence[int]) -> tuple[int, ...]:
@@ -131,11 +131,11 @@ def _shifted(axes: Sequence[int]) -> tuple[int, ...]:
     return tuple(a + 1 if a >= 0 else a for a in axes)
 
 
-def _along_axes(batch: Batching, node: Node) -> Node | None:
+def _along_axes(batch: Batching, node: Node) -> Node:
     """Ops of one operand whose first attr are axes, or an axis."""
     (x,) = node.operands
     if x.rank == 0:  # an axis that isn't there
-        return batch.of(decomposed(node)) if node.op.decompose else _one_by_one(batch, node)
+        return batch.whole(decomposed(node)) if node.op.decompose else _one_by_one(batch, node)
     first, *rest = node.attrs
     moved = _shifted((first,))[0] if isinstance(first, int) else _shifted(first)
     return node.op(batch.whole(x), moved, *rest)
