@@ -18,6 +18,7 @@ from .. import recording
 from ..autograd import api
 from ..functions import creation
 from ..recording import Handle, epoch
+from ..recording.histories import History
 from ..utils._pytree import tree_flatten, tree_map, tree_unflatten
 from .vmapping import vmap
 
@@ -72,8 +73,12 @@ def _close(x: Any) -> None:
     x._closed = True
 
 
-def _is_open(place: int) -> bool:
-    return not getattr(epoch.variables[place], "_closed", False)
+def _is_open(target: Any) -> bool:
+    """Whether a gradient that ends at `target` (a leaf, or a history of an earlier epoch) belongs
+    to a derivative that isn't complete, or to the caller."""
+    if isinstance(target, History):
+        return any(_is_open(t) for t in target.targets.values())
+    return not getattr(target, "_closed", False)
 
 
 def _outside(x: Any) -> Any:
@@ -82,7 +87,7 @@ def _outside(x: Any) -> Any:
         return x
     node = recording.resolve(x)
     kept = recording.is_grad_enabled() and any(
-        n.op is ops.variable and _is_open(n.attrs[0]) for n in beneath((node,))
+        n.op is ops.variable and _is_open(epoch.variables[n.attrs[0]]) for n in beneath((node,))
     )
     return x if kept else x.detach()
 

@@ -289,10 +289,15 @@ def _move_checks(batch: Batching, known: set[Node]) -> None:
 def _check_others(level: int, held: list[tuple[Any, Any]]) -> None:
     """RuntimeError if the function wrote values of an example to a tensor that all share."""
     others = [(t, node) for t, node in held if t._node is not node and t._node is not None]
+    read = {id(t): t for t, _, _ in epoch.leaves if t is not None and t._node is not None}
+    others += [(t, None) for t in read.values()]
     found = _dependent([t._node for t, _ in others], level)
     changed = [(t, node) for t, node in others if t._node in found]
+    buffers = {id(t): buffer for t, _, buffer in epoch.leaves if t is not None}
     for t, node in changed:
         t._node = node
+        if node is None:  # it had a value before this epoch
+            t._buffer = buffers[id(t)]
     if changed:
         raise RuntimeError(
             "vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "
@@ -337,9 +342,10 @@ def _forget(level: int, count: int, checks: set[Node]) -> None:
     for state in (*made, *states):
         node = state._node
         if node in found:
-            state._aval = node.shape, node.dtype, node.device or "cpu"
-            state._buffer = epoch.Failed(RuntimeError(LEAK))
             state._node = None
+            if state._buffer is None:
+                state._aval = node.shape, node.dtype, node.device or "cpu"
+                state._buffer = epoch.Failed(RuntimeError(LEAK))
     epoch.handles[count:] = [t for t in epoch.handles[count:] if t._node is not None]
     epoch.storages[:] = [s for s in epoch.storages if s._node is not None]
     for node in fallible:

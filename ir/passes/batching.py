@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..location import at_user_line
 from ..node import Node, grad_mode, set_location
 from ..op import Kind
 from ..ops import activation, contraction, marker, movement, reduce
@@ -123,7 +124,16 @@ def _marked(batch: Batching, node: Node) -> Node:
     if node.op in _KEPT:
         return _in_front(batch, node)
     # A place where an inner function collected gradients, or an op that the user differentiated.
-    return batch.whole(node.operands[marker.MARKERS[node.op]])
+    place = marker.MARKERS.get(node.op)
+    if place is None:  # the mark of a call of torch.autograd.Function, which has no value
+        if any(batch.whole(o).requires_grad for o in node.operands):
+            raise RuntimeError(
+                "vmap: a torch.autograd.Function can't be differentiated from outside of the vmap "
+                "that calls it: take the gradient inside, as in vmap(grad(f)), or write the "
+                f"function with differentiable ops{at_user_line()}"
+            )
+        return expand(constant(0, node.dtype), (batch.size, *node.shape))
+    return batch.whole(node.operands[place])
 
 
 def _shifted(axes: Sequence[int]) -> tuple[int, ...]:
