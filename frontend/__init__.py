@@ -192,6 +192,7 @@ _LAZY = {
     "seed": "random",
     "initial_seed": "random",
     "Generator": "random",
+    "vmap": "func.vmapping",
     "default_generator": "random",
     "get_rng_state": "random",
     "set_rng_state": "random",

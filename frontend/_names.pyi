@@ -42,6 +42,7 @@ from . import cuda as cuda
 from . import distributed as distributed
 from . import distributions as distributions
 from . import fft as fft
+from . import func as func
 from . import futures as futures
 from . import fx as fx
 from . import hub as hub
@@ -99,6 +100,7 @@ from .devices import get_default_device as get_default_device
 from .devices import set_default_device as set_default_device
 from .exchange.arrays import from_dlpack as from_dlpack
 from .exchange.printing import set_printoptions as set_printoptions
+from .func.vmapping import vmap as vmap
 from .functions.bins import histogram as histogram
 from .functions.bins import histogramdd as histogramdd
 from .functions.calculus import cumulative_trapezoid as cumulative_trapezoid

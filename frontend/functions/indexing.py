@@ -17,7 +17,7 @@ from tilewright.ir.node import Node, format_location
 from tilewright.ir.shape import broadcast, normalize_axis
 
 from .. import recording
-from ..recording import Handle, assign, cached_view, record, record_fallible
+from ..recording import Handle, assign, cached_view, flushing, record, record_fallible
 from ..recording.builders import WIDEST, builder
 from . import shapes
 from .arguments import as_handle, into, truth
@@ -174,7 +174,7 @@ def _array_like(part: Any) -> Any:
             )
             return part.bool()
         if part.dim() == 0 and part.dtype.category in (dtypes.SIGNED, dtypes.UNSIGNED):
-            return part if part.requires_grad else int(part.item())
+            return part if part.requires_grad or _is_example(part) else int(part.item())
         return part
     if hasattr(part, "__index__") and not (isinstance(part, np.ndarray) and part.ndim):
         return part.__index__()
@@ -187,6 +187,11 @@ def _array_like(part: Any) -> Any:
         "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid "
         f"indices (got {type(part).__name__}){at_user_line()}"
     )
+
+
+def _is_example(part: Any) -> bool:
+    """Whether `part` differs between the examples of a vmap, so that its value can't be read."""
+    return flushing.is_refusing() and flushing.is_refusing(recording.resolve(part))
 
 
 def _tensor_of(array: np.ndarray) -> Any:
@@ -302,6 +307,7 @@ def _is_shared(t: Any) -> bool:
     state = t._storage or t
     shared, buffer = state._shared, state._buffer  # `released` counts on a name for it
     pending = state._node is not None or recording.clock.looking or t.requires_grad
+    pending = pending or flushing.is_refusing()  # the positions may have no values
     return not pending and shared is not None and buffer is not None and not shared.released()
 
 

@@ -67,6 +67,7 @@ Refusal = Callable[[Node | None], Exception | None]
 """Returns why a node's value can't be computed now, or None if it can. For None it says why a flush
 isn't possible."""
 _refusal: Refusal | None = None
+_asked: tuple[Refusal, ...] = ()
 between: Callable[[], None] | None = None
 """Called between two epochs, when no work is half done."""
 
@@ -145,6 +146,27 @@ def unevaluated(refusal: Callable[[], Exception]) -> Iterator[None]:
         resume(before)
         _forget_missing_gradients()
         drop()
+
+
+@contextmanager
+def refusing(refusal: Refusal) -> Iterator[None]:
+    """Ask `refusal` too before a value is computed. The epoch isn't ended, before or after."""
+    global _refusal, _asked
+    before = _refusal, _asked
+
+    def both(node: Node | None) -> Exception | None:
+        return refusal(node) or (None if before[0] is None else before[0](node))
+
+    _refusal, _asked = both, (*_asked, refusal)
+    try:
+        yield
+    finally:
+        _refusal, _asked = before
+
+
+def is_refusing(node: Node | None = None) -> bool:
+    """Whether the code runs in a block of `refusing`, and there `node` can't be computed."""
+    return bool(_asked) if node is None else any(r(node) is not None for r in _asked)
 
 
 def suspend(refusal: Refusal) -> tuple[Any, ...]:

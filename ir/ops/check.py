@@ -117,7 +117,7 @@ def _bounds(node: Node) -> tuple[float, float]:
     if op.kind is Kind.MOVEMENT:
         return _union(map(bounds, operands))
     if op.kind is Kind.MARKER and op is not empty:
-        return bounds(operands[MARKERS[op]])
+        return bounds(operands[MARKERS.get(op, 0)])
     if op is where:
         return _union(map(bounds, operands[1:]))
     if op is minimum or op is maximum:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..node import Node
 from ..op import Aval, Kind, Op
+from ..shape import Size
 
 
 def _same(x: Node, *_: object) -> Aval:
@@ -56,5 +57,27 @@ overwritten = Op(
 empty = Op("empty", Kind.MARKER, infer=_same)
 """Memory for a user's kernel to write to, whose contents before don't matter."""
 
-MARKERS = {variable: 0, detach: 0, clone: 0, saved: 0, with_value: 1, overwritten: 1, empty: 0}
+example = Op(
+    "example",
+    Kind.MARKER,
+    params=("level",),
+    infer=lambda x, level: (Size(x.shape[1:]), x.dtype),
+    vjp=lambda g, out, x, level: (None,),
+)
+"""What a function under `vmap` sees of a batch: any one of the examples along its first axis. The
+`level` is the number of vmaps around. `ir/passes/batching.py` takes it away again, so it is never
+compiled."""
+
+point = Op("point", Kind.MARKER, params=("index",), infer=_same, vjp=lambda g, out, x, i: (g,))
+"""The same value and gradient, at the `index`-th place of the recording where a function is
+differentiated."""
+
+LEAK = (
+    "vmap: a tensor of a single example was kept after the function that vmap called returned, so "
+    "it has no value. Return it from the function instead"
+)
+
+MARKERS = {
+    variable: 0, detach: 0, clone: 0, saved: 0, with_value: 1, overwritten: 1, empty: 0, point: 0,
+}  # fmt: skip
 """The number of the operand that holds a marker's value."""

@@ -6,7 +6,7 @@ from ..dtype import float32, float64
 from ..node import Node
 from ..op import Kind
 from ..ops.generate import constant
-from ..ops.marker import MARKERS
+from ..ops.marker import LEAK, MARKERS, example
 from ..ops.unary import cast
 from .autodiff import decomposed
 
@@ -27,6 +27,8 @@ def drop_markers(node: Node) -> Node | None:
     """Replace a marker (`variable`, `detach`, `with_value`, …) by the value it marks."""
     if node.op.kind is not Kind.MARKER:
         return None
+    if node.op is example:
+        raise RuntimeError(LEAK)
     place = MARKERS.get(node.op)
     # Nothing reads a marker without a value once its users are gone.
     return constant(0, node.dtype) if place is None else node.operands[place]

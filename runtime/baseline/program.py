@@ -15,7 +15,7 @@ from tilewright.ir import ops
 from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.generate import constant, constant_value
-from tilewright.ir.ops.marker import MARKERS
+from tilewright.ir.ops.marker import LEAK, MARKERS, example
 from tilewright.ir.passes.autodiff import decomposed
 from tilewright.ir.passes.legalize import widen_long_sums
 from tilewright.ir.passes.writes import Write, write_of
@@ -322,6 +322,8 @@ _SEQ = operator.attrgetter("seq")
 
 def _marked(node: Node) -> Node:
     """The node whose value a marker has."""
+    if node.op is example:
+        raise RuntimeError(LEAK)
     place = MARKERS.get(node.op)
     if place is None:  # nothing reads it, as its users have a place
         return constant(0, node.dtype)

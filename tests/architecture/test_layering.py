@@ -251,7 +251,7 @@ ROOMS = {
         _C compiler cpu fft fx jit masked optim publish serialization special tuning
         __init__ _dynamo cuda hub
         utils
-        accelerator ao distributions onnx
+        accelerator ao distributions func onnx
         as_torch
         cli
         __main__

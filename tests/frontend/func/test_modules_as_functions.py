@@ -1,0 +1,109 @@
+"""functional_call, stack_module_state and functionalize against PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from transforms import same, same_error
+
+import tilewright as tw
+
+pytestmark = [pytest.mark.computes, pytest.mark.usefixtures("torch")]
+
+X = np.random.default_rng(0).normal(size=(5, 3)).astype("f")
+
+
+def models(m: Any, count: int) -> list[Any]:
+    rng = np.random.default_rng(2)
+    made = []
+    for _ in range(count):
+        model = m.nn.Sequential(m.nn.Linear(3, 4), m.nn.BatchNorm1d(4), m.nn.Linear(4, 2)).eval()
+        with m.no_grad():
+            for p in model.parameters():
+                p.copy_(m.tensor(rng.normal(size=tuple(p.shape)).astype("f")))
+        made.append(model)
+    return made
+
+
+def test_an_ensemble() -> None:
+    def program(m: Any, x: Any) -> Any:
+        nets = models(m, 3)
+        state = m.func.stack_module_state(nets)
+
+        def call(parameters: Any, buffers: Any, x: Any) -> Any:
+            return m.func.functional_call(nets[0], (parameters, buffers), (x,))
+
+        out = m.vmap(call, in_dims=(0, 0, None))(*state, x)
+        return state, out, m.autograd.grad(out.sum(), list(state[0].values()))
+
+    same(program, X)
+
+
+def test_other_tensors_for_a_call() -> None:
+    def program(m: Any, x: Any) -> Any:
+        net = m.nn.Linear(3, 3, bias=False)
+        weight = m.eye(3, requires_grad=True)
+        before = net.weight
+        out = m.func.functional_call(net, {"weight": weight}, x)
+        assert net.weight is before
+        return out, m.func.functional_call(net, {"weight": weight * 2}, kwargs={"input": x})
+
+    same(program, X)
+
+
+def test_tied_weights() -> None:
+    def program(m: Any, x: Any) -> Any:
+        net = m.nn.Sequential(m.nn.Linear(3, 3, bias=False), m.nn.Linear(3, 3, bias=False))
+        net[1].weight = net[0].weight
+        with m.no_grad():
+            net[0].weight.copy_(m.eye(3) * 3)
+        given = {"0.weight": m.eye(3) * 2}
+        call = m.func.functional_call
+        return call(net, given, x), call(net, given, x, tie_weights=False)
+
+    same(program, X)
+
+
+def test_buffers_are_written() -> None:
+    def program(m: Any, x: Any) -> Any:
+        net = m.nn.BatchNorm1d(3)
+        buffers = {k: v.clone() for k, v in net.named_buffers()}
+        out = m.func.functional_call(net, (dict(net.named_parameters()), buffers), (x,))
+        return out.detach(), buffers, dict(net.named_buffers())
+
+    same(program, X)
+
+
+def test_functionalize() -> None:
+    same(lambda m, x: m.func.functionalize(lambda a: a.clone().add_(1))(x), X)
+
+
+def linear(m: Any, given: Any, **options: Any) -> Any:
+    return m.func.functional_call(m.nn.Linear(2, 2), given, (m.ones(2),), **options)
+
+
+ERRORS = {
+    "Unexpected key": lambda m: linear(m, {"x": m.ones(2)}, strict=True),
+    "to be a dict": lambda m: linear(m, 3),
+    "multiple dictionaries": lambda m: linear(m, ({"bias": m.ones(2)}, {"bias": m.ones(2)})),
+    "at least one model": lambda m: m.func.stack_module_state([]),
+    "same training/eval mode": lambda m: m.func.stack_module_state(
+        [m.nn.Linear(2, 2), m.nn.Linear(2, 2).eval()]
+    ),
+    "the same class": lambda m: m.func.stack_module_state([m.nn.Linear(2, 2), m.nn.ReLU()]),
+}
+
+
+@pytest.mark.parametrize("text", ERRORS)
+def test_errors(text: str) -> None:
+    assert text in same_error(ERRORS[text])
+
+
+def test_a_failed_call_restores_the_module() -> None:
+    net = tw.nn.Linear(3, 2)
+    before = net.weight
+    with pytest.raises(RuntimeError):
+        tw.func.functional_call(net, {"weight": tw.ones(2, 7)}, (tw.ones(3),))
+    assert net.weight is before
