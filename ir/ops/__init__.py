@@ -304,6 +304,7 @@ from .strided import (
     strided,
 )
 from .ternary import (
+    flat_in,
     where,
 )
 from .transfer import (

@@ -367,8 +367,9 @@ def gaussian_nll_loss(
 def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     x, target = promoted(x, target)
     zero = ops.zeros_like(x)
-    near = ops.where(ops.eq(target, ops.full_like(target, 1)), x, zero)
-    far = ops.where(ops.eq(target, ops.full_like(target, -1)), ops.relu(margin - x), zero)
+    # As in PyTorch, another target takes part in both.
+    near = ops.where(ops.eq(target, ops.full_like(target, -1)), zero, x)
+    far = ops.where(ops.eq(target, ops.full_like(target, 1)), zero, ops.relu(margin - x))
     return _reduced(near + far, how)
 
 
