@@ -266,7 +266,7 @@ def _pad_axis(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
     else:
         raise NotImplementedError(f"Unrecognised padding mode {mode}{at_user_line()}")
     parts = [p for p, n in ((left, before), (x, size), (right, after)) if n]
-    return ops.cat(parts, axis)
+    return ops.cat(parts, axis) if parts else x
 
 
 def pad(
