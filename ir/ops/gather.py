@@ -132,10 +132,10 @@ def _scatter_vjp(
     count = scatter(*(cast(z, g.dtype) for z in zeros), *indices, axis, "add")
     nothing = [where(z, f, zeros_like(f)) for z, f in zip(zeros, (base, values))]
     total = scatter(*nothing, *indices, axis, "add")
-    theirs = (gather(x, *indices, axis) for x in (product, count, total))
+    rest, many, sums = (gather(x, *indices, axis) for x in (product, count, total))
     return (
         _others(product, count, total, zeros[0], first, nothing[0]),
-        _others(*theirs, zeros[1], factors, nothing[1]),
+        _others(rest, many, sums, zeros[1], factors, nothing[1]),
         *none,
     )
 
