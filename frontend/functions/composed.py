@@ -190,7 +190,7 @@ def _polygamma(x: Node, n: int) -> Node:
 
 @builder("fill")
 def _fill(x: Node, value: Node) -> Node:
-    return ops.expand(to(value, x.dtype), x.shape)
+    return ops.flat_in(x, ops.expand(to(value, x.dtype), x.shape))
 
 
 @public("fill", method=False)

@@ -331,7 +331,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     places = list(choose(range(input.shape[0]), r))
     if not places:
-        return input.new_zeros(0, r)
+        return input[:0].unsqueeze(1).expand(0, r).clone()
     return input[tensor(places)]
 
 

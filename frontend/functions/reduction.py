@@ -507,22 +507,41 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
     elif p == -math.inf:
         result = ops.min(ops.abs(x), axes)
     elif p == 0:
-        result = ops.sum(to(truth(x), x.dtype), axes)
+        result = ops.sum(ops.flat_in(x, to(truth(x), x.dtype)), axes)
     elif p == 1:
         result = ops.sum(ops.abs(x), axes)
     elif p == 2:
         result = _root(ops.sum(x * x, axes))
     else:
-        power = ops.constant(p, x.dtype)
-        result = ops.pow(ops.sum(ops.pow(ops.abs(x), power), axes), ops.constant(1 / p, x.dtype))
+        result = _general_norm(ops.abs(x), p, axes)
     return _finish(result, axes, keepdim)
+
+
+def _general_norm(size: Node, p: float, axes: tuple[int, ...]) -> Node:
+    """The norm of magnitudes. Where its slope has a pole PyTorch takes 0: at 0, and for p < 1 where
+    an element is 0."""
+
+    def power(x: Node, exponent: float) -> Node:
+        return ops.pow(x, ops.constant(exponent, x.dtype))
+
+    if p < 1:
+        powers = _but_at_zero(size, lambda x: power(x, p), 0 if p > 0 else math.inf)
+    else:
+        powers = power(size, p)
+    total = ops.sum(powers, axes)
+    return _but_at_zero(total, lambda x: power(x, 1 / p)) if p > 0 else power(total, 1 / p)
 
 
 def _root(total: Node) -> Node:
     """The square root, which has no derivative at 0; PyTorch takes 0 there."""
-    zero = ops.eq(total, ops.constant(0, total.dtype))
-    root = ops.sqrt(ops.where(zero, ops.full_like(total, 1), total))
-    return ops.where(zero, ops.full_like(total, 0), root)
+    return _but_at_zero(total, ops.sqrt)
+
+
+def _but_at_zero(x: Node, function: Callable[[Node], Node], value: float = 0) -> Node:
+    """The function, and `value` with zero slope where x is 0."""
+    zero = ops.eq(x, ops.constant(0, x.dtype))
+    found = function(ops.where(zero, ops.full_like(x, 1), x))
+    return ops.where(zero, ops.full_like(x, value), found)
 
 
 builder("norm", casts=ON_A_GPU, gradient="LinalgVectorNormBackward0")(_norm)

@@ -253,7 +253,7 @@ def _householder_product(a: Node, tau: Node) -> Node:
     if 0 in (m, n):
         return ops.clone(a)
     if not tau.shape[-1]:
-        return start
+        return ops.flat_in(a, start)
     v, t = _reflectors(a, tau)
     top = ops.slice_axis(v, v.rank - 2, 0, n)
     return start - ops.matmul(v, ops.matmul(t, ops.adjoint(top)))

@@ -77,6 +77,8 @@ def matrix_norm(
     if ord == "fro":
         return into(out, reduction.norm(x, 2.0, (row, column), keepdim))
     if ord in ("nuc", 2, -2):
+        if ord == 2 and 0 in (x.shape[row], x.shape[column]):
+            return into(out, reduction.norm(x, 2.0, (row, column), keepdim))
         s = svdvals(x.movedim((row, column), (-2, -1)))
         found = s.sum(-1) if ord == "nuc" else s.amax(-1) if ord == 2 else s.amin(-1)
         if keepdim:
@@ -85,6 +87,9 @@ def matrix_norm(
         return into(out, found)
     assert not isinstance(ord, str)
     within, over = (row, column) if abs(ord) == 1 else (column, row)
+    if ord > 0 and not x.shape[over]:  # the largest of no sums is 0
+        found = x.abs().sum((row, column), keepdim=True)
+        return into(out, found if keepdim else found.squeeze((row, column)))
     sums = x.abs().sum(within, keepdim=True)
     found = sums.amax(over, keepdim=True) if ord > 0 else sums.amin(over, keepdim=True)
     return into(out, found if keepdim else found.squeeze((row, column)))

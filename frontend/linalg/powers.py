@@ -12,7 +12,7 @@ from tilewright.ir.node import Node
 
 from ..functions import products
 from ..functions.arguments import into
-from ..functions.creation import arange, eye
+from ..functions.creation import arange
 from ..recording import record
 from ..recording.builders import builder
 from .calling import by_host, need_float, need_square
@@ -51,10 +51,14 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     return into(out, _power(inv(A), -n) if n < 0 else _power(A, n))
 
 
+@builder("linalg_matrix_power")
+def _no_power(square: Node) -> Node:
+    return ops.flat_in(square, ops.identity(square.shape[-1], square, square.shape[:-2]))
+
+
 def _power(square: Tensor, n: int) -> Tensor:
     if n == 0:
-        one = eye(square.shape[-1], dtype=square.dtype, device=square.device)
-        return one.expand(square.shape).clone()
+        return record(_no_power, square)
     found = None
     while n:
         if n % 2:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import functional as F
+from .chunking import LinearCrossEntropyOptions
 from .functional.loss import _reduction
 from .linear import Linear
 from .module import Module
@@ -129,7 +130,7 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         weight: Tensor | None = None,
         ignore_index: int | None = None,
         label_smoothing: float = 0.0,
-        options: Any = None,
+        options: LinearCrossEntropyOptions | None = None,
     ) -> None:
         super().__init__(weight, reduction=reduction)
         self.num_classes = num_classes

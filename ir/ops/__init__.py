@@ -309,6 +309,7 @@ from .strided import (
     strided,
 )
 from .ternary import (
+    flat_in,
     where,
 )
 from .transfer import (

@@ -184,8 +184,10 @@ def _apart(values: Node, x: Node) -> Node:
 def _eigh_vjp(g: Node, out: Node, a: Node, is_lower: bool, index: int) -> Cotangents:
     """Giles, "An extended collection of matrix derivative results", 2008, 3.1."""
     w, v = results_of(out)
-    inner = v * by_column(g) if index == 0 else matmul(v, _apart(w, matmul(adjoint(v), g)))
-    return (matmul(inner, adjoint(v)),)
+    if index == 0:
+        return (matmul(v * by_column(g), adjoint(v)),)
+    found = matmul(matmul(v, _apart(w, matmul(adjoint(v), g))), adjoint(v))
+    return ((found + adjoint(found)) / 2,)  # symmetric, as in PyTorch
 
 
 eigh = routine(

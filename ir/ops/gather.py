@@ -130,19 +130,25 @@ def _scatter_vjp(
     first, factors = (where(z, full_like(f, 1), f) for z, f in zip(zeros, (base, values)))
     product = g * scatter(first, factors, *indices, axis, "mul")
     count = scatter(*(cast(z, g.dtype) for z in zeros), *indices, axis, "add")
-    theirs, many = gather(product, *indices, axis), gather(count, *indices, axis)
+    nothing = [where(z, f, zeros_like(f)) for z, f in zip(zeros, (base, values))]
+    total = scatter(*nothing, *indices, axis, "add")
+    rest, many, sums = (gather(x, *indices, axis) for x in (product, count, total))
     return (
-        _others(product, count, zeros[0], first),
-        _others(theirs, many, zeros[1], factors),
+        _others(product, count, total, zeros[0], first, nothing[0]),
+        _others(rest, many, sums, zeros[1], factors, nothing[1]),
         *none,
     )
 
 
-def _others(product: Node, count: Node, is_zero: Node, factor: Node) -> Node:
+def _others(
+    product: Node, count: Node, total: Node, is_zero: Node, factor: Node, nothing: Node
+) -> Node:
     """The product of all factors but one, from that of the factors that aren't zero. `count` of
-    them are."""
+    them are, and `total` is their sum: it has the derivative of the only other zero."""
     others = count - cast(is_zero, count.dtype)
-    return where(others > 0, zeros_like(product), product / factor)
+    found = product / factor
+    last = where(others > 1, zeros_like(product), found * (total - nothing))
+    return where(others > 0, last, found)
 
 
 scatter = Op(

@@ -76,13 +76,17 @@ def sum(x: Node, axes: Sequence[int]) -> Node:
 
 def _prod_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
     # The slope is the product of the other elements: out / x, also if another one is zero. Where x
-    # itself is zero it is computed anew. (Second derivatives miss the term between two zeros.)
+    # itself is zero it is computed anew. Of two zeros each is the sum of both less the other one:
+    # a factor with a derivative. (Third derivatives miss the term among three zeros.)
     zero = eq(x, zeros_like(x))
-    count = sum(cast(zero, x.dtype), axes)
+    count = sum(cast(zero, int64), axes)
     safe = where(zero, zeros_like(x) + 1, x)
     others = prod(safe, axes)
-    at_zero = where(eq(count, zeros_like(count) + 1), others, zeros_like(others))
-    return (g * where(zero, expand(at_zero, x.shape), out / safe),)
+    nothing = where(zero, x, zeros_like(x))
+    of_two = others * (sum(nothing, axes) - nothing)
+    at_zero = where(count < 2, expand(others, x.shape), of_two)
+    at_zero = where(count > 2, zeros_like(x), at_zero)
+    return (g * where(zero, at_zero, out / safe),)
 
 
 prod_op = _reduction(

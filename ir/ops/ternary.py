@@ -38,3 +38,11 @@ where = Op(
     float8=True,
     complex=True,
 )
+
+
+def flat_in(x: Node, value: Node) -> Node:
+    """`value`, whose shape `x` broadcasts to and which doesn't depend on it: the gradient in `x` is
+    zeros. A value without history would have none."""
+    from .generate import constant
+
+    return where(constant(False, bool_), x, value) if x.requires_grad else value

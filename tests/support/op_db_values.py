@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,8 @@ def ours(value: Any) -> Any:
         return getattr(tw, str(value).removeprefix("torch."))
     if isinstance(value, torch.nn.Module):
         return eval(repr(value), vars(tw.nn))
+    if isinstance(value, torch.nn.LinearCrossEntropyOptions):
+        return tw.nn.LinearCrossEntropyOptions(**ours(asdict(value)))
     if isinstance(value, torch.device):
         return tw.device(str(value))
     if isinstance(value, (list, tuple)):

@@ -205,8 +205,28 @@ def _pad(x: Node, pad: tuple[int, ...], mode: str, value: float) -> Node:
     if mode == "constant":
         return _pad_constant(x, pad, value)
     for i in range(dims):
-        x = _pad_axis(x, x.rank - 1 - i, pad[2 * i], pad[2 * i + 1], mode)
+        axis, before, after = x.rank - 1 - i, pad[2 * i], pad[2 * i + 1]
+        _need_room(x, axis, before, after)
+        grow, crop = (max(before, 0), max(after, 0)), (max(-before, 0), max(-after, 0))
+        if mode == "circular":  # goes round what is left
+            x = _pad_axis(_cropped(x, axis, *crop), axis, *grow, mode)
+        else:  # mirrors and repeats what was there
+            x = _cropped(_pad_axis(x, axis, *grow, mode), axis, *crop)
     return x
+
+
+def _cropped(x: Node, axis: int, before: int, after: int) -> Node:
+    if not before and not after:
+        return x
+    return ops.slice_axis(x, axis, before, x.shape[axis] - after)
+
+
+def _need_room(x: Node, axis: int, before: int, after: int) -> None:
+    if x.shape[axis] + before + after < 0:
+        raise RuntimeError(
+            f"The input size {x.shape[axis]}, plus negative padding {before} and {after}, "
+            f"resulted in a negative output size{at_user_line()}"
+        )
 
 
 def _pad_constant(x: Node, pad: tuple[int, ...], value: float) -> Node:
@@ -217,11 +237,7 @@ def _pad_constant(x: Node, pad: tuple[int, ...], value: float) -> Node:
         low[axis], high[axis] = max(before, 0), max(after, 0)
         # Negative padding crops.
         starts[axis], stops[axis] = max(-before, 0), x.shape[axis] + min(after, 0)
-        if x.shape[axis] + before + after < 0:
-            raise RuntimeError(
-                f"The input size {x.shape[axis]}, plus negative padding {before} and {after}, "
-                f"resulted in a negative output size{at_user_line()}"
-            )
+        _need_room(x, axis, before, after)
     inside = ops.slice_(x, starts, stops, [1] * x.rank)
     return ops.pad(inside, low, high, value=ops.constant(value, x.dtype))
 
@@ -250,7 +266,7 @@ def _pad_axis(x: Node, axis: int, before: int, after: int, mode: str) -> Node:
     else:
         raise NotImplementedError(f"Unrecognised padding mode {mode}{at_user_line()}")
     parts = [p for p, n in ((left, before), (x, size), (right, after)) if n]
-    return ops.cat(parts, axis)
+    return ops.cat(parts, axis) if parts else x
 
 
 def pad(
@@ -258,7 +274,7 @@ def pad(
 ) -> Tensor:
     """`input` padded. `pad` is (before, after) for the last dimension, then the one before, ….
 
-    mode: 'constant' (negative numbers crop), 'reflect', 'replicate' or 'circular'.
+    mode: 'constant', 'reflect', 'replicate' or 'circular'. Negative numbers crop.
     """
     sizes = tuple(int(p) for p in pad)
     return record(_pad, input, sizes, mode, 0.0 if value is None else float(value))

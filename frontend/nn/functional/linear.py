@@ -155,6 +155,9 @@ def _cosine_similarity(a: Node, b: Node, dim: int, eps: float) -> Node:
     a, b = promoted(a, b)
     shape = broadcast(a.shape, b.shape)
     a, b = ops.expand(a, shape), ops.expand(b, shape)
+    alone = not shape
+    if alone:
+        a, b = ops.reshape(a, (1,)), ops.reshape(b, (1,))
     axis = normalize_axis(dim, a.rank)
 
     def unit(x: Node) -> Node:

@@ -17,6 +17,7 @@ from ...functions.elementwise import minimum
 from ...functions.promotion import floating, promoted
 from ...recording import fallible_node_of, node_of, record, record_fallible, wrap
 from ...recording.builders import FLOAT32, REFUSED, builder
+from ..chunking import LinearCrossEntropyOptions
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -176,7 +177,7 @@ def linear_cross_entropy(
     reduction: str = "mean",
     ignore_index: int | None = None,
     label_smoothing: float = 0.0,
-    options: Any = None,
+    options: LinearCrossEntropyOptions | None = None,
 ) -> Tensor:
     """cross_entropy of linear(input[n, in] or input[in], linear_weight[c, in], linear_bias[c]).
 
@@ -185,10 +186,15 @@ def linear_cross_entropy(
     scores. linear_weight[c, …, in] and linear_bias[c, …] give a loss at each position […]. In that
     case, and if targets are probabilities, all scores are held.
     """
-    if options is not None:
-        raise NotImplementedError(
-            "linear_cross_entropy: options are not implemented: the scores are always computed by "
-            f"blocks of rows{at_user_line()}"
+    if ignore_index is not None and ignore_index >= 0 and target.dtype.is_floating_point:
+        raise RuntimeError(
+            "linear_cross_entropy: ignore_index is not supported for floating point target"
+            f"{at_user_line()}"
+        )
+    if options is not None and not isinstance(options, LinearCrossEntropyOptions):
+        raise TypeError(
+            "linear_cross_entropy: expected nn.LinearCrossEntropyOptions as options, got "
+            f"{type(options).__name__}{at_user_line()}"
         )
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(
@@ -367,8 +373,9 @@ def gaussian_nll_loss(
 def _hinge_embedding(x: Node, target: Node, margin: float, how: str) -> Node:
     x, target = promoted(x, target)
     zero = ops.zeros_like(x)
-    near = ops.where(ops.eq(target, ops.full_like(target, 1)), x, zero)
-    far = ops.where(ops.eq(target, ops.full_like(target, -1)), ops.relu(margin - x), zero)
+    # As in PyTorch, another target takes part in both.
+    near = ops.where(ops.eq(target, ops.full_like(target, -1)), zero, x)
+    far = ops.where(ops.eq(target, ops.full_like(target, 1)), zero, ops.relu(margin - x))
     return _reduced(near + far, how)
 
 

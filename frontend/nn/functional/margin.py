@@ -74,7 +74,7 @@ def multi_margin_loss(
 
 @builder("multilabel_margin_loss", casts=FLOAT32)
 def _multilabel_margin(x: Node, target: Node, reduction: str) -> Node:
-    if x.rank not in (1, 2) or (x.rank == 2 and x.shape[1] == 0) or target.shape != x.shape:
+    if x.rank > 2 or (x.rank == 2 and x.shape[1] == 0) or target.shape != x.shape:
         raise RuntimeError(
             "multilabel_margin_loss: expected scores (N, C) or (C,) and classes of that shape, "
             f"got {tuple(x.shape)} and {tuple(target.shape)}{at_user_line()}"

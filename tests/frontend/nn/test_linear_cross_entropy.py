@@ -128,8 +128,6 @@ def test_errors() -> None:
         F.linear_cross_entropy(x, w, t[:3])
     with pytest.raises(RuntimeError, match="bias of shape"):
         F.linear_cross_entropy(x, w, t, linear_bias=w[:3, 0])
-    with pytest.raises(NotImplementedError, match="options"):
-        F.linear_cross_entropy(x, w, t, options=object())
     with pytest.raises(ValueError, match="valid value for reduction"):
         F.linear_cross_entropy(x, w, t, reduction="most")
 
@@ -162,3 +160,24 @@ def test_the_scores_are_never_held(target: Target) -> None:
     small = ROWS * WIDTH * 4 * 2
     assert held(target, False) <= block + small
     assert held(target, True) <= 2 * block + 3 * weight + small
+
+
+def test_options_are_checked_and_change_nothing(torch: Any) -> None:
+    x, w, _, _, t = given(tw, (7,), (5,), "float32")
+    options = tw.nn.LinearCrossEntropyOptions(batch_chunk_size=2, acc_dtype=tw.float32)
+    assert F.linear_cross_entropy(x, w, t, options=options) == F.linear_cross_entropy(x, w, t)
+    assert repr(options) == repr(
+        torch.nn.LinearCrossEntropyOptions(batch_chunk_size=2, acc_dtype=torch.float32)
+    )
+    for wrong in (
+        {"batch_chunk_size": 0},
+        {"chunking_method": "aspect_ratio:0"},
+        {"acc_policy": "fast"},
+        {"acc_dtype": "int32"},
+    ):
+        for module in (tw, torch):
+            fields = {k: getattr(module, v) if k == "acc_dtype" else v for k, v in wrong.items()}
+            with pytest.raises(ValueError, match=next(iter(wrong))):
+                module.nn.LinearCrossEntropyOptions(**fields)
+    with pytest.raises(TypeError, match="expected nn"):
+        F.linear_cross_entropy(x, w, t, options=3)
