@@ -317,7 +317,6 @@ from .transfer import (
     copy_to_op,
     fetch,
 )
-from .update import adam_update, descended, running_mean, running_square
 from .unary import (
     abs,
     acos,
@@ -366,3 +365,4 @@ from .unary import (
     widened,
     zeros_like,
 )
+from .update import adam_update, descended, running_mean, running_square

@@ -62,9 +62,7 @@ linear_input_grad = Op(
     "linear_input_grad",
     Kind.COMPOSITE,
     lambda g, weight: (Size((*g.shape[:-1], weight.shape[1])), g.dtype),
-    decompose=lambda g, weight: reshape(
-        matmul(_rows(g), weight), (*g.shape[:-1], weight.shape[1])
-    ),
+    decompose=lambda g, weight: reshape(matmul(_rows(g), weight), (*g.shape[:-1], weight.shape[1])),
     complex=True,
 )
 """linear_input_grad(g[..., out], weight[out, in]): the cotangent of the input, [..., in]."""

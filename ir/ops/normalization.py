@@ -124,9 +124,8 @@ def _layer_norm_vjp(g: Node, out: Node, x: Node, *args: Any) -> tuple[Node | Non
     dx = normalize_grad(scaled, x, _trailing(x, rank), eps)
     if not parameters:
         return (dx,)
-    weight, *bias = parameters
     dw = layer_norm_weight_grad(g, x, rank, eps)
-    return dx, dw, *[sum_to(g, b.shape) for b in bias]
+    return dx, dw, *[sum_to(g, bias.shape) for bias in parameters[1:]]
 
 
 layer_norm_weight_grad = composite(

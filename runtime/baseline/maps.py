@@ -265,10 +265,10 @@ def all_for(machine: Machine) -> Iterator[tuple[str, Layout, str]]:
                 graphs.append((_name(op, dtypes), _alone(op, dtypes)))
     for dtype in (float32, float64):
         for activation, *attrs in _ACTIVATIONS:
-            for op, arity in ((activation, 1), (GRADS.get(activation), 2)):
-                if op is not None:
-                    dtypes = (dtype,) * arity
-                    graphs.append((_name(op, dtypes, attrs), _alone(op, dtypes, attrs)))
+            grad = GRADS.get(activation)
+            for each, arity in [(activation, 1), *([] if grad is None else [(grad, 2)])]:
+                dtypes = (dtype,) * arity
+                graphs.append((_name(each, dtypes, attrs), _alone(each, dtypes, attrs)))
         for kinds in _KINDS:
             graphs.append((_choice_name(dtype, *kinds), _choice(dtype, *kinds)()))
     for name, graph in graphs:
