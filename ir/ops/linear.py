@@ -80,7 +80,7 @@ linear_weight_grad = Op(
 linear_bias_grad = Op(
     "linear_bias_grad",
     Kind.COMPOSITE,
-    lambda g, shape: (shape, g.dtype),
+    lambda g, shape: (Size(shape), g.dtype),
     params=("shape",),
     decompose=lambda g, shape: sum_to(_rows(g), shape),
     complex=True,
