@@ -344,10 +344,11 @@ def _revive(
     """Map the inputs of the graph of `history` to stand-ins in this epoch."""
     needed = derive(history.node, placeholder(history.node)).saved if not history.calls else ()
     saved = {value_node(n) for n in needed}
+    of_tensors = {value_node(n) for n in needed if n.op is not ops.saved}
     for node, held in history.leaf_values.items():
         if node not in mapping:
             changed = node in saved and _is_changed(held, node in history.overwritten)
-            if changed:
+            if changed and (node in of_tensors or _is_in_numpy(held)):
                 raise _modified(node)
             mapping[node] = recording.resolve(held[0])
     for node, value in history.scalar_values.items():
@@ -473,12 +474,17 @@ def _saved_value(batch: Iterable[History], node: Node) -> Node:
         return recording.scalar(history.scalar_values[value], value.dtype, value.device)
     held = history.saved.get(value) or history.leaf_values[value]
     if _is_changed(held, value in history.overwritten):
-        if held[1] is not None and held[1]._shared is not None:  # NumPy's memory has the new value
+        if _is_in_numpy(held):  # that memory has the new value
             raise _modified(value)
-        _refuse((value,), [h.node for h in batch])
+        if node.op is not ops.saved:
+            _refuse((value,), [h.node for h in batch])
     return recording.resolve(held[0])
 
 
 def _is_changed(held: tuple[Any, Any, int], overwritten: bool = False) -> bool:
     _, owner, version = held
     return overwritten or (owner is not None and owner._changes != version)
+
+
+def _is_in_numpy(held: tuple[Any, Any, int]) -> bool:
+    return held[1] is not None and held[1]._shared is not None

@@ -705,9 +705,11 @@ def _remember_view(key: Any, source: Any, result: Any) -> None:
         (r._node, r._chain, r._storage is not None and r._storage is source._storage)
         for r in results
     ]
-    # Only views with nodes of this epoch are cached: not those of memory that NumPy shares.
+    # Only views with nodes of this epoch are cached: not those of memory that NumPy shares, and not
+    # the source itself, as `flatten` returns it.
     if (
-        source_of(source) is None
+        all(r is not source for r in results)
+        and source_of(source) is None
         and source._node is key[1]
         and all(node is not None for node, _, _ in made)
     ):

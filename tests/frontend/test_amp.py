@@ -232,7 +232,13 @@ def test_recurrent_layers_on_the_cpu(torch: Any, kind: str, half: bool) -> None:
             found = layer(x[0] if kind.endswith("Cell") else x)
             return found if kind in ("GRUCell", "RNNCell") else found[0]
 
-    ours, theirs = result(tw), result(torch)
+    ours = result(tw)
+    try:
+        theirs = result(torch)
+    except RuntimeError as error:
+        if "could not create a primitive" not in str(error):
+            raise
+        pytest.skip("PyTorch's library has no such layer for this processor")
     assert str(ours.dtype) == str(theirs.dtype)
     found, wanted = ours.float().detach().numpy(), theirs.float().detach().numpy()
     np.testing.assert_allclose(found, wanted, atol=2e-2)

@@ -45,7 +45,11 @@ def _of_two(name: str, op: Callable[..., Node]) -> Callable[..., Node]:
     return build
 
 
-_mse, _l1 = _of_two("mse_loss", ops.mse_loss), _of_two("l1_loss", ops.l1_loss)
+_mse = _of_two("mse_loss", ops.mse_loss)
+# PyTorch keeps the difference, so both tensors may be overwritten after the loss.
+_l1 = _of_two(
+    "l1_loss", lambda x, target, *rest: ops.l1_loss(ops.saved(x), ops.saved(target), *rest)
+)
 _smooth_l1 = _of_two("smooth_l1_loss", ops.smooth_l1_loss)
 _huber = _of_two("huber_loss", ops.huber_loss)
 

@@ -653,6 +653,34 @@ def test_a_copy_of_scores_may_be_overwritten() -> None:
 
 
 @pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("loss", ["cross_entropy", "l1_loss", "mse_loss"])
+def test_scores_that_may_be_overwritten_after_a_loss(torch: Any, loss: str, read: bool) -> None:
+    """Those of cross entropy and of the L1 loss may be, also in a step of their own."""
+
+    def gradients(m: Any) -> Any:
+        x, w = m.tensor([[1.0, -2.0, 3.0]]), leaf(m, 1, 0.5, -1)
+        target = m.tensor([1]) if loss == "cross_entropy" else m.tensor([[0.5, 0.5, 0.5]])
+        scores = x * w
+        value = getattr(m.nn.functional, loss)(scores, target)
+        if read:
+            value.item()
+        with m.no_grad():
+            scores.add_(7)
+        try:
+            value.backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            return "refused"
+        return [*w.grad.tolist(), *scores.tolist()[0]]
+
+    ours, theirs = gradients(tw), gradients(torch)
+    if theirs == "refused":
+        assert ours == theirs
+    else:
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("read", [False, True])
 def test_one_of_two_equal_tensors_may_be_overwritten(read: bool) -> None:
     """The loss reads a tensor that the same expression computed, as PyTorch has two."""
     x, w = tw.tensor([1.0, 2.0]), leaf(tw, 3, 4)

@@ -52,6 +52,18 @@ def writes_through_views(m: Any) -> Any:
 
 
 @script
+def a_vector_flattened_is_itself(m: Any) -> Any:
+    found = []
+    for x in (m.ones(3), m.ones(3) * 2, m.ones(3).requires_grad_() * 2):
+        first, again, raveled = x.flatten(), x.flatten(), x.ravel()
+        again.add_(1)
+        found += [first is x, again is x, x, first, raveled]
+        if x.requires_grad:
+            found.append(x.flatten() is x)
+    return tuple(m.tensor(f) if isinstance(f, bool) else f for f in found)
+
+
+@script
 def views_see_later_writes(m: Any) -> Any:
     x = m.ones(2, 3)
     a, b, c = x.view(6), x.t(), x.unsqueeze(0).expand(4, 2, 3)
