@@ -681,6 +681,24 @@ def test_scores_that_may_be_overwritten_after_a_loss(torch: Any, loss: str, read
 
 
 @pytest.mark.parametrize("read", [False, True])
+def test_what_a_copy_replaces_gets_a_gradient_of_zeros(torch: Any, read: bool) -> None:
+    """Also if the copied value has a history of its own."""
+
+    def gradients(m: Any) -> Any:
+        x, y, z = leaf(m, 1, 2, 3), leaf(m, 4, 5, 6), leaf(m, 7, 8, 9)
+        whole, part = x * 2, z * 2
+        whole.copy_(y.sum())
+        part[:] = y
+        part[1:].mul_(y[1:])
+        if read:
+            whole.tolist(), part.tolist()
+        (whole.square().sum() + part.sum()).backward()
+        return [t.grad.tolist() for t in (x, y, z)]
+
+    assert gradients(tw) == gradients(torch)
+
+
+@pytest.mark.parametrize("read", [False, True])
 def test_one_of_two_equal_tensors_may_be_overwritten(read: bool) -> None:
     """The loss reads a tensor that the same expression computed, as PyTorch has two."""
     x, w = tw.tensor([1.0, 2.0]), leaf(tw, 3, 4)
