@@ -173,6 +173,21 @@ def reads(node: Node, old: Node) -> bool:
     return False
 
 
+def leads_to(node: Node, old: Node) -> bool:
+    """Whether a gradient of `node` goes to `old`."""
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        n = stack.pop()
+        if n is old:
+            return True
+        if n in seen or n.seq <= old.seq or not n.requires_grad:
+            continue
+        seen.add(n)
+        stack.extend(n.operands)
+    return False
+
+
 def is_spared(node: Node, roots: Iterable[Node]) -> bool:
     """Whether a value that the backward pass of `roots` reads may have been overwritten: only the
     derivative of `node` itself reads it, where PyTorch computes it again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from .epoch import (
     resolve_state,
     variable,
 )
-from .histories import reads, value_node
+from .histories import leads_to, reads, value_node
 from .roots import Root
 
 
@@ -73,20 +73,9 @@ def _with_history(old: Node, new: Node) -> Node:
     if not graph.grad_enabled():
         with grad_mode(True):  # values change, the history stays
             return ops.with_value(old, new)
-    if new.requires_grad and _is_read(old, new):
+    if leads_to(new, old):
         return new
     return ops.overwritten(old, new)  # the leaves of `old` get zeros
-
-
-def _is_read(old: Node, new: Node) -> bool:
-    """Whether `new` reads `old`, as what was added to it does. An in-place op has few nodes, so few
-    are looked at."""
-    level: Iterable[Node] = (new,)
-    for _ in range(3):
-        if old in level:
-            return True
-        level = [o for node in level for o in node.operands]
-    return old in level
 
 
 def _fitted(node: Node, old: Node) -> Node:
