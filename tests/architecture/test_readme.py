@@ -12,13 +12,19 @@ from paths import ROOT
 RUN = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], None, '__main__')"
 
 
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+
+
 def test_quick_tour(run_python: Any) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(blocks) == 1
-    out = run_python(blocks[0])
+    out = run_python(BLOCKS[0])
     assert [line.split()[0] for line in out.splitlines()] == ["0", "20", "40", "60", "80"]
     first, *_, last = (float(line.split()[1]) for line in out.splitlines())
     assert last < first
+
+
+def test_gradients_of_examples(run_python: Any) -> None:
+    assert len(BLOCKS) == 2
+    assert run_python(BLOCKS[1]) == "torch.Size([32, 4, 3])\n"
 
 
 def test_introduction(run_python: Any) -> None:
