@@ -783,7 +783,7 @@ def _check_grad(t: Any, value: Any) -> None:
 
 @builder("copy_", gradient="ToCopyBackward0")
 def _copied_value(x: Node, dtype: DType, shape: tuple[int, ...]) -> Node:
-    return indexing._fit(x, shape, dtype)
+    return indexing.fit(x, shape, dtype)
 
 
 _copied = copies.copied

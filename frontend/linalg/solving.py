@@ -187,7 +187,7 @@ def tolerances(
         given = atol is not None and (not isinstance(atol, (int, float)) or atol > 0)
         if given and not isinstance(atol, (int, float)):
             # The default where atol is zero.
-            from ..functions.indexing import where
+            from ..functions.masks import where
 
             usual = max(shape) * _eps(A)
             rtol = where(atol > 0, 0.0, usual)

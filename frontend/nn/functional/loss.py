@@ -474,7 +474,7 @@ def cosine_embedding_loss(
     reduction: str = "mean",
 ) -> Tensor:
     """1 - cos(input1, input2) where target is 1, max(0, cos - margin) where target is -1."""
-    from ...functions.indexing import where
+    from ...functions.masks import where
     from .linear import cosine_similarity
 
     similarity = cosine_similarity(input1, input2, -1)
