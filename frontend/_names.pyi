@@ -371,9 +371,7 @@ from .functions.reduction import aminmax as aminmax
 from .functions.reduction import any as any
 from .functions.reduction import argmax as argmax
 from .functions.reduction import argmin as argmin
-from .functions.reduction import corrcoef as corrcoef
 from .functions.reduction import count_nonzero as count_nonzero
-from .functions.reduction import cov as cov
 from .functions.reduction import dist as dist
 from .functions.reduction import logsumexp as logsumexp
 from .functions.reduction import max as max
@@ -382,11 +380,7 @@ from .functions.reduction import min as min
 from .functions.reduction import nanmean as nanmean
 from .functions.reduction import nansum as nansum
 from .functions.reduction import prod as prod
-from .functions.reduction import std as std
-from .functions.reduction import std_mean as std_mean
 from .functions.reduction import sum as sum
-from .functions.reduction import var as var
-from .functions.reduction import var_mean as var_mean
 from .functions.sampling import bernoulli as bernoulli
 from .functions.sampling import multinomial as multinomial
 from .functions.sampling import normal as normal
@@ -450,6 +444,12 @@ from .functions.special import i0 as i0
 from .functions.special import igamma as igamma
 from .functions.special import igammac as igammac
 from .functions.special import mvlgamma as mvlgamma
+from .functions.statistics import corrcoef as corrcoef
+from .functions.statistics import cov as cov
+from .functions.statistics import std as std
+from .functions.statistics import std_mean as std_mean
+from .functions.statistics import var as var
+from .functions.statistics import var_mean as var_mean
 from .functions.typed import set_default_tensor_type as set_default_tensor_type
 from .functions.variates import _sample_dirichlet as _sample_dirichlet
 from .functions.variates import _standard_gamma as _standard_gamma

@@ -34,6 +34,7 @@ from .functions import (  # noqa: F401  (importing them declares their ops)
     shapes,
     sorting,
     special,
+    statistics,
 )
 from .functions.call import DECLARED, Declaration
 

@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 Dim = int | Sequence[int] | None
 
 
-def _axes(x: Node, dim: Dim) -> tuple[int, ...]:
+def axes_of(x: Node, dim: Dim) -> tuple[int, ...]:
     if isinstance(dim, (tuple, list)) and len(dim) == 0:
         dim = None
     return normalize_axes(dim, x.rank)
 
 
-def _finish(result: Node, axes: tuple[int, ...], keepdim: bool) -> Node:
+def finish(result: Node, axes: tuple[int, ...], keepdim: bool) -> Node:
     return result if keepdim else ops.squeeze(result, axes)
 
 
-def _hashable(dim: Dim) -> Any:
+def hashable(dim: Dim) -> Any:
     return dim if dim is None or isinstance(dim, int) else tuple(map(operator.index, dim))
 
 
-def _numpys(named: dict[str, Any], dim: Any, keepdim: Any) -> tuple[Any, Any]:
+def numpys(named: dict[str, Any], dim: Any, keepdim: Any) -> tuple[Any, Any]:
     """dim and keepdim, which NumPy calls axis and keepdims."""
     dim, keepdim = named.pop("axis", dim), named.pop("keepdims", keepdim)
     if named:
@@ -51,7 +51,7 @@ def _numpys(named: dict[str, Any], dim: Any, keepdim: Any) -> tuple[Any, Any]:
     return dim, keepdim
 
 
-def _need_float(name: str, x: Node) -> None:
+def need_float(name: str, x: Node) -> None:
     if not x.dtype.is_differentiable:
         raise RuntimeError(
             f"{name}: expected a floating point tensor, got {x.dtype}{at_user_line()}"
@@ -66,8 +66,8 @@ def _by_dim(name: str) -> Callable[[Sequence[Any]], str]:
 def _sum(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     if dtype is None:
         dtype = x.dtype if x.dtype.is_differentiable else dtypes.int64
-    axes = _axes(x, dim)
-    return _finish(ops.sum(to(x, dtype), axes), axes, keepdim)
+    axes = axes_of(x, dim)
+    return finish(ops.sum(to(x, dtype), axes), axes, keepdim)
 
 
 @public("sum", _sum, casts=ON_A_GPU, gradient=_by_dim("Sum"))
@@ -82,15 +82,15 @@ def sum(
 ) -> Tensor:
     """Sum over `dim` (all by default). Integers and bools are summed as int64."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
-    return into(out, record(_sum, input, _hashable(dim), bool(keepdim), dtype))
+        dim, keepdim = numpys(named, dim, keepdim)
+    return into(out, record(_sum, input, hashable(dim), bool(keepdim), dtype))
 
 
 def _prod(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
     if dtype is None:
         dtype = x.dtype if x.dtype.is_differentiable else dtypes.int64
-    axes = _axes(x, dim)
-    return _finish(ops.prod(to(x, dtype), axes), axes, keepdim)
+    axes = axes_of(x, dim)
+    return finish(ops.prod(to(x, dtype), axes), axes, keepdim)
 
 
 @public("prod", _prod, casts=FLOAT32, gradient=_by_dim("Prod"))
@@ -105,8 +105,8 @@ def prod(
 ) -> Tensor:
     """Product over `dim` (all by default). Integers and bools are multiplied as int64."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
-    return into(out, record(_prod, input, _hashable(dim), bool(keepdim), dtype))
+        dim, keepdim = numpys(named, dim, keepdim)
+    return into(out, record(_prod, input, hashable(dim), bool(keepdim), dtype))
 
 
 def _mean(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
@@ -117,8 +117,8 @@ def _mean(x: Node, dim: Dim, keepdim: bool, dtype: DType | None) -> Node:
             "mean(): could not infer output dtype. Input dtype must be either a floating point or "
             f"complex dtype. Got: {x.dtype}{at_user_line()}"
         )
-    axes = _axes(x, dim)
-    return _finish(ops.mean(x, axes), axes, keepdim)
+    axes = axes_of(x, dim)
+    return finish(ops.mean(x, axes), axes, keepdim)
 
 
 @public("mean", _mean, gradient=_by_dim("Mean"))
@@ -133,111 +133,18 @@ def mean(
 ) -> Tensor:
     """Arithmetic mean over `dim` (all by default)."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
-    return into(out, record(_mean, input, _hashable(dim), bool(keepdim), dtype))
-
-
-def _var(x: Node, dim: Dim, correction: float, keepdim: bool, root: bool) -> Node:
-    _need_float("std and var", x)
-    axes = _axes(x, dim)
-    left = math.prod(x.shape[a] for a in axes) - correction
-    if x.dtype.is_complex:  # of both parts together
-        total = _var(ops.real(x), dim, correction, keepdim, False)
-        total = total + _var(ops.imag(x), dim, correction, keepdim, False)
-        return ops.sqrt(total) if root else total
-    take = ops.deviation if root else ops.variance
-    return _finish(take(x, tuple(axes), left if left > 0 else 0.0), axes, keepdim)
-
-
-def _spread_name(args: Sequence[Any]) -> str:
-    *_, root = args
-    return "StdBackward0" if root else "VarBackward0"
-
-
-def _correction(unbiased: Any, correction: Any) -> float:
-    if correction is not None:
-        return float(correction)
-    return 1.0 if unbiased is None or unbiased else 0.0
-
-
-def _spread(input: Any, dim: Any, unbiased: Any, correction: Any, keepdim: bool, root: bool) -> Any:
-    if isinstance(dim, bool):  # var(unbiased)
-        dim, unbiased = None, dim
-    return record(
-        _var, input, _hashable(dim), _correction(unbiased, correction), bool(keepdim), root
-    )
-
-
-@public("var", _var, gradient=_spread_name)
-def var(
-    input: Tensor,
-    dim: Dim | None = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-    out: Tensor | None = None,
-    **named: Any,
-) -> Tensor:
-    """Variance over `dim`, divided by N - correction (1 by default)."""
-    if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
-    return into(out, _spread(input, dim, unbiased, correction, keepdim, False))
-
-
-@public("std")
-def std(
-    input: Tensor,
-    dim: Dim | None = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-    out: Tensor | None = None,
-    **named: Any,
-) -> Tensor:
-    """Standard deviation over `dim`: the root of `var`."""
-    if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
-    return into(out, _spread(input, dim, unbiased, correction, keepdim, True))
-
-
-@public("var_mean", method=False)
-def var_mean(
-    input: Tensor,
-    dim: Dim | None = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    if isinstance(dim, bool):  # var_mean(x, unbiased)
-        dim, unbiased = None, dim
-    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
-
-
-@public("std_mean", method=False)
-def std_mean(
-    input: Tensor,
-    dim: Dim | None = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    if isinstance(dim, bool):  # std_mean(x, unbiased)
-        dim, unbiased = None, dim
-    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+        dim, keepdim = numpys(named, dim, keepdim)
+    return into(out, record(_mean, input, hashable(dim), bool(keepdim), dtype))
 
 
 def _amax(x: Node, dim: Dim, keepdim: bool) -> Node:
-    axes = _axes(x, dim)
-    return _finish(ops.max(x, axes), axes, keepdim)
+    axes = axes_of(x, dim)
+    return finish(ops.max(x, axes), axes, keepdim)
 
 
 def _amin(x: Node, dim: Dim, keepdim: bool) -> Node:
-    axes = _axes(x, dim)
-    return _finish(ops.min(x, axes), axes, keepdim)
+    axes = axes_of(x, dim)
+    return finish(ops.min(x, axes), axes, keepdim)
 
 
 @public("amax", _amax)
@@ -246,10 +153,10 @@ def amax(
 ) -> Tensor:
     """Largest element over `dim`; ties share the gradient evenly."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
+        dim, keepdim = numpys(named, dim, keepdim)
     if dim is None or dim == ():
         _some("amax", input)
-    return into(out, record(_amax, input, _hashable(dim), bool(keepdim)))
+    return into(out, record(_amax, input, hashable(dim), bool(keepdim)))
 
 
 @public("amin", _amin)
@@ -258,20 +165,20 @@ def amin(
 ) -> Tensor:
     """Smallest element over `dim`; ties share the gradient evenly."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
+        dim, keepdim = numpys(named, dim, keepdim)
     if dim is None or dim == ():
         _some("amin", input)
-    return into(out, record(_amin, input, _hashable(dim), bool(keepdim)))
+    return into(out, record(_amin, input, hashable(dim), bool(keepdim)))
 
 
 def _arg(op: Any) -> Any:
     def build(x: Node, dim: int | None, keepdim: bool) -> Node:
-        axes = _axes(x, dim)
+        axes = axes_of(x, dim)
         if x.dtype is dtypes.bool_:
             raise RuntimeError(f"argmax and argmin do not support bool tensors{at_user_line()}")
         if not x.rank:
             return ops.constant(0, dtypes.int64, x.device)
-        return _finish(op(x, axes), axes, keepdim)
+        return finish(op(x, axes), axes, keepdim)
 
     return build
 
@@ -290,7 +197,7 @@ def argmax(
 ) -> Tensor:
     """Position of the first largest element, along `dim` or in the flattened input."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
+        dim, keepdim = numpys(named, dim, keepdim)
     return into(
         out, record(_argmax, input, None if dim is None else operator.index(dim), bool(keepdim))
     )
@@ -307,7 +214,7 @@ def argmin(
 ) -> Tensor:
     """Position of the first smallest element, along `dim` or in the flattened input."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
+        dim, keepdim = numpys(named, dim, keepdim)
     return into(
         out, record(_argmin, input, None if dim is None else operator.index(dim), bool(keepdim))
     )
@@ -320,7 +227,7 @@ def _extremum_along(arg: Any) -> Any:
         index = arg(key, axis, True)
         values = ops.take_along(x, index, axis) if x.rank else x
         axes = (axis,) if x.rank else ()
-        return _finish(values, axes, keepdim), _finish(index, axes, keepdim)
+        return finish(values, axes, keepdim), finish(index, axes, keepdim)
 
     return build
 
@@ -365,7 +272,7 @@ def max(
 ) -> Any:
     """max(x): the largest element. max(x, dim): (values, indices). max(x, y): elementwise."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
+        dim, keepdim = numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
         return into(out, maximum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
@@ -403,7 +310,7 @@ def min(
 ) -> Any:
     """min(x): the smallest element. min(x, dim): (values, indices). min(x, y): elementwise."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
+        dim, keepdim = numpys(named, dim, keepdim)
     if isinstance(dim, Handle) or other is not None:
         return into(out, minimum(input, dim if other is None else other))  # type: ignore[arg-type]
     if dim is None:
@@ -432,8 +339,8 @@ def aminmax(
 
 def _truth_over(fold: Any) -> Any:
     def build(x: Node, dim: Dim, keepdim: bool) -> Node:
-        axes = _axes(x, dim)
-        result = _finish(fold(truth(x), axes), axes, keepdim)
+        axes = axes_of(x, dim)
+        result = finish(fold(truth(x), axes), axes, keepdim)
         return to(result, dtypes.uint8) if x.dtype is dtypes.uint8 else result
 
     return build
@@ -453,8 +360,8 @@ def any(
 ) -> Tensor:
     """Whether some element over `dim` is nonzero."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
-    return into(out, record(_any, input, _hashable(dim), bool(keepdim)))
+        dim, keepdim = numpys(named, dim, keepdim)
+    return into(out, record(_any, input, hashable(dim), bool(keepdim)))
 
 
 @public("all", _all)
@@ -468,19 +375,19 @@ def all(
 ) -> Tensor:
     """Whether every element over `dim` is nonzero."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
-    return into(out, record(_all, input, _hashable(dim), bool(keepdim)))
+        dim, keepdim = numpys(named, dim, keepdim)
+    return into(out, record(_all, input, hashable(dim), bool(keepdim)))
 
 
 def _logsumexp(x: Node, dim: Dim, keepdim: bool) -> Node:
     x = floating(x)
-    axes = _axes(x, dim)
+    axes = axes_of(x, dim)
     if x.dtype.is_complex:  # of a shift by the largest real part
         top = ops.detach(ops.max(ops.real(x), axes))
         top = to(ops.where(ops.isfinite(top), top, ops.full_like(top, 0)), x.dtype)
         total = ops.log(ops.sum(ops.exp(x - top), axes)) + top
-        return _finish(total, axes, keepdim)
-    return _finish(ops.logsumexp(x, axes), axes, keepdim)
+        return finish(total, axes, keepdim)
+    return finish(ops.logsumexp(x, axes), axes, keepdim)
 
 
 @public("logsumexp", _logsumexp, casts=ON_A_GPU)
@@ -489,17 +396,17 @@ def logsumexp(
 ) -> Tensor:
     """log(sum(exp(input))) over `dim`, without overflow."""
     if named:
-        dim, keepdim = _numpys(named, dim, keepdim)
-    return into(out, record(_logsumexp, input, _hashable(dim), bool(keepdim)))
+        dim, keepdim = numpys(named, dim, keepdim)
+    return into(out, record(_logsumexp, input, hashable(dim), bool(keepdim)))
 
 
 def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
-    _need_float("norm", x)
-    axes = _axes(x, dim)
+    need_float("norm", x)
+    axes = axes_of(x, dim)
     if x.dtype.is_complex:
         if p == 2:  # without a root in between
             a, b = ops.real(x), ops.imag(x)
-            total = _finish(ops.sum(a * a + b * b, axes), axes, keepdim)
+            total = finish(ops.sum(a * a + b * b, axes), axes, keepdim)
             return _root(total)
         x = ops.modulus(x)
     if p == math.inf:
@@ -514,7 +421,7 @@ def _norm(x: Node, p: float, dim: Dim, keepdim: bool) -> Node:
         result = _root(ops.sum(x * x, axes))
     else:
         result = _general_norm(ops.abs(x), p, axes)
-    return _finish(result, axes, keepdim)
+    return finish(result, axes, keepdim)
 
 
 def _general_norm(size: Node, p: float, axes: tuple[int, ...]) -> Node:
@@ -558,7 +465,7 @@ def norm(
     """The p-norm of the elements over `dim`; 'fro' is 2. `torch.norm` has 'nuc', too
     (`frontend/linalg/root.py`)."""
     power = 2.0 if p in ("fro", None) else float(p)
-    return into(out, record(_norm, input, power, _hashable(dim), bool(keepdim)))
+    return into(out, record(_norm, input, power, hashable(dim), bool(keepdim)))
 
 
 @public("count_nonzero")
@@ -605,85 +512,3 @@ def nanmean(
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of the difference."""
     return norm(input - other, p)
-
-
-@public("cov")
-def cov(
-    input: Tensor,
-    *,
-    correction: int = 1,
-    fweights: Tensor | None = None,
-    aweights: Tensor | None = None,
-) -> Tensor:
-    """The covariance matrix of variables in rows, observed in columns.
-
-    fweights: how often each observation was made, integers. aweights: the weight of each
-    observation, floats. Both are 1-d.
-    """
-    if input.dim() > 2:
-        raise RuntimeError(
-            "cov(): expected input to have two or fewer dimensions but got an input with "
-            f"{input.dim()} dimensions{at_user_line()}"
-        )
-    x: Any = input.reshape(1, -1) if input.dim() < 2 else input
-    if not x.dtype.is_differentiable:
-        x = x * 1.0
-    weight: Any = None
-    for name, given, floats in (("fweights", fweights, False), ("aweights", aweights, True)):
-        if given is None:
-            continue
-        _check_weights(name, given, x.shape[1], floats)
-        weight = given if weight is None else weight * given
-    if weight is None:
-        total: Any = x.shape[1]
-        centered = x - x.mean(1, keepdim=True)
-        weighted = centered
-        freedom: Any = total - correction
-        freedom = freedom if freedom > 0 else 0
-    else:
-        total = weight.sum()
-        centered = x - (x * weight).sum(1, keepdim=True) / total
-        weighted = centered * weight
-        # By reliability weights the correction counts in proportion to their squares.
-        taken = (weight * aweights).sum() / total if aweights is not None else 1
-        freedom = (total - correction * taken).clamp(min=0)
-    return (weighted @ centered.mH / freedom).squeeze()
-
-
-def _check_weights(name: str, weights: Any, count: int, floats: bool) -> None:
-    if weights.dim() > 1:
-        raise RuntimeError(
-            f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
-            f"{weights.dim()} dimensions{at_user_line()}"
-        )
-    if weights.dtype.is_floating_point is not floats:
-        kind = "floating point" if floats else "integral"
-        raise RuntimeError(
-            f"cov(): expected {name} to have {kind} dtype but got {name} with {weights.dtype} "
-            f"dtype{at_user_line()}"
-        )
-    if weights.numel() != count:
-        raise RuntimeError(
-            f"cov(): expected {name} to have the same numel as there are observations in the "
-            f"input but got {weights.numel()} != {count}{at_user_line()}"
-        )
-    if weights.numel() and bool((weights < 0).any().item()):
-        raise RuntimeError(f"cov(): {name} cannot be negative{at_user_line()}")
-
-
-@public("corrcoef")
-def corrcoef(input: Tensor) -> Tensor:
-    """The matrix of correlations of variables in rows, observed in columns."""
-    if input.dim() > 2:
-        raise RuntimeError(
-            "corrcoef(): expected input to have two or fewer dimensions but got an input with "
-            f"{input.dim()} dimensions{at_user_line()}"
-        )
-    c = cov(input)
-    if c.dim() == 0:
-        return c / c
-    spread = c.diagonal().sqrt()
-    c = c / spread.unsqueeze(1) / spread.unsqueeze(0)
-    if c.is_complex():
-        return record(ops.complex, c.real.clamp(-1, 1), c.imag.clamp(-1, 1))
-    return c.clamp(-1, 1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.location import at_user_line
 
-from ..functions import composed, reduction, sorting
+from ..functions import composed, reduction, sorting, statistics
 from .filling import broadcast, filled, limit
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def var(
         correction = 1 if unbiased is None or unbiased else 0
     x = _floats(input if dtype is None else input.to(dtype))
     if mask is None:
-        return reduction.var(x, _dims(dim), keepdim=bool(keepdim), correction=correction)
+        return statistics.var(x, _dims(dim), keepdim=bool(keepdim), correction=correction)
     count: Any = _count(x, dim, True, mask)
     centered = filled(x - sum(x, dim, keepdim=True, mask=mask) / count, mask, 0)
     squares: Any = reduction.sum(centered * centered, _dims(dim), bool(keepdim))

@@ -1,0 +1,196 @@
+"""Spread and correlation: var, std, cov, corrcoef."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
+
+from ..recording import record
+from .arguments import into
+from .call import public
+from .reduction import axes_of, finish, hashable, mean, need_float, numpys
+
+if TYPE_CHECKING:
+    from .._tensor import Tensor
+
+Dim = int | Sequence[int] | None
+
+
+def _var(x: Node, dim: Dim, correction: float, keepdim: bool, root: bool) -> Node:
+    need_float("std and var", x)
+    axes = axes_of(x, dim)
+    left = math.prod(x.shape[a] for a in axes) - correction
+    if x.dtype.is_complex:  # of both parts together
+        total = _var(ops.real(x), dim, correction, keepdim, False)
+        total = total + _var(ops.imag(x), dim, correction, keepdim, False)
+        return ops.sqrt(total) if root else total
+    take = ops.deviation if root else ops.variance
+    return finish(take(x, tuple(axes), left if left > 0 else 0.0), axes, keepdim)
+
+
+def _spread_name(args: Sequence[Any]) -> str:
+    *_, root = args
+    return "StdBackward0" if root else "VarBackward0"
+
+
+def _correction(unbiased: Any, correction: Any) -> float:
+    if correction is not None:
+        return float(correction)
+    return 1.0 if unbiased is None or unbiased else 0.0
+
+
+def _spread(input: Any, dim: Any, unbiased: Any, correction: Any, keepdim: bool, root: bool) -> Any:
+    if isinstance(dim, bool):  # var(unbiased)
+        dim, unbiased = None, dim
+    return record(
+        _var, input, hashable(dim), _correction(unbiased, correction), bool(keepdim), root
+    )
+
+
+@public("var", _var, gradient=_spread_name)
+def var(
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    out: Tensor | None = None,
+    **named: Any,
+) -> Tensor:
+    """Variance over `dim`, divided by N - correction (1 by default)."""
+    if named:
+        dim, keepdim = numpys(named, dim, keepdim)
+    return into(out, _spread(input, dim, unbiased, correction, keepdim, False))
+
+
+@public("std")
+def std(
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+    out: Tensor | None = None,
+    **named: Any,
+) -> Tensor:
+    """Standard deviation over `dim`: the root of `var`."""
+    if named:
+        dim, keepdim = numpys(named, dim, keepdim)
+    return into(out, _spread(input, dim, unbiased, correction, keepdim, True))
+
+
+@public("var_mean", method=False)
+def var_mean(
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    if isinstance(dim, bool):  # var_mean(x, unbiased)
+        dim, unbiased = None, dim
+    return var(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+@public("std_mean", method=False)
+def std_mean(
+    input: Tensor,
+    dim: Dim | None = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    if isinstance(dim, bool):  # std_mean(x, unbiased)
+        dim, unbiased = None, dim
+    return std(input, dim, unbiased, keepdim, correction=correction), mean(input, dim, keepdim)
+
+
+@public("cov")
+def cov(
+    input: Tensor,
+    *,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
+) -> Tensor:
+    """The covariance matrix of variables in rows, observed in columns.
+
+    fweights: how often each observation was made, integers. aweights: the weight of each
+    observation, floats. Both are 1-d.
+    """
+    if input.dim() > 2:
+        raise RuntimeError(
+            "cov(): expected input to have two or fewer dimensions but got an input with "
+            f"{input.dim()} dimensions{at_user_line()}"
+        )
+    x: Any = input.reshape(1, -1) if input.dim() < 2 else input
+    if not x.dtype.is_differentiable:
+        x = x * 1.0
+    weight: Any = None
+    for name, given, floats in (("fweights", fweights, False), ("aweights", aweights, True)):
+        if given is None:
+            continue
+        _check_weights(name, given, x.shape[1], floats)
+        weight = given if weight is None else weight * given
+    if weight is None:
+        total: Any = x.shape[1]
+        centered = x - x.mean(1, keepdim=True)
+        weighted = centered
+        freedom: Any = total - correction
+        freedom = freedom if freedom > 0 else 0
+    else:
+        total = weight.sum()
+        centered = x - (x * weight).sum(1, keepdim=True) / total
+        weighted = centered * weight
+        # By reliability weights the correction counts in proportion to their squares.
+        taken = (weight * aweights).sum() / total if aweights is not None else 1
+        freedom = (total - correction * taken).clamp(min=0)
+    return (weighted @ centered.mH / freedom).squeeze()
+
+
+def _check_weights(name: str, weights: Any, count: int, floats: bool) -> None:
+    if weights.dim() > 1:
+        raise RuntimeError(
+            f"cov(): expected {name} to have one or fewer dimensions but got {name} with "
+            f"{weights.dim()} dimensions{at_user_line()}"
+        )
+    if weights.dtype.is_floating_point is not floats:
+        kind = "floating point" if floats else "integral"
+        raise RuntimeError(
+            f"cov(): expected {name} to have {kind} dtype but got {name} with {weights.dtype} "
+            f"dtype{at_user_line()}"
+        )
+    if weights.numel() != count:
+        raise RuntimeError(
+            f"cov(): expected {name} to have the same numel as there are observations in the "
+            f"input but got {weights.numel()} != {count}{at_user_line()}"
+        )
+    if weights.numel() and bool((weights < 0).any().item()):
+        raise RuntimeError(f"cov(): {name} cannot be negative{at_user_line()}")
+
+
+@public("corrcoef")
+def corrcoef(input: Tensor) -> Tensor:
+    """The matrix of correlations of variables in rows, observed in columns."""
+    if input.dim() > 2:
+        raise RuntimeError(
+            "corrcoef(): expected input to have two or fewer dimensions but got an input with "
+            f"{input.dim()} dimensions{at_user_line()}"
+        )
+    c = cov(input)
+    if c.dim() == 0:
+        return c / c
+    spread = c.diagonal().sqrt()
+    c = c / spread.unsqueeze(1) / spread.unsqueeze(0)
+    if c.is_complex():
+        return record(ops.complex, c.real.clamp(-1, 1), c.imag.clamp(-1, 1))
+    return c.clamp(-1, 1)
