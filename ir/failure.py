@@ -116,6 +116,9 @@ for _name, _text in _MATRIX.items():
         LinAlgError, f"{_name}: (Batch element {{batch}}): {_text}", batched=True
     )
 
+_NOT_FINITE = "torch.linalg.eig: input tensor should not contain infs or NaNs."
+FAILURES["linalg.eig"] = Failure(RuntimeError, _NOT_FINITE)
+FAILURES["linalg.eig in a batch"] = Failure(RuntimeError, _NOT_FINITE, batched=True)
 _ZERO_PIVOT = (
     "U[{index},{index}] is zero and using it on lu_solve would result in a division by zero. If "
     "you still want to perform the factorization, consider calling linalg.lu(A, pivot) or "

@@ -6,15 +6,15 @@ them, are part of the graph.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tilewright.ir.failure import LinAlgError
 
 from ..functions.products import diagonal, matmul, multi_dot
 from .decompositions import (
     cholesky,
     cholesky_ex,
+    eig,
     eigh,
+    eigvals,
     eigvalsh,
     householder_product,
     qr,
@@ -47,16 +47,6 @@ from .solving import (
     vecdot,
 )
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("eig", "eigvals"):
-        raise AttributeError(
-            f"torch.linalg.{name} is not implemented yet: eigenvalues of symmetric matrices are "
-            "those of eigh and eigvalsh"
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 __all__ = [
     "LinAlgError",
     "cholesky",
@@ -65,7 +55,9 @@ __all__ = [
     "cross",
     "det",
     "diagonal",
+    "eig",
     "eigh",
+    "eigvals",
     "eigvalsh",
     "householder_product",
     "inv",

@@ -36,6 +36,8 @@ _NAMES = {
     dtypes.float8_e5m2: "Float8_e5m2",
     dtypes.float32: "Float",
     dtypes.float64: "Double",
+    dtypes.complex64: "ComplexFloat",
+    dtypes.complex128: "ComplexDouble",
 }
 
 
@@ -47,21 +49,10 @@ def kind_name(x: Node) -> str:
 def by_host(op: Op, *args: Any) -> tuple[Node, ...]:
     """The results of a routine, which the host computes wherever its operands are."""
     count = sum(isinstance(a, Node) for a in args)
-    need_real(op.name, *args[:count])
     operands, device = ops.on_host(args[:count])
     if device is not None and debug.level():
         print(f"tilewright: the host computes {op.name} of {device}", file=sys.stderr)
     return ops.back(ops.called(op, *operands, *args[count:]), device)
-
-
-def need_real(name: str, *operands: Node) -> None:
-    """NotImplementedError for complex matrices."""
-    for x in operands:
-        if x.dtype.is_complex:
-            raise NotImplementedError(
-                f"{name}: complex matrices are not implemented in torch.linalg yet, got {x.dtype}"
-                f"{at_user_line()}"
-            )
 
 
 def need_matrices(name: str, x: Node, letter: str = "A") -> None:
@@ -92,9 +83,14 @@ def need_float(name: str, x: Node) -> None:
         )
 
 
+def is_lapacks(dtype: dtypes.DType) -> bool:
+    """Whether LAPACK has routines for a dtype: float32, float64, and complex numbers of these."""
+    return dtype.is_complex or (dtype.is_floating_point and dtype not in dtypes.NARROW)
+
+
 def need_wide(routine: str, x: Node) -> None:
     """NotImplementedError unless `x` is of a dtype that LAPACK has."""
-    if x.dtype in dtypes.NARROW or not (x.dtype.is_floating_point or x.dtype.is_complex):
+    if not is_lapacks(x.dtype):
         raise NotImplementedError(
             f"\"{routine}\" not implemented for '{kind_name(x)}'{at_user_line()}"
         )

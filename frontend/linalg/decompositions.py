@@ -12,7 +12,15 @@ from .. import return_types
 from ..functions.arguments import into
 from ..recording import record, record_fallible
 from ..recording.builders import FLOAT32, builder
-from .calling import all_into, by_host, need_float, need_matrices, need_square, need_wide
+from .calling import (
+    all_into,
+    by_host,
+    kind_name,
+    need_float,
+    need_matrices,
+    need_square,
+    need_wide,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,6 +148,47 @@ def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor
     return into(out, record(_eigvalsh, A, UPLO))
 
 
+# ---- eigenvalues of any matrices -------------------------------------------------------------
+
+
+def _to_diagonalize(a: Node) -> None:
+    need_square("linalg.eig", a)
+    if not (a.dtype.is_floating_point or a.dtype.is_complex):
+        raise RuntimeError(f"Unknown Complex ScalarType for {kind_name(a)}{at_user_line()}")
+    need_wide("linalg_eig_out_cpu", a)
+
+
+@builder("linalg_eig", casts=ON_CPU)
+def _eig(a: Node) -> tuple[Node, Node]:
+    _to_diagonalize(a)
+    w, v, info = by_host(ops.eig, a)
+    fine = ops.succeeded(info, 2, "linalg.eig")
+    return ops.kept(w, fine), ops.kept(v, fine)
+
+
+@builder("linalg_eigvals", gradient="LinalgEigBackward0", casts=ON_CPU)
+def _eigvals(a: Node) -> Node:
+    if a.requires_grad:  # a gradient needs the eigenvectors, too
+        return _eig(a)[0]
+    _to_diagonalize(a)
+    w, info = by_host(ops.eigvals, a)
+    return ops.kept(w, ops.succeeded(info, 2, "linalg.eig"))
+
+
+def eig(A: Tensor, *, out: Sequence[Tensor] | None = None) -> return_types.Eigen:
+    """A = V diag(L) V⁻¹ of a square matrix, with complex L and V: [*, n, n].
+
+    Eigenvectors have norm 1 and are unique up to phases. RuntimeError for input that isn't finite.
+    Gradient: Boeddeker et al., 2017; it is finite where the eigenvalues are distinct.
+    """
+    return all_into(out, return_types.linalg_eig(*record_fallible(_eig, A)))
+
+
+def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The eigenvalues of a square matrix, complex, in no order."""
+    return into(out, record_fallible(_eigvals, A))
+
+
 # ---- singular values -------------------------------------------------------------------------
 
 
@@ -236,8 +285,6 @@ def _need_reflectors(name: str, a: Node, tau: Node) -> None:
             f"{list(tau.shape[:-1])}{at_user_line()}"
         )
     if a.dtype is not tau.dtype:
-        from .calling import kind_name
-
         raise RuntimeError(
             f"{name}: tau dtype {kind_name(tau)} does not match input dtype {kind_name(a)}"
             f"{at_user_line()}"

@@ -14,7 +14,7 @@ from .. import return_types
 from ..functions.arguments import into
 from ..recording import record_fallible
 from ..recording.builders import builder
-from .calling import all_into, by_host, kind_name, need_same_dtype
+from .calling import all_into, by_host, is_lapacks, kind_name, need_same_dtype
 from .decompositions import checked_svdvals
 from .norms import matrix_norm
 from .solving import tolerance, tolerances
@@ -28,7 +28,7 @@ DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
 def _need_double(x: Any) -> None:
-    if not x.dtype.is_floating_point or x.dtype.itemsize < 4:
+    if not is_lapacks(x.dtype):
         raise RuntimeError(
             "This function doesn't handle types other than float and double: got "
             f"{x.dtype}{at_user_line()}"
@@ -65,9 +65,9 @@ def _lstsq(a: Node, b: Node, rcond: Node | float) -> tuple[Node, Node, Node]:
     need_same_dtype(name, a, b, "input and other")
     s, info = by_host(ops.svdvals, ops.detach(a))
     s = ops.kept(s, ops.succeeded(info, 2, "linalg.svd"))
-    zero = ops.constant(0.0, a.dtype)
+    zero = ops.constant(0.0, s.dtype)
     if 0 in a.shape:
-        pseudo = ops.transpose(a)
+        pseudo = ops.adjoint(a)
         rank = ops.expand(ops.constant(0, dtypes.int64), a.shape[:-2])
     else:
         rtol = tolerance(rcond, a)
@@ -130,7 +130,7 @@ def lstsq(
     if m > n and is_full:
         right = B.unsqueeze(-1) if solution.dim() < A.dim() else B
         found = solution.unsqueeze(-1) if solution.dim() < A.dim() else solution
-        residuals = (A @ found - right).square().sum(-2)
+        residuals = (A @ found - right).abs().square().sum(-2)
     results = return_types.linalg_lstsq(
         solution, residuals, rank, values if chosen in ("gelsd", "gelss") else none
     )

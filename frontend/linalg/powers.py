@@ -82,7 +82,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
             f"{x.dtype}{at_user_line()}"
         )
     count = x.shape[-1] if N is None else N
-    wide = x if x.dtype.is_floating_point else x.long()
+    wide = x if x.dtype.is_differentiable else x.long()
     return wide.unsqueeze(-1) ** arange(count, device=x.device)
 
 

@@ -65,14 +65,10 @@ def _cholesky_inverse(factor: Node, upper: bool) -> Node:
     first = ops.squeeze(first, (first.rank - 1,))
     fault = ops.where(first < n, first + 1, ops.zeros_like(first))
     fine = ops.succeeded(fault, n, "cholesky_inverse")
-    one = ops.identity(n, factor, factor.shape[:-2])
-    # A⁻¹ = L⁻ᴴ L⁻¹
-    (half,) = by_host(ops.triangular_op, factor, one, upper, False)
-    turned = ops.adjoint(half)
-    return ops.kept(ops.matmul(half, turned) if upper else ops.matmul(turned, half), fine)
+    return ops.kept(ops.cholesky_inverse(factor, upper), fine)
 
 
-@public("cholesky_inverse", _cholesky_inverse)
+@public("cholesky_inverse", _cholesky_inverse, unexportable=_no_form(ops.cholesky_inverse))
 def cholesky_inverse(L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The inverse of a matrix by its Cholesky factor."""
     return into(out, record_fallible(_cholesky_inverse, L, bool(upper)))
@@ -91,13 +87,14 @@ def _cholesky_solve(b: Node, factor: Node, upper: bool) -> Node:
         )
     need_wide("cholesky_solve_cpu", b)
     factor, b = in_one_batch(factor, b)
-    turned = ops.adjoint(factor)
-    first, second = (turned, factor) if upper else (factor, turned)
-    (half,) = by_host(ops.triangular_op, first, b, False, False)
-    return by_host(ops.triangular_op, second, half, True, False)[0]
+    return ops.cholesky_solve(b, factor, upper)
 
 
-@public("cholesky_solve", _cholesky_solve, unexportable=_no_form(ops.triangular_op))
+@public(
+    "cholesky_solve",
+    _cholesky_solve,
+    unexportable=_no_form(ops.cholesky_solve, ops.triangular_op),
+)
 def cholesky_solve(
     B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None
 ) -> Tensor:
@@ -198,7 +195,9 @@ def qr(input: Tensor, some: bool = True, *, out: Sequence[Tensor] | None = None)
     return all_into(out, return_types.qr(*found))
 
 
-@public("svd", unexportable=_no_form(ops.svd, ops.svdvals, ops.eigh, ops.eigvalsh))
+@public(
+    "svd", unexportable=_no_form(ops.svd, ops.svdvals, ops.eigh, ops.eigvalsh, ops.eig, ops.eigvals)
+)
 def svd(
     input: Tensor,
     some: bool = True,

@@ -20,11 +20,12 @@ from .calling import (
     by_host,
     from_columns,
     in_one_batch,
+    is_lapacks,
     is_vector,
+    kind_name,
     need_float,
     need_matrices,
     need_precise,
-    need_real,
     need_same_dtype,
     need_square,
     need_wide,
@@ -199,24 +200,20 @@ def tolerances(
 def _eps(A: Any) -> float:
     import numpy as np
 
-    return float(np.finfo(A.dtype.np).eps) if A.dtype.itemsize >= 4 else 0.0
+    return float(np.finfo(A.dtype.np).eps) if is_lapacks(A.dtype) else 0.0
 
 
 def tolerance(value: Node | float, a: Node) -> Node:
     """A tolerance in the dtype of singular values of `a`."""
-    from tilewright.ir.dtype import BOOL
-
+    dtype = a.dtype.to_real()
     if not isinstance(value, Node):
-        return ops.constant(float(value), a.dtype)
-    assert value.dtype.category != BOOL
-    return ops.cast(value, a.dtype) if value.dtype is not a.dtype else value
+        return ops.constant(float(value), dtype)
+    return ops.cast(value, dtype) if value.dtype is not dtype else value
 
 
 @builder("linalg_pinv")
 def _pinv(a: Node, atol: Node | float, rtol: Node | float, hermitian: bool) -> Node:
-    if a.rank < 2 or not a.dtype.is_floating_point or a.dtype.itemsize < 4:
-        from .calling import kind_name
-
+    if a.rank < 2 or not is_lapacks(a.dtype):
         raise RuntimeError(
             f"linalg.pinv({kind_name(a)}{{{list(a.shape)}}}): expected a tensor with 2 or more "
             f"dimensions of float, double, cfloat or cdouble types{at_user_line()}"
@@ -287,6 +284,8 @@ def log_determinant(a: Node) -> Node:
     need_float("logdet", a)
     need_precise("logdet", a)
     sign, size = by_host(ops.slogdet, a)
+    if a.dtype.is_complex:
+        return ops.log(sign) + ops.cast(size, a.dtype)
     return ops.where(sign < 0, ops.full_like(size, math.nan), size)
 
 
@@ -333,12 +332,11 @@ def _vecdot(x: Node, y: Node, dim: int) -> Node:
     from tilewright.ir.shape import normalize_axis
 
     need_float("linalg.vecdot", x)
-    need_real("linalg.vecdot", x, y)
     if x.dtype is not y.dtype:
         need_same_dtype("linalg.vecdot", x, y, "x and y")
     rank = max(x.rank, y.rank)
     axis = normalize_axis(dim, rank)
-    product = x * y
+    product = ops.conj(x) * y
     broadcast(x.shape, y.shape)
     return ops.squeeze(ops.sum(product, (axis,)), (axis,)) if product.rank else product
 

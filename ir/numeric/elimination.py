@@ -59,7 +59,7 @@ def _eliminate(a: Any, pivots: Any, info: Any, first: int) -> None:
 def _columns(a: Any, pivots: Any, info: Any, first: int) -> None:
     which = np.arange(len(a))
     for j in range(a.shape[2]):
-        at = np.abs(a[:, j:, j]).argmax(1) + j
+        at = _size(a[:, j:, j]).argmax(1) + j
         pivots[:, j] = at
         row = a[which, at]
         a[which, at] = a[:, j]
@@ -71,6 +71,11 @@ def _columns(a: Any, pivots: Any, info: Any, first: int) -> None:
             pivot = np.where(zero, 1, pivot)
         a[:, j + 1 :, j] /= pivot[:, None]
         a[:, j + 1 :, j + 1 :] -= a[:, j + 1 :, j, None] * row[:, None, j + 1 :]
+
+
+def _size(x: Any) -> Any:
+    """What LAPACK takes for the size of a pivot."""
+    return np.abs(x.real) + np.abs(x.imag) if np.iscomplexobj(x) else np.abs(x)
 
 
 def _exchange(a: Any, pivots: Any) -> None:

@@ -122,6 +122,19 @@ def eigvalsh(a: Any, lower: bool) -> Any:
     return _finite(lambda x: (np.linalg.eigvalsh(x, side),), a, (a.shape[:-1], _real(a)))
 
 
+def eig(a: Any) -> tuple[Any, Any, Any]:
+    """(eigenvalues, eigenvectors, info), complex. info: as `svd`."""
+    dtype = np.result_type(a.dtype, np.complex64)
+    w, v = _finite(np.linalg.eig, a, (a.shape[:-1], dtype), (a.shape, dtype))
+    return w.astype(dtype, copy=False), v.astype(dtype, copy=False), _missing(a, w)
+
+
+def eigvals(a: Any) -> tuple[Any, Any]:
+    dtype = np.result_type(a.dtype, np.complex64)
+    (w,) = _finite(lambda x: (np.linalg.eigvals(x),), a, (a.shape[:-1], dtype))
+    return w.astype(dtype, copy=False), _missing(a, w)
+
+
 def svd(a: Any, full: bool) -> tuple[Any, Any, Any, Any]:
     """(U, S, Vᴴ, info). info: 1 if the algorithm didn't converge, 2 if not all of `a` is finite."""
     *batch, m, n = a.shape

@@ -95,10 +95,13 @@ from .contraction import (
     matmul_wide,
     product,
 )
+from .definite import cholesky_inverse, cholesky_solve
 from .external import external
 from .factors import (
     cholesky,
+    eig,
     eigh,
+    eigvals,
     eigvalsh,
     geqrf,
     lu,

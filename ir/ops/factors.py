@@ -6,20 +6,32 @@ results are NaN.
 
 from __future__ import annotations
 
-from ..dtype import DType, int32, int64
+from ..dtype import COMPLEX, DType, complex_of, int32, int64, real_of
 from ..location import at_user_line
 from ..node import Node
 from ..numeric import elimination, matrices
 from ..op import Aval, Cotangents
 from ..shape import Size
+from .complex import conj, real
 from .contraction import matmul
 from .gather import take_along
 from .host import called, results_of, routine
-from .matrices import adjoint, by_column, by_row, identity, lower, on_diagonal, upper
-from .movement import cat, expand, pad, slice_axis
+from .matrices import (
+    adjoint,
+    by_column,
+    by_row,
+    conjugated,
+    from_lower,
+    identity,
+    lower,
+    on_diagonal,
+    upper,
+)
+from .movement import cat, expand, pad, slice_axis, transpose
 from .scan import argsort
-from .solving import solve_triangular
-from .unary import full_like, zeros_like
+from .solving import solve, solve_triangular
+from .strided import diagonal
+from .unary import cast, full_like, zeros_like
 
 
 def _batch(a: Node) -> tuple[int, ...]:
@@ -33,12 +45,12 @@ def _narrow(x: Node, axis: int, start: int, stop: int) -> Node:
 # ---- Cholesky --------------------------------------------------------------------------------
 
 
+@conjugated
 def _cholesky_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
     """Murray, "Differentiation of the Cholesky decomposition", 2016."""
     inner = matmul(adjoint(out), g)
-    inner = lower(inner) + adjoint(lower(inner, -1))
     turned = adjoint(out)
-    left = solve_triangular(turned, inner, True, False)
+    left = solve_triangular(turned, from_lower(inner), True, False)
     return (adjoint(solve_triangular(turned, adjoint(left), True, False)) * 0.5,)
 
 
@@ -62,6 +74,7 @@ def _qr_types(a: Node, complete: bool) -> tuple[Aval, ...]:
     return (Size((*batch, m, k)), a.dtype), (Size((*batch, k, n)), a.dtype)
 
 
+@conjugated
 def _qr_vjp(g: Node, out: Node, a: Node, complete: bool, index: int) -> Cotangents:
     """Seeger et al., "Auto-differentiating linear algebra", 2017, for square and tall matrices.
 
@@ -95,7 +108,7 @@ def _qr_grad(q: Node, r: Node, of_q: Node | None, of_r: Node | None) -> Node:
         part = matmul(adjoint(of_q), q)
         inner = -part if inner is None else inner - part
     assert inner is not None
-    total = matmul(q, lower(inner) + adjoint(lower(inner, -1)))
+    total = matmul(q, from_lower(inner))
     total = total if of_q is None else of_q + total
     # total r⁻ᴴ = (r⁻¹ totalᴴ)ᴴ
     return adjoint(solve_triangular(r, adjoint(total), True, False))
@@ -130,22 +143,24 @@ def _lu_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
     m, n = a.shape[-2:]
     k = min(m, n)
     square, of_square = (_narrow(_narrow(x, -2, 0, k), -1, 0, k) for x in (out, g))
-    left = adjoint(lower(square, -1) + identity(k, square, _batch(a)))  # upper, of ones
-    right = adjoint(upper(square))
+    left = transpose(lower(square, -1) + identity(k, square, _batch(a)))  # upper, of ones
+    right = transpose(upper(square))
     below = matmul(left, lower(of_square, -1))
     above = matmul(upper(of_square), right)
     rest = None
     if m > n:
-        # X U⁻ᴴ = (U⁻¹ Xᴴ)ᴴ
+        # X U⁻ᵀ = (U⁻¹ Xᵀ)ᵀ
         tail = _narrow(out, -2, k, m)
-        rest = adjoint(solve_triangular(upper(square), adjoint(_narrow(g, -2, k, m)), True, False))
-        above = above - matmul(adjoint(tail), _narrow(g, -2, k, m))
+        rest = transpose(
+            solve_triangular(upper(square), transpose(_narrow(g, -2, k, m)), True, False)
+        )
+        above = above - matmul(transpose(tail), _narrow(g, -2, k, m))
     elif n > m:
         tail = _narrow(out, -1, k, n)
         rest = solve_triangular(left, _narrow(g, -1, k, n), True, True)
-        below = below - matmul(_narrow(g, -1, k, n), adjoint(tail))
+        below = below - matmul(_narrow(g, -1, k, n), transpose(tail))
     inner = solve_triangular(left, lower(below, -1) + upper(above), True, True)
-    found = adjoint(solve_triangular(upper(square), adjoint(inner), True, False))
+    found = transpose(solve_triangular(upper(square), transpose(inner), True, False))
     if rest is not None:
         found = cat([found, rest], a.rank - (2 if m > n else 1))
     order = permutation(results_of(out)[1], m, 0)
@@ -171,21 +186,23 @@ permutation = routine(
 
 
 def _real(a: Node) -> DType:
-    return a.dtype
+    return real_of(a.dtype)
 
 
 def _apart(values: Node, x: Node) -> Node:
     """x[i, j] / (values[j] - values[i]), and zero on the diagonal."""
     gaps = by_column(values) - by_row(values)
     zero = zeros_like(x)
-    return on_diagonal(x, zero, x / on_diagonal(x, full_like(gaps, 1), gaps))
+    gaps = on_diagonal(x, full_like(gaps, 1), gaps)
+    return on_diagonal(x, zero, x / (gaps if gaps.dtype is x.dtype else cast(gaps, x.dtype)))
 
 
+@conjugated
 def _eigh_vjp(g: Node, out: Node, a: Node, is_lower: bool, index: int) -> Cotangents:
     """Giles, "An extended collection of matrix derivative results", 2008, 3.1."""
     w, v = results_of(out)
     if index == 0:
-        return (matmul(v * by_column(g), adjoint(v)),)
+        return (matmul(v * by_column(g, v), adjoint(v)),)
     found = matmul(matmul(v, _apart(w, matmul(adjoint(v), g))), adjoint(v))
     return ((found + adjoint(found)) / 2,)  # symmetric, as in PyTorch
 
@@ -211,6 +228,39 @@ eigvalsh = routine(
 """The eigenvalues alone, without a gradient."""
 
 
+# ---- eigenvalues of any matrices -------------------------------------------------------------
+
+
+def _eig_types(a: Node) -> tuple[Aval, ...]:
+    dtype = complex_of(_real(a))
+    return (Size(a.shape[:-1]), dtype), (a.shape, dtype), (Size(_batch(a)), int32)
+
+
+@conjugated
+def _eig_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
+    """Boeddeker et al., "On the computation of complex-valued gradients with application to
+    statistically optimum beamforming", 2017, for eigenvectors of norm 1."""
+    w, v, _ = results_of(out)
+    turned = adjoint(v)
+    if index == 0:
+        inner = by_row(g) * turned
+    else:
+        within = matmul(turned, g)
+        lengths = real(diagonal(within, 0, v.rank - 2, v.rank - 1))
+        within = within - matmul(turned, v) * by_column(lengths, v)
+        inner = matmul(_apart(conj(w), within), turned)
+    found, _ = called(solve, turned, inner)
+    return (found if a.dtype.category == COMPLEX else real(found),)
+
+
+eig = routine("eig", _eig_types, matrices.eig, 3, vjp=_eig_vjp)
+"""(eigenvalues, eigenvectors of norm 1, info), which are complex. info: 2 if not all of `a` is
+finite."""
+
+eigvals = routine("eigvals", lambda a: _eig_types(a)[::2], matrices.eigvals, 2)
+"""(eigenvalues, info) alone, without a gradient."""
+
+
 # ---- singular values -------------------------------------------------------------------------
 
 
@@ -225,6 +275,7 @@ def _svd_types(a: Node, full: bool) -> tuple[Aval, ...]:
     )
 
 
+@conjugated
 def _svd_vjp(g: Node, out: Node, a: Node, full: bool, index: int) -> Cotangents:
     """Townsend, "Differentiating the singular value decomposition", 2016. The further columns of
     full matrices have no gradient."""
@@ -233,21 +284,25 @@ def _svd_vjp(g: Node, out: Node, a: Node, full: bool, index: int) -> Cotangents:
     k = min(m, n)
     u, vh = _narrow(u, -1, 0, k), _narrow(vh, -2, 0, k)
     if index == 1:
-        return (matmul(u * by_column(g), vh),)
+        return (matmul(u * by_column(g, u), vh),)
     if index == 0:
         g = _narrow(g, -1, 0, k)
         within = matmul(adjoint(u), g)
-        inner = _apart(s * s, within - adjoint(within)) * by_column(s)
+        turn = within - adjoint(within)
+        inner = _apart(s * s, turn) * by_column(s, u)
+        if a.dtype.category == COMPLEX:
+            # A column of U and V turns by one phase, which the loss doesn't depend on.
+            inner = on_diagonal(inner, turn / by_column(s + s, u), inner)
         left = matmul(u, inner)
         if m > k:
-            left = left + (g - matmul(u, within)) / by_column(s)
+            left = left + (g - matmul(u, within)) / by_column(s, u)
         return (matmul(left, vh),)
     g = _narrow(g, -2, 0, k)
     within = matmul(vh, adjoint(g))
-    inner = _apart(s * s, within - adjoint(within)) * by_row(s)
+    inner = _apart(s * s, within - adjoint(within)) * by_row(s, vh)
     right = matmul(inner, vh)
     if n > k:
-        right = right + (g - matmul(adjoint(within), vh)) / by_row(s)
+        right = right + (g - matmul(adjoint(within), vh)) / by_row(s, vh)
     return (matmul(u, right),)
 
 
@@ -272,9 +327,9 @@ svdvals = routine(
 
 def _exp_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
     """exp([[A, E], [0, A]]) has the derivative of exp(A) along E in its corner (Najfeld and Havel,
-    1995). The adjoint of this map is the derivative at Aᴴ."""
+    1995). The transpose of this map is the derivative at Aᵀ."""
     n = a.shape[-1]
-    turned = adjoint(a)
+    turned = transpose(a)
     none = [0] * (a.rank - 1)
     upper_half = cat([turned, g], a.rank - 1)
     lower_half = pad(turned, (*none, n), (*none, 0))

@@ -31,7 +31,7 @@ def _vjp(
     return (fourier_op(g, axes, inverse, 0),)  # its matrix is symmetric
 
 
-fourier_op = routine("fft", _types, _numpy, 1, ("axes", "inverse"), _vjp, complex=True)
+fourier_op = routine("fft", _types, _numpy, 1, ("axes", "inverse"), _vjp)
 
 
 def fourier(x: Node, axes: tuple[int, ...], inverse: bool) -> Node:

@@ -27,7 +27,7 @@ def routine(
     results: int,
     params: tuple[str, ...] = (),
     vjp: Callable[..., Any] | None = None,
-    complex: bool = False,
+    complex: bool = True,
 ) -> Op:
     """The record of a routine.
 

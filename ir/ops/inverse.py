@@ -10,7 +10,7 @@ from .composite import composite
 from .contraction import matmul
 from .factors import eigh, svd
 from .host import back, called, on_host
-from .matrices import adjoint, by_column, kept, succeeded
+from .matrices import adjoint, by_column, conjugated, kept, succeeded
 from .movement import unsqueeze
 from .reduce import max
 from .ternary import where
@@ -30,7 +30,7 @@ def _pinv(a: Node, atol: Node, rtol: Node, hermitian: bool) -> Node:
         u, values, vh, info = back(called(svd, inner, False), device)
         fine = succeeded(info, 2, "linalg.svd")
         values, v, uh = kept(values, fine), adjoint(vh), adjoint(u)
-    return matmul(v * by_column(inverted(values, atol, rtol)), uh)
+    return matmul(v * by_column(inverted(values, atol, rtol), v), uh)
 
 
 def inverted(values: Node, atol: Node, rtol: Node) -> Node:
@@ -51,6 +51,7 @@ def _column(tolerance: Node) -> Node:
     return unsqueeze(tolerance, tolerance.rank) if tolerance.rank else tolerance
 
 
+@conjugated
 def _pinv_vjp(
     g: Node, out: Node, a: Node, atol: Node, rtol: Node, hermitian: bool
 ) -> tuple[Node | None, ...]:
@@ -65,6 +66,6 @@ def _pinv_vjp(
     return second + third - first, None, None
 
 
-pinv = composite("pinv", _infer, _pinv, vjp=_pinv_vjp, params=("hermitian",))
+pinv = composite("pinv", _infer, _pinv, vjp=_pinv_vjp, params=("hermitian",), complex=True)
 """The pseudo-inverse of a[..., m, n]. Singular values of at most max(atol, rtol times the largest)
 count as zero."""

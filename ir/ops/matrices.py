@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..dtype import int64
 from ..failure import FAILURES
 from ..node import Node
 from .binary import eq, ge
 from .check import check
+from .complex import conj
 from .generate import constant, iota
 from .movement import expand, positions_along, reshape, transpose, unsqueeze
 from .ternary import where
@@ -18,7 +20,17 @@ from .unary import cast, zeros_like
 
 def adjoint(x: Node) -> Node:
     """The conjugate transpose."""
-    return transpose(x)
+    return conj(transpose(x))
+
+
+def conjugated(vjp: Callable[..., Any]) -> Callable[..., Any]:
+    """A VJP that is written for PyTorch's gradients of complex values, dL/dx + i dL/dy, and their
+    adjoints. Formulas of functions that aren't holomorphic are published so."""
+
+    def of_conjugates(g: Node, out: Node, *args: Any) -> tuple[Node | None, ...]:
+        return tuple(None if x is None else conj(x) for x in vjp(conj(g), out, *args))
+
+    return of_conjugates
 
 
 def rows(x: Node) -> Node:
@@ -41,6 +53,12 @@ def upper(x: Node, offset: int = 0) -> Node:
     return where(ge(columns(x), rows(x) + offset), x, zeros_like(x))
 
 
+def from_lower(x: Node) -> Node:
+    """The Hermitian matrix with the lower triangle of `x`, and the real part of its diagonal."""
+    turned = adjoint(x)
+    return on_diagonal(x, (x + turned) / 2, lower(x, -1) + upper(turned, 1))
+
+
 def on_diagonal(x: Node, inside: Node, outside: Node) -> Node:
     """`inside` on the diagonal of matrices like `x`, `outside` elsewhere."""
     return where(eq(rows(x), columns(x)), inside, outside)
@@ -52,14 +70,18 @@ def identity(n: int, like: Node, batch: Sequence[int] = ()) -> Node:
     return expand(cast(is_diagonal, like.dtype), (*batch, n, n))
 
 
-def by_column(x: Node) -> Node:
-    """A factor for each column: [..., 1, n] of [..., n]."""
-    return unsqueeze(x, x.rank - 1)
+def by_column(x: Node, like: Node | None = None) -> Node:
+    """A factor for each column: [..., 1, n] of [..., n], in the dtype of `like`."""
+    return unsqueeze(_as(x, like), x.rank - 1)
 
 
-def by_row(x: Node) -> Node:
-    """A factor for each row: [..., n, 1] of [..., n]."""
-    return unsqueeze(x, x.rank)
+def by_row(x: Node, like: Node | None = None) -> Node:
+    """A factor for each row: [..., n, 1] of [..., n], in the dtype of `like`."""
+    return unsqueeze(_as(x, like), x.rank)
+
+
+def _as(x: Node, like: Node | None) -> Node:
+    return x if like is None or like.dtype is x.dtype else cast(x, like.dtype)
 
 
 def by_matrix(x: Node) -> Node:

@@ -6,16 +6,18 @@ from 1, and the result is NaN.
 
 from __future__ import annotations
 
-from ..dtype import int32
+from ..dtype import COMPLEX, int32, real_of
 from ..node import Node
 from ..numeric import elimination, indefinite, matrices
 from ..op import Aval, Cotangents
 from ..shape import Size
+from .complex import imag, make
 from .contraction import matmul
 from .host import called, routine
-from .matrices import adjoint, by_matrix, lower, upper
+from .matrices import by_matrix, lower, upper
 from .movement import transpose
 from .reduce import sum
+from .unary import zeros_like
 
 
 def _with_info(x: Node, *_: Node) -> tuple[Aval, ...]:
@@ -24,8 +26,8 @@ def _with_info(x: Node, *_: Node) -> tuple[Aval, ...]:
 
 def _solve_vjp(g: Node, out: Node, a: Node, b: Node, index: int) -> Cotangents:
     """Giles, "An extended collection of matrix derivative results", 2008, 2.3.1."""
-    of_b, _ = called(solve, adjoint(a), g)
-    return -matmul(of_b, adjoint(out)), of_b
+    of_b, _ = called(solve, transpose(a), g)
+    return -matmul(of_b, transpose(out)), of_b
 
 
 solve = routine("solve", lambda a, b: _with_info(b), matrices.solve, 2, vjp=_solve_vjp)
@@ -34,7 +36,7 @@ solve = routine("solve", lambda a, b: _with_info(b), matrices.solve, 2, vjp=_sol
 
 def _inv_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
     """Giles 2008, 2.2.3."""
-    turned = adjoint(out)
+    turned = transpose(out)
     return (-matmul(matmul(turned, g), turned),)
 
 
@@ -45,8 +47,8 @@ inv = routine("inv", _with_info, matrices.inv, 2, vjp=_inv_vjp)
 def _triangular_vjp(
     g: Node, out: Node, a: Node, b: Node, is_upper: bool, unit: bool, index: int
 ) -> Cotangents:
-    of_b = solve_triangular(adjoint(a), g, not is_upper, unit)
-    of_a = -matmul(of_b, adjoint(out))
+    of_b = solve_triangular(transpose(a), g, not is_upper, unit)
+    of_a = -matmul(of_b, transpose(out))
     offset = 1 if unit else 0
     return upper(of_a, offset) if is_upper else lower(of_a, -offset), of_b
 
@@ -91,14 +93,19 @@ cofactors = routine(
 
 
 def _slogdet_vjp(g: Node, out: Node, a: Node, index: int) -> Cotangents:
-    if index == 0:  # the sign of a real determinant
+    is_complex = a.dtype.category == COMPLEX
+    if index == 0 and not is_complex:
         return (None,)
-    return (by_matrix(g) * adjoint(called(inv, a)[0]),)
+    if index == 0:  # the sign turns as the imaginary part of the trace of a⁻¹ da
+        g = imag(g * out)
+    if is_complex:
+        g = make(zeros_like(g), g) if index == 0 else make(g, zeros_like(g))
+    return (by_matrix(g) * transpose(called(inv, a)[0]),)
 
 
 slogdet = routine(
     "slogdet",
-    lambda a: ((Size(a.shape[:-2]), a.dtype), (Size(a.shape[:-2]), a.dtype)),
+    lambda a: ((Size(a.shape[:-2]), a.dtype), (Size(a.shape[:-2]), real_of(a.dtype))),
     matrices.slogdet,
     2,
     vjp=_slogdet_vjp,

@@ -50,8 +50,9 @@ TORCH = {  # ops with another name in PyTorch
     "floor_divide": T("div", rounding_mode="floor"),
     "widened": T("clone"),  # for types that aren't halves
 }
-# Records of complex numbers, in test_complex.py and test_fft.py of tests/frontend/functions.
-COMPLEX = ("real", "imag", "complex", "conj", "modulus", "fft")
+# Records of complex numbers, in test_complex.py and test_fft.py of tests/frontend/functions, and in
+# tests/frontend/linalg.
+COMPLEX = ("real", "imag", "complex", "conj", "modulus", "fft", "eig", "eigvals")
 ELEMENTWISE = [
     op
     for op in REGISTRY.values()
@@ -508,6 +509,19 @@ MATRICES = [
             definite(2, 3, 3),
         )
         for i in (0, 1)
+    ),
+    case(
+        "cholesky_inverse",
+        lambda a: ops.cholesky_inverse(ops.lower(a), False),
+        lambda t, a: t.cholesky_inverse(a.tril()),
+        definite(2, 3, 3),
+    ),
+    case(
+        "cholesky_solve",
+        lambda a, b: ops.cholesky_solve(b, ops.upper(a), True),
+        lambda t, a, b: t.cholesky_solve(b, a.triu(), True),
+        definite(2, 3, 3),
+        real(2, 3, 2),
     ),
     *(
         case(

@@ -150,6 +150,17 @@ def test_low_rank() -> None:
     np.testing.assert_allclose(((u * s) @ v.mT).numpy(), centered.numpy(), atol=1e-4)
 
 
-def test_what_is_missing_says_so() -> None:
-    with pytest.raises(AttributeError, match="eigh and eigvalsh"):
-        tw.linalg.eig(tw.eye(2))
+def test_eigenvalues_of_any_matrix() -> None:
+    rng = np.random.default_rng(0)
+    for dtype, found in (("float32", "complex64"), ("complex128", "complex128")):
+        a = rng.standard_normal((2, 4, 4)).astype(dtype)
+        w, v = L.eig(tw.tensor(a))
+        assert str(w.dtype) == str(v.dtype) == f"torch.{found}"
+        w, v = w.numpy(), v.numpy()
+        np.testing.assert_allclose(a @ v, v * w[..., None, :], atol=1e-5)
+        np.testing.assert_allclose(np.linalg.norm(v, axis=-2), 1, atol=1e-6)
+        np.testing.assert_array_equal(L.eigvals(tw.tensor(a)).numpy(), w)
+    with pytest.raises(RuntimeError, match="infs or NaNs"):
+        L.eig(tw.full((2, 2, 2), np.nan))[0].tolist()
+    with pytest.raises(RuntimeError, match="2 by 3"):
+        L.eigvals(tw.ones(2, 3))

@@ -22,7 +22,7 @@ def definite(*shape: int) -> np.ndarray:
 
 
 def symmetric(a: Any) -> Any:
-    return (a + a.mT) / 2
+    return (a + a.mH) / 2
 
 
 CASES = {
@@ -60,6 +60,8 @@ CASES = {
     "eigenvalues": (lambda m, a: m.linalg.eigh(symmetric(a))[0], (drawn(4, 4),)),
     "eigenvectors": (lambda m, a: m.linalg.eigh(symmetric(a))[1].abs(), (drawn(2, 3, 3),)),
     "eigvalsh": (lambda m, a: m.linalg.eigvalsh(symmetric(a), "U"), (drawn(3, 3),)),
+    "eig": (lambda m, a: m.linalg.eig(a)[1].abs(), (drawn(2, 3, 3),)),
+    "eigvals": (lambda m, a: m.linalg.eigvals(a).abs(), (drawn(4, 4),)),
     "svd U": (lambda m, a: m.linalg.svd(a, False)[0].abs(), (drawn(4, 3),)),
     "svd V": (lambda m, a: m.linalg.svd(a, False)[2].abs(), (drawn(3, 4),)),
     "svd S": (lambda m, a: m.linalg.svd(a)[1], (drawn(3, 4),)),
@@ -91,21 +93,53 @@ CASES = {
 
 def outcome(m: Any, call: Any, arrays: Any) -> list[np.ndarray]:
     """Values, gradients, and gradients of these."""
+
+    def parts(x: Any) -> Any:
+        return x.real + 0.7 * x.imag if x.is_complex() else x
+
     inputs = [m.tensor(a).requires_grad_() for a in arrays]
     results = call(m, *inputs)
     results = results if isinstance(results, tuple) else (results,)
     weights = [m.arange(1, r.numel() + 1, dtype=m.float64).reshape(r.shape).cos() for r in results]
-    loss = sum((r * w).sum() for r, w in zip(results, weights, strict=True))
+    loss = sum((parts(r) * w).sum() for r, w in zip(results, weights, strict=True))
     first = m.autograd.grad(loss, inputs, create_graph=True)
-    second = m.autograd.grad(sum(g.sin().sum() for g in first), inputs)
-    return [t.detach().numpy() for t in (*results, *first, *second)]
+    second = m.autograd.grad(sum(parts(g * g).sum() for g in first), inputs)
+    return [t.detach().resolve_conj().numpy() for t in (*results, *first, *second)]
+
+
+def same(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients(torch: Any, name: str) -> None:
-    ours, theirs = (outcome(m, *CASES[name]) for m in (tw, torch))
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-8)
+    same(*(outcome(m, *CASES[name]) for m in (tw, torch)))
+
+
+COMPLEX = {
+    **{
+        name: CASES[name][0]
+        for name in (
+            "cholesky", "solve right", "triangular unit", "det", "logdet", "qr square", "qr wide",
+            "eigenvalues", "eigenvectors", "eig", "eigvals", "svd U", "svd V", "svd S", "lu tall",
+            "lu wide", "lu_solve", "matrix_exp", "pinv", "pinv hermitian", "lstsq",
+            "householder_product", "ormqr",
+        )
+    },
+    "slogdet": lambda m, a: tuple(m.linalg.slogdet(a)),
+    "cholesky_inverse": lambda m, a: m.cholesky_inverse(m.linalg.cholesky(symmetric(a)), True),
+    "cholesky_solve": lambda m, a, b: m.cholesky_solve(b, m.linalg.cholesky(symmetric(a))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_matrices(torch: Any, name: str) -> None:
+    def turned(a: np.ndarray) -> np.ndarray:
+        return a + 0.3j * drawn(*a.shape[:-1], a.shape[-1] + 1)[..., 1:]
+
+    arrays = [turned(a) for a in CASES[name][1]]
+    same(*(outcome(m, COMPLEX[name], arrays) for m in (tw, torch)))
 
 
 def test_gradcheck() -> None:
