@@ -398,6 +398,18 @@ class Methods(Handle):
     def isneginf(self) -> Tensor: ...
     def isposinf(self) -> Tensor: ...
     def isreal(self) -> Tensor: ...
+    def istft(
+        self,
+        n_fft: _int,
+        hop_length: _int | None = None,
+        win_length: _int | None = None,
+        window: Tensor | None = None,
+        center: _bool = True,
+        normalized: _bool = False,
+        onesided: _bool | None = None,
+        length: _int | None = None,
+        return_complex: _bool = False,
+    ) -> Tensor: ...
     def kron(self, other: Tensor) -> Tensor: ...
     def kthvalue(self, k: _int, dim: _int = -1, keepdim: _bool = False) -> Indexed: ...
     def lcm(self, other: Number | Tensor) -> Tensor: ...
@@ -697,6 +709,19 @@ class Methods(Handle):
         keepdim: _bool = False,
         *,
         correction: _float | None = None,
+    ) -> Tensor: ...
+    def stft(
+        self,
+        n_fft: _int,
+        hop_length: _int | None = None,
+        win_length: _int | None = None,
+        window: Tensor | None = None,
+        center: _bool = True,
+        pad_mode: str = "reflect",
+        normalized: _bool = False,
+        onesided: _bool | None = None,
+        return_complex: _bool | None = None,
+        align_to_window: _bool | None = None,
     ) -> Tensor: ...
     def sub(self, other: Number | Tensor, *, alpha: _float = 1) -> Tensor: ...
     def sub_(self, other: Number | Tensor, *, alpha: _float = 1) -> Self: ...

@@ -61,6 +61,10 @@ LATER = {
         "matrix_power qr svd geqrf orgqr ormqr lu lu_solve triangular_solve norm",
     ),
     "functions.variates": Later("poisson binomial"),
+    "signal.root": Later(
+        "bartlett_window blackman_window hamming_window hann_window kaiser_window"
+    ),
+    "short_time": Later("stft istft", "stft istft"),
     "nn.functional": Later(
         "softmax log_softmax dropout alpha_dropout conv1d conv2d conv3d conv_transpose1d "
         "conv_transpose2d conv_transpose3d max_pool1d max_pool2d max_pool3d avg_pool1d "

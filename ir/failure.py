@@ -86,6 +86,7 @@ _NAMED = {
         RuntimeError, "expected the counts of trials to be non-negative in binomial"
     ),
     "binomial prob": Failure(RuntimeError, "expected probabilities in [0, 1] in binomial"),
+    "istft": Failure(RuntimeError, "istft: at some sample all windows are zero"),
     "poisson": Failure(RuntimeError, "invalid Poisson rate, expected rate to be non-negative"),
 }
 FAILURES: dict[str, Failure] = _Failures(_NAMED)

@@ -249,7 +249,7 @@ ROOMS = {
         _tensor aot library mps mtia naming profiler storage xpu
         _custom_ops amp nn ops overrides
         _C compiler cpu fft fx jit masked optim publish serialization special tuning
-        __init__ _dynamo cuda hub
+        __init__ _dynamo cuda hub short_time
         utils
         accelerator ao distributions func onnx
         as_torch

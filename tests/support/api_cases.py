@@ -731,6 +731,10 @@ ELSEWHERE |= dict.fromkeys(("svd_lowrank", "pca_lowrank"), "frontend/linalg/test
 ELSEWHERE |= dict.fromkeys(
     ("poisson", "binomial"), "frontend/distributions/test_distribution_samples.py"
 )
+ELSEWHERE |= dict.fromkeys(
+    "stft istft bartlett_window blackman_window hamming_window hann_window kaiser_window".split(),
+    "frontend/functions/test_short_time.py",
+)
 # PyTorch has sample inputs for these.
 ELSEWHERE |= dict.fromkeys(
     "alias_copy as_strided_copy as_strided_scatter broadcast_shapes cumulative_trapezoid "
