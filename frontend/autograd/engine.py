@@ -64,7 +64,8 @@ def gradients(
     for t, g in roots:
         node = recording.resolve(t)
         seeds[node] = seeds[node] + g if node in seeds else g
-    going = _Pass(wanted, create_graph)
+    leaves = {id(t): _leaf_of(t) for t in wanted or ()}
+    going = _Pass(None if wanted is None else [leaves[id(t)] for t in wanted], create_graph)
     derivation = going.through_nodes(seeds, recording.hooked)
     freed = any(t._grad_freed and recording.resolve(t).op is not ops.variable for t, _ in roots)
     if freed and derivation.saved:
@@ -78,7 +79,20 @@ def gradients(
         for history in going.used:
             if saves(history.node):
                 history.free()
-    return list(going.found.values())
+    if wanted is None:
+        return list(going.found.values())
+    return [
+        (t, going.found[id(leaf)][1]) for t in wanted if id(leaf := leaves[id(t)]) in going.found
+    ]
+
+
+def _leaf_of(t: Any) -> Any:
+    """The leaf that `t` is a view of as a whole, as `leaf[:]` is: both are one node. Else `t`."""
+    node = recording.resolve(t)
+    if node.op is not ops.variable:
+        return t
+    target = recording.variable_target(node.attrs[0])
+    return t if isinstance(target, History) else target
 
 
 def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, Node]] | None:

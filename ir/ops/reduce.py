@@ -76,16 +76,19 @@ def sum(x: Node, axes: Sequence[int]) -> Node:
 
 def _prod_vjp(g: Node, out: Node, x: Node, axes: tuple[int, ...]) -> tuple[Node]:
     # The slope is the product of the other elements: out / x, also if another one is zero. Where x
-    # itself is zero it is computed anew. Of two zeros each is the sum of both less the other one:
-    # a factor with a derivative. (Third derivatives miss the term among three zeros.)
+    # itself is zero it is computed anew. Then the other zeros are a factor with derivatives: of one
+    # it is their sum, and of two half the square of their sum less the sum of their squares.
+    # (Fourth derivatives miss the term among four zeros.)
     zero = eq(x, zeros_like(x))
     count = sum(cast(zero, int64), axes)
     safe = where(zero, zeros_like(x) + 1, x)
     others = prod(safe, axes)
     nothing = where(zero, x, zeros_like(x))
-    of_two = others * (sum(nothing, axes) - nothing)
-    at_zero = where(count < 2, expand(others, x.shape), of_two)
-    at_zero = where(count > 2, zeros_like(x), at_zero)
+    one = sum(nothing, axes) - nothing
+    two = (one * one - (sum(nothing * nothing, axes) - nothing * nothing)) / 2
+    at_zero = where(count < 3, others * one, others * two)
+    at_zero = where(count < 2, expand(others, x.shape), at_zero)
+    at_zero = where(count > 3, zeros_like(x), at_zero)
     return (g * where(zero, at_zero, out / safe),)
 
 

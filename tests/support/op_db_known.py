@@ -126,10 +126,6 @@ _DIFFERENCES = {
         nn.functional.mish in place
         nn.functional.silu in place
     """,
-    "An empty batch raises an error.": """
-        nn.functional.batch_norm forward
-        nn.functional.batch_norm gradient
-    """,
     "PyTorch's second derivative is NaN where ours is finite.": """
         linalg.norm:subgradients_at_zero second
         masked.logaddexp second

@@ -167,6 +167,8 @@ def batch_norm(
     Training uses the moments of the batch, and moves the running statistics (if given) towards
     them in place, by the share `momentum`. Otherwise the running statistics are used.
     """
+    if input.shape == (0,):  # as a batch of nothing
+        return input.clone()
     if training:
         return batch_norm_step(input, weight, bias, running_mean, running_var, None, momentum, eps)
     if running_mean is None or running_var is None:

@@ -709,3 +709,16 @@ def test_one_of_two_equal_tensors_may_be_overwritten(read: bool) -> None:
     h.zero_()
     loss.backward()
     assert w.grad is not None and w.grad.tolist() == [24, 72] and h.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("view", [lambda x: x[:], lambda x: x.view_as(x)])
+def test_the_gradient_of_a_view_of_a_whole_leaf(view: Any, read: bool) -> None:
+    x = tw.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    v = view(x)
+    loss = (v**3).sum()
+    if read:
+        loss.item()
+    (first,) = tw.autograd.grad(loss, v, create_graph=True)
+    assert first.tolist() == [3.0, 12.0, 27.0]
+    assert tw.autograd.grad(first.sum(), [x, v])[1].tolist() == [6.0, 12.0, 18.0]

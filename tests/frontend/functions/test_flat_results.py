@@ -74,6 +74,19 @@ def test_second_derivatives_of_products_with_zeros(torch: Any, zeros: int) -> No
     agree(torch, scattered, array, twice=zeros < 2)
 
 
+def test_third_derivatives_of_products_with_zeros(torch: Any) -> None:
+    def third(m: Any, array: Any) -> np.ndarray:
+        x = m.tensor(array, dtype=m.float64, requires_grad=True)
+        w = m.arange(1, len(array) + 1, dtype=m.float64)
+        y = x.prod()
+        for k in range(3):
+            (y,) = m.autograd.grad((y * w ** (0.3 * k)).sum(), x, create_graph=True)
+        return y.detach().numpy()
+
+    for array in ([0.0, 0.0, 0.0, 2.0], [0.0, 3.0, 0.0, 2.0], [4.0, 3.0, 0.0, 2.0]):
+        np.testing.assert_allclose(third(tw, array), third(torch, array))
+
+
 @pytest.mark.parametrize(
     "call",
     [
