@@ -240,8 +240,9 @@ def _assigned(module: str) -> set[str]:
 def _declaring() -> Iterator[str]:
     """The modules that declare ops."""
     for name in sys.modules:
-        if name.startswith(("tilewright.functions.", "tilewright.nn.functional.")):
-            yield name.removeprefix("tilewright.")
+        own = name.removeprefix("tilewright.")
+        if own.startswith(("functions.", "nn.functional.")) or own in publish.LATER:
+            yield own
 
 
 def _imports(body: str, there: Iterable[str] = ()) -> str:
