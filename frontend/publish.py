@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ._tensor import Tensor
 from .functions import (  # noqa: F401  (importing them declares their ops)
+    applied,
     bins,
     calculus,
     complexes,

@@ -37,6 +37,7 @@ WRITTEN = "Written by tools/stubs.py from the declarations of ops."
 SOURCES = {
     "Any": "typing",
     "Bounds": ".return_types",
+    "Callable": "collections.abc",
     "DType": "tilewright.ir.dtype",
     "DeviceLike": ".types",
     "Dim": ".functions.reduction",
@@ -51,6 +52,8 @@ SOURCES = {
     "SignedLog": ".return_types",
     "Substituted": ".return_types",
     "TurnedSVD": ".return_types",
+    "TypedStorage": ".exchange.storages",
+    "UntypedStorage": ".exchange.storages",
     "Literal": "typing",
     "Number": ".types",
     "Self": "typing_extensions",

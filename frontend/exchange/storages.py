@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +11,12 @@ import numpy as np
 from tilewright.ir import dtype as dtypes
 from tilewright.ir.dtype import DType
 from tilewright.ir.location import at_user_line
+from tilewright.ir.shape import contiguous_strides
 
 from .. import recording
 from ..devices import named
 from ..functions import creation, shapes
+from ..functions.call import public
 from ..recording import epoch
 from . import arrays
 
@@ -83,6 +85,51 @@ def _over(array: np.ndarray, dtype: DType) -> Any:
     t = creation.from_buffer(array, dtype)
     t._shared = recording.SharedMemory(keep=array)
     return t
+
+
+@public("set_", function=False)
+def set_(
+    input: Tensor,
+    source: Tensor | UntypedStorage | TypedStorage | None = None,
+    storage_offset: int = 0,
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+) -> Tensor:
+    """Let `input` look at the memory of `source`; at none, with no elements, without `source`.
+
+    storage_offset, size, stride: which elements, and in which shape; by default those of a tensor,
+    and all of a storage. RuntimeError for a leaf that requires a gradient, and for another dtype.
+    """
+    if input.requires_grad and input.is_leaf and recording.is_grad_enabled():
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+            f"{at_user_line()}"
+        )
+    seen: Any = source
+    if source is None:
+        seen = creation.empty(0, dtype=input.dtype, device=input.device)
+    elif isinstance(source, (UntypedStorage, TypedStorage)):
+        seen = whole(source.untyped()._tensor)
+        seen = seen if seen.dtype is input.dtype else seen.view(input.dtype)
+    if seen.dtype is not input.dtype:
+        raise RuntimeError(
+            f"Could not set tensor of type {seen.dtype} to a tensor of type {input.dtype}"
+            f"{at_user_line()}"
+        )
+    seen = seen.detach()
+    if size is None and not isinstance(source, epoch.tensor_type):
+        size = (seen.numel() - storage_offset,) if source is not None else None
+    if size is not None:
+        steps = contiguous_strides(tuple(size)) if stride is None else stride
+        seen = shapes.as_strided(whole(seen), size, steps, storage_offset)
+    recording.set_data(input, seen)
+    return input
+
+
+@public("resize_as_")
+def resize_as_(input: Tensor, the_template: Tensor, *, memory_format: Any = None) -> Tensor:
+    """Change the shape to that of another tensor; see `Tensor.resize_`."""
+    return input.resize_(tuple(the_template.shape))
 
 
 class UntypedStorage:

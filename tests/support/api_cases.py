@@ -735,6 +735,9 @@ ELSEWHERE |= dict.fromkeys(
     "stft istft bartlett_window blackman_window hamming_window hann_window kaiser_window".split(),
     "frontend/functions/test_short_time.py",
 )
+ELSEWHERE |= dict.fromkeys(
+    "apply_ map_ map2_ set_ resize_as_".split(), "frontend/functions/test_applied.py"
+)
 # PyTorch has sample inputs for these.
 ELSEWHERE |= dict.fromkeys(
     "alias_copy as_strided_copy as_strided_scatter broadcast_shapes cumulative_trapezoid "
