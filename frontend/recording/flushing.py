@@ -41,9 +41,12 @@ from .histories import History
 from .keeping import histories_of, keep
 
 TABLE_LIMIT = 200_000
-"""The number of interned nodes from which a flush clears the tables."""
+"""The number of interned nodes from which a flush clears the tables if they go on growing. A step
+of more nodes that repeats needs all of them; it has up to three times as many."""
 CHECKED = 16
 """Epochs between two counts of the nodes."""
+PATIENCE = 4
+"""How many counts may find that the tables have grown beyond the limit."""
 LAUNCH_LIMIT = 20_000
 """The number of launches of all plans from which a flush clears the tables too. The code of each
 launch takes two or three memory mappings, and Linux allows a process 65,530."""
@@ -464,8 +467,21 @@ def _end_epoch() -> None:
     clock.number += 1
     clock.differentiated = clock.stepped = False
     clock.leaf_bytes, clock.checked_bytes = 0, epoch.BYTES
-    if (clock.number % CHECKED == 0 and _recorded() > TABLE_LIMIT) or tiers.held() > LAUNCH_LIMIT:
+    if (clock.number % CHECKED == 0 and _are_full()) or tiers.held() > LAUNCH_LIMIT:
         clear_tables()
+
+
+_size = 0
+_growths = 0
+"""The last count of the nodes, and how many counts since the tables were cleared found that they
+had grown beyond the limit."""
+
+
+def _are_full() -> bool:
+    global _size, _growths
+    before, _size = _size, _recorded()
+    _growths += _size > max(TABLE_LIMIT, 1.02 * before)
+    return _growths >= PATIENCE or _size > 3 * TABLE_LIMIT
 
 
 def _recorded() -> int:
@@ -475,6 +491,8 @@ def _recorded() -> int:
 
 def clear_tables() -> None:
     """Forget all nodes and plans; only between epochs."""
+    global _size, _growths
+    _size = _growths = 0
     for table in (
         *tables.values(),
         epoch.recipes,

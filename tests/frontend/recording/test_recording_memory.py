@@ -105,7 +105,7 @@ def test_tables_are_cleared_past_a_bound(monkeypatch: Any) -> None:
         sizes.append(graph.table_size())
     # They are looked at every so many epochs, and grow by what one epoch has until then.
     each = max(b - a for a, b in itertools.pairwise(sizes))
-    assert max(sizes[flushing.CHECKED :]) <= 300 + flushing.CHECKED * each < len(sizes) * each
+    assert max(sizes) <= 3 * 300 + flushing.CHECKED * each < len(sizes) * each
     kept.sum().backward()
     assert w.grad[0].item() == pytest.approx(5 * math.exp(5), rel=1e-6)
 
@@ -185,6 +185,28 @@ def test_ten_thousand_steps_need_no_more_memory() -> None:
     finally:
         tracemalloc.stop()
     assert seen[0] == seen[1]
+
+
+def test_a_large_step_that_repeats_keeps_its_nodes(monkeypatch: Any) -> None:
+    monkeypatch.setattr(flushing, "TABLE_LIMIT", 300)
+    recording.clear_tables()
+    x = tw.ones(3)
+
+    def step() -> None:
+        for n in range(1, 100):
+            (x * n).add_(1)
+
+    for _ in range(4):
+        step()
+        recording.flush()
+    made = graph.table_size()
+    assert made > 300
+    nodes = []
+    for _ in range(3 * flushing.CHECKED):
+        step()
+        recording.flush()
+        nodes.append(graph.table_size())
+    assert set(nodes) == {made}
 
 
 @pytest.mark.slow
