@@ -126,8 +126,7 @@ def fit(value: Node, shape: tuple[int, ...], dtype: dtypes.DType) -> Node:
 
 def _basic(t: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
     """The view by the basic parts of `key`, and (axis of the view, index) for the others."""
-    parts = list(key) if type(key) is tuple else [key]
-    parts = [_array_like(p) for p in parts]
+    parts = [_array_like(p) for p in (key if _is_several(key) else [key])]
     used = sum(_consumes(p) for p in parts)
     if used > t.dim():
         raise IndexError(f"too many indices for tensor of dimension {t.dim()}{at_user_line()}")
@@ -156,6 +155,25 @@ def _basic(t: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
         else:
             t = select(t, axis, part)
     return t, advanced
+
+
+def _is_several(key: Any) -> bool:
+    """Whether a key has parts: a tuple, or a short list of more than numbers (PyTorch's rule)."""
+    if isinstance(key, tuple):
+        return True
+    if not isinstance(key, (list, range)) or len(key) >= 32 or not any(map(_is_no_number, key)):
+        return False
+    warnings.warn(
+        "Using a non-tuple sequence for multidimensional indexing is deprecated; use x[tuple(seq)] "
+        f"instead of x[seq]{at_user_line()}",
+        stacklevel=2,
+    )
+    return True
+
+
+def _is_no_number(part: Any) -> bool:
+    several = (Handle, list, tuple, range, slice)
+    return part is None or part is Ellipsis or isinstance(part, several) or np.ndim(part) > 0
 
 
 def _array_like(part: Any) -> Any:

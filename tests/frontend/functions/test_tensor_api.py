@@ -297,6 +297,34 @@ def test_indexing_against_numpy() -> None:
         np.testing.assert_array_equal(t[key].numpy(), x[key])
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda m: [0, m.tensor(1)],
+        lambda m: [m.tensor([0, 1]), m.tensor([1, 2])],
+        lambda m: [m.tensor([True, False, True]), 1],
+        lambda m: [[0, 1], (1, 2)],
+        lambda m: [[0, 1]],
+        lambda m: [slice(0, 2), 1],
+        lambda m: [None, 0],
+        lambda m: [..., 0],
+        lambda m: [np.array([0, 1]), 1],
+        lambda m: range(2),
+        lambda m: [np.int64(1), 2],
+        lambda m: [True, False, True],
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
+def test_a_list_of_more_than_numbers_is_a_tuple_of_parts(torch: Any, parts: Any) -> None:
+    found = []
+    for m in (tw, torch):
+        x = m.arange(12).reshape(3, 4)
+        picked = x[parts(m)].tolist()
+        x[parts(m)] = -1
+        found.append((picked, x.tolist()))
+    assert found[0] == found[1]
+
+
 def test_helpers_agree_on_themselves(torch: Any) -> None:
     x = sample((2, 3), "bfloat16")
     agree(make(tw, x, "bfloat16"), make(torch, x, "bfloat16"))
