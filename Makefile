@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Workers for the tests: one a core, at most eight. PYTEST_ARGS adds options: -k conv, -x, ...
 WORKERS ?= auto
-PYTEST := $(BIN)/pytest -n $(WORKERS) --maxprocesses 8
+PYTEST := $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo pack test test-ecosystem test-slow test-numpy test-baseline check lint format types clean distclean
+.PHONY: help venv demo pack test test-ecosystem test-slow test-numpy test-fused check lint format types clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -46,13 +46,13 @@ test-ecosystem: $(VENV)/.dev ## run packages that need torch, in environments of
 	$(PYTEST) -n 0 -m ecosystem tests/ecosystem $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev ## run the slow tests
-	$(PYTEST) --dist worksteal -m slow $(PYTEST_ARGS)
+	$(PYTEST) -m 'slow and not long' $(PYTEST_ARGS)
 
 test-numpy: $(VENV)/.dev ## run the tests of what computes on the NumPy engine
 	TW_CPU=numpy $(PYTEST) -m 'computes and not slow' $(PYTEST_ARGS)
 
-test-baseline: $(VENV)/.dev ## run the tests of what computes with nothing compiled
-	TW_TIER=baseline $(PYTEST) -m 'computes and not slow' $(PYTEST_ARGS)
+test-fused: $(VENV)/.dev ## run the tests of what computes with every graph compiled
+	TW_TIER=fused $(PYTEST) -m 'computes and not slow' $(PYTEST_ARGS)
 
 check: lint test ## all a commit needs: format, lint, types, layering, fast tests
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,15 +18,13 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+KERNELS = {ROOT / "tests" / "codegen", ROOT / "tests" / "runtime"}
 
 # Several workers share the cores, and each would start a thread for each core. This must be set
 # before NumPy is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-
-# Tests of kernels want them at the first call. Tests of the tiers choose for themselves.
-os.environ.setdefault("TW_TIER", "fused")
 
 # No test may read or fill the user's caches.
 _cache = tempfile.TemporaryDirectory(prefix="tilewright-tests-", ignore_cleanup_errors=True)
@@ -85,7 +84,11 @@ def pytest_collection() -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that need a missing oracle, by marker or by fixture."""
+    """Sample long families, and skip tests that need a missing oracle, by marker or by fixture."""
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled and zlib.crc32(item.name.encode()) % sampled.args[0]:
+            item.add_marker("slow")
     missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if on_gpu:
@@ -119,7 +122,7 @@ def run_python() -> RunPython:
     """
     spec = importlib.util.find_spec("tilewright")
     assert spec is not None and spec.origin is not None
-    inherited = dict(os.environ)
+    inherited: dict[str, str] = {}
     tree = Path(spec.origin).parents[1]
     if tree == ROOT / ".src":
         inherited["PYTHONPATH"] = os.pathsep.join(
@@ -131,7 +134,7 @@ def run_python() -> RunPython:
     ) -> str:
         child = subprocess.run(
             [sys.executable, "-W", "error", "-c", code, *argv],
-            env={**inherited, **(env or {})},
+            env={**os.environ, **inherited, **(env or {})},
             # Not the checkout, where `import ir` would succeed. Nor the cache, where the folder
             # `tilewright` would be imported as the package.
             cwd=cwd or _elsewhere.name,
@@ -144,6 +147,32 @@ def run_python() -> RunPython:
         return child.stdout
 
     return run
+
+
+@pytest.fixture
+def fused() -> Iterator[None]:
+    """Compile each graph when it is first met, in child processes, too."""
+    from tilewright.runtime import tiers
+
+    before = os.environ.get("TW_TIER")
+    os.environ["TW_TIER"] = before or "fused"
+    with tiers.fused():
+        yield
+    if before is None:
+        del os.environ["TW_TIER"]
+
+
+@pytest.fixture(autouse=True)
+def _tier(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests of kernels compile each graph when it is first met. The others take the tier that users
+    have. `torch.compile` makes a process compile sooner, which ends with the test."""
+    from tilewright.runtime import tiers
+
+    often = tiers.OFTEN
+    if KERNELS.intersection(request.path.parents):
+        request.getfixturevalue("fused")
+    yield
+    tiers.OFTEN = often
 
 
 @pytest.fixture

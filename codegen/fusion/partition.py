@@ -131,6 +131,7 @@ class Partition:
                 self._begin(anchors)
 
     def _begin(self, anchors: tuple[Node, ...]) -> None:
+        """Begin a group with `anchors`, or one with each, if no kernel holds all of them."""
         try:
             self._add(self._lowered(anchors))
         except CannotFuse:

@@ -93,6 +93,7 @@ def test_new_work_is_equal_in_both_frameworks(bench, torch, monkeypatch):
         latency._agree("fan", {"results": [2.0]}, {"results": [1.0]})
 
 
+@pytest.mark.slow
 def test_new_work_is_measured_in_processes(bench, capsys, tmp_path, monkeypatch):
     import latency
 
@@ -109,6 +110,7 @@ def test_new_work_is_measured_in_processes(bench, capsys, tmp_path, monkeypatch)
     assert (small["ops"], large["ops"]) == (10, 100) and "exponent" in large
 
 
+@pytest.mark.slow
 def test_the_gpu_benchmark_runs_alone(monkeypatch, tmp_path, capsys):
     """Without PyTorch on the card, and on a driver without a card."""
     pytest.importorskip("triton")

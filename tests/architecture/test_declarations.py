@@ -8,7 +8,7 @@ import importlib
 import inspect
 import pickle
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import api_cases
@@ -28,33 +28,30 @@ OPS = sorted(DECLARED)
 LATE = {name for names in publish.LATER.values() for each in names for name in each.split()}
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_what_is_declared_is_published(name: str) -> None:
-    op = DECLARED[name]
+def names_of(op: Declaration) -> Iterator[tuple[str, Any, Any]]:
+    """(name, function, method) for each name that users see."""
     for each in (op.name, *op.aliases):
-        for shown, function, method in (
-            (each, op.function, op.method),
-            (f"{each}_", op.in_place_function, op.in_place),
-        ):
+        yield each, op.function, op.method
+        yield f"{each}_", op.in_place_function, op.in_place
+
+
+def test_what_is_declared_is_published() -> None:
+    for op in DECLARED.values():
+        for shown, function, method in names_of(op):
             if function is not None:
                 assert getattr(tw, shown) is function and shown in tw.__all__
             if method is not None and shown not in LATE:
-                assert getattr(tw.Tensor, shown) is method
-    for operator, method in (op.operators or {}).items():
-        assert getattr(tw.Tensor, operator) is method
+                assert getattr(tw.Tensor, shown) is method, shown
+        for operator, method in (op.operators or {}).items():
+            assert getattr(tw.Tensor, operator) is method, operator
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_every_name_is_pytorchs(torch: Any, name: str) -> None:
-    op = DECLARED[name]
-    for each in (op.name, *op.aliases):
-        for shown, function, method in (
-            (each, op.function, op.method),
-            (f"{each}_", op.in_place_function, op.in_place),
-        ):
+def test_every_name_is_pytorchs(torch: Any) -> None:
+    for op in DECLARED.values():
+        for shown, function, method in names_of(op):
             # PyTorch has abs_ as a function, and absolute_ as a method only.
             assert function is None or hasattr(torch, shown) or shown == "absolute_"
-            assert method is None or hasattr(torch.Tensor, shown)
+            assert method is None or hasattr(torch.Tensor, shown), shown
 
 
 def test_ops_that_come_later_are_those_that_their_modules_declare() -> None:

@@ -46,6 +46,7 @@ def test_candidates_are_compared_and_timed(
     assert json.loads(file.read_text())["rows"] == found
 
 
+@pytest.mark.slow
 def test_offline_it_tells_what_compilers_say(bench: ModuleType) -> None:
     found = bench.main(["--offline", "sm_90", "--passes", "forward", "--", "1x1x64x16"])
     assert found[0]["default"]

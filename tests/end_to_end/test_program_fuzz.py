@@ -63,7 +63,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-@pytest.mark.parametrize("on", ["native", "eager", "numpy"])
+@pytest.mark.parametrize("on", ["auto", "fused", "eager", "numpy"])
 def test_what_was_found(torch: Any, name: str, on: str) -> None:
     texts = [t.strip() for t in FOUND[name].split("\n")[1:] if not t.strip().startswith("for ")]
     inside = FOUND[name].split("\n").index("        for step in range(100):") - 1
@@ -86,12 +86,12 @@ def test_a_difference_is_found_and_cut_down(torch: Any, monkeypatch: pytest.Monk
     lines += [(f"h{i} = draw(4, 3)", True) for i in range(2, 5)]
     lines += [("l5 = (w1.sinh() + h3).sum()", True), ("l5.backward()", True)]
     lines += [("yield [w1, l5, h2]", True)]
-    assert wrong(lines, torch, "native", False) is None
+    assert wrong(lines, torch, "auto", False) is None
     monkeypatch.setattr(tw.Tensor, "sinh", tw.Tensor.cosh)
 
     def fails(fewer: Any) -> bool:
         try:
-            return wrong(fewer, torch, "native", False) is not None
+            return wrong(fewer, torch, "auto", False) is not None
         except Exception:
             return False
 

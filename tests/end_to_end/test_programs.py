@@ -23,6 +23,10 @@ def marked(program: Program) -> Any:
     return pytest.param(program, id=program.name, marks=marks)
 
 
+def slow(engine: str) -> Any:
+    return pytest.param(engine, marks=pytest.mark.slow)
+
+
 each_program = pytest.mark.parametrize("program", [marked(p) for p in all_programs()])
 
 
@@ -50,17 +54,18 @@ def check(
 
 
 @each_program
-@pytest.mark.parametrize("on", ["native", "eager", pytest.param("numpy", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("on", ["auto", *(slow(e) for e in ("fused", "eager", "numpy"))])
 def test_each_step_is_as_under_torch(torch: Any, program: Program, on: str) -> None:
     check(program, on, 4, False, "float32")
 
 
+@pytest.mark.slow
 @each_program
 def test_late_steps_are_right_and_work_as_early_ones(torch: Any, program: Program) -> None:
     """50 steps whose values nobody reads on the way. From step 45 on nothing is new, and no more
     functions are called than 20 steps before."""
     work = Work(range(25, 30), range(45, 50))
-    check(program, "native", 50, True, "float64", work.around)
+    check(program, "auto", 50, True, "float64", work.around)
     if not program.varies:
         assert work.new[1] == 0, f"{work.new} nodes and plans are new in steps 25 to 30, 45 to 50"
         early, late = work.calls

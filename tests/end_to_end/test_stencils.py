@@ -267,6 +267,7 @@ def kernels_of(program: Program) -> list[Kernel]:
     return [k for k in found if isinstance(k, Kernel)]
 
 
+@pytest.mark.slow
 @each_engine
 def test_text_grows_with_the_values(engine: str) -> None:
     """Guards in guards don't have a value written again and again."""
@@ -308,6 +309,7 @@ def tiles(grid: Any, images: Sequence[Any], side: int) -> Any:
     return grid
 
 
+@pytest.mark.usefixtures("fused")
 def test_tiles_of_a_picture(torch: Any) -> None:
     images = np.random.default_rng(0).random((64, 3, 16, 16)).astype(np.float32)
     expected = tiles(torch.zeros(3, 146, 146), torch.tensor(images), 8).numpy()

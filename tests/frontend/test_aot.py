@@ -170,6 +170,7 @@ def test_files_that_are_none(gpu: Any, tmp_path: Path, damage: str) -> None:
         tw.aot.load(path)
 
 
+@pytest.mark.slow
 def test_it_runs_where_triton_is_not_installed(tmp_path: Path, run_python: Any) -> None:
     """Compiled for real; read, and loaded as far as the driver, without Triton."""
     path = tmp_path / "net.tw"

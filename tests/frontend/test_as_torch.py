@@ -94,6 +94,7 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
         distribution.install(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_program_that_is_run_has_it_in_its_children(tmp_path: Path, run_python) -> None:
     asks, works = tmp_path / "asks.py", tmp_path / "works.py"
     asks.write_text(ASKED)

@@ -317,6 +317,7 @@ def test_version_and_help() -> None:
     assert invoke("nonsense").exit_code == 2
 
 
+@pytest.mark.slow
 def test_compile_writes_a_program_for_a_gpu(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     (tmp_path / "model.py").write_text(
@@ -337,6 +338,7 @@ def test_compile_writes_a_program_for_a_gpu(tmp_path: Path) -> None:
     assert status == 1 and err.startswith("tilewright: error: ") and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_compile_of_an_onnx_file(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     pytest.importorskip("onnx")

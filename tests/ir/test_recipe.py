@@ -33,6 +33,7 @@ def _cotangent(node: Node, index: int) -> Node:
     return ops.leaf(index, Size(node.shape), node.dtype)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16], ids=str)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_derivatives(case: Case, dtype: dtypes.DType) -> None:

@@ -33,13 +33,15 @@ class Hangs(Exception):
 
 @contextmanager
 def engine(name: str) -> Iterator[None]:
-    """Run the CPU as `native` or `numpy` inside the block; `eager` is native code with each op run
-    at its call."""
+    """Run the CPU inside the block: `auto`, as users have it; `fused`, each graph compiled at once;
+    `numpy`, by NumPy programs; `eager`, each op at its call."""
     recording.flush()
     before = calls.LIMIT, calls._usual_limit
     with ExitStack() as stack:
         if name == "numpy":
             stack.enter_context(as_cpu(device("numpy")))
+        if name in ("fused", "numpy"):
+            stack.enter_context(tiers.fused())
         if name == "eager":
             calls.LIMIT = calls._usual_limit = 0
         try:
@@ -251,12 +253,17 @@ class Work:
             if event == "call":
                 self.calls[within[0]] += 1
 
-        before = graph.table_size(), len(tiers.plans())
+        before = _sizes()
         watching = sys.getprofile()
         sys.setprofile(count)
         try:
             return take()
         finally:
             sys.setprofile(watching)
-            after = graph.table_size(), len(tiers.plans())
-            self.new[within[0]] += max(0, after[0] - before[0]) + max(0, after[1] - before[1])
+            made = [now - then for then, now in zip(before, _sizes())]
+            self.new[within[0]] += sum(max(0, more) for more in made)
+
+
+def _sizes() -> tuple[int, ...]:
+    """The numbers of nodes, plans and programs."""
+    return graph.table_size(), len(tiers.plans()), len(tiers.baselines())

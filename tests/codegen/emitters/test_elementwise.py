@@ -40,6 +40,7 @@ def unary_kernel(value_of: Any, shape: Sequence[int], source: DType, target: DTy
 ELEMENTWISE = [op for op in REGISTRY.values() if isinstance(op.numpy, str)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ELEMENTWISE, ids=lambda o: o.name)
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float64, dt.int32, dt.uint8, dt.bool_], ids=str)
 def test_elementwise(op: Any, dtype: DType) -> None:

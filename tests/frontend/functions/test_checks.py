@@ -145,6 +145,7 @@ for name, text in {programs!r}.items():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [{"TW_CPU": "numpy"}, {"TW_CPU": "llvm"}, {"TW_EAGER": "1"}])
 def test_on_each_engine(env: dict[str, str], run_python: Any) -> None:
     """With TW_EAGER=1 the call itself raises, so there nothing is flushed."""
@@ -266,6 +267,7 @@ def test_a_language_models_checks_take_no_launch(monkeypatch: Any) -> None:
             assert launches(lambda read=read: step(read)) == with_checks
 
 
+@pytest.mark.usefixtures("fused")
 def test_checks_that_nothing_else_makes_share_a_kernel() -> None:
     x = tw.arange(6.0).reshape(2, 3)
     index = tw.tensor([[0, 1], [2, 0]])

@@ -43,6 +43,7 @@ def same(ours: Any, theirs: Any) -> None:
     np.testing.assert_array_equal(array(ours), array(theirs))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", [*DTYPES, "bool"])
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("shape, dim", [((3, 300), 1), ((90, 4), 0), ((2, 70, 3), -2), ((5,), 0)])
@@ -56,6 +57,7 @@ def test_sort(shape: tuple[int, ...], dim: int, descending: bool, dtype: str) ->
     same(x.argsort(dim, descending), theirs.indices)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [1, 4, 60])
 @pytest.mark.parametrize("largest", [False, True])

@@ -319,6 +319,7 @@ def test_reports_and_traced_calls() -> None:
     assert [op for _, op in traced.nodes(data="op")].count("linear") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 def test_a_compiled_program(tmp_path: Path) -> None:
     pytest.importorskip("triton")
@@ -344,6 +345,7 @@ def test_what_has_no_graph() -> None:
         inspection.draw  # noqa: B018
 
 
+@pytest.mark.slow
 def test_networkx_is_loaded_by_a_graph_alone(run_python: Callable[..., str]) -> None:
     code = """
         import sys
@@ -541,6 +543,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_explain_draws(run_python: Callable[..., str], tmp_path: Path) -> None:
     script, file = tmp_path / "train.py", tmp_path / "out" / "step.dot"
     script.write_text(SCRIPT)

@@ -420,6 +420,7 @@ def test_compiled_functions() -> None:
         np.testing.assert_allclose(found, np.maximum(a * 2 + b, 0), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_eagerly(run_python: Any) -> None:
     """Under TW_EAGER=1 the launch is made at once."""
     code = """

@@ -30,6 +30,7 @@ from tilewright.runtime import placement
 from tilewright.runtime.cpu.numpy import NumpyDevice
 
 
+@pytest.mark.sampled(2)
 @each_case
 @engines
 def test_values_and_gradients(torch: Any, each: Case, engine: str) -> None:

@@ -107,6 +107,7 @@ def case(shapes: Any, ends: Sequence[int], dtype: DType, *more: Any) -> tuple[An
     return (*nodes, last), {**dict(zip(nodes, arrays)), last: np.array(ends, np.int32)}
 
 
+@pytest.mark.sampled(3)
 @each_engine
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("form", SHAPES)
@@ -375,6 +376,7 @@ def fake() -> Iterator[Any]:
         yield driver
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 def test_experts_train_on_cuda_as_on_the_cpu(fake: Any) -> None:
     from tilewright.runtime import devices
@@ -413,6 +415,7 @@ def kernel_of(program: Program) -> Kernel:
 LARGE = (8192, 1024, 4096, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.parametrize(
     "target",
@@ -431,6 +434,7 @@ def test_tensor_cores(target: str, form: str) -> None:
         assert "ld.global.b16" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.parametrize("form", ["forward", "rows", "weight"])
 def test_many_small_groups_and_odd_sizes(form: str) -> None:

@@ -134,6 +134,7 @@ def assert_equal_infinities(found: list[Any], wanted: list[Any], tolerance: floa
     assert_close(found, wanted, tolerance)
 
 
+@pytest.mark.sampled(2)
 @each_case
 @engines
 def test_values_and_gradients(torch: Any, each: Case, engine: str) -> None:
@@ -166,6 +167,7 @@ def in_small_blocks() -> Any:
     )
 
 
+@pytest.mark.slow
 @each_case
 def test_in_many_programs_and_steps(torch: Any, each: Case) -> None:
     """Blocks that lie within a sequence, hold its end, or hold several."""
@@ -220,6 +222,7 @@ def test_what_is_stored_twice(torch: Any) -> None:
         assert_close(found, [wanted, wanted.transpose(1, 2, 0)], 3e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.parametrize("width", [pytest.param(64, marks=pytest.mark.slow), 128])
 @pytest.mark.parametrize("which", range(3), ids=["forward", "queries", "keys"])

@@ -162,6 +162,7 @@ def test_scales_have_gradients_and_float8_has_none() -> None:
         tw._scaled_mm(a.requires_grad_(), b, scale, other, out_dtype=float32).sum().backward()
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.parametrize(
     "target, mark",

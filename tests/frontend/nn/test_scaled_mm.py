@@ -63,6 +63,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @each_engine
 @pytest.mark.parametrize("by_rows", [False, True], ids=["tensor", "rows"])
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: f"{p[0].short}-{p[1].short}")
@@ -239,6 +240,7 @@ def kernel_for(target: str, y: Node) -> Kernel:
 SQUARE = (4096, 4096, 4096)
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.parametrize(
     "target, pair, mark",
@@ -267,6 +269,7 @@ def test_tensor_cores(target: str, pair: Any, mark: str) -> None:
         assert found.shared == (tile.block_m + tile.block_n) * tile.block_k * tile.num_stages
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 @pytest.mark.parametrize("out", [bfloat16, float8_e4m3fn], ids=str)
 def test_sums_that_may_be_short_take_larger_tiles(out: DType) -> None:

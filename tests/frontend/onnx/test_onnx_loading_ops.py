@@ -56,6 +56,7 @@ def test_case(each: Case) -> None:
         np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
 @pytest.mark.parametrize("each", SUPPORTED, ids=lambda c: c.name)
 def test_case_of_other_width(each: Case, dtype: Any) -> None:

@@ -58,6 +58,7 @@ def test_every_record_has_a_form_or_a_reason() -> None:
     assert not set(exporter.FORMS) & set(exporter.UNSUPPORTED)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("opset", opsets())
 @pytest.mark.parametrize("each", CHOSEN, ids=lambda c: c.name)
 def test_case(each: Case, opset: int) -> None:
@@ -78,6 +79,7 @@ NO_DOUBLE = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
 @pytest.mark.parametrize("each", CHOSEN, ids=lambda c: c.name)
 def test_case_of_other_width(each: Case, dtype: Any) -> None:

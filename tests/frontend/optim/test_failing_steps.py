@@ -109,6 +109,7 @@ for optimizer in ("momentum", "Adam"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [{"TW_CPU": "numpy"}, {"TW_CPU": "llvm"}, {"TW_EAGER": "1"}])
 def test_on_each_engine(env: dict[str, str], torch: Any, run_python: Any) -> None:
     folders = [str(SUPPORT), str(Path(__file__).parent)]
@@ -213,6 +214,7 @@ def refusing(monkeypatch: Any, kind: type, allowed: int) -> list[int]:
     return made
 
 
+@pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("allowed", range(12))
 def test_any_allocation_may_fail(allowed: int, monkeypatch: Any, torch: Any) -> None:
     """A step is made as a whole or not at all, whichever buffer it is that has no room."""
@@ -257,6 +259,7 @@ def fake() -> Iterator[FakeCuda]:
         yield driver
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 def test_a_gpu_without_room_for_a_batch(fake: FakeCuda, torch: Any) -> None:
     def run(lib: Any, device: str) -> list[Any]:

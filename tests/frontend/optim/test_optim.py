@@ -469,6 +469,7 @@ for _ in range(4):
 """
 
 
+@pytest.mark.slow
 def test_where_an_epoch_ends_changes_nothing(run_python):
     """TW_EAGER=1 runs op by op; a low bound ends epochs amid a backward pass and a step."""
 

@@ -412,7 +412,9 @@ def test_random_programs(block: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize(
+    "block", [*range(4), *(pytest.param(b, marks=pytest.mark.long) for b in range(4, 20))]
+)
 def test_many_random_programs(block: int) -> None:
     for seed in itertools.islice(itertools.count(10_000 + block * 200), 200):
         check(seed, length=60, repeats=3)

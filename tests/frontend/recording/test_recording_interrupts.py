@@ -17,7 +17,7 @@ from tilewright.ir.node import reachable
 from tilewright.recording import epoch, flushing, interrupts
 from tilewright.runtime import tiers
 
-pytestmark = pytest.mark.usefixtures("fresh_tables")
+pytestmark = pytest.mark.usefixtures("fresh_tables", "fused")
 
 
 def test_an_error_in_a_value_leaves_the_rest_usable() -> None:

@@ -39,6 +39,7 @@ def test_memory_is_overwritten_only_with_a_single_owner() -> None:
     assert (x.tolist(), y.tolist(), z.tolist()) == ([0, 4, 8], [0, 1, 2], [0, 2, 4])
 
 
+@pytest.mark.usefixtures("fused")
 def test_an_update_really_is_in_place() -> None:
     w = tw.zeros(1000) + 1
     recording.flush()
@@ -110,6 +111,7 @@ def test_tables_are_cleared_past_a_bound(monkeypatch: Any) -> None:
     assert w.grad[0].item() == pytest.approx(5 * math.exp(5), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_loop_that_reads_nothing_is_bounded_in_memory() -> None:
     x = tw.zeros(10)
     for _ in range(5000):

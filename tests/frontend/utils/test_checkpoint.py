@@ -133,6 +133,7 @@ def test_a_sequence_in_segments(segments: int) -> None:
     tw.testing.assert_close(x.grad, wanted)
 
 
+@pytest.mark.slow
 @REENTRANT
 def test_what_lies_between_inputs_is_not_kept(reentrant: bool) -> None:
     model = [nn.Sequential(*blocks(3, 64).eval()) for _ in range(4)]

@@ -117,6 +117,7 @@ def test_updates_have_the_bits_of_kernels(op: Op, dtype: dtypes.DType) -> None:
     assert all(_is_same(a, b) for a, b in zip(arrays, kept))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 @pytest.mark.parametrize("seed", range(12))
 def test_chains_have_the_same_bits(seed: int, dtype: dtypes.DType) -> None:

@@ -156,13 +156,18 @@ def training(
     "kind, options",
     [
         ("Adam", {"lr": 0.05, "capturable": True}),
-        ("AdamW", {"lr": 0.05, "amsgrad": True}),
-        ("SGD", {"lr": 0.1, "momentum": 0.9}),
-        ("Adagrad", {"lr": 0.1, "lr_decay": 0.1}),
-        ("RMSprop", {"momentum": 0.5, "centered": True}),
-        ("NAdam", {"lr": 0.05}),
-        ("RAdam", {"betas": (0.9, 0.7)}),
         ("Rprop", {}),
+        *(
+            pytest.param(kind, options, marks=pytest.mark.slow)
+            for kind, options in {
+                "AdamW": {"lr": 0.05, "amsgrad": True},
+                "SGD": {"lr": 0.1, "momentum": 0.9},
+                "Adagrad": {"lr": 0.1, "lr_decay": 0.1},
+                "RMSprop": {"momentum": 0.5, "centered": True},
+                "NAdam": {"lr": 0.05},
+                "RAdam": {"betas": (0.9, 0.7)},
+            }.items()
+        ),
     ],
 )
 def test_a_training_step(kind: str, options: dict[str, Any]) -> None:

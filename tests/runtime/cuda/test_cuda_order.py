@@ -84,7 +84,9 @@ QUIET = ("an allocation", "a release", "a copy from the host", "a copy to the ho
 
 
 @pytest.mark.parametrize("careful", [True, False], ids=["careful", "forgetful"])
-@pytest.mark.parametrize("read", [True, False], ids=["read", "unread"])
+@pytest.mark.parametrize(
+    "read", [pytest.param(True, marks=pytest.mark.slow), False], ids=["read", "unread"]
+)
 def test_training_while_the_next_batch_is_copied(careful: bool, read: bool, fake: FakeCuda) -> None:
     expected = [loss.item() for loss in train("cpu", 7)]
     losses = [float(loss) for loss in list(train("cuda", 7, careful, read))]
@@ -275,6 +277,7 @@ def test_blocks_of_several_streams_go_back_to_the_driver(monkeypatch: pytest.Mon
         assert np.isfinite(kept.cpu().numpy()).all()
 
 
+@pytest.mark.slow
 def test_no_memory_left_in_a_stream(fake: FakeCuda) -> None:
     """What the other streams keep is given back; the rest is an error of the usual kind."""
     fake.capacity[0] = 100 << 10

@@ -31,6 +31,7 @@ def test_a_network_trains_as_on_the_cpu(fake: FakeCuda) -> None:
     assert not devices.get("cuda:0").fallbacks
 
 
+@pytest.mark.slow
 def test_a_transformer_trains_as_on_the_cpu(fake: FakeCuda) -> None:
     """Batches come from the host, and each step has other numbers: a graph gets them all."""
     expected = train_transformer("cpu", 6)

@@ -21,6 +21,7 @@ def fake() -> Iterator[FakeCuda]:
         yield driver
 
 
+@pytest.mark.slow
 def test_a_timed_step_asks_the_driver_for_little() -> None:
     """Two launches and two events: no memory, no new events, no new tensor maps."""
     with installed(keeping=True) as fake:

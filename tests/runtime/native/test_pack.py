@@ -38,6 +38,7 @@ def own(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     pack._content.cache_clear()
 
 
+@pytest.mark.slow
 def test_kernels_are_those_compiled_for_this_machine(own: Path) -> None:
     rng = np.random.default_rng(0)
     count = 0

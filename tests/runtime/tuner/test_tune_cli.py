@@ -108,6 +108,7 @@ for step in range(3):
 """
 
 
+@pytest.mark.slow
 @needs_llvm
 def test_a_script_is_run_and_its_kernels_are_tuned(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
@@ -169,6 +170,7 @@ def test_help_names_every_command() -> None:
         assert name in text
 
 
+@pytest.mark.slow
 @pytest.mark.triton
 def test_schedules_for_a_gpu_that_is_not_here_are_ranked_and_never_used() -> None:
     pytest.importorskip("triton")

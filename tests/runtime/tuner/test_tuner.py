@@ -75,7 +75,10 @@ def kernel_named(name: str) -> Kernel:
 
 
 @needs_llvm
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in ("scan", "halves") else pytest.param(n, marks=pytest.mark.slow) for n in KERNELS],
+)
 def test_every_schedule_of_a_space_gives_the_right_values(name: str) -> None:
     """Each is compiled, run and compared with the NumPy program, as before it may win."""
     engine = engines.named("cpu")
@@ -339,6 +342,7 @@ def test_tune_keeps_what_it_found_and_measures_nothing_twice() -> None:
     assert more.measured > 0, "a greater effort goes on"
 
 
+@pytest.mark.slow
 @needs_llvm
 def test_an_interrupt_keeps_the_best_and_the_next_run_goes_on(sums: Kernel) -> None:
     work = [w for w in launched_by(lambda: tw.rand(96, 64) @ tw.rand(64, 80)) if w.kernel.has_dot]  # type: ignore[union-attr]
@@ -409,6 +413,7 @@ print(report.measured, report.kernels[0].result.known)
 """
 
 
+@pytest.mark.slow
 @needs_llvm
 def test_two_tuners_share_the_work() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
