@@ -33,10 +33,10 @@ class Point(NamedTuple):
 
 class Search:
     """A search for a step that meets the strong Wolfe conditions; Nocedal and Wright, Numerical
-    Optimization, algorithms 3.5 and 3.6.
+    Optimization, algorithms 3.5 and 3.6. The steps that it tries are PyTorch's (minFunc's).
 
     evaluate: the point at the end of a step. least: the length of an interval that isn't searched
-    further. most: the number of points that may be evaluated; count: of those that were.
+    further. most: the number of points that may be evaluated after the first; count: of all.
     """
 
     decrease, curvature = 1e-4, 0.9
@@ -49,23 +49,33 @@ class Search:
 
     def from_step(self, t: float) -> Point:
         """The step that is found from a first guess `t`."""
-        before = self.start
-        while True:
-            new = self._next(t)
-            if self._is_too_high(new) or (before is not self.start and new.loss >= before.loss):
+        before, new = self.start, self._next(t)
+        while self.count <= self.most:
+            if self._is_too_high(new) or (self.count > 2 and new.loss >= before.loss):
                 return self._between(before, new)
-            if self._is_flat(new) or self.count >= self.most:
+            if self._is_flat(new):
                 return new
             if new.slope >= 0:
-                return self._between(new, before)
-            before, t = new, 2 * t
+                return self._between(before, new)
+            t = _least(before, new, new.t + 0.01 * (new.t - before.t), 10 * new.t)
+            before, new = new, self._next(t)
+        return new if new.loss < self.start.loss else self.start
 
-    def _between(self, low: Point, high: Point) -> Point:
-        """The step that is found between two points, of which `low` has the lower loss."""
-        while self.count < self.most and abs(high.t - low.t) > self.least:
-            new = self._next(_inside(low, high))
+    def _between(self, a: Point, b: Point) -> Point:
+        """The step that is found between two points."""
+        low, high = _by_loss(a, b)
+        was_near = False
+        while self.count <= self.most and abs(high.t - low.t) >= self.least:
+            left, right = sorted((low.t, high.t))
+            t, margin = _least(low, high, left, right), 0.1 * (right - left)
+            is_near = min(t - left, right - t) < margin
+            if is_near and (was_near or t in (left, right)):
+                t = right - margin if right - t < t - left else left + margin
+                is_near = False
+            was_near = is_near
+            new = self._next(t)
             if self._is_too_high(new) or new.loss >= low.loss:
-                high = new
+                low, high = _by_loss(low, new)
                 continue
             if self._is_flat(new):
                 return new
@@ -86,19 +96,24 @@ class Search:
         return abs(p.slope) <= -self.curvature * self.start.slope
 
 
-def _inside(a: Point, b: Point) -> float:
-    """The minimum of the cubic with these losses and slopes (eq. 3.59), or the middle where it is
-    within a tenth of the interval's ends or isn't known."""
-    width = b.t - a.t
+def _by_loss(a: Point, b: Point) -> tuple[Point, Point]:
+    """Two points, the one with the lower loss first: `a` if one is NaN or both are the same."""
+    return (b, a) if b.loss < a.loss else (a, b)
+
+
+def _least(a: Point, b: Point, least: float, most: float) -> float:
+    """Where the cubic with these losses and slopes has its minimum (eq. 3.59), between bounds;
+    their middle if it has none."""
+    a, b = sorted((a, b), key=lambda p: p.t)
     d1 = a.slope + b.slope - 3 * (a.loss - b.loss) / (a.t - b.t)
     square = d1 * d1 - a.slope * b.slope
     if square >= 0:
-        d2 = math.copysign(math.sqrt(square), width)
+        d2 = math.sqrt(square)
         below = b.slope - a.slope + 2 * d2
-        at = b.t - width * (b.slope + d2 - d1) / below if below else math.nan
-        if 0.1 <= (at - a.t) / width <= 0.9:
-            return at
-    return a.t + width / 2
+        if below:
+            at = b.t - (b.t - a.t) * (b.slope + d2 - d1) / below
+            return min(max(at, least), most)
+    return (least + most) / 2
 
 
 class LBFGS(Optimizer):
@@ -236,7 +251,7 @@ class LBFGS(Optimizer):
                     partial(self._evaluated, closure, d, origin),
                     Point(0.0, loss, g, slope),
                     group["tolerance_change"] / d.abs().max().item(),
-                    min(25, group["max_eval"] - evaluations),
+                    group["max_eval"] - evaluations,
                 )
                 t, loss, g, _ = line.from_step(t)
                 state["t"], count = t, line.count
