@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import dtype as dtypes
@@ -15,6 +15,7 @@ from tilewright.ir.op import Op
 from tilewright.ir.shape import broadcast
 from tilewright.runtime import debug
 
+from .. import recording
 from ..functions.arguments import into
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ def by_host(op: Op, *args: Any) -> tuple[Node, ...]:
     if device is not None and debug.level():
         print(f"tilewright: the host computes {op.name} of {device}", file=sys.stderr)
     return ops.back(ops.called(op, *operands, *args[count:]), device)
+
+
+def checked(build: Callable[..., Any], *args: Any) -> Any:
+    """As `record_fallible`, but its error is raised here: by such a call a program finds out
+    whether a matrix has a factor, and goes on with another one."""
+    found = recording.record_fallible(build, *args)
+    recording.end_step()
+    return found
 
 
 def need_matrices(name: str, x: Node, letter: str = "A") -> None:

@@ -15,6 +15,7 @@ from ..recording.builders import FLOAT32, builder
 from .calling import (
     all_into,
     by_host,
+    checked,
     kind_name,
     need_float,
     need_matrices,
@@ -61,7 +62,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     One triangle of A is read. LinAlgError if A is not positive-definite. Gradient: Murray,
     "Differentiation of the Cholesky decomposition", 2016.
     """
-    return into(out, record_fallible(checked_cholesky, A, bool(upper), "linalg.cholesky"))
+    return into(out, checked(checked_cholesky, A, bool(upper), "linalg.cholesky"))
 
 
 def cholesky_ex(
@@ -73,7 +74,7 @@ def cholesky_ex(
 ) -> return_types.Factor:
     """`cholesky`, and for each matrix int32 `info`: 0, or the order of the first leading minor that
     is not positive-definite. L is NaN there, and no error is raised unless `check_errors`."""
-    call = record_fallible if check_errors else record
+    call = checked if check_errors else record
     found = call(_cholesky_ex, A, bool(upper), bool(check_errors))
     return all_into(out, return_types.linalg_cholesky_ex(*found))
 

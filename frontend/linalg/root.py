@@ -19,6 +19,7 @@ from . import decompositions, elimination, low_rank, norms, powers, solving
 from .calling import (
     all_into,
     by_host,
+    checked,
     in_one_batch,
     need_matrices,
     need_same_dtype,
@@ -48,7 +49,7 @@ def _no_form(*routines: Op) -> dict[Op, str]:
 def cholesky(input: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The triangular factor of a symmetric positive-definite matrix; see torch.linalg.cholesky."""
     build = decompositions.checked_cholesky
-    return into(out, record_fallible(build, input, bool(upper), "cholesky"))
+    return into(out, checked(build, input, bool(upper), "cholesky"))
 
 
 @builder("cholesky_inverse")

@@ -90,3 +90,27 @@ def failures(torch: Any, draw: Draw) -> Iterator[Any]:
             caught = True
         sign = -sign
         yield caught, weight
+
+
+@program
+def jitter_until_there_is_a_factor(torch: Any, draw: Draw) -> Iterator[Any]:
+    """A covariance that gets a larger diagonal for as long as Cholesky's factorization fails."""
+    scale = torch.nn.Parameter(torch.tensor(0.5))
+    optimizer = torch.optim.Adam([scale], lr=0.05)
+
+    def factor(cov: Any) -> Any:
+        for power in range(-6, 1):
+            try:
+                return power, torch.linalg.cholesky(cov + 10.0**power * torch.eye(len(cov)))
+            except RuntimeError:
+                continue
+        raise AssertionError
+
+    while True:
+        optimizer.zero_grad()
+        x = draw(6, 2)
+        power, root = factor(scale * x @ x.mT - 0.05 * torch.eye(6))
+        loss = root.diagonal().log().sum() - root.sum()
+        loss.backward()
+        optimizer.step()
+        yield power, loss, root, scale
