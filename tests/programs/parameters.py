@@ -162,3 +162,63 @@ def spectral_norm_by_hand(torch, draw):
         loss = (model(draw(5, 3)) - 1).pow(2).mean()
         update(optimizer, loss)
         yield loss, model
+
+
+@program(varies="which expert takes how many rows depends on the values")
+def mixture_of_experts(torch, draw):
+    """Rows go to the two best experts by masks and positions, and come back by `index_add_`."""
+    nn = torch.nn
+    gate, experts = draw.into(nn.Linear(4, 3)), nn.ModuleList(draw.mlp(4, 5, 4) for _ in range(3))
+    optimizer = torch.optim.AdamW([*gate.parameters(), *experts.parameters()], lr=0.01)
+    while True:
+        x = draw(6, 4)
+        weights, chosen = gate(x).softmax(1).topk(2)
+        weights = weights / weights.sum(-1, keepdim=True)
+        mask = nn.functional.one_hot(chosen, 3).permute(2, 1, 0)
+        out = torch.zeros_like(x)
+        for expert, row in zip(experts, mask):
+            place, at = torch.where(row)
+            if len(at):
+                out.index_add_(0, at, expert(x[at]) * weights[at, place, None])
+        loss = (out - x).pow(2).mean()
+        update(optimizer, loss)
+        yield loss, mask.sum((1, 2)), gate, experts
+
+
+@program
+def low_rank_adapters(torch, draw):
+    """LoRA: frozen layers with trained products beside them, merged and taken out again."""
+    nn = torch.nn
+
+    class Adapted(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer, self.merged = layer.requires_grad_(False), False
+            self.a = nn.Parameter(draw(2, layer.in_features))
+            self.b = nn.Parameter(torch.zeros(layer.out_features, 2))
+
+        def merge(self, sign):
+            self.layer.weight.data += sign * (self.b @ self.a)
+            self.merged = sign > 0
+
+        def forward(self, x):
+            y = self.layer(x)
+            return y if self.merged else y + x @ self.a.T @ self.b.T
+
+    model = draw.mlp(4, 5, 3)
+    for name, layer in list(model.named_children()):
+        if isinstance(layer, nn.Linear):
+            setattr(model, name, Adapted(layer))
+    adapters = [m for m in model.modules() if isinstance(m, Adapted)]
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.02)
+    while True:
+        x = draw(5, 4)
+        loss = nn.functional.cross_entropy(model(x), draw.classes(3, 5))
+        update(optimizer, loss)
+        with torch.no_grad():
+            for each in adapters:
+                each.merge(1)
+            merged = model(x)
+            for each in adapters:
+                each.merge(-1)
+        yield loss, merged, model

@@ -283,3 +283,46 @@ def stopped_gradients_in_a_graph(torch, draw):
         w.data.sub_(0.05 * w.grad)
         yield loss, g, scale, w
         w.grad = None
+
+
+@program
+def adjoint_of_a_differential_equation(torch, draw):
+    """A Function whose backward pass integrates the adjoint equation, with gradients of its own."""
+    net = draw.mlp(2, 4, 2)
+    params = list(net.parameters())
+    optimizer = torch.optim.Adam(params, lr=0.01)
+
+    def midpoint(f, y, h, steps=3):
+        for _ in range(steps):
+            y = y + h * f(y + h / 2 * f(y))
+        return y
+
+    class Solve(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, start, *params):
+            end = midpoint(net, start, 0.3)
+            ctx.save_for_backward(end)
+            return end
+
+        @staticmethod
+        def backward(ctx, grad):
+            (end,) = ctx.saved_tensors
+
+            def augmented(state):
+                y = state[:, :2].detach().requires_grad_()
+                with torch.enable_grad():
+                    grads = torch.autograd.grad(net(y), (y, *params), state[:, 2:4])
+                flat = torch.cat([g.reshape(-1) for g in grads[1:]])
+                return torch.cat([net(y).detach(), -grads[0], -flat.expand(len(y), -1)], 1)
+
+            count = sum(p.numel() for p in params)
+            state = torch.cat([end, grad, torch.zeros(len(end), count)], 1)
+            state = midpoint(augmented, state, -0.3)
+            parts = state[0, 4:].split([p.numel() for p in params])
+            return state[:, 2:4], *[g.view_as(p) for g, p in zip(parts, params)]
+
+    while True:
+        start = draw(5, 2, requires_grad=True)
+        loss = (Solve.apply(start, *params) - start.flip(1).detach()).pow(2).mean()
+        update(optimizer, loss)
+        yield loss, start.grad, net
