@@ -168,7 +168,8 @@ def spectral_norm_by_hand(torch, draw):
 def mixture_of_experts(torch, draw):
     """Rows go to the two best experts by masks and positions, and come back by `index_add_`."""
     nn = torch.nn
-    gate, experts = draw.into(nn.Linear(4, 3)), nn.ModuleList(draw.mlp(4, 5, 4) for _ in range(3))
+    gate = draw.into(nn.Linear(4, 3))
+    experts = draw.into(nn.ModuleList(nn.Linear(4, 4) for _ in range(3)))
     optimizer = torch.optim.AdamW([*gate.parameters(), *experts.parameters()], lr=0.01)
     while True:
         x = draw(6, 4)
