@@ -54,10 +54,11 @@ def as_handle(value: Any, like: Any = None, wide: bool = False) -> Any:
     return recording.wrap(found)
 
 
-def into(out: Any, result: Any, cast: bool = True) -> Any:
+def into(out: Any, result: Any, cast: bool = True, apart: Sequence[Any] = ()) -> Any:
     """Write `result` into `out` if one was given. Returns the value that the call returns.
 
     Several results are written to as many tensors. cast: whether `out` may have another dtype.
+    apart: operands with which `out` must have no memory in common.
     """
     if out is None:
         return result
@@ -66,7 +67,7 @@ def into(out: Any, result: Any, cast: bool = True) -> Any:
             raise TypeError(
                 f"argument 'out' must be a tuple of {len(result)} Tensors{at_user_line()}"
             )
-        written = [into(each, part) for each, part in zip(out, result)]
+        written = [into(each, part, cast, apart) for each, part in zip(out, result)]
         return type(result)(*written) if hasattr(result, "_fields") else tuple(written)
     if not isinstance(out, Handle):
         raise TypeError(f"argument 'out' must be Tensor, not {type(out).__name__}{at_user_line()}")
@@ -74,6 +75,11 @@ def into(out: Any, result: Any, cast: bool = True) -> Any:
         raise RuntimeError(
             "functions with out=... arguments don't support automatic differentiation, but one of "
             f"the arguments requires grad.{at_user_line()}"
+        )
+    if any(_share(out, each) for each in apart):
+        raise RuntimeError(
+            "unsupported operation: the input tensor and the written-to tensor refer to the same "
+            f"memory. Please clone() the input{at_user_line()}"
         )
     if not cast and result.dtype is not out.dtype:
         raise RuntimeError(
@@ -95,6 +101,24 @@ def into(out: Any, result: Any, cast: bool = True) -> Any:
             )
         out.resize_(result.shape)  # ends the epoch: nodes from before are invalid then
     return recording.assign(out, recording.resolve(result))
+
+
+def _share(a: Any, b: Any) -> bool:
+    """Whether two contiguous tensors have elements in common."""
+    if (a if a._storage is None else a._storage) is not (b if b._storage is None else b._storage):
+        return False
+    starts = [0 if t._chain is None else t._chain.layout[2] for t in (a, b)]
+    contiguous = a.is_contiguous() and b.is_contiguous()
+    return contiguous and max(starts) < min(s + t.numel() for s, t in zip(starts, (a, b)))
+
+
+def need_tensor(name: str, input: Any) -> None:
+    """TypeError unless the first argument of a function is a tensor."""
+    if not isinstance(input, Handle):
+        raise TypeError(
+            f"{name}(): argument 'input' (position 1) must be Tensor, not "
+            f"{type(input).__name__}{at_user_line()}"
+        )
 
 
 def sizes(args: Sequence[Any], named: Any = None) -> tuple[int, ...]:

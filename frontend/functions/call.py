@@ -24,7 +24,7 @@ from tilewright.ir.op import Op
 from .. import recording
 from ..recording import Handle, clock, record, resolve
 from ..recording.builders import Cast, Casts, Gradient, builder, facts
-from .arguments import into
+from .arguments import into, need_tensor
 from .promotion import can_cast
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ def binary(
     build: Function,
     *,
     numbers: bool = True,
+    number_first: bool = True,
     in_place: bool = True,
     in_place_function: bool = False,
     operator: str | None = None,
@@ -196,13 +197,14 @@ def binary(
 ) -> Binary:
     """Declare an elementwise op of two tensors; returns torch.x.
 
-    numbers: whether one of the two may be a number. operator, compares: Python's name for the op,
+    numbers: whether the second operand may be a number. number_first: whether the first may, too,
+    of the function; not of comparisons. operator, compares: Python's name for the op,
     if it is an arithmetic operator or a comparison. floats, widens: as in `builder`.
     """
     builder(name, casts=casts, gradient=gradient, floats=floats, widens=widens)(build)
     method = recording.binary(build, name, numbers=numbers, doc=_doc(name, build))
     write = recording.in_place_binary(build, overwriting(name, method)) if in_place else None
-    function = of_two(name, build, method, numbers)
+    function = of_two(name, build, method, numbers and number_first and not compares)
     _declare(
         Declaration(
             name,
@@ -228,11 +230,7 @@ def of_one(name: str, build: Function) -> Unary:
     """The function of a tensor that records `build`."""
 
     def function(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-        if not isinstance(input, Handle):
-            raise TypeError(
-                f"{name}(): argument 'input' (position 1) must be Tensor, not "
-                f"{type(input).__name__}{at_user_line()}"
-            )
+        need_tensor(name, input)
         return into(out, record(build, input))
 
     _name(function, name, build)
@@ -240,7 +238,8 @@ def of_one(name: str, build: Function) -> Unary:
 
 
 def of_two(name: str, build: Function, method: Function, numbers: bool = True) -> Binary:
-    """The function of two tensors, made of their method. numbers: whether one may be a number."""
+    """The function of two tensors, made of their method. numbers: whether the first may be a
+    number."""
     swapped = recording.binary(build, name, swapped=True)
 
     def function(

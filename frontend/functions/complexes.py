@@ -58,7 +58,7 @@ def _polar(size: Node, angle: Node) -> Node:
 @public("complex", _complex, method=False)
 def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
     """real + i imag, of two float tensors of one dtype. Halves give complex64."""
-    return into(out, record(_complex, real, imag))
+    return into(out, record(_complex, real, imag), cast=False)
 
 
 @public("polar", _polar, method=False)

@@ -14,7 +14,7 @@ from tilewright.ir.node import Node
 from .. import return_types
 from ..recording import record
 from ..recording.builders import builder
-from .arguments import as_handle, into
+from .arguments import as_handle, into, need_tensor
 from .call import binary, public, unary, without_operator
 from .promotion import floating, promoted, to
 
@@ -158,16 +158,19 @@ def logit(input: Tensor, eps: float | None = None, *, out: Tensor | None = None)
 @public("rsub", method=False)
 def rsub(input: Tensor, other: Number | Tensor, *, alpha: float = 1) -> Tensor:
     """other - alpha * input."""
+    need_tensor("rsub", input)
     return other - (input if alpha == 1 else input * alpha)
 
 
 @public("clamp_min", in_place=True, in_place_function=True)
 def clamp_min(input: Tensor, min: Number | Tensor, *, out: Tensor | None = None) -> Tensor:
+    need_tensor("clamp_min", input)
     return into(out, input.clamp(min=min))
 
 
 @public("clamp_max", in_place=True, in_place_function=True)
 def clamp_max(input: Tensor, max: Number | Tensor, *, out: Tensor | None = None) -> Tensor:
+    need_tensor("clamp_max", input)
     return into(out, input.clamp(max=max))
 
 

@@ -462,6 +462,8 @@ def arange(
     dtype = recording.named_dtype(dtype)
     if dtype.is_complex:
         raise NotImplementedError(f'"arange" not implemented for {dtype}{at_user_line()}')
+    if out is not None and not dtype.is_floating_point and not int(step):
+        raise ValueError(f"step must be nonzero{at_user_line()}")
     if not dtype.is_floating_point:  # the count is that of the numbers as they are written
         start, end, step = int(start), int(end), int(step) or 1
     count = max(0, math.ceil((end - start) / step))

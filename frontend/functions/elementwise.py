@@ -256,7 +256,7 @@ def _of_power(args: Any) -> str:
 mul = binary("mul", _mul, operator="mul", widens=True, aliases=("multiply",))
 floor_divide = binary("floor_divide", promoting(ops.floor_divide), operator="floordiv")
 remainder = binary("remainder", promoting(ops.remainder), operator="mod")
-fmod = binary("fmod", promoting(ops.fmod))
+fmod = binary("fmod", promoting(ops.fmod), number_first=False)
 pow = binary("pow", _pow, operator="pow", casts=ON_A_GPU, gradient=_of_power)
 atan2 = binary(
     "atan2",
@@ -266,7 +266,7 @@ atan2 = binary(
     casts={"cuda": WIDEST},
     floats=True,
 )
-copysign = binary("copysign", promoting_float(ops.copysign), floats=True)
+copysign = binary("copysign", promoting_float(ops.copysign), number_first=False, floats=True)
 maximum = binary("maximum", promoting(ops.maximum), numbers=False, in_place=False)
 minimum = binary("minimum", promoting(ops.minimum), numbers=False, in_place=False)
 fmax = binary("fmax", _fmax, numbers=False, in_place=False)

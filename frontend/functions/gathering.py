@@ -83,7 +83,8 @@ def elements(index: Node, x: Node, axis: int) -> Node:
 @public("gather", _gather_dim)
 def gather(input: Tensor, dim: int, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """out[i][j][k] = input[i][index[i][j][k]][k] (for dim 1)."""
-    return into(out, record_fallible(_gather_dim, input, int(dim), index), cast=False)
+    found = record_fallible(_gather_dim, input, int(dim), index)
+    return into(out, found, cast=False, apart=(input, index))
 
 
 @public("take_along_dim")
@@ -129,7 +130,8 @@ def _take_along(x: Node, dim: int, index: Node) -> Node:
 @public("take")
 def take(input: Tensor, index: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Elements of the flattened input."""
-    return into(out, getitem(shapes.reshape(input, -1), index), cast=False)
+    found = getitem(shapes.reshape(input, -1), index)
+    return into(out, found, cast=False, apart=(input, index))
 
 
 def _repeat_interleave(x: Node, times: int, axis: int) -> Node:

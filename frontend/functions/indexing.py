@@ -383,7 +383,7 @@ def masked_select(input: Tensor, mask: Tensor, *, out: Tensor | None = None) -> 
     """The elements where `mask` holds, 1-d (their number is data: the mask is read)."""
     shape = broadcast(input.shape, mask.shape)
     found = getitem(shapes.expand(input, shape), shapes.expand(mask, shape))
-    return into(out, found, cast=False)
+    return into(out, found, cast=False, apart=(input, mask))
 
 
 @public("masked_scatter", in_place=True)

@@ -69,7 +69,7 @@ def cat(
         raise _NoTensors(f"torch.cat(): expected a non-empty list of Tensors{at_user_line()}")
     if any(x.dim() == 0 for x in tensors):
         raise RuntimeError(f"zero-dimensional tensor cannot be concatenated{at_user_line()}")
-    return into(out, record(_cat, *tensors, operator.index(dim)))
+    return into(out, record(_cat, *tensors, operator.index(dim)), apart=tensors)
 
 
 def _stack(*args: Any) -> Node:

@@ -41,7 +41,12 @@ def masked_filled(x: Node, mask: Node, value: Node) -> Node:
 @public("masked_fill", masked_filled, in_place=True)
 def masked_fill(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     """`input` with `value` where `mask` holds."""
-    return record(masked_filled, input, mask, as_handle(value, input))
+    filling = as_handle(value, input)
+    if filling.dtype.is_complex and not input.dtype.is_complex:
+        raise RuntimeError(
+            f"value cannot be converted to type {input.dtype} without overflow{at_user_line()}"
+        )
+    return record(masked_filled, input, mask, filling)
 
 
 def _where(condition: Node, a: Node, b: Node) -> Node:

@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.dtype import BOOL, FLOAT
 from tilewright.ir.location import at_user_line
 from tilewright.ir.shape import normalize_axis
 
@@ -25,6 +26,8 @@ def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     if length < 0:
         raise RuntimeError(f"narrow(): length must be non-negative.{at_user_line()}")
     axis = normalize_axis(dim, input.dim())
+    if isinstance(start, Handle) and (start.dim() or not BOOL < start.dtype.category < FLOAT):
+        raise RuntimeError(f"start must be an 0-dim integral Tensor.{at_user_line()}")
     size, start = input.shape[axis], operator.index(start)
     if not -size <= start <= size:
         raise IndexError(

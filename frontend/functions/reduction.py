@@ -334,6 +334,7 @@ def aminmax(
             amin(input, () if dim is None else dim, keepdim),
             amax(input, () if dim is None else dim, keepdim),
         ),
+        cast=False,
     )
 
 

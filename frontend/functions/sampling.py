@@ -376,6 +376,9 @@ def _multinomial(seed: Node, offset: Node, p: Node, count: int, replacement: boo
     return ops.minimum(below(u, False), below(total, True))
 
 
+MOST_CLASSES = 1 << 24
+
+
 @public("multinomial")
 def multinomial(
     input: Tensor,
@@ -391,6 +394,8 @@ def multinomial(
             "multinomial: expected weights in a float tensor of 1 or 2 dimensions, got "
             f"{input.dtype} {tuple(input.shape)}{at_user_line()}"
         )
+    if input.shape[-1] > MOST_CLASSES:
+        raise RuntimeError(f"number of categories cannot exceed 2^24{at_user_line()}")
     if num_samples <= 0:
         raise RuntimeError(f"cannot sample n_sample <= 0 samples{at_user_line()}")
     if not replacement and num_samples > input.shape[-1]:
@@ -401,7 +406,8 @@ def multinomial(
     drawn = draw(generator, input._meta()[2])
     recording.fallible_node_of(_are_weights, input, "multinomial")
     recording.fallible_node_of(_have_sum, input, "multinomial sum")
-    return into(out, record(_multinomial, *drawn, input, int(num_samples), bool(replacement)))
+    found = record(_multinomial, *drawn, input, int(num_samples), bool(replacement))
+    return into(out, found, cast=False)
 
 
 # ---- in place --------------------------------------------------------------------------------

@@ -243,6 +243,8 @@ def kthvalue(
         return_types.kthvalue(
             *record(_kthvalue, input, operator.index(k), operator.index(dim), bool(keepdim))
         ),
+        cast=False,
+        apart=(input,),
     )
 
 

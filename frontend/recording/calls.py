@@ -499,6 +499,8 @@ def binary(
         return t
 
     def reflected(self: Tensor, other: Number | Tensor) -> Tensor:
+        if not isinstance(self, Handle):
+            raise TypeError(f"{name}(): expected a Tensor, got {type(self).__name__}")
         if isinstance(other, Handle):
             return method(other, self)  # type: ignore[arg-type]
         try:

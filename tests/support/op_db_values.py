@@ -21,8 +21,11 @@ TOLERANCE = {
 }
 
 
-def tensor(t: Any) -> Any:
-    """A leaf of ours with the values, strides and offset of PyTorch's tensor."""
+def tensor(t: Any, memories: dict[int, Any] | None = None) -> Any:
+    """A leaf of ours with the values, strides and offset of PyTorch's tensor.
+
+    memories: ours, by the addresses of PyTorch's, for tensors that share memory.
+    """
     import torch
 
     dtype = getattr(tw, str(t.dtype).removeprefix("torch."))
@@ -36,21 +39,26 @@ def tensor(t: Any) -> Any:
             return tw.tensor(x.float().numpy()).to(dtype)
         return tw.tensor(x.numpy())
 
-    if plain.is_contiguous() and plain.storage_offset() == 0:
+    address = plain.untyped_storage().data_ptr()
+    alone = memories is None or not address
+    if alone and plain.is_contiguous() and plain.storage_offset() == 0:
         made = numbers(plain)
     else:
         whole = plain.untyped_storage().nbytes() // plain.element_size()
-        flat = numbers(plain.as_strided((whole,), (1,), 0))
+        known = {} if memories is None else memories
+        flat = known.get(address)
+        if flat is None or flat.dtype is not dtype:
+            flat = known[address] = numbers(plain.as_strided((whole,), (1,), 0))
         made = flat.as_strided(plain.shape, plain.stride(), plain.storage_offset()).detach()
     return made.requires_grad_() if t.requires_grad else made
 
 
-def ours(value: Any) -> Any:
-    """`value`, with everything that is PyTorch's replaced by ours."""
+def ours(value: Any, memories: dict[int, Any] | None = None) -> Any:
+    """`value`, with everything that is PyTorch's replaced by ours. memories: as in `tensor`."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        return tensor(value)
+        return tensor(value, memories)
     if isinstance(value, torch.Size):
         return tuple(value)
     if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
@@ -63,10 +71,10 @@ def ours(value: Any) -> Any:
         return tw.device(str(value))
     if isinstance(value, (list, tuple)):
         if hasattr(value, "_fields"):
-            return type(value)(*map(ours, value))
-        return type(value)(map(ours, value))
+            return type(value)(*(ours(each, memories) for each in value))
+        return type(value)(ours(each, memories) for each in value)
     if isinstance(value, dict):
-        return {key: ours(each) for key, each in value.items()}
+        return {key: ours(each, memories) for key, each in value.items()}
     return value
 
 

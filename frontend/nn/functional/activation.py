@@ -141,6 +141,11 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 def _prelu(x: Node, weight: Node) -> Node:
     count = weight.shape.numel()
+    if weight.rank > 1:
+        raise RuntimeError(
+            "prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = "
+            f"{weight.rank}{at_user_line()}"
+        )
     if count == 1:
         return ops.prelu(x, ops.reshape(weight, (1,) * x.rank))
     if x.rank < 2 or x.shape[1] != count:

@@ -92,6 +92,11 @@ def _conv_builder(dims: int) -> Callable[..., Node]:
     def build(x: Node, weight: Node, *args: Any) -> Node:
         *bias, stride, padding, dilation, groups = args
         x, alone = _batched(dims, x, f"conv{dims}d")
+        if weight.rank != dims + 2:
+            raise RuntimeError(
+                f"conv{dims}d: expected weight[o, c, …] with {dims} spatial dimensions, got "
+                f"{list(weight.shape)}{at_user_line()}"
+            )
         _check_dtypes(x, weight, bias)
         pairs = _pairs(padding, weight.shape[2:], stride, dilation)
         return _biased(ops.conv(x, weight, stride, pairs, dilation, groups), bias, alone)

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 
 def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
-    """PyTorch's two deprecated flags as the name of a reduction."""
+    """PyTorch's two deprecated flags as the name of a reduction; ValueError for another name."""
     if size_average is None and reduce is None:
+        if reduction not in ("none", "mean", "sum"):
+            raise ValueError(f"{reduction} is not a valid value for reduction{at_user_line()}")
         return reduction
     warnings.warn(
         "size_average and reduce args will be deprecated, please use reduction instead.",
@@ -354,6 +356,8 @@ def poisson_nll_loss(
 def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str) -> Node:
     if var.shape != x.shape and var.rank == x.rank - 1:
         var = ops.unsqueeze(var, var.rank)
+    if var.rank and var.shape not in (x.shape, (*x.shape[:-1], 1)):
+        raise ValueError(f"var is of incorrect size{at_user_line()}")
     var = ops.maximum(var, ops.full_like(var, eps))
     loss = (ops.log(var) + (x - target) * (x - target) / var) * 0.5
     return _reduced(loss + 0.5 * math.log(2 * math.pi) if full else loss, how)
@@ -441,6 +445,11 @@ def margin_ranking_loss(
     return record(_margin_ranking, input1, input2, target, float(margin), name)
 
 
+def require_margin(margin: float) -> None:
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}{at_user_line()}")
+
+
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -456,6 +465,7 @@ def triplet_margin_loss(
     """max(0, d(anchor, positive) - d(anchor, negative) + margin)."""
     from .linear import pairwise_distance
 
+    require_margin(margin)
     near = pairwise_distance(anchor, positive, p, eps)
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:

@@ -14,7 +14,7 @@ from ...functions.promotion import to
 from ...recording import record, record_fallible
 from ...recording.builders import FLOAT32, builder
 from .linear import pairwise_distance
-from .loss import _reduced, _reduction
+from .loss import _reduced, _reduction, require_margin
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -40,6 +40,17 @@ def _multi_margin(
             f"{tuple(target.shape)}{at_user_line()}"
         )
     n, classes = x.shape
+    if weight is not None and weight.shape != (classes,):
+        error = ValueError if weight.rank != 1 else RuntimeError
+        raise error(
+            f"multi_margin_loss: expected one weight for each of {classes} classes, got "
+            f"{tuple(weight.shape)}{at_user_line()}"
+        )
+    if not classes or target.dtype is not int64:
+        raise RuntimeError(
+            f"multi_margin_loss: expected int64 numbers of {classes} classes, got {target.dtype}"
+            f"{at_user_line()}"
+        )
     target = ops.checked(target, classes, 1, "class")
     place = ops.unsqueeze(target, 1)
     loss = ops.maximum(margin - ops.take_along(x, place, 1) + x, ops.full_like(x, 0))
@@ -155,6 +166,7 @@ def triplet_margin_with_distance_loss(
 ) -> Tensor:
     """max(0, d(anchor, positive) - d(anchor, negative) + margin); d is pairwise_distance by
     default."""
+    require_margin(margin)
     distance = distance_function or pairwise_distance
     near, far = distance(anchor, positive), distance(anchor, negative)
     if swap:

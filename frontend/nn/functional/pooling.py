@@ -32,6 +32,11 @@ def _check(name: str, dims: int, x: Node) -> None:
             f"Expected {dims + 1}D or {dims + 2}D input to {name}, but got input of size "
             f"{list(x.shape)}{at_user_line()}"
         )
+    if 0 in x.shape[x.rank - dims - 1 :]:
+        raise RuntimeError(
+            f"{name}: only the batch may be empty, got an input of size {list(x.shape)}"
+            f"{at_user_line()}"
+        )
 
 
 def _padding(
@@ -243,7 +248,10 @@ def _adaptive(kind: str, dims: int) -> Callable[..., Any]:
     def pool(
         input: Tensor, output_size: int | Sequence[int | None] | None, return_indices: bool = False
     ) -> Any:
-        return record(build, input, _output_size(output_size, dims), bool(return_indices))
+        sizes = _output_size(output_size, dims)
+        if dims > 1 and input.dim() <= dims and isinstance(output_size, Sequence):
+            raise ValueError(f"Input dimension should be at least {dims + 1}{at_user_line()}")
+        return record(build, input, sizes, bool(return_indices))
 
     pool.__name__ = pool.__qualname__ = name
     what = "Means" if kind == "avg" else "Maxima"

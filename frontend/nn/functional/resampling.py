@@ -107,6 +107,43 @@ def _interpolate(
     return x
 
 
+def _smoothed(x: Node, axis: int, out: int, scale: float, cubic: bool) -> Node:
+    """The kernel of an interpolation, as wide as `scale` elements, as a product with a matrix."""
+    dtype, size = accumulator(x.dtype), x.shape[axis]
+    wide = max(scale, 1.0)
+    reach = (2 if cubic else 1) * wide
+    centre = ops.unsqueeze((_positions(out, dtype) + 0.5) * scale, 1)
+    place = _positions(size, dtype)
+    away = ops.abs((place - centre + 0.5) / wide)
+    if cubic:
+        near = ops.where(away < 1, _near(away, -0.5), _far(away, -0.5))
+        weight = ops.where(away < 2, near, ops.zeros_like(away))
+    else:
+        weight = ops.relu(1 - away)
+    # Of the places within reach, those whose centres round to it.
+    first, end = ops.floor(centre - reach + 0.5), ops.floor(centre + reach + 0.5)
+    inside = ops.bitwise_and(place >= first, place < end)
+    weight = ops.where(inside, weight, ops.zeros_like(weight))
+    weight = weight / ops.sum(weight, (1,))  # [out, size]
+    x = to(x, dtype)
+    if axis == x.rank - 1:
+        return ops.matmul(x, ops.transpose(weight))
+    return ops.matmul(weight, x)
+
+
+@builder("interpolate_antialias", casts=ON_A_GPU)
+def _interpolate_smoothly(
+    x: Node, size: tuple[int, ...], scales: tuple[float, ...], mode: str, aligned: bool
+) -> Node:
+    y = x
+    for axis, (out, scale) in enumerate(zip(size, scales, strict=True), 2):
+        if aligned:
+            scale = (x.shape[axis] - 1) / (out - 1) if out > 1 else 0.0
+        if out != x.shape[axis] or scale != 1:
+            y = _smoothed(y, axis, out, scale, mode == "bicubic")
+    return to(y, x.dtype)
+
+
 def interpolate(
     input: Tensor,
     size: int | Sequence[int] | None = None,
@@ -120,7 +157,9 @@ def interpolate(
     times as large.
 
     mode: nearest, nearest-exact, linear, bilinear, trilinear, bicubic or area. align_corners: the
-    centres of the corner elements stay where they are, instead of their outer edges.
+    centres of the corner elements stay where they are, instead of their outer edges. antialias:
+    for bilinear and bicubic, smaller images are weighted means over all elements, as Pillow has
+    them.
     """
     dims = input.dim() - 2
     if mode not in (*LINEAR, "nearest", "nearest-exact", "area"):
@@ -136,8 +175,11 @@ def interpolate(
             "align_corners option can only be set with the interpolating modes: linear | bilinear "
             f"| bicubic | trilinear{at_user_line()}"
         )
-    if antialias:
-        raise NotImplementedError(f"interpolate: antialias is not implemented{at_user_line()}")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise ValueError(
+            "Anti-alias option is restricted to bilinear and bicubic modes and requires a 4-D "
+            f"tensor as input{at_user_line()}"
+        )
     if (size is None) == (scale_factor is None):
         which = "one of size or scale_factor should be defined"
         raise ValueError(f"{'either ' if size is None else 'only '}{which}{at_user_line()}")
@@ -166,7 +208,8 @@ def interpolate(
         scales = tuple(n / m for n, m in zip(spatial, sizes, strict=True))
     else:
         scales = tuple(1 / f for f in factors)
-    return record(_interpolate, input, sizes, scales, mode, bool(align_corners))
+    build = _interpolate_smoothly if antialias else _interpolate
+    return record(build, input, sizes, scales, mode, bool(align_corners))
 
 
 upsample = interpolate

@@ -53,6 +53,12 @@ SIZES = [
     ((1, 2, 2, 3, 4), {"size": (3, 2, 5), "mode": "trilinear"}),
     ((1, 2, 2, 3, 4), {"scale_factor": 2}),
     ((2, 3, 6, 5), {"size": (3, 2), "mode": "area"}),
+    ((2, 3, 11, 5), {"size": (3, 9), "mode": "bilinear", "antialias": True}),
+    ((2, 3, 11, 9), {"scale_factor": (0.3, 0.4), "mode": "bicubic", "antialias": True}),
+    (
+        (2, 3, 11, 9),
+        {"size": (4, 3), "mode": "bicubic", "antialias": True, "align_corners": True},
+    ),
 ]
 
 
@@ -78,6 +84,7 @@ def test_upsampling_layers(torch):
         ({"size": 2, "mode": "trilinear"}, NotImplementedError),
         ({"size": 2, "align_corners": True}, ValueError),
         ({"size": (2, 2, 2)}, ValueError),
+        ({"size": 2, "antialias": True}, ValueError),
         ({"size": 0}, RuntimeError),
     ):
         with pytest.raises(error):
