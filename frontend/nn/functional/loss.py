@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 
 
 def _reduction(reduction: str, size_average: Any, reduce: Any) -> str:
-    """PyTorch's two deprecated flags as the name of a reduction; ValueError for another name."""
+    """PyTorch's two deprecated flags as the name of a reduction."""
     if size_average is None and reduce is None:
-        if reduction not in ("none", "mean", "sum"):
-            raise ValueError(f"{reduction} is not a valid value for reduction{at_user_line()}")
         return reduction
     warnings.warn(
         "size_average and reduce args will be deprecated, please use reduction instead.",
@@ -310,9 +308,13 @@ def kl_div(
 # Losses made of tensor operations, each one record too.
 
 
+def require_reduction(name: str) -> None:
+    if name not in ("none", "mean", "sum"):
+        raise ValueError(f"{name} is not a valid value for reduction{at_user_line()}")
+
+
 def _reduced(loss: Node, reduction: str) -> Node:
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{reduction} is not a valid value for reduction{at_user_line()}")
+    require_reduction(reduction)
     every = tuple(range(loss.rank))
     if reduction == "none":
         return loss
@@ -356,7 +358,8 @@ def poisson_nll_loss(
 def _gaussian(x: Node, target: Node, var: Node, full: bool, eps: float, how: str) -> Node:
     if var.shape != x.shape and var.rank == x.rank - 1:
         var = ops.unsqueeze(var, var.rank)
-    if var.rank and var.shape not in (x.shape, (*x.shape[:-1], 1)):
+    wrong = [v for v, n in zip(var.shape, x.shape, strict=False) if v != n]
+    if var.rank and (var.rank != x.rank or wrong not in ([], [1])):
         raise ValueError(f"var is of incorrect size{at_user_line()}")
     var = ops.maximum(var, ops.full_like(var, eps))
     loss = (ops.log(var) + (x - target) * (x - target) / var) * 0.5

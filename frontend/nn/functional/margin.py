@@ -14,7 +14,7 @@ from ...functions.promotion import to
 from ...recording import record, record_fallible
 from ...recording.builders import FLOAT32, builder
 from .linear import pairwise_distance
-from .loss import _reduced, _reduction, require_margin
+from .loss import _reduced, _reduction, require_margin, require_reduction
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -31,6 +31,7 @@ __all__ = [
 def _multi_margin(
     x: Node, target: Node, weight: Node | None, p: int, margin: float, reduction: str
 ) -> Node:
+    require_reduction(reduction)
     alone = x.rank < 2
     if alone:
         x, target = ops.reshape(x, (1, -1)), ops.reshape(target, (1,))
@@ -85,6 +86,7 @@ def multi_margin_loss(
 
 @builder("multilabel_margin_loss", casts=FLOAT32)
 def _multilabel_margin(x: Node, target: Node, reduction: str) -> Node:
+    require_reduction(reduction)
     if x.rank > 2 or (x.rank == 2 and x.shape[1] == 0) or target.shape != x.shape:
         raise RuntimeError(
             "multilabel_margin_loss: expected scores (N, C) or (C,) and classes of that shape, "
