@@ -46,20 +46,24 @@ hardswish = _simple("hardswish", ops.hardswish, "x relu6(x + 3) / 6.")
 hardsigmoid = _simple("hardsigmoid", ops.hardsigmoid, "relu6(x + 3) / 6.")
 softsign = _simple("softsign", ops.softsign, "x / (1 + |x|).")
 tanhshrink = _simple("tanhshrink", ops.tanhshrink, "x - tanh(x).")
-logsigmoid = _simple("logsigmoid", ops.logsigmoid, "log(sigmoid(x)).")
+
+
+def logsigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """log(sigmoid(x))."""
+    return into(out, record(ops.logsigmoid, input))
 
 
 def relu_(input: Tensor) -> Tensor:
     return relu(input, inplace=True)
 
 
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+def gelu(input: Tensor, approximate: str = "none", *, out: Tensor | None = None) -> Tensor:
     """x Phi(x), Phi being the normal distribution's; approximate='tanh' computes it by tanh."""
     if approximate not in ("none", "tanh"):
         raise RuntimeError(
             f"approximate argument must be either none or tanh, got {approximate!r}{at_user_line()}"
         )
-    return record(ops.gelu, input, approximate)
+    return into(out, record(ops.gelu, input, approximate))
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -120,23 +124,25 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
 _softplus = builder("softplus", casts=ON_A_GPU)(ops.softplus)
 
 
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(
+    input: Tensor, beta: float = 1.0, threshold: float = 20.0, *, out: Tensor | None = None
+) -> Tensor:
     """log(1 + exp(beta x)) / beta, and x where beta x > threshold."""
-    return record(_softplus, input, float(beta), float(threshold))
+    return into(out, record(_softplus, input, float(beta), float(threshold)))
 
 
-def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """0 in [-lambd, lambd], x elsewhere."""
-    return record(ops.hardshrink, input, float(lambd))
+    return into(out, record(ops.hardshrink, input, float(lambd)))
 
 
-def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """x moved towards zero by lambd, at most to zero."""
     if lambd < 0:
         raise RuntimeError(
             f"lambda must be greater or equal to 0, but found to be {lambd}{at_user_line()}"
         )
-    return record(ops.softshrink, input, float(lambd))
+    return into(out, record(ops.softshrink, input, float(lambd)))
 
 
 def _prelu(x: Node, weight: Node) -> Node:

@@ -13,7 +13,7 @@ from tilewright.ir.node import Node
 from ...functions.promotion import to
 from ...recording import record_fallible
 from ...recording.builders import builder
-from .linear import _embedding, _indices
+from .linear import _embedding, _indices, limit_rows
 
 if TYPE_CHECKING:
     from ..._tensor import Tensor
@@ -35,6 +35,7 @@ def _embedding_bag(
     mode: str,
     last: bool,
     padding: int,
+    by_frequency: bool,
 ) -> Node:
     if offsets is None:
         bags = index.shape[0]
@@ -45,7 +46,7 @@ def _embedding_bag(
         bag, bags = _bags(offsets, index.shape[0], last)
         bag = ops.reshape(bag, index.shape)
     index = _indices(index)
-    rows = _embedding(index, weight, padding, "element")
+    rows = _embedding(index, weight, padding, by_frequency, "element")
     real = ops.ne(index, ops.full_like(index, padding))  # no index is negative
     column = ops.unsqueeze(real, 1)
     shape = (bags, weight.shape[1])
@@ -92,14 +93,15 @@ def embedding_bag(
 
     A bag is a row of input[bags, size]; or it begins at offsets[bag] in input[count] and ends where
     the next one begins. per_sample_weights, of input's shape, scale the rows (mode sum). An empty
-    bag gives zeros. The row padding_idx doesn't count.
+    bag gives zeros. The row padding_idx doesn't count. max_norm, scale_grad_by_freq: as in
+    `embedding`.
     """
-    if max_norm is not None or scale_grad_by_freq:
-        raise NotImplementedError(
-            f"embedding_bag: max_norm and scale_grad_by_freq are not implemented{at_user_line()}"
-        )
     if mode not in ("sum", "mean", "max"):
         raise ValueError(f"mode has to be one of sum, mean or max{at_user_line()}")
+    if mode == "max" and scale_grad_by_freq:
+        raise ValueError(
+            f"max mode does not support scaling the gradient by the frequency{at_user_line()}"
+        )
     if per_sample_weights is not None and mode != "sum":
         raise NotImplementedError(
             "embedding_bag: per_sample_weights was not None. per_sample_weights is only supported "
@@ -112,7 +114,9 @@ def embedding_bag(
         )
     if padding_idx is not None:
         padding_idx %= weight.shape[0]
+    limit_rows(weight, input, max_norm, norm_type)
     return record_fallible(
         _embedding_bag, input, weight, offsets, per_sample_weights, mode,
         bool(include_last_offset), -1 if padding_idx is None else padding_idx,
+        bool(scale_grad_by_freq),
     )  # fmt: skip

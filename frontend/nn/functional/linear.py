@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.dtype import int32, int64
@@ -11,6 +11,7 @@ from tilewright.ir.node import Node
 from tilewright.ir.shape import normalize_axis
 
 from ... import recording
+from ...functions.arguments import into
 from ...functions.call import public
 from ...functions.creation import one_hot
 from ...functions.elementwise import ON_A_GPU
@@ -25,11 +26,13 @@ __all__ = ["bilinear", "cosine_similarity", "embedding", "linear", "normalize", 
            "pairwise_distance"]  # fmt: skip
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None
+) -> Tensor:
     """input[..., in] @ weight[out, in]^T + bias[out]."""
     if bias is None:
-        return record(_linear, input, weight)
-    return record(_linear, input, weight, bias)
+        return into(out, record(_linear, input, weight))
+    return into(out, record(_linear, input, weight, bias))
 
 
 @builder("linear", casts=LOWER)
@@ -73,11 +76,8 @@ def embedding(
     """Rows of weight[n, d] at the indices in `input`; the row `padding_idx` gets no gradient.
 
     max_norm: first the rows that are read are scaled in place, to this norm at most.
+    scale_grad_by_freq: the gradient of a row is divided by the number of times that it is read.
     """
-    if scale_grad_by_freq:
-        raise NotImplementedError(
-            f"embedding: scale_grad_by_freq is not implemented{at_user_line()}"
-        )
     if padding_idx is not None:
         count = weight.shape[0]
         if not -count <= padding_idx < count:
@@ -86,13 +86,19 @@ def embedding(
                 f"{at_user_line()}"
             )
         padding_idx %= count
+    limit_rows(weight, input, max_norm, norm_type)
+    padding = -1 if padding_idx is None else padding_idx
+    return record_fallible(_embedding, input, weight, padding, bool(scale_grad_by_freq))
+
+
+def limit_rows(weight: Any, index: Any, max_norm: float | None, norm_type: float) -> None:
+    """Scale the rows of `weight` that are read in place, to the norm `max_norm` at most."""
     if max_norm is not None:
         with recording.grad_mode(False):
             node = recording.fallible_node_of(
-                _renorm, weight, input, float(max_norm), float(norm_type)
+                _renorm, weight, index, float(max_norm), float(norm_type)
             )
             recording.assign(weight, node)
-    return record_fallible(_embedding, input, weight, -1 if padding_idx is None else padding_idx)
 
 
 def _indices(index: Node) -> Node:
@@ -105,11 +111,19 @@ def _indices(index: Node) -> Node:
 
 
 @builder("embedding")
-def _embedding(index: Node, weight: Node, padding_idx: int, failure: str = "row") -> Node:
+def _embedding(
+    index: Node, weight: Node, padding_idx: int, by_frequency: bool, failure: str = "row"
+) -> Node:
     if weight.rank != 2:
         raise RuntimeError(f"'weight' must be 2-D, got shape {tuple(weight.shape)}{at_user_line()}")
     index = ops.checked(_indices(index), weight.shape[0], 0, failure)
     rows = ops.gather(weight, index, 0)
+    if by_frequency and rows.requires_grad:
+        none, one = (ops.constant(v, rows.dtype) for v in (0, 1))
+        counts = ops.expand(none, weight.shape[:1])
+        counts = ops.scatter(counts, ops.expand(one, index.shape), index, 0, "add")
+        times = ops.unsqueeze(ops.gather(counts, index, 0), index.rank)
+        rows = ops.with_value(rows / times, ops.detach(rows))
     if padding_idx < 0 or not rows.requires_grad:
         return rows
     is_padding = ops.eq(index, ops.full_like(index, padding_idx))
@@ -144,7 +158,7 @@ def normalize(
     input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
 ) -> Tensor:
     """x / max(its p-norm along `dim`, eps)."""
-    return record(_normalize, input, float(p), int(dim), float(eps))
+    return into(out, record(_normalize, input, float(p), int(dim), float(eps)))
 
 
 def _cosine_similarity(a: Node, b: Node, dim: int, eps: float) -> Node:

@@ -91,6 +91,23 @@ def test_upsampling_layers(torch):
             F.interpolate(tw.ones(1, 1, 2, 2), **bad)
 
 
+def test_gradients_of_embeddings_by_frequency(torch):
+    def read(t, weight):
+        places = t.tensor([[1, 2, 1], [4, 1, 0]])
+        return t.nn.functional.embedding(places, weight, padding_idx=0, scale_grad_by_freq=True)
+
+    check(torch, read, real(5, 3))
+    weight = tw.ones(5, 1, requires_grad=True)
+    bags = F.embedding_bag(
+        tw.tensor([[1, 2, 1], [4, 1, 0]]), weight, mode="sum", scale_grad_by_freq=True
+    )
+    bags.sum().backward()
+    assert weight.grad.flatten().tolist() == [1, 1, 1, 0, 1]
+    total = F.embedding_bag(tw.tensor([[1, 2]]), weight, mode="sum", max_norm=0.5)
+    assert_close(total.detach().numpy(), np.ones((1, 1)), 1e-5)
+    assert_close(weight.detach().numpy()[:, 0], np.array([1, 0.5, 0.5, 1, 1]), 1e-5)
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_embedding_bag(torch, mode):
     weight, flat = real(7, 3), np.array([1, 2, 4, 5, 4, 3, 2, 6])
