@@ -188,42 +188,34 @@ def _finite(function: Callable[..., Any], a: Any, *types: Any) -> Any:
 
 # ---- the exponential -------------------------------------------------------------------------
 
-_PADE = {
-    7: ((17297280, 8648640, 1995840, 277200, 25200, 1512, 56, 1), 3.925724783138660),
-    13: (
-        (
-            64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800,
-            129060195264000, 10559470521600, 670442572800, 33522128640, 1323241920, 40840800,
-            960960, 16380, 182, 1,
-        ),
-        5.371920351148152,
-    ),
-}  # fmt: skip
-"""Degree -> the coefficients, and the largest norm without scaling (Higham, "The scaling and
-squaring method for the matrix exponential revisited", 2005): for float32 and for float64."""
+_PADE = (
+    64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000,
+    10559470521600, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,
+)  # fmt: skip
+_LIMIT = 5.371920351148152
+"""The coefficients for degree 13, and the largest norm without scaling (Higham, "The scaling and
+squaring method for the matrix exponential revisited", 2005), for float64."""
 
 
 def matrix_exp(a: Any) -> tuple[Any]:
-    """The exponentials, by Padé approximants of scaled matrices that are squared again."""
-    shape, n = a.shape, a.shape[-1]
-    a = a.reshape(-1, n, n)
-    single = a.real.dtype == np.float32
-    coefficients, limit = _PADE[7 if single else 13]
+    """The exponentials, by Padé approximants of scaled matrices that are squared again, in
+    float64."""
+    shape, n, dtype = a.shape, a.shape[-1], a.dtype
+    a = a.reshape(-1, n, n).astype(np.result_type(dtype, np.float64), copy=False)
     norm = np.abs(a).sum(1).max(1)
     usable = np.isfinite(norm)
     a = np.where(usable[:, None, None], a, 0)
     with np.errstate(divide="ignore"):
-        times = np.ceil(np.log2(np.where(usable, norm, 0) / limit))
+        times = np.ceil(np.log2(np.where(usable, norm, 0) / _LIMIT))
     times = np.maximum(times, 0).astype(np.int64)
-    scale = np.exp2(-times.astype(np.float64)).astype(a.real.dtype)
-    a = a * scale[:, None, None]
-    odd, even = _odd_and_even(a, coefficients)
+    odd, even = _odd_and_even(a * np.exp2(-times)[:, None, None], _PADE)
     out = np.linalg.solve(even - odd, even + odd)
-    for done in range(int(times.max(initial=0))):
-        rest = times > done
-        out[rest] = out[rest] @ out[rest]
-    out[~usable] = np.nan
-    return (out.reshape(shape),)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for done in range(int(times.max(initial=0))):
+            rest = times > done
+            out[rest] = out[rest] @ out[rest]
+        out[~usable] = np.nan
+        return (out.reshape(shape).astype(dtype, copy=False),)
 
 
 def _odd_and_even(a: Any, coefficients: tuple[int, ...]) -> tuple[Any, Any]:

@@ -22,9 +22,6 @@ _DIFFERENCES = {
     "A write of a larger result to one element.": """
         addbmm in place
     """,
-    "Complex numbers.": """
-        nn.functional.silu:complex forward
-    """,
     "One element is truncated across zero: PyTorch rounds the product and the sum at once.": """
         linspace forward
         linspace:tensor_overload forward
@@ -71,6 +68,7 @@ _DIFFERENCES = {
         nn.functional.hardsigmoid in place
         nn.functional.mish in place
         nn.functional.silu in place
+        nn.functional.silu:complex in place
     """,
     "PyTorch's second derivative is NaN where ours is finite.": """
         linalg.norm:subgradients_at_zero second

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from .signatures import Activation
 
 
+@builder("silu")
+def _silu(x: Node) -> Node:
+    return x * ops.sigmoid(x) if x.dtype.is_complex else ops.silu(x)
+
+
 def _simple(name: str, build: Callable[..., Node], doc: str) -> Activation:
     """An activation without options."""
 
@@ -39,7 +44,7 @@ def _simple(name: str, build: Callable[..., Node], doc: str) -> Activation:
 
 relu = _simple("relu", ops.relu, "max(x, 0).")
 relu6 = _simple("relu6", ops.relu6, "x limited to [0, 6].")
-silu = _simple("silu", ops.silu, "x sigmoid(x).")
+silu = _simple("silu", _silu, "x sigmoid(x).")
 mish = _simple("mish", ops.mish, "x tanh(softplus(x)).")
 selu = public("selu", method=False)(_simple("selu", ops.selu, "1.0507 elu(x, 1.6733)."))
 hardswish = _simple("hardswish", ops.hardswish, "x relu6(x + 3) / 6.")
