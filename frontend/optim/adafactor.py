@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..functions.creation import _upload
 from ..functions.promotion import to
 from ..recording import revalued
-from .optimizer import Optimizer, check, columns_of, number, prepared, scalars, stepped, wide
+from .optimizer import (
+    Optimizer,
+    check,
+    check_real,
+    columns_of,
+    number,
+    prepared,
+    scalars,
+    stepped,
+    wide,
+)
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -44,9 +55,10 @@ class Adafactor(Optimizer):
         check("learning rate", lr)
         if beta2_decay > 0:
             raise ValueError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
-        if eps[0] is not None:
-            check("epsilon1", eps[0])
-        check("epsilon2", eps[1])
+        if eps[0] is not None and eps[0] < 0:
+            raise ValueError(f"epsilon1 should be >= 0 but is: {eps[0]}{at_user_line()}")
+        if eps[1] < 0:
+            raise ValueError(f"epsilon2 should be >= 0 but is: {eps[1]}{at_user_line()}")
         if d < 1:
             raise ValueError(f"Clipping threshold d should be >= 1 but is: {d}")
         check("weight_decay", weight_decay)
@@ -57,6 +69,7 @@ class Adafactor(Optimizer):
 
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
         shape, dtype, device = p._meta()
+        check_real("Adafactor", dtype)
 
         def zeros(size: tuple[int, ...]) -> Any:
             return _upload(np.zeros(size, dtype.np), dtype, device)

@@ -6,10 +6,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
+from tilewright.ir.location import at_user_line
 from tilewright.ir.node import Node
 
 from ..functions.promotion import to
-from ..recording import revalued
+from ..recording import Handle, revalued
 from .optimizer import (
     Optimizer,
     check,
@@ -25,6 +26,22 @@ from .optimizer import (
 if TYPE_CHECKING:
     from .._tensor import Tensor
     from .optimizer import ParamsT
+
+
+def _check_tensors(lr: Any, betas: Any, refused: bool) -> None:
+    """ValueError for options in tensors where PyTorch's `foreach` can't read them (`refused`)."""
+    if refused and isinstance(lr, Handle):
+        raise ValueError(
+            "lr as a Tensor is not supported for capturable=False and foreach=True" + at_user_line()
+        )
+    if isinstance(betas[0], Handle) != isinstance(betas[1], Handle):
+        raise ValueError(f"betas must be either both floats or both Tensors{at_user_line()}")
+    for i, beta in enumerate(betas):
+        if refused and isinstance(beta, Handle):
+            raise ValueError(
+                f"betas[{i}] as a Tensor is not supported for capturable=False and foreach=True"
+                + at_user_line()
+            )
 
 
 class Adam(Optimizer):
@@ -56,6 +73,7 @@ class Adam(Optimizer):
     ) -> None:
         check("learning rate", lr)
         check("epsilon value", eps)
+        _check_tensors(lr, betas, bool(foreach) and not capturable)
         check_betas(betas)
         check("weight_decay value", weight_decay)
         super().__init__(params, {
@@ -77,7 +95,7 @@ class Adam(Optimizer):
     def _update(
         self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
     ) -> None:
-        beta1, beta2 = group["betas"]
+        beta1, beta2 = map(number, group["betas"])
         rate, decay = group["lr"], group["weight_decay"]
         decoupled = group.get("decoupled_weight_decay", self.decoupled)
         amsgrad = bool(group["amsgrad"])

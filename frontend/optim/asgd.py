@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.node import Node
 
+from ..functions.creation import tensor
 from ..functions.promotion import to
 from ..recording import revalued
 from .optimizer import (
@@ -55,23 +57,35 @@ class ASGD(Optimizer):
         state["ax"] = zeros_for(p)
         return state
 
+    _derived = ("eta", "mu")
+
+    def _states_to_save(self) -> Iterable[tuple[Any, Any]]:
+        groups = {id(p): group for group in self.param_groups for p in group["params"]}
+        for p, state in self.state.items():
+            left = map(tensor, _left_by(groups[id(p)], state["step"]))
+            yield p, {**state, **dict(zip(self._derived, left, strict=True))}
+
     def _update(
         self, group: dict[str, Any], params: list[Any], states: list[dict[str, Any]]
     ) -> None:
-        rate, lambd, alpha, t0 = group["lr"], group["lambd"], group["alpha"], group["t0"]
 
         def numbers(step: int) -> tuple[float, ...]:
-            lr = number(rate)
-            # The rate and the share of the mean are those that the step before left.
-            past = step - 1
-            eta = lr if past == 0 else lr / (1 + lambd * lr * past) ** alpha
-            mu = 1.0 if past == 0 else 1 / max(1, past - t0)
-            return eta, mu, 1 - lambd * eta
+            eta, mu = _left_by(group, step - 1)
+            return eta, mu, 1 - group["lambd"] * eta
 
         attrs = (float(group["weight_decay"]), bool(group["maximize"]))
         at_step = scalars(params[0], states, numbers)
         columns = [params, [s["ax"] for s in states]]
         stepped(_asgd, attrs, at_step, *columns, [p._grad for p in params], written=2)
+
+
+def _left_by(group: dict[str, Any], step: int) -> tuple[float, float]:
+    """The rate `eta` and the share `mu` of the mean that a step leaves to the next one."""
+    lr = number(group["lr"])
+    if step == 0:
+        return lr, 1.0
+    eta = lr / (1 + group["lambd"] * lr * step) ** group["alpha"]
+    return eta, 1 / max(1, step - group["t0"])
 
 
 def _asgd(

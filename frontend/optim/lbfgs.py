@@ -200,6 +200,8 @@ class LBFGS(Optimizer):
             share = s.dot(q) * ro
             shares.append(share)
             q = q - y * share
+        # PyTorch keeps the shares in a list of fixed length.
+        state["al"] = [*reversed(shares), *[None] * (history_size - len(shares))]
         d = q * state["H_diag"]
         for (y, s, ro), share in zip(history, reversed(shares), strict=True):
             d = d + s * (share - y.dot(d) * ro)

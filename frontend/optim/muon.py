@@ -11,7 +11,17 @@ from tilewright.ir.node import Node
 
 from ..functions.promotion import to
 from ..recording import revalued
-from .optimizer import Optimizer, check, columns_of, number, prepared, scalars, stepped, zeros_for
+from .optimizer import (
+    Optimizer,
+    check,
+    check_real,
+    columns_of,
+    number,
+    prepared,
+    scalars,
+    stepped,
+    zeros_for,
+)
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
@@ -60,6 +70,7 @@ class Muon(Optimizer):
                     )
 
     def _new_state(self, group: dict[str, Any], p: Any) -> dict[str, Any]:
+        check_real("Muon", p.dtype)
         state = self.state[p]
         state["momentum_buffer"] = zeros_for(p)
         return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, overload
@@ -74,9 +75,20 @@ class Optimizer(Hooked):
                 "ordering of tensors in sets will change between runs. Please use a list instead."
             )
         params = list(params)
-        if params and isinstance(params[0], tuple):
+        named = [isinstance(p, tuple) for p in params]
+        if any(named) and not all(named):
+            raise ValueError(
+                "all optimizer params should be with/without names. Some param names are missing"
+                + at_user_line()
+            )
+        if any(named):
             param_group["param_names"] = [name for name, _ in params]
             params = [p for _, p in params]
+        if any(("param_names" in group) != any(named) for group in self.param_groups):
+            raise ValueError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"with{'' if any(named) else 'out'} names to the optimizer{at_user_line()}"
+            )
         for p in params:
             if not isinstance(p, Tensor):
                 raise TypeError(
@@ -95,9 +107,12 @@ class Optimizer(Hooked):
         seen = {id(p) for group in self.param_groups for p in group["params"]}
         own = {id(p) for p in params}
         if len(own) != len(params):
-            raise ValueError(
-                f"optimizer contains a parameter group with duplicate parameters{at_user_line()}"
+            warnings.warn(
+                "optimizer contains a parameter group with duplicate parameters; in future, this "
+                f"will cause an error{at_user_line()}",
+                stacklevel=3,
             )
+            self._repeats = True
         if not seen.isdisjoint(own):
             raise ValueError("some parameters appear in more than one parameter group")
         self.param_groups.append(param_group)
@@ -149,9 +164,10 @@ class Optimizer(Hooked):
         try:
             for group in self.param_groups:
                 params = [p for p in group["params"] if p._grad is not None]
-                if params:
-                    self._step_group(group, params)
-                    updated += params
+                for each in _rounds(params) if self._repeats else (params,):
+                    if each:
+                        self._step_group(group, each)
+                updated += params
         finally:
             recording.set_grad_enabled(enabled)
         return updated
@@ -220,13 +236,20 @@ class Optimizer(Hooked):
             groups.append(packed)
         state = {
             numbers[id(p)] if isinstance(p, Tensor) else p: _packed(s) if isinstance(s, dict) else s
-            for p, s in self.state.items()
+            for p, s in self._states_to_save()
         }
         saved: dict[str, Any] = {"state": state, "param_groups": groups}
         for hook in self._hooks_of(SAVE_POST):
             replaced = hook(self, saved)
             saved = saved if replaced is None else replaced
         return saved
+
+    _repeats = False  # whether a group has a parameter twice
+    _derived: tuple[str, ...] = ()  # what is saved though it follows from the step count
+
+    def _states_to_save(self) -> Iterable[tuple[Any, Any]]:
+        """Each parameter with its state, as PyTorch has it."""
+        return self.state.items()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take over options and state from a state_dict of the same kind of optimizer."""
@@ -250,7 +273,8 @@ class Optimizer(Hooked):
             if p is None:
                 state[key] = value
             else:
-                state[p] = {name: _unpacked(name, v, p) for name, v in value.items()}
+                kept = {name: v for name, v in value.items() if name not in self._derived}
+                state[p] = {name: _unpacked(name, v, p) for name, v in kept.items()}
         self.state = state
         for a, b in zip(own, saved):
             a.update({k: v for k, v in b.items() if k != "params"})
@@ -284,6 +308,17 @@ class Optimizer(Hooked):
 
 
 _begun: list[Any] = []  # state tensors made by the current step
+
+
+def _rounds(params: list[Any]) -> list[list[Any]]:
+    """Lists of different parameters: one that is there twice is updated twice."""
+    rounds: list[list[Any]] = []
+    for p in params:
+        free = next((r for r in rounds if all(p is not other for other in r)), None)
+        if free is None:
+            rounds.append(free := [])
+        free.append(p)
+    return rounds
 
 
 def _is_tensor(value: Any) -> bool:
@@ -392,6 +427,9 @@ def columns_of(nodes: Sequence[Node], count: int) -> list[Sequence[Node]]:
 
 def check(name: str, value: float | Tensor, low: float = 0.0, high: float | None = None) -> None:
     """ValueError unless low <= value (and value < high)."""
+    if isinstance(value, Tensor) and value.numel() != 1:
+        short = "lr" if name == "learning rate" else name
+        raise ValueError(f"Tensor {short} must be 1-element{at_user_line()}")
     number_ = value.item() if isinstance(value, Tensor) else value
     if not (low <= number_ and (high is None or number_ < high)):
         raise ValueError(f"Invalid {name}: {value}{at_user_line()}")
@@ -410,6 +448,12 @@ def prepared(
     elif weight_decay:
         g = g + old * weight_decay
     return old, g
+
+
+def check_real(kind: str, dtype: DType) -> None:
+    """RuntimeError for complex parameters."""
+    if dtype.is_complex:
+        raise RuntimeError(f"{kind} does not support complex parameters{at_user_line()}")
 
 
 def check_betas(betas: Sequence[float]) -> None:

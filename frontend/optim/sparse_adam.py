@@ -32,6 +32,14 @@ class SparseAdam(Optimizer):
         check_betas(betas)
         defaults = {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize}
         super().__init__(params, defaults)
+        for i, group in enumerate(self.param_groups):
+            found = [p for p in group["params"] if p.is_complex()]
+            if found:
+                raise ValueError(
+                    "SparseAdam does not support complex parameters: parameter "
+                    f"{[p is found[0] for p in group['params']].index(True)} of group {i}"
+                    f"{at_user_line()}"
+                )
 
     def _step_group(self, group: dict[str, Any], params: list[Any]) -> None:
         raise RuntimeError(

@@ -311,8 +311,11 @@ def test_errors():
         tw.optim.Adam([w], betas=(1.5, 0.9))
     with pytest.raises(ValueError, match="Nesterov momentum requires"):
         tw.optim.SGD([w], lr=1, nesterov=True)
-    with pytest.raises(ValueError, match="duplicate parameters"):
-        tw.optim.SGD([w, w], lr=1)
+    with pytest.warns(UserWarning, match="duplicate parameters"):
+        twice = tw.optim.SGD([w, w], lr=1)
+    w.grad = tw.ones(1)
+    twice.step()
+    assert w.item() == -1  # updated twice
     with pytest.raises(ValueError, match="more than one parameter group"):
         tw.optim.SGD([{"params": [w]}, {"params": [w]}], lr=1)
     optimizer = tw.optim.SGD([w], lr=1)

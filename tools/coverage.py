@@ -1,0 +1,165 @@
+"""Write docs/coverage.md: which public names of PyTorch are there, and why the others aren't.
+
+PYTHONPATH=.src python tools/coverage.py        (PyTorch must be installed)
+
+The public names are those that PyTorch's modules list in `__all__`, or define and export without
+an underscore, and the public attributes of the classes among them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "coverage.md"
+
+# Why names are missing: the first pattern that fits the whole name, without `torch.`.
+REASONS = {
+    r"(distributed|nn\.parallel\.distributed)\b.*": "several processes that share a training run",
+    r"(_?C\b|classes|ops)\b.*": "PyTorch's compiled part",
+    r"(utils\.cpp_extension|utils\.mobile_optimizer|utils\.bundled_inputs)\b.*": (
+        "extensions in C++, and phones"
+    ),
+    r"(ao|quantization|nn\.quantiz\w+|nn\.qat|nn\.intrinsic|backends\.quantized)\b.*": (
+        "quantization"
+    ),
+    r"(.*\b)?(q_\w+|qint\w*|quint\w*|q(u?int)\w+|.*quant\w*|fbgemm\w*|int_repr)(\..*)?": (
+        "quantization"
+    ),
+    r"(.*\b)?(sparse\w*|\w+_sparse\w*|ccol_indices|crow_indices|col_indices|row_indices|coalesce"
+    r"|is_coalesced|to_dense|smm|sspaddmm|hspmm|dsmm|spmm|saddmm)(\..*)?": "sparse tensors",
+    r"(nested\b.*|(.*\b)?(\w+_)?nested_\w+)": "nested tensors",
+    r"(cuda|xpu|mtia|mps|backends\.(cuda|mps|miopen|xnnpack|xeon|cudnn|kleidiai))\b.*": (
+        "libraries and counters of devices"
+    ),
+    r"(_inductor|_dynamo|_export|_functorch|_prims\w*|_refs|_decomp|_subclasses|_logging)\b.*": (
+        "inside of PyTorch's compiler"
+    ),
+    r"onnx\b.*": "inside of PyTorch's exporter: `torch.onnx.export` is ours",
+    r"(.*\b)?(cudnn|miopen|mkldnn|mkl|xnnpack|fused_moving_avg)\w*(\..*)?": (
+        "entry points of libraries"
+    ),
+    r"jit\b.*": "TorchScript's compiler: a scripted function is the function itself",
+    r"profiler\b.*": "traces of PyTorch's own events",
+    r"(testing|package|monitor|utils\.viz|utils\.bottleneck|utils\.benchmark)\b.*": (
+        "tools of PyTorch's developers"
+    ),
+    r"(export|fx)\b.*": "the parts of torch.fx and torch.export that no package asks for",
+}
+OPEN = "not there yet"
+
+# Modules that PyTorch documents as private, or that need what isn't installed.
+_SKIPPED = re.compile(
+    r"torch\.(.*\._|_|return_types|testing\._|contrib|bin|lib|utils\.(hipify|tensorboard|benchmark\.examples)|"
+    r"distributed|ao|quantization|onnx|fx\.(experimental|passes)|nn\.(qat|quant|intrinsic)|"
+    r"utils\.(viz|bundled|bottleneck|jit|data\.datapipes|model_dump|serialization|collect_env|"
+    r"show_pickle|backcompat|throughput_benchmark)|cuda\._|nn\.cpp)"
+)
+
+_OF_C = {"Event", "Future", "Generator", "Size", "Stream", "device", "dtype", "layout"}
+_TYPED = re.compile(r"[A-Z]\w*(Tensor|Storage)$")  # their attributes are those of Tensor
+
+
+def public_modules() -> Iterator[Any]:
+    """PyTorch's public modules, without those that `_SKIPPED` names."""
+    import torch
+
+    yield torch
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for info in pkgutil.walk_packages(torch.__path__, "torch.", onerror=lambda name: None):
+            if _SKIPPED.match(info.name):
+                continue
+            try:
+                yield importlib.import_module(info.name)
+            except Exception:  # it needs a package or a device that isn't here
+                continue
+
+
+def public_names() -> list[str]:
+    """The full names, in alphabetic order; a class brings its public attributes."""
+    import torch
+
+    found: set[str] = set()
+    classes: dict[Any, str] = {}  # with their shortest names
+    for module in public_modules():
+        listed = getattr(module, "__all__", None)
+        for name in listed if listed is not None else dir(module):
+            value = getattr(module, name, None)
+            own = str(getattr(value, "__module__", module.__name__) or "")
+            if name.startswith("_") or inspect.ismodule(value):
+                continue
+            if listed is None and own != module.__name__:
+                continue
+            if inspect.isclass(value) and own == "torch._C" and name not in _OF_C:
+                continue  # torch exports the types of its own compiler
+            full = f"{module.__name__}.{name}"
+            found.add(full)
+            if inspect.isclass(value) and own.startswith("torch") and not _TYPED.match(name):
+                classes[value] = min(classes.get(value, full), full, key=len)
+    for kind, full in classes.items():
+        found |= {f"{full}.{name}" for name in vars(kind) if not name.startswith("_")}
+    found |= {f"torch.Tensor.{name}" for name in dir(torch.Tensor) if not name.startswith("_")}
+    return sorted(found)
+
+
+def is_there(name: str) -> bool:
+    """Whether tilewright has `name`, which begins with torch."""
+    found, path = importlib.import_module("tilewright"), "tilewright"
+    for part in name.split(".")[1:]:
+        path = f"{path}.{part}"
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            try:
+                found = importlib.import_module(path)
+            except ImportError:
+                return False
+    return True
+
+
+def reason(name: str) -> str:
+    """Why a missing name is missing."""
+    short = name.removeprefix("torch.")
+    return next((why for form, why in REASONS.items() if re.fullmatch(form, short)), OPEN)
+
+
+def page() -> str:
+    """The text of the page."""
+    import torch
+
+    names = public_names()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        missing = [name for name in names if not is_there(name)]
+    version = torch.__version__.split("+")[0]
+    lines = [
+        "# Public names of PyTorch",
+        "",
+        f"PyTorch {version} has {len(names):,} public names, those of classes included, outside "
+        "of the modules for several processes, quantization and the exporter. "
+        f"tilewright has {len(names) - len(missing):,} of them. `tools/coverage.py` writes this "
+        "page from the installed PyTorch.",
+        "",
+        "A name that is missing raises an AttributeError or ImportError that says so.",
+        "",
+    ]
+    by_reason: dict[str, list[str]] = {}
+    for name in missing:
+        by_reason.setdefault(reason(name), []).append(name)
+    lines += ["| why | missing names |", "|---|---|"]
+    lines += [f"| {why} | {len(by_reason[why])} |" for why in sorted(by_reason)]
+    for why in sorted(by_reason):
+        lines += ["", f"## {why[0].upper()}{why[1:]}", ""]
+        lines += [f"- `{name}`" for name in by_reason[why]]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
