@@ -181,6 +181,8 @@ _LAZY = {
         ],
         "settings.threads",
     ),
+    "empty_permuted": "functions.older",
+    "empty_strided": "functions.older",
     "finfo": "functions.limits",
     "iinfo": "functions.limits",
     "explain": "inspection.explanation",

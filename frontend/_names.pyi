@@ -167,6 +167,7 @@ from .functions.data_sized import nonzero as nonzero
 from .functions.data_sized import nonzero_static as nonzero_static
 from .functions.data_sized import unique as unique
 from .functions.data_sized import unique_consecutive as unique_consecutive
+from .functions.dense import dequantize as dequantize
 from .functions.divisors import gcd as gcd
 from .functions.divisors import lcm as lcm
 from .functions.elementwise import abs as _is_absolute
@@ -317,6 +318,10 @@ from .functions.limits import finfo as finfo
 from .functions.limits import iinfo as iinfo
 from .functions.masks import masked_fill as masked_fill
 from .functions.masks import where as where
+from .functions.older import empty_permuted as empty_permuted
+from .functions.older import empty_strided as empty_strided
+from .functions.older import is_distributed as is_distributed
+from .functions.older import is_inference as is_inference
 from .functions.parts import chunk as chunk
 from .functions.parts import narrow as narrow
 from .functions.parts import select as select

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from sys import getrefcount
@@ -211,6 +212,35 @@ class Tensor(Methods):
         if not isinstance(value, Tensor):
             raise TypeError(f"expected a Tensor, got {type(value).__name__}{at_user_line()}")
         recording.set_data(self, value.detach())
+
+    @property
+    def _base(self) -> Tensor | None:
+        """The tensor that a view was made of; None if this is no view."""
+        return storages.base(self) if self._is_view() else None
+
+    def _is_view(self) -> bool:
+        """Whether this tensor is a part of another one's memory, and shares its history."""
+        return self._chain is not None and not self._chain.view.detaches
+
+    @property
+    def _backward_hooks(self) -> dict[int, Any] | None:
+        """The hooks that see its gradient, by number."""
+        return self._hooks
+
+    @property
+    def name(self) -> None:
+        """None: tensors have no names."""
+
+    @property
+    def volatile(self) -> bool:
+        """False; deprecated."""
+        warnings.warn("volatile was removed (Variable.volatile is always False)", stacklevel=2)
+        return False
+
+    @property
+    def grad_dtype(self) -> DType:
+        """The dtype of its gradient: its own."""
+        return self.dtype
 
     def detach(self) -> Tensor:
         """The same memory without the history."""

@@ -55,6 +55,7 @@ SOURCES = {
     "TypedStorage": ".exchange.storages",
     "UntypedStorage": ".exchange.storages",
     "Literal": "typing",
+    "NoReturn": "typing",
     "Number": ".types",
     "Self": "typing_extensions",
     "Sequence": "collections.abc",

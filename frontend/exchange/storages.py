@@ -46,12 +46,18 @@ def address(t: Any) -> int:
 
 def whole(t: Any) -> Any:
     """The whole memory of `t`, as a tensor of one axis that shares it."""
+    recording.storage_of(t)
+    return base(t).detach().view(-1)
+
+
+def base(t: Any) -> Any:
+    """The tensor whose memory a view looks at, as it was made."""
     out: Any = object.__new__(epoch.tensor_type)
-    storage = recording.storage_of(t)
+    storage = t._storage
     node = storage._node
     out._storage, out._writes = storage, storage._writes
     out._aval = storage._aval if node is None else (node.shape, node.dtype, node.device or "cpu")
-    return out.detach().view(-1)
+    return out
 
 
 def is_shared(t: Any) -> bool:

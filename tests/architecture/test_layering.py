@@ -245,7 +245,7 @@ ROOMS = {
     "frontend": """
         devices layouts recording return_types torch_version
         distributed foreign functions futures multiprocessing settings types version
-        __config__ _utils autograd backends exchange inspection linalg random replay signal testing
+        __config__ _utils autograd backends exchange inspection linalg random replay testing
         _tensor aot library mps mtia naming profiler storage xpu
         _custom_ops amp nn ops overrides
         _C compiler cpu fft fx jit masked optim publish serialization special tuning

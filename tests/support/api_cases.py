@@ -738,6 +738,16 @@ ELSEWHERE |= dict.fromkeys(
 ELSEWHERE |= dict.fromkeys(
     "apply_ map_ map2_ set_ resize_as_".split(), "frontend/functions/test_applied.py"
 )
+ELSEWHERE |= dict.fromkeys(
+    "resize resize_as is_inference is_distributed "
+    "new_empty_strided eig symeig xpu ipu mtia to_dense sparse_dim dense_dim dequantize "
+    "indices coalesce is_coalesced crow_indices col_indices ccol_indices row_indices _values "
+    "_indices _nnz _dimI _dimV sparse_resize_ sparse_resize_and_clear_ q_scale q_zero_point "
+    "q_per_channel_scales q_per_channel_zero_points q_per_channel_axis qscheme int_repr "
+    "to_padded_tensor _nested_tensor_size _nested_tensor_strides to_sparse to_sparse_coo "
+    "to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc to_mkldnn".split(),
+    "frontend/functions/test_older.py",
+)
 # PyTorch has sample inputs for these.
 ELSEWHERE |= dict.fromkeys(
     "alias_copy as_strided_copy as_strided_scatter broadcast_shapes cumulative_trapezoid "
