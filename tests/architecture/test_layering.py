@@ -245,13 +245,13 @@ ROOMS = {
     "frontend": """
         devices layouts recording return_types torch_version
         distributed foreign functions futures multiprocessing settings types version
-        __config__ _utils autograd backends exchange inspection linalg random replay testing
+        __config__ _utils autograd backends exchange inspection linalg random replay signal testing
         _tensor aot library mps mtia naming profiler storage xpu
         _custom_ops amp nn ops overrides
-        _C compiler cpu fft fx jit masked optim publish serialization special tuning
+        _C compiler cpu fft jit masked optim publish serialization special tuning
         __init__ _dynamo cuda hub short_time
         utils
-        accelerator ao distributions func onnx
+        accelerator ao distributions func fx onnx
         as_torch
         cli
         __main__

@@ -1,0 +1,1 @@
+"""torch.fx.passes.infra: what passes share."""

@@ -1,0 +1,68 @@
+"""The names of functions that graphs call, and the functions that tracing watches."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+_PACKAGE = __package__.partition(".")[0]
+_SPACES = ("", "nn.functional", "linalg", "fft", "special", "signal.windows", "nn.init")
+
+
+def namespaces() -> Iterator[tuple[str, ModuleType]]:
+    """The modules whose functions take tensors: (PyTorch's path, module)."""
+    for path in _SPACES:
+        name = f"{_PACKAGE}.{path}" if path else _PACKAGE
+        yield (f"torch.{path}" if path else "torch"), importlib.import_module(name)
+
+
+@functools.cache
+def _public() -> tuple[dict[int, str], tuple[Callable[..., Any], ...]]:
+    names: dict[int, str] = {}
+    functions: list[Callable[..., Any]] = []
+    for path, module in namespaces():
+        listed = getattr(module, "__all__", None) or dir(module)
+        hidden = ("_assert",) if path == "torch" else ()
+        for name in (*listed, *hidden):
+            if name.startswith("_") and name not in hidden:
+                continue
+            found = getattr(module, name, None)
+            if not callable(found) or inspect.isclass(found) or inspect.ismodule(found):
+                continue
+            if id(found) not in names:
+                names[id(found)] = f"{path}.{name}"
+                functions.append(found)
+    return names, tuple(functions)
+
+
+def public_functions() -> tuple[Callable[..., Any], ...]:
+    """The public functions of torch that may take tensors."""
+    return _public()[1]
+
+
+def qualified_name(function: Callable[..., Any]) -> str:
+    """The path of a function: torch.relu, torch.nn.functional.linear, _operator.add, mine.f."""
+    known = _public()[0].get(id(function))
+    if known is not None:
+        return known
+    name = getattr(function, "__name__", None)
+    if name is None:
+        raise NotImplementedError(f"a function without a name can't be written: {function!r}")
+    module = getattr(function, "__module__", None) or _home(function, name)
+    if module == "builtins":
+        return str(name)
+    if module.partition(".")[0] == _PACKAGE:
+        module = "torch" + module[len(_PACKAGE) :]
+    return f"{module}.{getattr(function, '__qualname__', name)}"
+
+
+def _home(function: Any, name: str) -> str:
+    for path, module in list(sys.modules.items()):
+        if getattr(module, name, None) is function:
+            return path
+    raise RuntimeError(f"module for {name} not found")
