@@ -82,6 +82,8 @@ from .layouts import (
     sparse_csr,
     strided,
 )
+from .paths import found as _found
+from .paths import install as _install
 from .publish import *  # noqa: F403  (its __all__ lists the declared ops)
 from .publish import LATE as _LATE
 from .publish import MODULES as _SUBMODULES
@@ -217,9 +219,7 @@ def _later(name: str) -> Any:
         return value
     if name in _SUBMODULES:
         return _importlib.import_module(f".{name}", __name__)
-    raise AttributeError(
-        f"tilewright has no {name!r}: it is not a name of PyTorch's, or not implemented yet"
-    )
+    return _found(__name__, name)
 
 
 if not TYPE_CHECKING:  # tools/stubs.py tells a checker every name
@@ -236,6 +236,7 @@ def get_device_module(device: DeviceLike | None = None) -> Any:  # noqa: F811  (
     return _importlib.import_module(".cuda", __name__)
 
 
+_install()
 inf, nan, pi, e = (
     __import__("builtins").float("inf"),
     __import__("builtins").float("nan"),

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from .. import paths
 from . import lr_scheduler
 from .adadelta import Adadelta
 from .adafactor import Adafactor
@@ -34,7 +35,4 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name == "swa_utils":  # it needs torch.nn
             return importlib.import_module(".swa_utils", __name__)
-        raise AttributeError(
-            f"tilewright.optim has no {name!r}: it is not a name of PyTorch's, or not implemented "
-            "yet"
-        )
+        return paths.found(__name__, name)

@@ -3,6 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING
 
+from ... import paths
 from . import rnn
 from .gradients import (
     clip_grad_norm,
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
         fuse_linear_bn_weights,
     )
     from .hooked_norms import remove_weight_norm, weight_norm
+    from .hooked_spectra import remove_spectral_norm, spectral_norm
+    from .layouts import (
+        convert_conv2d_weight_memory_format,
+        convert_conv3d_weight_memory_format,
+    )
     from .skipping import skip_init
 
 __all__ = [
@@ -30,6 +36,8 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
     "clip_grads_with_norm_",
+    "convert_conv2d_weight_memory_format",
+    "convert_conv3d_weight_memory_format",
     "get_total_norm",
     "parameters_to_vector",
     "fuse_conv_bn_eval",
@@ -39,8 +47,10 @@ __all__ = [
     "parametrizations",
     "parametrize",
     "prune",
+    "remove_spectral_norm",
     "remove_weight_norm",
     "skip_init",
+    "spectral_norm",
     "weight_norm",
     "rnn",
     "vector_to_parameters",
@@ -52,6 +62,8 @@ _LATER = {
     "fusion": "fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval fuse_linear_bn_weights",
     "skipping": "skip_init",
     "hooked_norms": "weight_norm remove_weight_norm",
+    "hooked_spectra": "spectral_norm remove_spectral_norm",
+    "layouts": "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format",
 }
 _HOMES = {name: home for home, names in _LATER.items() for name in names.split()}
 _ROOMS = ("fusion", "parametrizations", "parametrize", "prune")
@@ -65,7 +77,4 @@ if not TYPE_CHECKING:
             return value
         if name in _ROOMS:
             return importlib.import_module(f".{name}", __name__)
-        raise AttributeError(
-            f"tilewright.nn.utils has no {name!r}: it is not a name of PyTorch's, or not "
-            "implemented yet"
-        )
+        return paths.found(__name__, name)

@@ -57,6 +57,27 @@ class ParametrizationList(ModuleList):
             value = module(value)
         return value
 
+    def right_inverse(self, value: Tensor) -> None:
+        """Set what is trained such that the computed tensor becomes `value`."""
+        found: Any = value
+        with recording.grad_mode(False):
+            for module in reversed(list(self)):
+                inverse = getattr(module, "right_inverse", None)
+                if inverse is None:
+                    raise RuntimeError(
+                        f"parametrization {type(module).__name__} does not implement right_inverse"
+                        f"{at_user_line()}"
+                    )
+                found = inverse(found)
+            several = isinstance(found, (tuple, list))
+            for own, new in zip(self._originals(), found if several else [found], strict=True):
+                if new.dtype is not own.dtype:
+                    raise ValueError(
+                        f"The tensor returned by right_inverse has dtype {new.dtype} while the "
+                        f"original has dtype {own.dtype}{at_user_line()}"
+                    )
+                own.data = new
+
 
 def register_parametrization(
     module: Module, tensor_name: str, parametrization: Module, *, unsafe: bool = False
@@ -80,7 +101,10 @@ def register_parametrization(
         )
     inverse = getattr(parametrization, "right_inverse", None)
     with recording.grad_mode(False):
-        original = value if inverse is None else inverse(value)
+        try:
+            original = value if inverse is None else inverse(value)
+        except NotImplementedError:  # it can't set this value: the tensor gets another one
+            original = value
         several = isinstance(original, (tuple, list))
         made = parametrization(*original) if several else parametrization(original)
     if not unsafe and (made.shape != value.shape or made.dtype is not value.dtype):
@@ -104,7 +128,7 @@ def register_parametrization(
         _derive(module)
         module.add_module("parametrizations", ModuleDict())
     module.parametrizations[tensor_name] = ParametrizationList([parametrization], original)
-    setattr(type(module), tensor_name, property(lambda self: _read(self, tensor_name)))
+    setattr(type(module), tensor_name, _property(tensor_name))
     return module
 
 
@@ -129,6 +153,14 @@ def _read(module: Module, name: str) -> Any:
     if key not in _cached:
         _cached[key] = module.parametrizations[name]()
     return _cached[key]
+
+
+def _property(name: str) -> property:
+    """The computed tensor; assigning to it sets what is trained."""
+    return property(
+        lambda self: _read(self, name),
+        lambda self, value: self.parametrizations[name].right_inverse(value),
+    )
 
 
 def type_before_parametrizations(module: Module) -> type:

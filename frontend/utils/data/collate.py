@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,50 +14,95 @@ from tilewright.ir.location import at_user_line
 from ..._tensor import Tensor
 from ...functions import creation, joining
 
+np_str_obj_array_pattern = re.compile(r"[SaUO]")
+"""The kinds of NumPy dtypes that tensors don't have."""
 
-def default_collate(batch: Sequence[Any]) -> Any:
-    """Samples as a batch: tensors, arrays and numbers stacked along a new first dimension, strings
-    in a list, and tuples, lists and dicts of these element by element."""
+default_collate_err_msg_format = (
+    "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
+)
+
+Table = dict[Any, Callable[..., Any]]
+
+
+def collate(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
+    """Samples as a batch: by the function that the table has for their type, element by element in
+    tuples, lists and dicts. collate_fn_map: by types, function(batch, collate_fn_map=table)."""
     first = batch[0]
-    if isinstance(first, Tensor):
-        return _stacked(batch)
-    if isinstance(first, (np.ndarray, np.generic)):
-        if first.dtype.kind in "SaUO":
-            raise TypeError(_refusal(first.dtype))
-        if not first.shape:
-            return creation.as_tensor(np.asarray(batch))
-        _check_shapes([np.shape(b) for b in batch])
-        array = np.stack(batch)
-        return creation.tensor(array)
-    if isinstance(first, (bool, int)):
-        return creation.tensor(list(batch))
-    if isinstance(first, float):
-        return creation.tensor(list(batch), dtype=float64)
-    if isinstance(first, (str, bytes)):
-        return batch
+    table = collate_fn_map or {}
+    make = table.get(type(first))
+    if make is None:
+        make = next((f for kinds, f in table.items() if isinstance(first, kinds)), None)
+    if make is not None:
+        return make(batch, collate_fn_map=collate_fn_map)
     if isinstance(first, Mapping):
-        merged = {key: default_collate([b[key] for b in batch]) for key in first}
+        merged = {key: collate([b[key] for b in batch], collate_fn_map=table) for key in first}
         try:
             return type(first)(merged)  # type: ignore[call-arg]
         except TypeError:
             return merged
     if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(default_collate(column) for column in zip(*batch, strict=True)))
+        columns = zip(*batch, strict=True)
+        return type(first)(*(collate(column, collate_fn_map=table) for column in columns))
     if isinstance(first, Sequence):
         if any(len(b) != len(first) for b in batch):
             raise RuntimeError(
                 f"each element in list of batch should be of equal size{at_user_line()}"
             )
         # A list, even for tuples, as in PyTorch.
-        return [default_collate(column) for column in zip(*batch, strict=True)]
+        return [collate(column, collate_fn_map=table) for column in zip(*batch, strict=True)]
     raise TypeError(_refusal(type(first)))
 
 
+def default_collate(batch: Sequence[Any]) -> Any:
+    """Samples as a batch: tensors, arrays and numbers stacked along a new first dimension, strings
+    in a list, and tuples, lists and dicts of these element by element."""
+    return collate(batch, collate_fn_map=default_collate_fn_map)
+
+
+def collate_tensor_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
+    return _stacked(batch)
+
+
+def collate_numpy_array_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
+    first = batch[0]
+    if np_str_obj_array_pattern.search(first.dtype.kind):
+        raise TypeError(_refusal(first.dtype))
+    if not first.shape:
+        return creation.as_tensor(np.asarray(batch))
+    _check_shapes([np.shape(b) for b in batch])
+    return creation.tensor(np.stack(batch))
+
+
+def collate_numpy_scalar_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
+    return creation.as_tensor(np.asarray(batch))
+
+
+def collate_float_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
+    return creation.tensor(list(batch), dtype=float64)
+
+
+def collate_int_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
+    return creation.tensor(list(batch))
+
+
+def collate_str_fn(batch: Sequence[Any], *, collate_fn_map: Table | None = None) -> Any:
+    return batch
+
+
+default_collate_fn_map: Table = {
+    Tensor: collate_tensor_fn,
+    np.ndarray: collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): collate_numpy_scalar_fn,
+    float: collate_float_fn,
+    int: collate_int_fn,
+    str: collate_str_fn,
+    bytes: collate_str_fn,
+}
+"""What `default_collate` does with each type. A program may add its own."""
+
+
 def _refusal(what: Any) -> str:
-    return (
-        "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
-        f"{what}{at_user_line()}"
-    )
+    return default_collate_err_msg_format.format(what) + at_user_line()
 
 
 def _check_shapes(shapes: list[Any]) -> None:

@@ -1,0 +1,104 @@
+"""The paths at which PyTorch has names that stand elsewhere here.
+
+`PATHS` says what each module there holds and where that is. `install` makes these modules, so that
+imports find them; their names are looked up when they are asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any, NoReturn
+
+_TOP = __package__
+
+# PyTorch's path: our module -> what of it is there. "" is torch itself.
+PATHS: dict[str, dict[str, str]] = {
+    "cpu.amp": {"amp": "GradScaler autocast"},
+    "cpu.amp.autocast_mode": {"amp": "autocast"},
+    "cpu.amp.grad_scaler": {"amp": "GradScaler"},
+    "cuda.random": {
+        "cuda": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all seed "
+        "seed_all set_rng_state set_rng_state_all"
+    },
+    "functional": {
+        "": "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors "
+        "cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft "
+        "svd_lowrank tensordot unique unique_consecutive unravel_index"
+    },
+    "multiprocessing.spawn": {
+        "multiprocessing.spawning": "ProcessContext ProcessException ProcessExitedException "
+        "ProcessRaisedException SpawnContext spawn start_processes"
+    },
+    "nn.parallel.parallel_apply": {"nn.parallel": "parallel_apply"},
+    "nn.parallel.replicate": {"nn.parallel": "replicate"},
+    "nn.parallel.scatter_gather": {"nn.parallel": "gather scatter"},
+    "nn.utils.clip_grad": {"nn.utils.gradients": "clip_grad_norm clip_grad_norm_ clip_grad_value_"},
+    "nn.utils.convert_parameters": {
+        "nn.utils.gradients": "parameters_to_vector vector_to_parameters"
+    },
+    "nn.utils.init": {"nn.utils.skipping": "skip_init"},
+    "nn.utils.memory_format": {
+        "nn.utils": "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"
+    },
+    "nn.utils.spectral_norm": {
+        "nn.utils.hooked_spectra": "SpectralNorm remove_spectral_norm spectral_norm"
+    },
+    "nn.utils.stateless": {"func.modules": "functional_call"},
+    "nn.utils.weight_norm": {"nn.utils.hooked_norms": "WeightNorm remove_weight_norm weight_norm"},
+    "optim.adamw": {"optim.adam": "AdamW"},
+    "signal.windows.windows": {
+        "signal.windows": "bartlett blackman cosine exponential gaussian general_cosine "
+        "general_hamming hamming hann kaiser nuttall"
+    },
+    "utils.data._utils": {},
+    "utils.data._utils.collate": {
+        "utils.data.collate": "collate collate_tensor_fn default_collate default_collate_fn_map "
+        "default_collate_err_msg_format default_convert np_str_obj_array_pattern"
+    },
+    "utils.data._utils.worker": {"utils.data.worker": "WorkerInfo get_worker_info"},
+}
+
+
+class _Path(ModuleType):
+    """A module of the table."""
+
+    def __init__(self, path: str, homes: dict[str, str]):
+        super().__init__(f"{_TOP}.{path}", f"torch.{path}.")
+        self.__dict__["_homes"] = {n: home for home, names in homes.items() for n in names.split()}
+        self.__dict__["__all__"] = [n for n in self._homes if not n.startswith("_")]
+        self.__spec__ = ModuleSpec(self.__name__, None, is_package=True)
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.__dict__["_homes"]:
+            home = self.__dict__["_homes"][name]
+            module = importlib.import_module(f"{_TOP}.{home}" if home else _TOP)
+            value = self.__dict__[name] = getattr(module, name)
+            return value
+        return found(self.__name__, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.__dict__["_homes"]})
+
+
+def install() -> None:
+    """Make the modules of the table."""
+    for path, homes in PATHS.items():
+        sys.modules.setdefault(f"{_TOP}.{path}", _Path(path, homes))
+
+
+def found(package: str, name: str) -> ModuleType:
+    """The module of the table that `package` has as an attribute; AttributeError without one."""
+    if f"{package}.{name}".removeprefix(f"{_TOP}.") in PATHS:
+        return sys.modules[f"{package}.{name}"]
+    missing(package, name)
+
+
+def missing(package: str, name: str) -> NoReturn:
+    """The error of a name that a module doesn't have."""
+    raise AttributeError(
+        f"{package} has no {name!r}: it is not a name of PyTorch's, or not implemented yet"
+    )
