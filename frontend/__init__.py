@@ -118,14 +118,34 @@ _LAZY = {
     "get_autocast_gpu_dtype": "amp.older",
     "is_autocast_cpu_enabled": "amp.older",
     **dict.fromkeys(
-        ["_assert", "_check", "is_storage", "typename", "SymBool", "SymFloat", "SymInt"], "naming"
+        [
+            "_assert",
+            "_check",
+            "_check_index",
+            "_check_not_implemented",
+            "_check_tensor_all",
+            "_check_tensor_all_with",
+            "_check_type",
+            "_check_value",
+            "_check_with",
+            "is_storage",
+            "typename",
+            "SymBool",
+            "SymFloat",
+            "SymInt",
+        ],
+        "naming",
     ),
+    "is_inference_mode_enabled": "autograd.modes",
     "sym_float": "naming",
     "sym_int": "naming",
     "sym_ite": "naming",
     "sym_max": "naming",
     "sym_min": "naming",
     "sym_not": "naming",
+    "sym_sqrt": "naming",
+    "sym_sum": "naming",
+    **dict.fromkeys(["celu_", "selu_", "threshold_"], "nn.functional"),
     "Stream": "cuda",
     "Event": "cuda",
     **dict.fromkeys(
@@ -219,6 +239,8 @@ def _later(name: str) -> Any:
         return value
     if name in _SUBMODULES:
         return _importlib.import_module(f".{name}", __name__)
+    if name == "torch":  # some programs write torch.torch
+        return _importlib.import_module(__name__)
     return _found(__name__, name)
 
 

@@ -91,6 +91,7 @@ from .autograd import set_grad_enabled as set_grad_enabled
 from .autograd.anomaly import is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled
 from .autograd.anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .autograd.anomaly import set_anomaly_enabled as set_anomaly_enabled
+from .autograd.modes import is_inference_mode_enabled as is_inference_mode_enabled
 from .compiler import compile as compile
 from .cuda import Event as Event
 from .cuda import Stream as Stream
@@ -507,6 +508,13 @@ from .naming import SymFloat as SymFloat
 from .naming import SymInt as SymInt
 from .naming import _assert as _assert
 from .naming import _check as _check
+from .naming import _check_index as _check_index
+from .naming import _check_not_implemented as _check_not_implemented
+from .naming import _check_tensor_all as _check_tensor_all
+from .naming import _check_tensor_all_with as _check_tensor_all_with
+from .naming import _check_type as _check_type
+from .naming import _check_value as _check_value
+from .naming import _check_with as _check_with
 from .naming import is_storage as is_storage
 from .naming import sym_float as sym_float
 from .naming import sym_int as sym_int
@@ -514,7 +522,12 @@ from .naming import sym_ite as sym_ite
 from .naming import sym_max as sym_max
 from .naming import sym_min as sym_min
 from .naming import sym_not as sym_not
+from .naming import sym_sqrt as sym_sqrt
+from .naming import sym_sum as sym_sum
 from .naming import typename as typename
+from .nn.functional import celu_ as celu_
+from .nn.functional import selu_ as selu_
+from .nn.functional import threshold_ as threshold_
 from .nn.functional.activation import celu as celu
 from .nn.functional.activation import log_softmax as log_softmax
 from .nn.functional.activation import prelu as prelu

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from tilewright.ir.dtype import bool_
 from tilewright.ir.location import at_user_line
 
 from .exchange.storages import TypedStorage, UntypedStorage
@@ -26,6 +27,46 @@ def _check(cond: Any, message: Callable[[], str] | None = None) -> None:
     """Raise a RuntimeError unless the condition holds."""
     if not cond:
         raise RuntimeError((message() if message else "Expected cond to be True") + at_user_line())
+
+
+def _check_with(
+    error_type: type[Exception], cond: Any, message: Callable[[], str] | None = None
+) -> None:
+    """Raise an error of a class unless the condition, or all of a tensor, holds."""
+    held = bool(cond.all()) if isinstance(cond, Handle) else cond
+    if not held:
+        raise error_type(
+            (message() if message else f"Expected cond to be True, but got {cond}") + at_user_line()
+        )
+
+
+def _check_index(cond: Any, message: Callable[[], str] | None = None) -> None:
+    _check_with(IndexError, cond, message)
+
+
+def _check_value(cond: Any, message: Callable[[], str] | None = None) -> None:
+    _check_with(ValueError, cond, message)
+
+
+def _check_type(cond: Any, message: Callable[[], str] | None = None) -> None:
+    _check_with(TypeError, cond, message)
+
+
+def _check_not_implemented(cond: Any, message: Callable[[], str] | None = None) -> None:
+    _check_with(NotImplementedError, cond, message)
+
+
+def _check_tensor_all_with(
+    error_type: type[Exception], cond: Any, message: Callable[[], str] | None = None
+) -> None:
+    """Raise an error of a class unless all elements of a tensor of booleans hold."""
+    if not isinstance(cond, Handle) or cond.dtype is not bool_:
+        raise TypeError(f"cond must be a tensor of torch.bool{at_user_line()}")
+    _check_with(error_type, cond, message)
+
+
+def _check_tensor_all(cond: Any, message: Callable[[], str] | None = None) -> None:
+    _check_tensor_all_with(RuntimeError, cond, message)
 
 
 def typename(obj: Any, /) -> str:
@@ -60,6 +101,14 @@ def sym_max(a: Any, b: Any) -> Any:
 
 def sym_min(a: Any, b: Any) -> Any:
     return min(a, b)
+
+
+def sym_sum(args: Iterable[Any]) -> Any:
+    return sum(args)
+
+
+def sym_sqrt(a: Any) -> float:
+    return math.sqrt(a)
 
 
 def sym_ite(b: Any, t: Any, f: Any) -> Any:

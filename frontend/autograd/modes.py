@@ -51,6 +51,13 @@ def within(mode: AbstractContextManager[Any], function: F) -> F:
     return call  # type: ignore[return-value]
 
 
+_inference = False  # whether a block of inference_mode is under way
+
+
+def is_inference_mode_enabled() -> bool:
+    return _inference
+
+
 class _Mode:
     """A block (or a function) in which the grad mode is `enabled`."""
 
@@ -99,6 +106,19 @@ class inference_mode(_Mode):
 
     def __init__(self, mode: bool = True):
         super().__init__(not mode)
+        self.mode = mode
+        self.outer: list[bool] = []
+
+    def __enter__(self) -> _Mode:
+        global _inference
+        self.outer.append(_inference)
+        _inference = self.mode
+        return super().__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        global _inference
+        _inference = self.outer.pop()
+        super().__exit__(*exc)
 
 
 class set_grad_enabled(_Mode):

@@ -298,3 +298,32 @@ def test_masks_are_combined_and_blocked() -> None:
         [[[False] * 3, [False, True, False]]]
     ]
     assert sys.modules["tilewright.nn.attention.flex_attention"] is flex
+
+
+def test_checks_and_modes_by_name(torch: Any) -> None:
+    def answers(m: Any) -> list[Any]:
+        found: list[Any] = [m.is_inference_mode_enabled()]
+        with m.inference_mode():
+            found += [m.is_inference_mode_enabled(), m.is_grad_enabled()]
+            with m.inference_mode(False):
+                found += [m.is_inference_mode_enabled(), m.is_grad_enabled()]
+        x = m.tensor([-1.0, 2.0])
+        found += [m.selu_(x.clone()).tolist(), m.threshold_(x.clone(), 0, 5.0).tolist()]
+        found += [m.celu_(x).tolist(), m.sym_sum([1, 2]), m.sym_sqrt(4), m.torch is m]
+        for check in (
+            lambda: m._check_with(ValueError, False, lambda: "no"),
+            lambda: m._check_index(False),
+            lambda: m._check_value(False),
+            lambda: m._check_type(False),
+            lambda: m._check_not_implemented(False),
+            lambda: m._check_tensor_all(m.tensor([True, False])),
+            lambda: m._check_tensor_all(True),
+            lambda: m._check_tensor_all(m.tensor([True])),
+        ):
+            try:
+                found.append(check())
+            except Exception as error:
+                found.append(type(error))
+        return found
+
+    assert answers(tw) == answers(torch)
