@@ -250,7 +250,7 @@ def pinv(
 # ---- determinants ----------------------------------------------------------------------------
 
 
-@builder("linalg_det", casts=ON_CPU)
+@builder("linalg_det")
 def _det(a: Node) -> Node:
     need_square("linalg.det", a)
     need_float("linalg.det", a)
@@ -264,7 +264,7 @@ def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     return into(out, record(_det, A))
 
 
-@builder("linalg_slogdet", casts=ON_CPU)
+@builder("linalg_slogdet")
 def _slogdet(a: Node) -> tuple[Node, ...]:
     need_square("linalg.slogdet", a)
     need_float("linalg.slogdet", a)

@@ -91,6 +91,8 @@ def _losses(
     x: Node, targets: Node, lengths: Node, counts: Node, blank: int, zero_infinity: bool,
     reduction: str,
 ) -> Node:  # fmt: skip
+    if x.dtype not in (float32, float64):  # autocast makes float32 of others
+        raise RuntimeError(f'"ctc_loss_cpu" not implemented for {x.dtype}{at_user_line()}')
     loss = _ctc(x, targets, lengths, counts, blank)
     if zero_infinity:
         zero = ops.full_like(loss, 0)
@@ -138,8 +140,6 @@ def ctc_loss(
     each divided by the length of its target. zero_infinity: rows that are too short for their
     target count as 0, and have no gradient.
     """
-    if log_probs.dtype not in (float32, float64):
-        raise RuntimeError(f'"ctc_loss_cpu" not implemented for {log_probs.dtype}{at_user_line()}')
     if targets.dtype.category not in (SIGNED, UNSIGNED):
         raise RuntimeError(f"targets must be integral, got {targets.dtype}{at_user_line()}")
     if reduction not in ("none", "mean", "sum"):

@@ -14,7 +14,7 @@ from tilewright.ir.node import Node
 
 from ...functions.promotion import to
 from ...recording import record
-from ...recording.builders import FLOAT32, WIDEST, builder
+from ...recording.builders import FLOAT32, LOWER, WIDEST, builder
 from .resampling import cubic_weights
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _centres(size: int, aligned: bool, like: Node) -> Node:
     return (place * 2 + 1) / size - 1
 
 
-@builder("affine_grid_generator", casts={"cuda": FLOAT32})
+@builder("affine_grid_generator", casts={"cpu": LOWER, "cuda": FLOAT32})
 def _affine_grid(theta: Node, size: tuple[int, ...], aligned: bool) -> Node:
     dims = len(size)
     rows = theta.shape[0]
@@ -147,7 +147,7 @@ def _taps(place: Node, mode: str, moved: Place) -> tuple[Node, Node | None]:
     return at, ops.where(ops.eq(k, _full(0, k)), 1 - part, part)
 
 
-@builder("grid_sampler", casts=WIDEST)
+@builder("grid_sampler", casts={"cpu": FLOAT32, "cuda": WIDEST})
 def _grid_sample(x: Node, grid: Node, mode: str, padding: str, aligned: bool) -> Node:
     dims = x.rank - 2
     rows, *out, _ = grid.shape
