@@ -55,6 +55,10 @@ _DIFFERENCES = {
     "PyTorch's gradient ignores the places (2.13).": """
         as_strided_scatter gradient
     """,
+    "Tensors are dense.": """
+        to_sparse forward
+        to_sparse gradient
+    """,
     "An error of another class.": """
         narrow_copy errors
     """,
