@@ -64,8 +64,7 @@ def gradients(
     for t, g in roots:
         node = recording.resolve(t)
         seeds[node] = seeds[node] + g if node in seeds else g
-    leaves = {id(t): _leaf_of(t) for t in wanted or ()}
-    going = _Pass(None if wanted is None else [leaves[id(t)] for t in wanted], create_graph)
+    going = _Pass(wanted, create_graph)
     derivation = going.through_nodes(seeds, recording.hooked)
     freed = any(t._grad_freed and recording.resolve(t).op is not ops.variable for t, _ in roots)
     if freed and derivation.saved:
@@ -81,18 +80,7 @@ def gradients(
                 history.free()
     if wanted is None:
         return list(going.found.values())
-    return [
-        (t, going.found[id(leaf)][1]) for t in wanted if id(leaf := leaves[id(t)]) in going.found
-    ]
-
-
-def _leaf_of(t: Any) -> Any:
-    """The leaf that `t` is a view of as a whole, as `leaf[:]` is: both are one node. Else `t`."""
-    node = recording.resolve(t)
-    if node.op is not ops.variable:
-        return t
-    target = recording.variable_target(node.attrs[0])
-    return t if isinstance(target, History) else target
+    return [(t, going.found[id(t)][1]) for t in wanted if id(t) in going.found]
 
 
 def _leaf_gradients(t: Any, seed: Node, retain_graph: bool) -> list[tuple[Any, Node]] | None:
@@ -194,7 +182,8 @@ class _Pass:
         for node, g in derivation.grads.items():
             t = plain.get(node)
             if t is not None:
-                _no_twin(node, t)
+                if has_twin(node, t):
+                    raise twins(node)
                 self.add(t, g)
             if node.op is ops.variable:
                 self.arrive(recording.variable_target(node.attrs[0]), g)
@@ -442,16 +431,21 @@ def _watch(node: Node, hooks: Sequence[dict[int, Any]]) -> Callable[[Node], Node
     return run
 
 
-def _no_twin(node: Node, t: Any) -> None:
-    """Raise if another tensor shares `node` with `t`. Interning makes one node of two tensors that
-    compute the same, and where both were used their gradients can't be told apart."""
+def has_twin(node: Node, t: Any) -> bool:
+    """Whether another tensor of this epoch shares `node` with `t`: interning makes one node of two
+    tensors that compute the same, and where both were used their gradients can't be told apart."""
     own = t._storage or t
-    if any(h._node is node and (h._storage or h) is not own for h in recording.handles):
-        raise RuntimeError(
-            "the gradient of this tensor can't be told from that of another one that was computed "
-            f"by the same expression (at {format_location(node.loc)}); compute it once, or take "
-            f"this one from a clone(){at_user_line()}"
-        )
+    others = (h for h in recording.handles if h._node is node and h is not t)
+    return any(t._chain is not None or (h._storage or h) is not own for h in others)
+
+
+def twins(node: Node) -> RuntimeError:
+    """The error where the gradient of one of two twins is asked for."""
+    return RuntimeError(
+        "the gradient of this tensor can't be told from that of another one that was computed by "
+        f"the same expression (at {format_location(node.loc)}); compute it once, or take this one "
+        f"from a clone(){at_user_line()}"
+    )
 
 
 def _refuse(changed: Iterable[Node], roots: Iterable[Node]) -> None:

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import ops
 from tilewright.ir.location import at_user_line
+from tilewright.ir.node import Node
 
 from .. import recording
-from ..recording.histories import History
-from .engine import RETAINED, _no_twin
+from ..recording import epoch
+from .engine import RETAINED, has_twin, twins
 
 if TYPE_CHECKING:
     from .._tensor import Tensor
 
 _ids = itertools.count()
+SEEN = 1024
+"""The most tensors of an epoch among which readers of a tensor are looked for."""
 at_end: list[Callable[[bool], None]] = []
 """Functions to call at the end of the current pass, with whether it was complete."""
 
@@ -87,21 +90,36 @@ def arguments_of(
 
 def _watch(t: Any) -> None:
     """Have backward passes call the hooks of non-leaf `t`, also after this epoch."""
-    node = recording.resolve(t)
-    watched = recording.hooked
-    if node.op is ops.variable:
+    is_recorded, node = t._node is not None, recording.resolve(t)
+    if node.op is ops.variable:  # of an earlier epoch, as `t` is no leaf
         history = recording.variable_target(node.attrs[0])
-        if not isinstance(history, History):
-            raise RuntimeError(
-                "hooks of a tensor that is a view of a whole leaf can't be told from the leaf's; "
-                f"take it from a clone(){at_user_line()}"
-            )
-        node, watched = history.node, history.hooks
-    else:
-        _no_twin(node, t)
-    all_hooks = watched.setdefault(node, [])
-    if not any(hooks is t._hooks for hooks in all_hooks):
-        all_hooks.append(t._hooks)
+        epoch.watch(history.hooks, history.node, t._hooks)
+    elif is_recorded and all(h is not t._hooks for h in recording.hooked.get(node, ())):
+        if (t._storage is None or t._chain is not None) and _is_unread(t, node):
+            t._node = node = epoch.own_node(node)
+        elif has_twin(node, t):
+            raise twins(node)
+        epoch.watch(recording.hooked, node, t._hooks)
+
+
+def _is_unread(t: Any, node: Node) -> bool:
+    """Whether no call has read `t` yet, as far as that is seen: a call that read a tensor with the
+    same node counts, unless `t` is the latest."""
+    if recording.handles[-1] is t:
+        return True
+    if len(recording.handles) > SEEN:
+        return False
+    states = (*recording.handles, *epoch.storages)
+    stack = [s._node for s in states if s._node is not None and s._node is not node]
+    seen: set[Node] = set()
+    while stack:
+        each = stack.pop()
+        if each.seq > node.seq and each not in seen:
+            if node in each.operands:
+                return False
+            seen.add(each)
+            stack.extend(each.operands)
+    return True
 
 
 def register(t: Tensor, hook: Callable[[Any], Any]) -> RemovableHandle:

@@ -636,7 +636,7 @@ def _record_view(t: Any, kind: views.View, attrs: tuple[Any, ...]) -> Node:
     key = (kind, source, attrs)
     node = _table.get(key)
     if node is None:
-        node = kind.node(source, *attrs)
+        node = views.seen(source, kind, attrs)
         if node is source:
             if node.requires_grad and not graph.grad_enabled():
                 node = ops.detach(node)

@@ -7,6 +7,7 @@ and bound methods of them, by name.
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable, Sequence
 from sys import getrefcount
@@ -203,10 +204,34 @@ def resolve(t: Any) -> Node:
     base = resolve_state(storage)
     outdated = t._chain is not None and t._chain.multiple is not None and is_outdated(t, base)
     node = _view_node(t, storage, base)
+    if t._hooks and t._chain is not None and node.requires_grad and node.op is not ops.variable:
+        node = own_node(node)
+        watch(hooked, node, t._hooks)  # hooks of a view are those of its nodes in all epochs
     if storage._shared is None and not outdated:
         t._node = node
         storage._views.append(t)
     return node
+
+
+def own_node(node: Node) -> Node:
+    """A node that computes the same as `node`, for a tensor with hooks. So they don't see the
+    gradient of another tensor that the same expression computes."""
+    first, *others = node.operands
+    with grad_mode(True):
+        copies = (node.instruction.of((ops.alias(first, i), *others)) for i in itertools.count())
+        own = next(n for n in copies if n not in hooked)
+    if "call" in node.memo:
+        own.memo.setdefault("call", node.memo["call"])
+    return own
+
+
+def watch(
+    watched: dict[Node, list[dict[int, Any]]], node: Node, hooks: dict[int, Callable[[Any], Any]]
+) -> None:
+    """Have backward passes call `hooks` with the gradient of `node`."""
+    known = watched.setdefault(node, [])
+    if not any(hooks is each for each in known):
+        known.append(hooks)
 
 
 def _window(t: Any, storage: Storage) -> Node | None:
@@ -288,7 +313,7 @@ def _view_node(t: Any, storage: Storage, base: Node) -> Node:
         history = resolve(source)
         with grad_mode(True):
             for kind, attrs in t._chain.links[t._root.depth :]:
-                history = kind.node(history, *attrs)
+                history = views.seen(history, kind, attrs)
             if history.requires_grad:
                 node = ops.with_value(history, node)
     return node

@@ -50,6 +50,8 @@ def _is_freed(state: Any, node: Node) -> bool:
     if not through and freed:
         seen_at = next((i for i, t in enumerate(handles) if t is state or t._storage is state), 0)
         through = any(seen_at < count and node in differentiable(root) for root, count in freed)
+        # Of two tensors that the same expression computed, the pass went through one.
+        through = through and node not in _twins({node})
     return through and saves(node)
 
 

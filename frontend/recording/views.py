@@ -427,10 +427,19 @@ def chained(parent: Chain | Size, view: View, attrs: tuple[Any, ...]) -> Chain:
     return found
 
 
+def seen(base: Node, view: View, attrs: tuple[Any, ...]) -> Node:
+    """The node of a view of `base`. It is another one than that of a leaf that is seen as a whole,
+    as the gradient of the view is only a part of the leaf's."""
+    node = view.node(base, *attrs)
+    if node is base and base.op is ops.variable and not view.detaches:
+        return ops.alias(base, 0)
+    return node
+
+
 def apply(base: Node, chain: Chain | None) -> Node:
     """The view of `base` that `chain` describes."""
     for view, attrs in chain.links if chain is not None else ():
-        base = view.node(base, *attrs)
+        base = seen(base, view, attrs)
     return base
 
 

@@ -191,7 +191,7 @@ def _write_history(t: Any, value: Node) -> None:
         own = object.__new__(epoch.tensor_type)
         own._node = resolve_state(t._storage)
         for view, attrs in links[: root.depth]:
-            own._node = view.node(own._node, *attrs)
+            own._node = views.seen(own._node, view, attrs)
         handles.append(own)
         root.own = own
     base, chain = resolve(root.own), None

@@ -162,6 +162,7 @@ from .loss import (
 )
 from .marker import (
     MARKERS,
+    alias,
     clone,
     detach,
     empty,

@@ -31,6 +31,12 @@ saved = Op("saved", Kind.MARKER, infer=_same, vjp=lambda g, out, x: (g,))
 """The same value and gradient, as an op keeps it for its derivative: no tensor has this node, so no
 write changes it."""
 
+alias = Op(
+    "alias", Kind.MARKER, params=("number",), infer=_same, vjp=lambda g, out, x, number: (g,)
+)
+"""The same value and gradient, at a node of its own: the gradient of one tensor is told apart from
+those of others that have the same node."""
+
 with_value = Op(
     "with_value",
     Kind.MARKER,
@@ -78,6 +84,7 @@ LEAK = (
 )
 
 MARKERS = {
-    variable: 0, detach: 0, clone: 0, saved: 0, with_value: 1, overwritten: 1, empty: 0, point: 0,
+    variable: 0, detach: 0, clone: 0, saved: 0, alias: 0, with_value: 1, overwritten: 1, empty: 0,
+    point: 0,
 }  # fmt: skip
 """The number of the operand that holds a marker's value."""

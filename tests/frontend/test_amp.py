@@ -113,9 +113,7 @@ ON_THE_CPU: dict[str, Callable[[Any, Any, Callable[..., Any]], Any]] = {
     "householder_product": lambda t, F, x: t.linalg.householder_product(x(3, 2), x(2)),
     "ormqr": lambda t, F, x: t.ormqr(x(3, 2), x(2), x(3, 3)),
     "affine_grid": lambda t, F, x: F.affine_grid(x(1, 2, 3), [1, 1, 4, 4], align_corners=False),
-    "grid_sample": lambda t, F, x: F.grid_sample(
-        x(1, 1, 4, 4), x(1, 3, 3, 2), align_corners=False
-    ),
+    "grid_sample": lambda t, F, x: F.grid_sample(x(1, 1, 4, 4), x(1, 3, 3, 2), align_corners=False),
     "ctc_loss": lambda t, F, x: F.ctc_loss(
         -x(5, 2, 4), t.tensor([[1, 2], [2, 3]]), t.tensor([5, 5]), t.tensor([2, 2])
     ),

@@ -394,3 +394,40 @@ def kalman_filter_and_sorting(torch, draw):
         ranks = torch.empty_like(order)
         ranks[order] = torch.arange(6)
         yield x.tolist(), P, values, ranks
+
+
+@program
+def one_batch_seen_twice(torch, draw):
+    """Two passes over the same batch are two graphs: one backward pass doesn't free the other."""
+    model = draw.mlp(3, 4, 2, act="Tanh")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = draw(4, 3)
+    while True:
+        first, second = model(x), model(x)
+        seen = second.exp()
+        optimizer.zero_grad()
+        (first - 1).pow(2).mean().backward()
+        yield seen
+        second.pow(2).mean().backward(retain_graph=True)
+        optimizer.step()
+        yield model, [p.grad for p in model.parameters()]
+
+
+@program
+def gradients_of_views_over_several_reads(torch, draw):
+    """A view of a leaf keeps its hooks after its values were read, also the view of all of it."""
+    w = draw(2, 3).requires_grad_()
+    while True:
+        views = [w.view(2, 3), w[0], w.t(), w[:]]
+        norms = []
+        views[3].register_hook(lambda g, norms=norms: norms.append(g.norm()))
+        for v in views[:3]:
+            v.retain_grad()
+        yield [v.sum() for v in views]
+        loss = sum((v * (i + 1)).pow(2).sum() for i, v in enumerate(views))
+        yield loss
+        loss.backward()
+        yield [v.grad for v in views[:3]], norms, w.grad
+        with torch.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None

@@ -462,6 +462,29 @@ def test_twins_are_told_apart_or_refused(torch: Any) -> None:
     assert g.tolist() == [2, 4]
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_hooks_of_twins(torch: Any, read: bool) -> None:
+    """Two tensors of one expression have one node; each hook sees the gradient of its own."""
+
+    def seen(m: Any) -> Any:
+        w, found, total = leaf(m, 1, 2), [], 0
+        for i in range(3):
+            h = (w * 2).exp()
+            h.register_hook(lambda g, i=i: found.append((i, g.tolist())))
+            total = total + (h * (i + 1)).sum()
+        a = w * 2
+        a.retain_grad()
+        b, view = w * 2, (w * 2).view(2)
+        view.retain_grad()
+        total = total + (a * b * view).sum()
+        if read:
+            total.item()
+        total.backward()
+        return sorted(found), a.grad.tolist(), view.grad.tolist()
+
+    assert seen(tw) == seen(torch)
+
+
 # ---- finite differences ----------------------------------------------------------------------
 
 FUNCTIONS = {
