@@ -359,12 +359,18 @@ def _record_scalar(build: Callable[..., Any], t: Any, value: Any, swapped: bool)
         wide = dtype if float(cast_number(value, dtype.np)) == value else float32
     other = number((build, node, kind, swapped), value, wide)
     nodes = (other, node) if swapped else (node, other)
+    is_input = other.op is ops.scalar
+    if is_input and wide is dtype:
+        key, exact = (build, *nodes), True
+        found = _table.get(key)
+        if found is not None:
+            return found
     if wide is dtype:
         result = built(build, nodes)
     else:
         result = ops.cast(build(*map(widen, nodes)), dtype)
     result = _own(result, build, nodes)
-    if exact and other.op is not ops.scalar:
+    if exact and (not is_input or wide is dtype):
         _table[key] = result
     return result
 
