@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.ir import ops
-from tilewright.ir.dtype import FLOAT8, NARROW
+from tilewright.ir.dtype import NARROW
 from tilewright.ir.node import Node, reachable
 from tilewright.ir.op import Kind
 from tilewright.ir.ops.attention import attention_args
@@ -169,7 +169,7 @@ class _Cutter:
         node, top, cost = operand, None, 0
         limit = self.target.convert_limit
         fed = limit is not None and uses > limit and operand.dtype in NARROW
-        most = 0 if fed or operand.dtype in FLOAT8 else MOST_FACTOR_COST
+        most = 0 if fed or operand.dtype.itemsize == 1 else MOST_FACTOR_COST
         while node not in self.leaves and node not in self.anchors:
             if node.op.kind is Kind.MOVEMENT and node.op is not ops.cat_op:
                 node = node.operands[0]

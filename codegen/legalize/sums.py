@@ -9,38 +9,65 @@ from dataclasses import dataclass
 
 from tilewright.ir import ops
 from tilewright.ir.node import Node
-from tilewright.ir.op import Op
+from tilewright.ir.dtype import DType, accumulator
+from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
-from tilewright.ir.shape import Ints, Pairs
+from tilewright.ir.shape import Ints, Pairs, broadcast
 
 from ..target import Target
 
 _FEW = 1 << 15
 """A matrix times a vector stays a product up to so many terms."""
+_ROWS = 4
+"""The most vectors that are multiplied with a matrix of bytes one by one."""
+_PRODUCTS = (ops.matmul, ops.matmul_wide, ops.integer_matmul)
 _OUTPUTS = 8
 """The most output channels for each input channel of a depthwise convolution."""
 
 
 @dataclass(frozen=True)
 class SumVectors:
-    """Turns a matrix times a vector into folds of the matrix's rows."""
+    """Turns a matrix times a vector into folds of the matrix's rows. So it does with few vectors if
+    the matrix lies in memory in bytes: these are what such a product waits for."""
 
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if (
-            node.op not in (ops.matmul, ops.matmul_wide)
-            or not self.target.vector_sums
-            or node.shape[-1] != 1
-        ):
+        if node.op not in _PRODUCTS or not self.target.vector_sums:
             return None
         a, b = node.operands
-        if math.prod(node.shape) * a.shape[-1] <= _FEW or not a.dtype.is_floating_point:
+        if math.prod(node.shape) * a.shape[-1] <= _FEW:
+            return None
+        if node.shape[-1] <= _ROWS and _in_bytes(a):
+            return _columns(a, b, node.dtype)
+        if node.shape[-2] <= _ROWS and _in_bytes(b):
+            return ops.transpose(_columns(ops.transpose(b), ops.transpose(a), node.dtype))
+        if node.shape[-1] != 1 or not a.dtype.is_floating_point:
             return None
         turned = ops.permute(b, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
         whole = (*node.shape[:-1], a.shape[-1])
         products = ops.expand(to_accumulator(a), whole) * ops.expand(to_accumulator(turned), whole)
         return as_dtype(ops.sum(products, (node.rank - 1,)), node.dtype)
+
+
+def _in_bytes(node: Node) -> bool:
+    """Whether a matrix lies in memory in integers of a byte, in rows along its last axis or turned,
+    and is converted on its way if at all."""
+    while node.op.kind is Kind.MOVEMENT or node.op is ops.cast:
+        node = node.operands[0]
+    is_byte = node.dtype.itemsize == 1 and not node.dtype.is_floating_point
+    return is_byte and node.op is ops.leaf
+
+
+def _columns(a: Node, b: Node, dtype: DType) -> Node:
+    """a[..., m, k] @ b[..., k, n] for a small n: a row of `a` is read once, for all columns."""
+    wide = accumulator(dtype)
+    (*front, m, k), (*more, _, n) = a.shape, b.shape
+    rows = ops.reshape(as_dtype(a, wide), (*front, m, 1, k))
+    turned = ops.reshape(as_dtype(ops.transpose(b), wide), (*more, 1, n, k))
+    shape = (*broadcast(front, more), m, n, k)
+    total = ops.sum(ops.expand(rows, shape) * ops.expand(turned, shape), (len(shape) - 1,))
+    return as_dtype(ops.reshape(total, shape[:-1]), dtype)
 
 
 @dataclass(frozen=True)

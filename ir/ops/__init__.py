@@ -253,6 +253,14 @@ from .random import (
     randperm,
     uniform,
 )
+from .quantized import (
+    fake_quantize,
+    integer_matmul,
+    linear_by_rows,
+    linear_dynamic,
+    linear_int4,
+    linear_int8,
+)
 from .reduce import (
     all,
     all_op,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...kernel import Kernel, Load, Value, collect
-from ...kernel.index import Axis, Index, walk
+from ...kernel.index import Axis, Index
 from ..arguments import Arguments
 from ..body import Body
 from ..code import Code
@@ -23,8 +23,8 @@ from ..positions import uniform
 from ..stages import bind_vector
 from ..types import Ref, computed, constant, stored
 from ..values import evaluate, load_ahead
-from . import packing
-from .cut import Tiling
+from . import packing, words
+from .cut import Tiling, is_matrix
 
 
 class Operand:
@@ -42,14 +42,11 @@ class Operand:
     def in_memory(self) -> bool:
         """Whether the operand consists of elements in memory, neighbours along a row or along K."""
         value = self.value
+        if self.tile.words is not None:
+            return True  # the cut saw to it
         if not isinstance(value, Load) or computed(value.buffer.dtype) != self.tile.kind:
             return False
-        if not value.buffer.dtype.is_floating_point:
-            return False
-        inside = (a for a in walk(value.offset) if not isinstance(a, Axis))
-        if any({self.row, self.k} & Index(((a, 1),)).axes() for a in inside):
-            return False
-        return 1 in (value.offset.coefficient(self.k), value.offset.coefficient(self.row))
+        return value.buffer.dtype.is_floating_point and is_matrix(value, self.row, self.k)
 
     @property
     def in_place(self) -> bool:
@@ -104,8 +101,12 @@ def _copied(body: Body, operand: Operand, name: str) -> list[Code]:
         f"call void @{own}({start.typed}, {(row if along else k).typed}, i64 %rows, i64 %depth, "
         "ptr %to, i64 %panel)"
     )
-    width, lanes = operand.width, operand.tile.lanes
-    return [code, packing.function(own, value.buffer.dtype, width, lanes, along)]
+    width, lanes, dtype = operand.width, operand.tile.lanes, value.buffer.dtype
+    kind = operand.tile.words
+    if kind is not None:
+        shifts = kind.shifts and operand.name == "a"
+        return [code, words.function(own, dtype, width, lanes, kind, shifts, along)]
+    return [code, packing.function(own, dtype, width, lanes, along)]
 
 
 def element(body: Body, operand: Operand, row: Ref, k: Ref) -> tuple[Ref, Ref, Ref]:
