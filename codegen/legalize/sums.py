@@ -18,8 +18,6 @@ from ..target import Target
 
 _FEW = 1 << 15
 """A matrix times a vector stays a product up to so many terms."""
-_ROWS = 4
-"""The most vectors that are multiplied with a matrix of bytes one by one."""
 _PRODUCTS = (ops.matmul, ops.matmul_wide, ops.integer_matmul)
 _OUTPUTS = 8
 """The most output channels for each input channel of a depthwise convolution."""
@@ -33,16 +31,17 @@ class SumVectors:
     target: Target
 
     def __call__(self, node: Node) -> Node | None:
-        if node.op not in _PRODUCTS or not self.target.vector_sums:
+        if node.op not in _PRODUCTS:
             return None
         a, b = node.operands
-        if math.prod(node.shape) * a.shape[-1] <= _FEW:
-            return None
-        if node.shape[-1] <= _ROWS and _in_bytes(a):
-            return _columns(a, b, node.dtype)
-        if node.shape[-2] <= _ROWS and _in_bytes(b):
-            return ops.transpose(_columns(ops.transpose(b), ops.transpose(a), node.dtype))
-        if node.shape[-1] != 1 or not a.dtype.is_floating_point:
+        is_large = math.prod(node.shape) * a.shape[-1] > _FEW
+        if is_large or node.op is ops.integer_matmul:
+            if node.shape[-1] <= self.target.byte_sums and _in_bytes(a):
+                return _columns(a, b, node.dtype)
+            if node.shape[-2] <= self.target.byte_sums and _in_bytes(b):
+                return ops.transpose(_columns(ops.transpose(b), ops.transpose(a), node.dtype))
+        vectors = self.target.vector_sums and node.shape[-1] == 1
+        if not (is_large and vectors and a.dtype.is_floating_point):
             return None
         turned = ops.permute(b, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
         whole = (*node.shape[:-1], a.shape[-1])

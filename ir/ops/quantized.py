@@ -243,8 +243,9 @@ def _linear_dynamic(x: Node, weight: Node, scale: Node, sums: Node, *bias: Node)
     zero = constant(0, float32)
     low, high = minimum(least(rows, (0, 1)), zero), maximum(greatest(rows, (0, 1)), zero)
     step = _step((high - low) * (1 / 255))
-    middle = _clamped(round(-low / step), 0, 255)
-    codes = cast(_clamped(round(rows / step) + middle, 0, 255), uint8)
+    # From -128 on, since tensor cores multiply int8 with int8.
+    middle = _clamped(round(-low / step) - 128, -128, 127)
+    codes = cast(_clamped(round(rows / step) + middle, -128, 127), int8)
     product = integer_matmul(codes, transpose(weight)) - cast(middle, int32) * sums
     return _finished(cast(product, float32) * (step * as_dtype(scale, float32)), x, bias)
 
