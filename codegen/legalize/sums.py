@@ -62,10 +62,12 @@ def _columns(a: Node, b: Node, dtype: DType) -> Node:
     """a[..., m, k] @ b[..., k, n] for a small n: a row of `a` is read once, for all columns."""
     wide = accumulator(dtype)
     (*front, m, k), (*more, _, n) = a.shape, b.shape
-    rows = ops.reshape(as_dtype(a, wide), (*front, m, 1, k))
-    turned = ops.reshape(as_dtype(ops.transpose(b), wide), (*more, 1, n, k))
+    rows = ops.reshape(a, (*front, m, 1, k))
+    turned = ops.reshape(ops.transpose(b), (*more, 1, n, k))
     shape = (*broadcast(front, more), m, n, k)
-    total = ops.sum(ops.expand(rows, shape) * ops.expand(turned, shape), (len(shape) - 1,))
+    # Widened behind the movement: what many rows read is kept as narrow as it is.
+    each, factor = (as_dtype(ops.expand(x, shape), wide) for x in (rows, turned))
+    total = ops.sum(each * factor, (len(shape) - 1,))
     return as_dtype(ops.reshape(total, shape[:-1]), dtype)
 
 

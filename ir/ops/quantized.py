@@ -146,50 +146,58 @@ a weight of int8, computed in float32 and rounded once to the dtype of x."""
 
 
 def _linear_int4_infer(x: Node, weight: Node, scale: Node, offset: Node, *bias: Node) -> Aval:
-    if weight.rank != 3 or scale.shape != weight.shape[:2] or offset.shape != weight.shape[:2]:
+    fits = weight.rank == 3 and scale.rank == 2 and scale.shape == offset.shape
+    if not fits or scale.shape[0] != weight.shape[0] or weight.shape[1] % max(scale.shape[1], 1):
         raise RuntimeError(
-            "linear_int4: expected a weight of shape [out, groups, group / 2], and scales and "
-            f"offsets of shape [out, groups], got {tuple(weight.shape)}, {tuple(scale.shape)} and "
-            f"{tuple(offset.shape)}{at_user_line()}"
+            "linear_int4: expected a weight of shape [out, blocks, block / 2], and scales and "
+            "offsets of shape [out, groups], with as many blocks in each group, got "
+            f"{tuple(weight.shape)}, {tuple(scale.shape)} and {tuple(offset.shape)}{at_user_line()}"
         )
     inputs = weight.shape[1] * weight.shape[2] * 2
     return _layer("linear_int4", x, weight, inputs, uint8, *bias)
 
 
 def _nibbles(weight: Node) -> tuple[Node, Node]:
-    """The numbers of the first and of the second half of each group, as float32."""
+    """The numbers of the first and of the second half of each block, as float32."""
     low = bitwise_and(weight, full_like(weight, 15))
     return cast(low, float32), cast(shift_right(weight, full_like(weight, 4)), float32)
 
 
 def dequantized_int4(weight: Node, scale: Node, offset: Node) -> Node:
     """A weight of 4 bits as float32 [out, in]."""
-    floats = cat(_nibbles(weight), 2) * _each(scale) + _each(offset)
-    return reshape(floats, (weight.shape[0], weight.shape[1] * weight.shape[2] * 2))
+    (outputs, blocks, half), groups = weight.shape, scale.shape[1]
+    numbers = reshape(cat(_nibbles(weight), 2), (outputs, groups, blocks // groups * half * 2))
+    floats = numbers * _each(scale, 2) + _each(offset, 2)
+    return reshape(floats, (outputs, blocks * half * 2))
 
 
-def _each(number: Node) -> Node:
-    return unsqueeze(as_dtype(number, float32), 2)
+def _each(number: Node, axis: int) -> Node:
+    return unsqueeze(as_dtype(number, float32), axis)
 
 
 def _linear_int4(x: Node, weight: Node, scale: Node, offset: Node, *bias: Node) -> Node:
-    outputs, groups, half = weight.shape
+    (outputs, blocks, half), groups = weight.shape, scale.shape[1]
+    each = blocks // groups
     rows = _rows(as_dtype(x, float32))
     count = rows.shape[0]
     if count > FEW:
         y = matmul(rows, transpose(dequantized_int4(weight, scale, offset)))
         return _finished(y, x, bias)
-    # [out, rows, groups, half]: a row of the weight is read once, for all rows of the input.
-    shape = (outputs, count, groups, half)
-    factor, shift = (expand(unsqueeze(_each(n), 1), shape) for n in (scale, offset))
+    # A row of the weight is read once, for all rows of the input.
+    shape = (outputs, count, groups, each, half)
+    factor, shift = (
+        expand(reshape(as_dtype(n, float32), (outputs, 1, groups, 1, 1)), shape)
+        for n in (scale, offset)
+    )
     total = None
     for i, number in enumerate(_nibbles(weight)):
-        part = slice_axis(reshape(rows, (1, count, groups, 2 * half)), 3, i * half, (i + 1) * half)
-        floats = expand(unsqueeze(number, 1), shape) * factor + shift
+        part = reshape(rows, (1, count, groups, each, 2 * half))
+        part = slice_axis(part, 4, i * half, (i + 1) * half)
+        floats = expand(reshape(number, (outputs, 1, groups, each, half)), shape) * factor + shift
         terms = floats * expand(part, shape)
         total = terms if total is None else total + terms
     assert total is not None
-    y = transpose(reshape(sum(total, (2, 3)), (outputs, count)))
+    y = transpose(reshape(sum(total, (2, 3, 4)), (outputs, count)))
     return _finished(y, x, bias)
 
 
@@ -209,9 +217,10 @@ linear_int4 = Op(
     vjp=_linear_int4_vjp,
     decompose=_linear_int4,
 )
-"""linear_int4(x[..., in], weight[out, groups, group / 2], scale[out, groups], offset[out, groups],
-bias[out]?): x @ (q scale + offset)^T + bias. Byte j of a group holds q of its places j (low bits)
-and j + group / 2 (high bits), so that neighbours in memory are neighbours of the row."""
+"""linear_int4(x[..., in], weight[out, blocks, block / 2], scale[out, groups], offset[out, groups],
+bias[out]?): x @ (q scale + offset)^T + bias. Byte j of a block holds q of its places j (low bits)
+and j + block / 2 (high bits), so that neighbours in memory are neighbours of the row. A group is
+made of whole blocks."""
 
 
 def _no_gradient(name: str) -> Any:

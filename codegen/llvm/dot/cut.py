@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ...kernel import ALONG, Dot, Kernel, Load, Reduce, Value
+from tilewright.ir import ops
+from tilewright.ir.dtype import float32
+
+from ...kernel import ALONG, Apply, Dot, Kernel, Load, Reduce, Value
 from ...kernel.analysis import Analysis
 from ...kernel.index import Axis, Index, walk
 from ...kernel.roles import roles
@@ -13,7 +16,7 @@ from ..machine import Machine
 from ..schedule import DEFAULT, Schedule
 from ..types import computed
 from .micro import Tile, tile_for
-from .words import words_for
+from .words import BYTES, words_for
 
 DEPTH = 256
 """Elements along K that a block sums at a time: a panel of `b` stays in the first level of cache.
@@ -217,11 +220,22 @@ def _neighbours(offset, axes: tuple[Axis, ...]) -> list[Axis]:  # type: ignore[n
 
 
 def _lies_in_rows(value: Value, k: Axis) -> bool:
+    value = source(value)
     return isinstance(value, Load) and value.offset.coefficient(k) == 1
+
+
+def source(value: Value) -> Value:
+    """What packing reads: a value, or the bytes that are converted to float32."""
+    if isinstance(value, Apply) and value.op is ops.cast and value.dtype is float32:
+        (inner,) = value.args
+        if isinstance(inner, Load) and inner.buffer.dtype in BYTES:
+            return inner
+    return value
 
 
 def is_matrix(value: Value, row: Axis, k: Axis) -> bool:
     """Whether an operand lies in memory in rows along K, or in columns."""
+    value = source(value)
     if not isinstance(value, Load):
         return False
     inside = (a for a in walk(value.offset) if not isinstance(a, Axis))

@@ -21,10 +21,10 @@ from ..form import Form
 from ..machine import Machine
 from ..positions import uniform
 from ..stages import bind_vector
-from ..types import Ref, computed, constant, stored
+from ..types import Ref, constant, stored
 from ..values import evaluate, load_ahead
 from . import packing, words
-from .cut import Tiling, is_matrix
+from .cut import Tiling, is_matrix, source
 
 
 class Operand:
@@ -33,7 +33,8 @@ class Operand:
 
     def __init__(self, cut: Tiling, is_a: bool):
         self.name = "a" if is_a else "b"
-        self.value, self.row = (cut.a, cut.m) if is_a else (cut.b, cut.n)
+        value, self.row = (cut.a, cut.m) if is_a else (cut.b, cut.n)
+        self.value = source(value)
         self.k, self.tile = cut.k, cut.tile
         self.width = cut.tile.rows if is_a else cut.tile.columns
         self.depth = cut.most[2]
@@ -44,9 +45,11 @@ class Operand:
         value = self.value
         if self.tile.words is not None:
             return True  # the cut saw to it
-        if not isinstance(value, Load) or computed(value.buffer.dtype) != self.tile.kind:
+        if not isinstance(value, Load) or packing.packed(value.buffer.dtype) != self.tile.kind:
             return False
-        return value.buffer.dtype.is_floating_point and is_matrix(value, self.row, self.k)
+        dtype = value.buffer.dtype
+        known = dtype.is_floating_point or dtype in words.BYTES
+        return known and is_matrix(value, self.row, self.k)
 
     @property
     def in_place(self) -> bool:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.ir.dtype import DType
+from tilewright.ir.dtype import DType, int8
 
 from ..code import Code, Level
 from ..convert import widened
 from ..types import Ref, computed, constant, stored, vector
 from .micro import fetch
+from .words import BYTES
 
 AHEAD = 256
 """The bytes ahead at which the rows of a panel are fetched before they are packed. There are more
@@ -53,10 +54,18 @@ def _at(code: Code, kind: str, start: Ref, elements: Ref, at: Level | None = Non
     return code.let(text, "ptr", at=at)
 
 
+def packed(dtype: DType) -> str:
+    """The type of elements in panels. Bytes become floats here; `words.py` keeps them."""
+    return "float" if dtype in BYTES else computed(dtype)
+
+
 def _load(code: Code, dtype: DType, at: Ref, lanes: int) -> Ref:
     kind = stored(dtype)
     text = f"load {vector(kind, lanes)}, ptr {at.text}, align {dtype.itemsize}"
-    return widened(code, code.let(text, kind, lanes), dtype)
+    loaded = code.let(text, kind, lanes)
+    if dtype in BYTES:
+        return code.convert("sitofp" if dtype is int8 else "uitofp", loaded, "float")
+    return widened(code, loaded, dtype)
 
 
 def store(code: Code, value: Ref, at: Ref) -> None:
@@ -109,7 +118,7 @@ def _one_by_one(
 def _across(code: Code, dtype: DType, width: int) -> None:
     depth, rows, wide = _argument("depth"), _argument("rows"), constant(width, "i64")
     whole = code.binary("sub", rows, code.binary("urem", rows, wide))
-    kind, source = computed(dtype), Ref("%from", "ptr")
+    kind, source = packed(dtype), Ref("%from", "ptr")
     group = code.open_loop(ZERO, whole, TOGETHER // width * width, stem="group")
     last = code.binary("add", group.variable, constant(TOGETHER // width * width, "i64"))
     last = code.intrinsic("umin", [last, whole])
@@ -137,7 +146,7 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
     depth, rows = _argument("depth"), _argument("rows")
     panel = code.open_loop(ZERO, rows, width, stem="row")
     row = panel.variable
-    to = _panel(code, computed(dtype), row, width)
+    to = _panel(code, packed(dtype), row, width)
     labels = _branch(code, code.compare("icmp uge", depth, constant(lanes, "i64")))
     last = code.binary("sub", rows, ONE)
     starts = []
@@ -149,7 +158,7 @@ def _along(code: Code, dtype: DType, width: int, lanes: int) -> None:
     final = code.binary("sub", depth, constant(lanes, "i64"))
     k = code.open_loop(ZERO, depth, lanes, stem="k")
     here = code.intrinsic("umin", [k.variable, final])
-    base = _at(code, computed(dtype), to, code.binary("mul", here, constant(width, "i64")))
+    base = _at(code, packed(dtype), to, code.binary("mul", here, constant(width, "i64")))
     later = code.binary("add", here, constant(AHEAD // dtype.itemsize, "i64"))
     for first in range(0, width, lanes):
         count = min(lanes, width - first)
