@@ -254,12 +254,14 @@ from .random import (
     uniform,
 )
 from .quantized import (
+    dequantized_int4,
     fake_quantize,
     integer_matmul,
     linear_by_rows,
     linear_dynamic,
     linear_int4,
     linear_int8,
+    quantize,
 )
 from .reduce import (
     all,

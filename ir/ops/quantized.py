@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype import DType, float32, int8, int32, uint8
+from ..dtype import DType, float32, float64, int8, int32, uint8
 from ..location import at_user_line
 from ..node import Node
 from ..op import Aval, Kind, Op
@@ -56,8 +56,6 @@ def _infer(a: Node, b: Node) -> Aval:
 
 def exact_floats(count: int) -> DType:
     """The narrowest type of floats in which `count` products of bytes are summed exactly."""
-    from ..dtype import float64
-
     return float32 if count * 255 * 255 <= 1 << 24 else float64
 
 
@@ -95,7 +93,9 @@ def _layer(name: str, x: Node, weight: Node, inputs: int, dtype: DType, *vectors
     """The shape and dtype of a layer's result. vectors: what has one entry for each output."""
     require_float(name, x)
     if weight.dtype is not dtype:
-        raise RuntimeError(f"{name}: expected a weight of {dtype}, got {weight.dtype}{at_user_line()}")
+        raise RuntimeError(
+            f"{name}: expected a weight of {dtype}, got {weight.dtype}{at_user_line()}"
+        )
     if x.rank < 1 or x.shape[-1] != inputs:
         raise RuntimeError(
             f"{name}: expected an input of shape [..., {inputs}], got {tuple(x.shape)}"
@@ -313,9 +313,7 @@ def _along(number: Node, x: Node, axis: int | None) -> Node:
     return reshape(number, tuple(shape))
 
 
-def _fake_quantize(
-    x: Node, step: Node, zero: Node, axis: int | None, low: int, high: int
-) -> Node:
+def _fake_quantize(x: Node, step: Node, zero: Node, axis: int | None, low: int, high: int) -> Node:
     step, zero = _along(step, x, axis), _along(zero, x, axis)
     codes = _clamped(_codes(as_dtype(x, float32), step, zero), low, high)
     return as_dtype((codes - zero) * step, x.dtype)
@@ -341,3 +339,15 @@ fake_quantize = Op(
 """fake_quantize(x, step, zero, axis, low, high): the number for which x's integer between low and
 high stands. step, zero: 0-d, or of one entry for each place along an axis. The gradient goes
 straight through where that integer isn't cut off."""
+
+
+def quantize(
+    x: Node, step: Node, zero: Node, axis: int | None, dtype: DType, low: int, high: int
+) -> Node:
+    """The integers of `dtype` that stand for the elements of `x`. Halves are rounded to even behind
+    the sum with the zero point, other than in `fake_quantize`: so PyTorch has it."""
+    step, zero = _along(step, x, axis), _along(zero, x, axis)
+    codes = round(x * (full_like(step, 1) / step) + zero)
+    if dtype is not int32:
+        return cast(_clamped(codes, low, high), dtype)
+    return cast(_clamped(cast(codes, float64), low, high), dtype)  # float32 doesn't hold the ends

@@ -173,9 +173,7 @@ class _Packing:
             at = code.binary("add", code.binary("mul", line, self.stride), row)
             source = self._at("i8", Ref("%from", "ptr"), at)
             load = f"load {vector('i8', self.width)}, ptr {source.text}, align 1"
-            part = code.convert(
-                "zext", self._wide(code.let(load, "i8", self.width), kind), "i32"
-            )
+            part = code.convert("zext", self._wide(code.let(load, "i8", self.width), kind), "i32")
             if word is None:
                 word = part
                 continue
