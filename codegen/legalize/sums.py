@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.ir import ops
-from tilewright.ir.node import Node
 from tilewright.ir.dtype import DType, accumulator
+from tilewright.ir.node import Node
 from tilewright.ir.op import Kind, Op
 from tilewright.ir.ops.composite import as_dtype, to_accumulator
 from tilewright.ir.shape import Ints, Pairs, broadcast

@@ -17,7 +17,7 @@ from .attention import attention_schedule
 from .dots import dot_schedule, parted, walking, walks
 from .roofline import predict
 from .rows import pointwise_schedule, rows_schedule, update_schedule
-from .schedule import DOT_MIN, BYTE_MIN, Schedule, fit, head_block, points, power_of_two
+from .schedule import BYTE_MIN, DOT_MIN, Schedule, fit, head_block, points, power_of_two
 from .space import Space, grid
 
 Choices = Mapping[str, Sequence[Any]]

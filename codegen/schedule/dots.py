@@ -15,7 +15,7 @@ from ..kernel.roles import roles
 from ..target import Target
 from .registers import elements_held
 from .roofline import Usage, predict
-from .schedule import DOT_MIN, BYTE_MIN, Schedule, fit, points
+from .schedule import BYTE_MIN, DOT_MIN, Schedule, fit, points
 
 Tiles = tuple[int, int, int, int, int]
 
@@ -77,7 +77,7 @@ _EIGHT: tuple[Tiles, ...] = (
     (64, 16, 128, 4, 5),
     (16, 16, 128, 1, 4),
 )
-"""Int8, and float8 on tensor cores that take it, whose sums are held twice: see `triton/dots.py`."""
+"""Int8, and float8 on tensor cores that take it. Its sums are held twice: see `triton/dots.py`."""
 _FAST: tuple[Tiles, ...] = ((128, 256, 128, 8, 4), (256, 128, 128, 8, 4))
 """More tiles for int8, and for float8 whose sums may be short."""
 _FULL: tuple[Tiles, ...] = (

@@ -74,7 +74,7 @@ per_channel_symmetric = qscheme("per_channel_symmetric", True)
 
 
 class QuantizedTensor:
-    """Integers with their scales and zero points, each one number or one for each place of `axis`."""
+    """Integers with a scale and a zero point, or with one of each for each place along `axis`."""
 
     is_quantized = True
     requires_grad = False
@@ -185,9 +185,9 @@ class QuantizedTensor:
                 f"expected a device, got {device}: convert a quantized tensor by .dequantize()"
                 f"{at_user_line()}"
             )
-        scale, zero = (
-            n.to(device) if isinstance(n, Handle) else n for n in (self._scale, self._zero_point)
-        )
+        scale, zero = self._scale, self._zero_point
+        if isinstance(scale, Handle) and isinstance(zero, Handle):
+            scale, zero = scale.to(device), zero.to(device)
         return QuantizedTensor(self._codes.to(device), scale, zero, self.dtype, self._axis)
 
     def equal(self, other: Any) -> bool:
@@ -196,8 +196,11 @@ class QuantizedTensor:
             return False
         if self._axis != other._axis or not self._codes.equal(other._codes):
             return False
-        pairs = ((self._scale, other._scale), (self._zero_point, other._zero_point))
-        return all(a.equal(b) if isinstance(a, Handle) else a == b for a, b in pairs)  # type: ignore[union-attr]
+        pairs: tuple[tuple[Any, Any], ...] = (
+            (self._scale, other._scale),
+            (self._zero_point, other._zero_point),
+        )
+        return all(a.equal(b) if isinstance(a, Handle) else a == b for a, b in pairs)
 
     def __len__(self) -> int:
         return len(self._codes)

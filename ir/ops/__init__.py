@@ -245,14 +245,6 @@ from .pooling import (
     max_pool_indices,
     pool_padding,
 )
-from .random import (
-    bernoulli,
-    dropout,
-    normal,
-    randint,
-    randperm,
-    uniform,
-)
 from .quantized import (
     dequantized_int4,
     fake_quantize,
@@ -262,6 +254,14 @@ from .quantized import (
     linear_int4,
     linear_int8,
     quantize,
+)
+from .random import (
+    bernoulli,
+    dropout,
+    normal,
+    randint,
+    randperm,
+    uniform,
 )
 from .reduce import (
     all,

@@ -1,5 +1,5 @@
-"""Integers in the place of floats: products of bytes, linear layers with narrow weights, rounding to
-steps.
+"""Integers in the place of floats: products of bytes, linear layers with narrow weights, rounding
+to steps.
 
 A quantized number is an integer q that stands for (q - zero) * step. Jacob et al., Quantization and
 Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018.
@@ -30,8 +30,8 @@ from .unary import abs, cast, full_like, round
 
 BYTES = (int8, uint8)
 FEW = 4
-"""Rows up to which a layer with 4-bit weights sums them as they lie. More rows are worth a matrix of
-floats, which the product then reads."""
+"""Rows up to which a layer with 4-bit weights sums them as they lie. More rows are worth a matrix
+of floats, which the product then reads."""
 TINY = 1e-30
 """The least step: its reciprocal is far from infinite."""
 
@@ -71,8 +71,8 @@ integer_matmul = Op(
     numpy=_numpy,
     onnx="MatMulInteger",
 )
-"""a[..., m, k] @ b[..., k, n] of int8 and uint8, also of one with the other, with broadcast batches,
-in int32: exact for any k up to 33,000."""
+"""a[..., m, k] @ b[..., k, n] of int8 and uint8, also of one with the other, with broadcast
+batches, in int32: exact for any k up to 33,000."""
 
 
 # ---- linear layers ---------------------------------------------------------------------------
@@ -141,8 +141,8 @@ linear_int8 = Op(
     vjp=_linear_int8_vjp,
     decompose=_linear_int8,
 )
-"""linear_int8(x[..., in], weight[out, in], scale[out], bias[out]?): x @ (weight scale)^T + bias, for
-a weight of int8, computed in float32 and rounded once to the dtype of x."""
+"""linear_int8(x[..., in], weight[out, in], scale[out], bias[out]?): x @ (weight scale)^T + bias,
+for a weight of int8, computed in float32 and rounded once to the dtype of x."""
 
 
 def _linear_int4_infer(x: Node, weight: Node, scale: Node, offset: Node, *bias: Node) -> Aval:
@@ -267,8 +267,8 @@ linear_dynamic = Op(
     decompose=_linear_dynamic,
 )
 """linear_dynamic(x[..., in], weight[out, in], scale[out], sums[out], bias[out]?): x rounded to 256
-steps between its least and its largest element (and 0), times a weight of int8 with a scale for each
-output. sums: those of the weight's rows, int32. The product is one of integers."""
+steps between its least and its largest element (and 0), times a weight of int8 with a scale for
+each output. sums: those of the weight's rows, int32. The product is one of integers."""
 
 
 def _linear_by_rows_infer(x: Node, weight: Node, *vectors: Node) -> Aval:

@@ -50,8 +50,8 @@ class Tiling:
     group: the axis of the groups, if m is in segments. It is `shared`, and a chunk finds out itself
     where it is along the groups and along m: see `segments.py`.
     most: the rows, columns and elements along K that the code has room for.
-    rows, columns: those of a chunk. depth: the elements of a block along K. wide, items: the columns, and the
-    points of `shared`, that a round takes.
+    rows, columns: those of a chunk. depth: the elements of a block along K. wide, items: the
+    columns, and the points of `shared`, that a round takes.
     """
 
     dot: Dot

@@ -45,8 +45,9 @@ class _NarrowLinear(nn.Module):
 
 
 class Int8Linear(_NarrowLinear):
-    """x[..., in_features] @ weight^T + bias. Buffers: `weight`, int8, and the `scale` of each of its
-    rows."""
+    """x[..., in_features] @ weight^T + bias.
+
+    Buffers: `weight`, int8, and the `scale` of each row of it."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True):
         super().__init__(in_features, out_features, bias)
@@ -77,9 +78,10 @@ class Int8DynamicLinear(Int8Linear):
 
 
 class Int4Linear(_NarrowLinear):
-    """x[..., in_features] @ weight^T + bias. Buffers: `weight`, two integers of 4 bits in a byte, as
-    `ops.linear_int4` reads it, and `scale` and `offset` of each group of `group_size` places of a
-    row: w = q * scale + offset."""
+    """x[..., in_features] @ weight^T + bias.
+
+    Buffers: `weight`, two integers of 4 bits in a byte, in the layout of `ops.linear_int4`, and
+    `scale` and `offset` of each group of `group_size` places of a row: w = q * scale + offset."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, group_size: int = 128

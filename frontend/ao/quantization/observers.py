@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 class _Observer(nn.Module):
     """The least and the largest numbers so far: `min_val` and `max_val`."""
 
+    min_val: Tensor
+    max_val: Tensor
+
     def __init__(
         self,
         dtype: QuantizedDType = quint8,

@@ -23,8 +23,8 @@ def by_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def by_groups(weight: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(integers from 0 to 15, packed, of shape [out, in / 32, 16]; scale and offset of each group of
-    `size` places, [out, in / size]) of a matrix of floats: w = q * scale + offset."""
+    """(integers from 0 to 15, packed, of shape [out, in / 32, 16]; scale and offset of each group
+    of `size` places, [out, in / size]) of a matrix of floats: w = q * scale + offset."""
     rows, columns = weight.shape
     groups = weight.detach().float().view(rows, columns // size, size)
     low = groups.amin(2)

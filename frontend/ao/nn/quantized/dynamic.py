@@ -31,8 +31,8 @@ __all__ = ["Linear"]
 
 
 class Linear(nn.Module):
-    """x[..., in_features] @ weight^T + bias, for a weight of int8 with a scale for each output, or of
-    float16.
+    """x[..., in_features] @ weight^T + bias, for a weight of int8 with a scale for each output, or
+    for one of float16.
 
     With int8 the input is rounded to 256 steps between its least and its largest element, and the
     product is one of integers. Buffers: `qweight`, `qscale` (of each row), `qsums` (of each row's
@@ -49,8 +49,8 @@ class Linear(nn.Module):
         super().__init__()
         if dtype is not qint8 and dtype is not dtypes.float16:
             raise RuntimeError(
-                f"Unsupported dtype specified for dynamic quantized Linear: expected torch.qint8 or "
-                f"torch.float16, got {dtype}{at_user_line()}"
+                "Unsupported dtype specified for dynamic quantized Linear: expected torch.qint8 "
+                f"or torch.float16, got {dtype}{at_user_line()}"
             )
         self.in_features, self.out_features, self.dtype = in_features, out_features, dtype
         shape = out_features, in_features
