@@ -2,10 +2,11 @@
 
     python bench/quantized.py [--json FILE] [--threads N] [MODEL ...]
 
-Two models, of one row (a step of decoding) and of 128: an MLP, and the linear layers of a small GPT.
+Two models, with one row (a step of decoding) and with 128: an MLP, and the linear layers of a small
+GPT.
 Each is measured with float32 weights, with the configs of `quantize_`, and as `quantize_dynamic`
-makes it, ours and PyTorch's. An error is the largest difference from the float32 model, as a part of
-its largest result.
+makes it, ours and PyTorch's. An error is the largest difference from the float32 model, as a part
+of its largest result.
 """
 
 from __future__ import annotations

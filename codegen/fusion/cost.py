@@ -11,7 +11,6 @@ from ..kernel.index import Axis, Index
 from ..schedule import default_schedule, predict
 from ..target import Target
 
-
 DEAR = 4
 """The least cost of a function for which it matters how often it is computed: a division's."""
 

@@ -20,11 +20,11 @@ pytestmark = [
 ]
 
 
-def quiet(f: Any) -> Any:
+def quiet(f: Any, *args: Any, **options: Any) -> Any:
     """PyTorch's answer without its warnings about the future of quantization."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return f()
+        return f(*args, **options)
 
 
 EDGES = [0.0, -0.0, 1e9, -1e9, np.inf, -np.inf]
@@ -35,11 +35,8 @@ AFFINE = [(0.1, 10), (0.05, 0), (0.0371, 127)]
 @pytest.mark.parametrize("dtype", ["qint8", "quint8", "qint32"])
 def test_quantized_tensors(torch: Any, dtype: str) -> None:
     for scale, zero in AFFINE:
-        want = quiet(
-            lambda: torch.quantize_per_tensor(
-                torch.tensor(VALUES[:-2]), scale, zero, getattr(torch, dtype)
-            )
-        )
+        given = torch.tensor(VALUES[:-2]), scale, zero, getattr(torch, dtype)
+        want = quiet(torch.quantize_per_tensor, *given)
         found = tw.quantize_per_tensor(tw.tensor(VALUES[:-2]), scale, zero, getattr(tw, dtype))
         np.testing.assert_array_equal(found.int_repr().numpy(), want.int_repr().numpy())
         same = np.abs(VALUES[:-2]) < 1e8  # beyond, PyTorch's difference of two int32 wraps around
@@ -50,7 +47,7 @@ def test_quantized_tensors(torch: Any, dtype: str) -> None:
             want.qscheme()
         )
     small = np.ones((2, 3), np.float32)
-    want = quiet(lambda: torch.quantize_per_tensor(torch.tensor(small), 0.1, 3, torch.quint8))
+    want = quiet(torch.quantize_per_tensor, torch.tensor(small), 0.1, 3, torch.quint8)
     assert repr(tw.quantize_per_tensor(tw.tensor(small), 0.1, 3, tw.quint8)) == repr(want)
 
 
@@ -59,9 +56,8 @@ def test_channels(torch: Any) -> None:
     scales, zeros = [0.1, 0.05, 0.2, 0.01], [0, 3, -5, 100]
     want, found = (
         quiet(
-            lambda m=m: m.quantize_per_channel(
-                m.tensor(x), m.tensor(scales), m.tensor(zeros), -2 if m is tw else 1, m.qint8
-            )
+            m.quantize_per_channel,
+            *(m.tensor(x), m.tensor(scales), m.tensor(zeros), -2 if m is tw else 1, m.qint8),
         )
         for m in (torch, tw)
     )
@@ -73,7 +69,7 @@ def test_channels(torch: Any) -> None:
     assert found.equal(found.clone()) and not found.equal(found.int_repr())
     for dtype, less in (("qint8", True), ("quint8", False), ("quint8", True)):
         a, b = (
-            quiet(lambda m=m: m.quantize_per_tensor_dynamic(m.tensor(x), getattr(m, dtype), less))
+            quiet(m.quantize_per_tensor_dynamic, m.tensor(x), getattr(m, dtype), less)
             for m in (torch, tw)
         )
         assert (a.q_scale(), a.q_zero_point()) == (b.q_scale(), b.q_zero_point())
@@ -179,7 +175,7 @@ def test_quantize_dynamic(torch: Any, model: Any) -> None:
     )  # fmt: skip
     theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in model.state_dict().items()})
     want = answer(model)
-    rounded = quiet(lambda: torch.ao.quantization.quantize_dynamic(theirs, {torch.nn.Linear}))
+    rounded = quiet(torch.ao.quantization.quantize_dynamic, theirs, {torch.nn.Linear})
     other = rounded(torch.tensor(X)).detach().numpy()
     made = tw.quantization.quantize_dynamic(model, {nn.Linear})
     found = answer(made)
@@ -224,7 +220,7 @@ def test_observers(torch: Any) -> None:
         answers = []
         for m in (torch, tw):
             own = {k: getattr(m, v) if isinstance(v, str) else v for k, v in options.items()}
-            observer = quiet(lambda m=m, own=own: getattr(m.ao.quantization, name)(**own))
+            observer = quiet(getattr(m.ao.quantization, name), **own)
             observer(m.tensor(x)), observer(m.tensor(x * 2 - 1))
             answers.append([n.numpy() for n in quiet(observer.calculate_qparams)])
         for want, found in zip(*answers):
