@@ -25,6 +25,7 @@ from ..types import Ref, constant, stored
 from ..values import evaluate, load_ahead
 from . import packing, words
 from .cut import Tiling, is_matrix, source
+from .squares import head, store
 
 
 class Operand:
@@ -158,7 +159,7 @@ def _evaluated(body: Body, operand: Operand, name: str) -> list[Code]:
     place = code.binary("sub", steps.variable, Ref("%k", "i64"))
     place = code.binary("mul", place, constant(width, "i64"))
     at = code.let(f"getelementptr {kind}, ptr {to.text}, i64 {place.text}", "ptr")
-    packing.store(code, packing.head(code, value, width), at)
+    store(code, head(code, value, width), at)
     code.close_loop(steps)
     code.close_loop(loop)
     return [code]
@@ -187,7 +188,7 @@ def _staged(body: Body, operand: Operand, name: str) -> list[Code]:
     value = code.spread(evaluate(body, operand.value), body.lanes)
     where = code.binary("sub", steps.variable, Ref("%k", "i64"))
     at = code.let(f"getelementptr {kind}, ptr {row.text}, i64 {where.text}", "ptr")
-    packing.store(code, value, at)
+    store(code, value, at)
     code.close_loop(steps)
     code.close_loop(inner)
     own = f"{name}_from"

@@ -19,6 +19,7 @@ from tilewright.ir.dtype import DType, int8, int32, uint8
 from ..code import Code
 from ..machine import Machine
 from ..types import Ref, constant, vector
+from .squares import head, store, transposed
 
 BYTES = (int8, uint8)
 SHIFT = 0x80808080 - (1 << 32)
@@ -142,8 +143,6 @@ class _Packing:
     def _along(self, row: Ref, stop: Ref, to: Ref) -> None:
         """Squares of words, transposed in registers. The last one ends where K does, and copies a
         part of the one before again."""
-        from .packing import head, store, transposed
-
         code, lanes = self.code, self.lanes
         starts = [self._row(row, i) for i in range(self.width)]
         final = code.binary("sub", stop, constant(lanes, "i64"))
@@ -161,8 +160,6 @@ class _Packing:
 
     def _across(self, row: Ref, stop: Ref, to: Ref) -> None:
         """A word of each row, from as many lines of memory as it has places."""
-        from .packing import store
-
         code, places = self.code, self.words.places
         bits, kind = 32 // places, f"i{32 // places}"
         k = code.open_loop(ZERO, stop, 1, stem="k")
